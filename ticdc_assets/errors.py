@@ -1,0 +1,112 @@
+"""The error tree of the package.
+
+Every error answers the caller's two questions by attributes: `retriable` (would the same call,
+later, have a chance?) and `quarantine` (is this one piece of input bad, so that it is set aside
+and the rest goes on?). Data stands on the error, the text is built in `__str__`, and every error
+survives pickling because errors cross from Spark workers to the driver.
+"""
+
+from typing import Any
+
+
+class TicdcError(Exception):
+    """Root of all errors this package raises on purpose."""
+
+    retriable: bool = False
+    quarantine: bool = False
+
+
+class ConfigError(TicdcError):
+    """A configuration file or environment variable is missing or wrong; the text names the key."""
+
+
+class PrerequisiteError(TicdcError):
+    """The machine lacks something a command needs (JDK, jar, port, broker)."""
+
+
+class LandingGapError(TicdcError):
+    """Records between the landed position and the source are gone; landing never skips them.
+
+    Args:
+        topic: Kafka topic.
+        partition: Kafka partition.
+        landed: next offset that should be landed.
+        available: first offset the source still has (or its end, if that is lower than `landed`).
+        cause: one clause that says what was seen.
+    """
+
+    def __init__(self, topic: str, partition: int, landed: int, available: int, cause: str) -> None:
+        super().__init__(topic, partition, landed, available, cause)
+        self.topic = topic
+        self.partition = partition
+        self.landed = landed
+        self.available = available
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return (
+            f"gap in topic {self.topic!r} partition {self.partition}: next offset to land is "
+            f"{self.landed}, the source offers {self.available} ({self.cause}); nothing was skipped"
+        )
+
+
+class SourceUnavailableError(TicdcError):
+    """The source (broker, capture file) cannot be reached or read now."""
+
+    retriable = True
+
+
+class BusyError(TicdcError):
+    """Another writer holds the changefeed."""
+
+    retriable = True
+
+
+class NotFoundError(TicdcError):
+    """The asked-for changefeed, mirror or table does not exist."""
+
+
+class InputError(TicdcError):
+    """One piece of input does not fit: where, what was expected, what was there.
+
+    Args:
+        reason: stable lower-case slug for grouping, e.g. `"invalid_json"`.
+        position: where in the input: a JSON path (`$.data.id`), a byte offset (`byte 17`) or a
+            column (`after.id`).
+        expected: what would have been accepted.
+        got: what was there, shortened by the raiser to at most 200 characters.
+    """
+
+    quarantine = True
+
+    def __init__(self, reason: str, position: str, expected: str, got: str) -> None:
+        super().__init__(reason, position, expected, got)
+        self.reason = reason
+        self.position = position
+        self.expected = expected
+        self.got = got
+
+    def __str__(self) -> str:
+        return f"{self.reason} at {self.position}: expected {self.expected}, got {self.got}"
+
+
+class WireError(InputError):
+    """Bytes that are no message of the format."""
+
+
+class UnsupportedVersionError(WireError):
+    """A message of a version this package does not know."""
+
+
+class ImageError(InputError):
+    """A row image that does not fit the schema version it cites."""
+
+
+class CastError(InputError):
+    """A stored value that the new column type of a DDL cannot hold."""
+
+
+def shorten(value: Any, limit: int = 80) -> str:
+    """Return `repr(value)` cut to `limit` characters, for the `got` of an `InputError`."""
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"

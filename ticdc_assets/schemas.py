@@ -1,0 +1,276 @@
+"""Table schemas as values, and the one JSON shape in which they travel.
+
+In: the `tableSchema` object of the Simple protocol (docs/formats/simple.md), parsed JSON.
+Out: frozen `TableSchema` values, and back. The same JSON shape is what `change_log` and
+`schema_registry` store for every format, so a schema is parsed by this module and by no other.
+
+Reading is strict about what gives a schema its meaning (names, types, key) and silent about
+fields it does not know, so that a newer TiCDC may add some.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ticdc_assets.errors import WireError, shorten
+from ticdc_assets.tso import MAX_TSO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnSchema:
+    """One column of a table.
+
+    Attributes:
+        name: column name, as written upstream.
+        mysql_type: base type in lower case without length, e.g. `varchar`, `bigint`, `enum`.
+        charset: character set; `binary` for everything that is not text.
+        collation: collation name.
+        length: declared or display length, bits of BIT, dimensions of VECTOR; 0 if unknown.
+        decimal: scale of DECIMAL, fractional seconds of the time types; 0 if none.
+        elements: labels of ENUM and SET, in order.
+        unsigned: True for UNSIGNED.
+        zerofill: True for ZEROFILL.
+        nullable: whether the column may be NULL.
+        default: default as sent: text, an integer (BIT), or None (no default, or NULL).
+    """
+
+    name: str
+    mysql_type: str
+    charset: str = ""
+    collation: str = ""
+    length: int = 0
+    decimal: int = 0
+    elements: tuple[str, ...] = ()
+    unsigned: bool = False
+    zerofill: bool = False
+    nullable: bool = True
+    default: str | int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexSchema:
+    """One index: its name, kind and columns in key order."""
+
+    name: str
+    unique: bool
+    primary: bool
+    nullable: bool
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSchema:
+    """The structure of one table at one schema version.
+
+    Attributes:
+        database: database the table is in.
+        table: table name.
+        table_id: logical table id upstream.
+        version: schema version, a TSO (TiDB's UpdateTS). RENAME and TRUNCATE keep it.
+        columns: columns in the order sent (column-id order in the Simple protocol).
+        indexes: indexes in the order sent.
+    """
+
+    database: str
+    table: str
+    table_id: int
+    version: int
+    columns: tuple[ColumnSchema, ...]
+    indexes: tuple[IndexSchema, ...]
+
+    @property
+    def handle_key(self) -> tuple[str, ...]:
+        """Columns that identify a row: primary key, else the first NOT NULL unique key, else ().
+
+        Nullability is judged by the columns: the `nullable` that TiCDC sends with an index is
+        wrong from the second encoding on (golden/QUIRKS.md B11).
+        """
+        nullable = {column.name for column in self.columns if column.nullable}
+        for index in self.indexes:
+            if index.primary:
+                return index.columns
+        for index in self.indexes:
+            if index.unique and index.columns and not nullable.intersection(index.columns):
+                return index.columns
+        return ()
+
+    def column(self, name: str) -> ColumnSchema | None:
+        """Return the column called `name`, or None."""
+        return next((column for column in self.columns if column.name == name), None)
+
+
+def schema_from_json(value: Any, position: str) -> TableSchema:
+    """Read the JSON object of a table schema.
+
+    Args:
+        value: parsed JSON.
+        position: JSON path of `value` in its message, for errors.
+
+    Raises:
+        WireError: the object lacks a required field or a field has the wrong type.
+    """
+    reader = _Reader(value, position)
+    columns = tuple(
+        _column_from_json(item, f"{position}.columns[{number}]")
+        for number, item in enumerate(reader.array("columns"))
+    )
+    names = [column.name for column in columns]
+    if len(set(names)) != len(names):
+        raise WireError("duplicate_column", f"{position}.columns", "distinct names", shorten(names))
+    indexes = tuple(
+        _index_from_json(item, f"{position}.indexes[{number}]")
+        for number, item in enumerate(reader.array("indexes", optional=True))
+    )
+    for number, index in enumerate(indexes):
+        for name in index.columns:
+            if name not in names:
+                raise WireError(
+                    "unknown_column",
+                    f"{position}.indexes[{number}].columns",
+                    "a column of the table",
+                    shorten(name),
+                )
+    return TableSchema(
+        database=reader.text("schema"),
+        table=reader.text("table"),
+        table_id=reader.integer("tableID"),
+        version=reader.integer("version"),
+        columns=columns,
+        indexes=indexes,
+    )
+
+
+def schema_to_json(schema: TableSchema) -> dict[str, Any]:
+    """Return the JSON object of `schema`, fields in TiCDC's order, empty ones left out as Go does."""
+    return {
+        "schema": schema.database,
+        "table": schema.table,
+        "tableID": schema.table_id,
+        "version": schema.version,
+        "columns": [_column_to_json(column) for column in schema.columns],
+        "indexes": [
+            {
+                "name": index.name,
+                "unique": index.unique,
+                "primary": index.primary,
+                "nullable": index.nullable,
+                "columns": list(index.columns),
+            }
+            for index in schema.indexes
+        ],
+    }
+
+
+def _column_from_json(value: Any, position: str) -> ColumnSchema:
+    reader = _Reader(value, position)
+    data_type = _Reader(reader.fields.get("dataType"), f"{position}.dataType")
+    default = reader.fields.get("default")
+    if isinstance(default, bool) or not isinstance(default, str | int | None):
+        raise WireError("wrong_type", f"{position}.default", "text or null", shorten(default))
+    elements = data_type.array("elements", optional=True)
+    for number, label in enumerate(elements):
+        if not isinstance(label, str):
+            raise WireError(
+                "wrong_type", f"{position}.dataType.elements[{number}]", "text", shorten(label)
+            )
+    return ColumnSchema(
+        name=reader.text("name"),
+        mysql_type=data_type.text("mysqlType").lower(),
+        charset=data_type.text("charset", default=""),
+        collation=data_type.text("collate", default=""),
+        length=data_type.integer("length", default=0, minimum=-1),
+        decimal=data_type.integer("decimal", default=0, minimum=-1),
+        elements=tuple(elements),
+        unsigned=data_type.boolean("unsigned", default=False),
+        zerofill=data_type.boolean("zerofill", default=False),
+        nullable=reader.boolean("nullable", default=True),
+        default=default,
+    )
+
+
+def _column_to_json(column: ColumnSchema) -> dict[str, Any]:
+    data_type: dict[str, Any] = {
+        "mysqlType": column.mysql_type,
+        "charset": column.charset,
+        "collate": column.collation,
+        "length": column.length,
+    }
+    if column.decimal:
+        data_type["decimal"] = column.decimal
+    if column.elements:
+        data_type["elements"] = list(column.elements)
+    if column.unsigned:
+        data_type["unsigned"] = True
+    if column.zerofill:
+        data_type["zerofill"] = True
+    return {
+        "name": column.name,
+        "dataType": data_type,
+        "nullable": column.nullable,
+        "default": column.default,
+    }
+
+
+def _index_from_json(value: Any, position: str) -> IndexSchema:
+    reader = _Reader(value, position)
+    columns = reader.array("columns")
+    for number, name in enumerate(columns):
+        if not isinstance(name, str):
+            raise WireError("wrong_type", f"{position}.columns[{number}]", "text", shorten(name))
+    return IndexSchema(
+        name=reader.text("name"),
+        unique=reader.boolean("unique", default=False),
+        primary=reader.boolean("primary", default=False),
+        nullable=reader.boolean("nullable", default=False),
+        columns=tuple(columns),
+    )
+
+
+_REQUIRED: Any = object()
+
+
+class _Reader:
+    """Typed access to the fields of one JSON object; every miss is a `WireError` with its path."""
+
+    def __init__(self, value: Any, position: str) -> None:
+        if not isinstance(value, Mapping):
+            raise WireError("wrong_type", position, "object", shorten(value))
+        self.fields: Mapping[str, Any] = value
+        self.position = position
+
+    def text(self, name: str, *, default: Any = _REQUIRED) -> str:
+        value = self._field(name, default)
+        if not isinstance(value, str):
+            raise WireError("wrong_type", f"{self.position}.{name}", "text", shorten(value))
+        return value
+
+    def boolean(self, name: str, *, default: Any = _REQUIRED) -> bool:
+        value = self._field(name, default)
+        if not isinstance(value, bool):
+            raise WireError("wrong_type", f"{self.position}.{name}", "true or false", shorten(value))
+        return value
+
+    def integer(self, name: str, *, default: Any = _REQUIRED, minimum: int = 0) -> int:
+        value = self._field(name, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise WireError("wrong_type", f"{self.position}.{name}", "integer", shorten(value))
+        if not minimum <= value <= MAX_TSO:
+            raise WireError(
+                "out_of_range", f"{self.position}.{name}", f"{minimum} to 2^63-1", shorten(value)
+            )
+        return value
+
+    def array(self, name: str, *, optional: bool = False) -> list[Any]:
+        value = self.fields.get(name)
+        if value is None and optional:
+            return []
+        if not isinstance(value, list):
+            raise WireError("wrong_type", f"{self.position}.{name}", "array", shorten(value))
+        return value
+
+    def _field(self, name: str, default: Any) -> Any:
+        if name not in self.fields and default is not _REQUIRED:
+            return default
+        if name not in self.fields:
+            raise WireError("missing_field", f"{self.position}.{name}", "the field", "nothing")
+        return self.fields[name]
