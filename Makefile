@@ -1,0 +1,100 @@
+# Everything a developer does here, by name. `make` alone lists the targets.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+export DAGSTER_HOME := $(CURDIR)/.dagster_home
+export TICDC_LAKE ?= $(CURDIR)/.lake
+export TICDC_CHANGEFEEDS ?= $(CURDIR)/changefeeds.yaml
+# An environment that happens to be active is not ours to install into.
+unexport VIRTUAL_ENV
+unexport PYTHONPATH
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The version of .python-version first; a name that exists but does not run (a shim, a broken link) is passed over.
+PYTHON ?= $(shell for name in python3.11 python3.12 python3 python; do \
+	"$$name" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' \
+		>/dev/null 2>&1 && { command -v "$$name"; break; }; done)
+
+.PHONY: help
+help: ## List these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(VENV)/.made ## Install everything into .venv (instant when nothing changed)
+
+# The stamp is newer than what it was made from, so a changed lock installs again and nothing else does.
+$(VENV)/.made: pyproject.toml uv.lock .python-version
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "Python 3.11 or 3.12 is needed and was not found on PATH (python3 here: $$(python3 --version 2>&1 || true)); install one or run make with PYTHON=/path/to/python3.12." >&2; \
+		exit 1; \
+	fi
+	@$(PYTHON) -m ticdc_assets.preflight
+	@uv=$$(command -v uv || true); \
+	if [ -z "$$uv" ]; then \
+		if [ ! -x .venv-uv/bin/uv ]; then \
+			echo "uv is not on PATH: installing it into .venv-uv"; \
+			rm -rf .venv-uv; \
+			$(PYTHON) -m venv .venv-uv || { echo "Python's venv module is needed and does not work: install your system's python3-venv package." >&2; exit 1; }; \
+			.venv-uv/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9.17'; \
+		fi; \
+		uv=.venv-uv/bin/uv; \
+	fi; \
+	"$$uv" sync --frozen --python "$(PYTHON)" && touch $@
+
+.PHONY: demo
+demo: setup ## Run one changefeed end to end: broker, changefeed, assets, mirrors compared
+	@$(BIN)/ticdc-assets demo
+
+.PHONY: ui
+ui: setup ## Open the demo's instance in the Dagster UI
+	@$(BIN)/ticdc-assets ui
+
+.PHONY: test
+test: setup chromium ## Run all tests but those marked slow
+	@$(BIN)/python -m pytest -m "not slow"
+
+.PHONY: test-fast
+test-fast: setup ## Run the pure Python tests only (seconds)
+	@$(BIN)/python -m pytest -m "not spark and not kafka and not ui and not slow"
+
+# The ui tests need a browser. Where it can be had without asking anybody it is installed; where it
+# cannot, the tests skip and say so.
+.PHONY: chromium
+chromium:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+		command -v google-chrome >/dev/null || { \
+		if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+			echo "chromium is missing: installing it by apt-get for the ui tests"; \
+			{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } >/dev/null 2>&1 || \
+			echo "chromium could not be installed by apt-get: the ui tests will be skipped."; \
+		else \
+			echo "chromium is missing and needs root and apt-get to install: the ui tests will be skipped."; \
+		fi; }
+
+.PHONY: lint
+lint: setup ## Check format, lint rules and layers
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports --no-logo
+
+.PHONY: format
+format: setup ## Rewrite the files in the project's format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+.PHONY: type
+type: setup ## Check types
+	@$(BIN)/basedpyright
+
+.PHONY: bench
+bench: setup ## Run the benchmarks and print their tables
+	@$(BIN)/python -m bench
+
+.PHONY: clean
+clean: ## Remove environments, caches, the demo's lake and Dagster instance
+	rm -rf $(VENV) .venv-uv .lake .dagster_home .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
