@@ -23,7 +23,7 @@ from ticdc_assets.errors import PrerequisiteError
 
 OLDEST_JAVA = 17
 NEWEST_JAVA = 22
-"""Last Java on which the Hadoop client inside Spark 4.0 starts: `Subject.getSubject` throws in 23."""
+"""The last Java on which Spark 4.0 starts: in 23 its Hadoop client meets a removed method."""
 
 OLDEST_PYTHON = (3, 11)
 NEWEST_PYTHON = (3, 12)

@@ -1,0 +1,651 @@
+"""Settings: which changefeeds there are, where they come from and where their tables go.
+
+In: one YAML file (`TICDC_CHANGEFEEDS`, default `./changefeeds.yaml`) and the lake's root
+(`TICDC_LAKE`, default `./.lake`). Out: frozen `Settings`, or one `ConfigError` that lists every
+mistake of the file with the key it stands at. Reading has no effects and may be repeated.
+
+Every scalar is read as text and typed here, by key: YAML's own guesses (`no` is false, `12:30` is
+a number) do not apply. Values given as `{env: NAME}` are resolved while reading, and neither they
+nor literal credentials appear in a `repr`, an error or a log: see `OptionValue`.
+
+Not done here: nothing is connected to and no file but the YAML is opened; `preflight` does that.
+"""
+
+import difflib
+import ipaddress
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import yaml
+
+from ticdc_assets.errors import ConfigError, NotFoundError, shorten
+
+CHANGEFEEDS_VARIABLE = "TICDC_CHANGEFEEDS"
+LAKE_VARIABLE = "TICDC_LAKE"
+DEFAULT_CHANGEFEEDS = "changefeeds.yaml"
+DEFAULT_LAKE = ".lake"
+
+DEFAULT_LAG_WARN_SECONDS = 300.0
+DEFAULT_LAG_ERROR_SECONDS = 900.0
+
+WIRE_FORMATS: Mapping[str, bool] = {
+    "simple-json": True,
+    "simple-avro": False,
+    "open-protocol": False,
+    "canal-json": False,
+    "craft": False,
+}
+"""The names a changefeed's `format` may have, and whether this version reads it."""
+
+
+class SecurityProtocol(StrEnum):
+    """Kafka's four ways to talk to a broker."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class OptionValue:
+    """The value of a client option; shows where it came from instead of what it is if secret.
+
+    Args:
+        value: the value for the client.
+        shown: what `repr` and `str` give in its place.
+    """
+
+    value: str
+    shown: str
+
+    def __repr__(self) -> str:
+        return self.shown
+
+    def __str__(self) -> str:
+        return self.shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSource:
+    """Topics of a Kafka cluster.
+
+    Attributes:
+        bootstrap_servers: `host:port`, several separated by commas.
+        topics: names of the topics, all partitions of each.
+        options: client options by their librdkafka (or Java) names.
+    """
+
+    bootstrap_servers: str
+    topics: tuple[str, ...]
+    options: Mapping[str, OptionValue] = field(default_factory=dict[str, OptionValue])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureSource:
+    """A capture: a file of Kafka records.
+
+    Attributes:
+        path: the file, absolute; it may grow and need not exist yet.
+        partitions: number of partitions of a topic where the file alone does not tell.
+    """
+
+    path: Path
+    partitions: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+Source: TypeAlias = KafkaSource | CaptureSource
+"""Where the records of a changefeed come from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changefeed:
+    """One TiCDC replication task as we read it.
+
+    Attributes:
+        name: its name here: first part of its asset keys and its folder in the lake.
+        wire_format: one of `WIRE_FORMATS`.
+        timezone: IANA name of the zone TiCDC encodes timestamps in.
+        source: where its records are.
+        lag_warn_seconds: replication lag from which the lag check warns.
+        lag_error_seconds: replication lag from which the lag check fails.
+    """
+
+    name: str
+    wire_format: str
+    timezone: str
+    source: Source
+    lag_warn_seconds: float = DEFAULT_LAG_WARN_SECONDS
+    lag_error_seconds: float = DEFAULT_LAG_ERROR_SECONDS
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The time zone as an object."""
+        return ZoneInfo(self.timezone)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that is configured.
+
+    Attributes:
+        changefeeds: in the order of the file.
+        lake: root folder of all tables, absolute.
+        path: the file the changefeeds were read from, absolute.
+    """
+
+    changefeeds: tuple[Changefeed, ...]
+    lake: Path
+    path: Path
+
+    def changefeed(self, name: str) -> Changefeed:
+        """Return the changefeed called `name`.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        for changefeed in self.changefeeds:
+            if changefeed.name == name:
+                return changefeed
+        names = [changefeed.name for changefeed in self.changefeeds]
+        raise NotFoundError(
+            f"no changefeed {name!r} in {self.path}{_did_you_mean(name, names)}; "
+            f"it has: {', '.join(names)}"
+        )
+
+
+def changefeeds_path(env: Mapping[str, str] | None = None) -> Path:
+    """Return the absolute path of the changefeeds file, whether or not it exists."""
+    return _path_of(env, CHANGEFEEDS_VARIABLE, DEFAULT_CHANGEFEEDS)
+
+
+def lake_path(env: Mapping[str, str] | None = None) -> Path:
+    """Return the absolute path of the lake's root, whether or not it exists."""
+    return _path_of(env, LAKE_VARIABLE, DEFAULT_LAKE)
+
+
+def load_settings(env: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings that the environment points to.
+
+    Args:
+        env: environment variables; the environment of this program if None.
+
+    Raises:
+        ConfigError: a file or variable is missing or wrong; the text has every mistake found.
+    """
+    env = os.environ if env is None else env
+    path = changefeeds_path(env)
+    lake = lake_path(env)
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path} does not exist; write one (CONTRIBUTING.md and the example in the project "
+            f"show how) or set {CHANGEFEEDS_VARIABLE} to where it is"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    return Settings(
+        changefeeds=parse_changefeeds(content, path=path, env=env), lake=lake, path=path
+    )
+
+
+def parse_changefeeds(
+    content: bytes | str, *, path: Path, env: Mapping[str, str]
+) -> tuple[Changefeed, ...]:
+    """Read the text of a changefeeds file.
+
+    Args:
+        content: the YAML.
+        path: where it stands, for errors and for relative paths of captures.
+        env: environment variables for `{env: NAME}`.
+
+    Raises:
+        ConfigError: the text is not valid; the message has every mistake found.
+    """
+    reader = _Reader(folder=path.parent, env=env)
+    changefeeds = reader.document(_load_yaml(content, path))
+    if reader.problems:
+        if len(reader.problems) == 1:
+            raise ConfigError(f"{path}: {reader.problems[0]}")
+        listed = "".join(f"\n  {problem}" for problem in reader.problems)
+        raise ConfigError(f"{path} has {len(reader.problems)} mistakes:{listed}")
+    return changefeeds
+
+
+def is_loopback(bootstrap_servers: str) -> bool:
+    """Return whether every server of the list is on this machine."""
+    return all(
+        _is_loopback_host(_split_server(server)[0]) for server in _servers(bootstrap_servers)
+    )
+
+
+# --- YAML ---
+
+
+class _TextLoader(yaml.BaseLoader):
+    """All scalars are text, and a key that stands twice is an error instead of a silent loss."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        problem=f"the key {key.value!r} stands twice", problem_mark=key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _load_yaml(content: bytes | str, path: Path) -> Any:
+    try:
+        # The loader only ever builds text, lists and dicts.
+        return yaml.load(content, Loader=_TextLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ConfigError(f"{path}{where}: not valid YAML: {error.problem}") from None
+    except yaml.reader.ReaderError as error:
+        raise ConfigError(
+            f"{path}, position {error.position}: not valid YAML: {error.reason}"
+        ) from None
+    except RecursionError:
+        raise ConfigError(f"{path}: not valid YAML: nested too deeply") from None
+
+
+# --- validation ---
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,63}")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_COUNT = re.compile(r"[1-9][0-9]{0,5}")
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
+_SECRET_KEY = re.compile(r"password|secret|token|jaas|passphrase|\.key|\.pem|oauth", re.IGNORECASE)
+
+_OWN_POSITION = "positions are kept in raw_messages, not in a consumer group"
+_OWN_BYTES = "keys and values are landed as bytes, as they are"
+_OWN_OPTIONS: Mapping[str, str] = {
+    "bootstrap.servers": "bootstrap_servers stands beside options",
+    "metadata.broker.list": "bootstrap_servers stands beside options",
+    "group.id": _OWN_POSITION,
+    "enable.auto.commit": _OWN_POSITION,
+    "enable.auto.offset.store": _OWN_POSITION,
+    "auto.offset.reset": "landing starts at the landed position and never resets",
+    "key.deserializer": _OWN_BYTES,
+    "value.deserializer": _OWN_BYTES,
+    "key.serializer": _OWN_BYTES,
+    "value.serializer": _OWN_BYTES,
+    "interceptor.classes": _OWN_BYTES,
+}
+
+_CREDENTIAL_MECHANISMS = {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
+
+_MISSING: Any = object()
+
+
+class _Reader:
+    """Turns parsed YAML into changefeeds and collects what is wrong with it on the way.
+
+    A method whose input is wrong notes a problem and returns a value of its type all the same, so
+    that the rest of the file is still looked at; nothing read is used once there is a problem.
+    """
+
+    def __init__(self, *, folder: Path, env: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.env = env
+        self.problems: list[str] = []
+
+    def problem(self, position: str, expected: str, got: Any) -> None:
+        """Note that `got` stands at `position` where `expected` was needed."""
+        if got is _MISSING:
+            self.problems.append(f"{position}: missing; expected {expected}")
+        else:
+            self.problems.append(f"{position}: expected {expected}, got {shorten(got)}")
+
+    def document(self, value: Any) -> tuple[Changefeed, ...]:
+        fields = self.mapping(value or {}, "", {"changefeeds"}, what="a mapping with `changefeeds`")
+        value = fields.get("changefeeds", _MISSING)
+        listed = _as_list(value)
+        if not listed:
+            if "changefeeds" in fields or not self.problems:
+                self.problem("changefeeds", "a non-empty list of changefeeds", value)
+            return ()
+        changefeeds: list[Changefeed] = []
+        first_at: dict[str, str] = {}
+        for number, item in enumerate(listed):
+            position = f"changefeeds[{number}]"
+            changefeed = self.changefeed(item, position)
+            changefeeds.append(changefeed)
+            other = first_at.setdefault(changefeed.name, position)
+            if changefeed.name and other != position:
+                self.problem(
+                    f"{position}.name", f"a name other than that of {other}", changefeed.name
+                )
+        return tuple(changefeeds)
+
+    def changefeed(self, value: Any, position: str) -> Changefeed:
+        keys = {"name", "format", "timezone", "source", "lag_warn_seconds", "lag_error_seconds"}
+        fields = self.mapping(value, position, keys, what="a changefeed (a mapping)")
+        if not isinstance(value, dict):
+            return Changefeed(name="", wire_format="", timezone="", source=self.no_source())
+        warn = self.seconds(fields, "lag_warn_seconds", position, DEFAULT_LAG_WARN_SECONDS)
+        error = self.seconds(fields, "lag_error_seconds", position, DEFAULT_LAG_ERROR_SECONDS)
+        if warn > error:
+            self.problem(
+                f"{position}.lag_warn_seconds",
+                f"at most lag_error_seconds, which is {error:g}",
+                f"{warn:g}",
+            )
+        return Changefeed(
+            name=self.name(fields.get("name", _MISSING), f"{position}.name"),
+            wire_format=self.wire_format(fields.get("format", _MISSING), f"{position}.format"),
+            timezone=self.timezone(fields.get("timezone", _MISSING), f"{position}.timezone"),
+            source=self.source(fields.get("source", _MISSING), f"{position}.source"),
+            lag_warn_seconds=warn,
+            lag_error_seconds=error,
+        )
+
+    def name(self, value: Any, position: str) -> str:
+        if isinstance(value, str) and _NAME.fullmatch(value):
+            return value
+        self.problem(
+            position,
+            "1 to 64 of a-z, 0-9 and _, not starting with _ "
+            "(it becomes a folder and a part of asset keys)",
+            value,
+        )
+        return ""
+
+    def wire_format(self, value: Any, position: str) -> str:
+        known = ", ".join(name for name, read in WIRE_FORMATS.items() if read)
+        if not isinstance(value, str) or value not in WIRE_FORMATS:
+            hint = _did_you_mean(value, WIRE_FORMATS) if isinstance(value, str) else ""
+            self.problem(position, f"one of {known}{hint}", value)
+        elif not WIRE_FORMATS[value]:
+            self.problems.append(
+                f"{position}: {value!r} is not supported yet by this version, which reads: {known}"
+            )
+        else:
+            return value
+        return ""
+
+    def timezone(self, value: Any, position: str) -> str:
+        if isinstance(value, str) and value:
+            try:
+                ZoneInfo(value)
+            except (ZoneInfoNotFoundError, ValueError, OSError):
+                pass
+            else:
+                return value
+        self.problem(
+            position,
+            "the IANA name of the time zone the changefeed runs with, like UTC or Asia/Shanghai "
+            "(it is never guessed)",
+            value,
+        )
+        return ""
+
+    def seconds(self, fields: Mapping[str, Any], key: str, position: str, default: float) -> float:
+        value = fields.get(key, _MISSING)
+        if value is _MISSING:
+            return default
+        if isinstance(value, str) and _NUMBER.fullmatch(value) and 0 < float(value) < 1e9:
+            return float(value)
+        self.problem(f"{position}.{key}", "a number of seconds above 0", value)
+        return default
+
+    # --- sources ---
+
+    def no_source(self) -> Source:
+        return CaptureSource(path=self.folder)
+
+    def source(self, value: Any, position: str) -> Source:
+        what = "a mapping with either `kafka` or `capture`"
+        fields = self.mapping(value, position, {"kafka", "capture", "partitions"}, what=what)
+        if not isinstance(value, dict):
+            return self.no_source()
+        if ("kafka" in fields) == ("capture" in fields):
+            self.problem(position, what, sorted(fields))
+            return self.no_source()
+        if "kafka" in fields:
+            if "partitions" in fields:
+                self.problem(
+                    f"{position}.partitions", "nothing: a broker tells its partitions", value
+                )
+            return self.kafka(fields["kafka"], f"{position}.kafka")
+        return self.capture(fields, position)
+
+    def capture(self, fields: Mapping[str, Any], position: str) -> CaptureSource:
+        value = fields["capture"]
+        partitions = fields.get("partitions", _MISSING)
+        partitions_at = f"{position}.partitions"
+        if isinstance(value, dict):
+            inner = self.mapping(value, f"{position}.capture", {"path", "partitions"}, what="")
+            value = inner.get("path", _MISSING)
+            if "partitions" in inner:
+                if partitions is not _MISSING:
+                    self.problem(partitions_at, "partitions in one place only", partitions)
+                partitions = inner["partitions"]
+                partitions_at = f"{position}.capture.partitions"
+            position = f"{position}.capture"
+            key = "path"
+        else:
+            key = "capture"
+        if not isinstance(value, str) or not value.strip() or "\0" in value:
+            self.problem(f"{position}.{key}", "the path of a capture file", value)
+            value = "."
+        path = self.folder / Path(value).expanduser()
+        return CaptureSource(path=path, partitions=self.partitions(partitions, partitions_at))
+
+    def partitions(self, value: Any, position: str) -> dict[str, int]:
+        if value is _MISSING:
+            return {}
+        given = _as_mapping(value)
+        if given is None:
+            self.problem(position, "a mapping of topic to number of partitions", value)
+            return {}
+        counts: dict[str, int] = {}
+        for topic, count in given.items():
+            if isinstance(count, str) and _COUNT.fullmatch(count):
+                counts[topic] = int(count)
+            else:
+                self.problem(f"{position}.{topic}", "a number of partitions above 0", count)
+        return counts
+
+    def kafka(self, value: Any, position: str) -> KafkaSource:
+        keys = {"bootstrap_servers", "topics", "options"}
+        fields = self.mapping(value, position, keys, what="a mapping with `bootstrap_servers`")
+        if not isinstance(value, dict):
+            return KafkaSource(bootstrap_servers="", topics=())
+        servers = self.servers(
+            fields.get("bootstrap_servers", _MISSING), f"{position}.bootstrap_servers"
+        )
+        options = self.options(fields.get("options", _MISSING), f"{position}.options")
+        self.security(options, f"{position}.options", local=not servers or is_loopback(servers))
+        return KafkaSource(
+            bootstrap_servers=servers,
+            topics=self.topics(fields.get("topics", _MISSING), f"{position}.topics"),
+            options=options,
+        )
+
+    def servers(self, value: Any, position: str) -> str:
+        expected = "host:port, several separated by commas"
+        resolved = self.scalar(value, position, expected)
+        if resolved is None:
+            return ""
+        servers = _servers(resolved.value)
+        for server in servers or [""]:
+            host, port = _split_server(server)
+            if not host or not _PORT.fullmatch(port) or int(port) > 65535:
+                self.problem(position, expected, resolved)
+                return ""
+        return ",".join(servers)
+
+    def topics(self, value: Any, position: str) -> tuple[str, ...]:
+        given = _as_list(value)
+        if not given:
+            self.problem(position, "a non-empty list of names", value)
+            return ()
+        topics: list[str] = []
+        for number, topic in enumerate(given):
+            at = f"{position}[{number}]"
+            if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+                self.problem(at, "a topic name (1 to 249 of A-Z a-z 0-9 . _ -)", topic)
+            elif topic in topics:
+                self.problem(at, "each topic once", topic)
+            else:
+                topics.append(topic)
+        return tuple(topics)
+
+    def options(self, value: Any, position: str) -> dict[str, OptionValue]:
+        if value is _MISSING:
+            return {}
+        given = _as_mapping(value)
+        if given is None:
+            # Not shown: it may hold a secret in the wrong place.
+            self.problems.append(f"{position}: expected a mapping of client options")
+            return {}
+        options: dict[str, OptionValue] = {}
+        for key, item in given.items():
+            at = f"{position}.{key}"
+            if key in _OWN_OPTIONS:
+                self.problems.append(f"{at}: not to be set here: {_OWN_OPTIONS[key]}")
+                continue
+            resolved = self.scalar(item, at, "a value or {env: NAME}", secret=True)
+            if resolved is None:
+                # Still stands in the result, so that no second problem calls it missing.
+                options[key] = OptionValue("", "")
+            elif _as_mapping(item) is None and _SECRET_KEY.search(key):
+                options[key] = OptionValue(resolved.value, "***")
+            else:
+                options[key] = resolved
+        return options
+
+    def security(self, options: Mapping[str, OptionValue], position: str, *, local: bool) -> None:
+        """Check that how to talk to the broker is said, and said without contradiction."""
+        at = f"{position}.security.protocol"
+        names = ", ".join(SecurityProtocol)
+        stated = options.get("security.protocol")
+        credentials = sorted(key for key in options if key.startswith(("sasl.", "ssl.")))
+        if stated is None:
+            if credentials:
+                self.problems.append(
+                    f"{at}: missing, while {credentials[0]} is set; expected one of {names}"
+                )
+            elif not local:
+                self.problems.append(
+                    f"{at}: missing; expected one of {names} "
+                    "(to be stated for servers that are not on this machine)"
+                )
+            return
+        protocol = stated.value.upper()
+        if not protocol:
+            return
+        if protocol not in SecurityProtocol.__members__:
+            self.problem(at, f"one of {names}", stated)
+            return
+        if protocol == SecurityProtocol.PLAINTEXT and credentials:
+            self.problem(at, f"another protocol, as {credentials[0]} is set", stated)
+        if protocol.startswith("SASL_"):
+            self.sasl(options, position)
+
+    def sasl(self, options: Mapping[str, OptionValue], position: str) -> None:
+        mechanism = options.get("sasl.mechanism")
+        other = options.get("sasl.mechanisms")
+        if mechanism is not None and other is not None:
+            self.problems.append(
+                f"{position}.sasl.mechanisms: the same as sasl.mechanism; set one of them"
+            )
+        stated = mechanism or other
+        if stated is None:
+            self.problems.append(
+                f"{position}.sasl.mechanism: missing; expected one like SCRAM-SHA-512 or PLAIN"
+            )
+        elif stated.value in _CREDENTIAL_MECHANISMS:
+            for key in ("sasl.username", "sasl.password"):
+                if key not in options:
+                    self.problems.append(f"{position}.{key}: missing; {stated.value} needs it")
+
+    # --- pieces ---
+
+    def scalar(
+        self, value: Any, position: str, expected: str, *, secret: bool = False
+    ) -> OptionValue | None:
+        """Return the text at `position`, resolved if it is `{env: NAME}`; None after a problem."""
+        reference = _as_mapping(value)
+        if reference is not None and set(reference) == {"env"}:
+            name = reference["env"]
+            resolved = self.env.get(name) if isinstance(name, str) else None
+            if resolved:
+                return OptionValue(resolved, f"{{env: {name}}}")
+            self.problems.append(
+                f"{position}: the environment variable {shorten(name)} is not set or is empty"
+            )
+        elif isinstance(value, str) and value:
+            return OptionValue(value, value)
+        elif secret and value is not _MISSING:
+            kind = "empty text" if value == "" else f"a {'mapping' if reference else 'list'}"
+            self.problems.append(f"{position}: expected {expected}, got {kind}")
+        else:
+            self.problem(position, expected, value)
+        return None
+
+    def mapping(self, value: Any, position: str, keys: set[str], *, what: str) -> Mapping[str, Any]:
+        """Return `value` if it is a mapping, its unknown keys left out; {} after a problem."""
+        given = _as_mapping(value)
+        if given is None:
+            self.problem(position or "the file", what, value)
+            return {}
+        prefix = f"{position}." if position else ""
+        for key in sorted(given.keys() - keys):
+            self.problems.append(
+                f"{prefix}{key}: unknown key{_did_you_mean(key, keys)}; "
+                f"known here: {', '.join(sorted(keys))}"
+            )
+        return {key: item for key, item in given.items() if key in keys}
+
+
+def _as_mapping(value: Any) -> dict[str, Any] | None:
+    """Return `value` if it is a mapping; `_TextLoader` makes all keys text."""
+    return cast(dict[str, Any], value) if isinstance(value, dict) else None
+
+
+def _as_list(value: Any) -> list[Any] | None:
+    return cast(list[Any], value) if isinstance(value, list) else None
+
+
+def _path_of(env: Mapping[str, str] | None, variable: str, default: str) -> Path:
+    env = os.environ if env is None else env
+    value = env.get(variable) or default
+    if "://" in value:
+        raise ConfigError(f"{variable}: expected a path on this machine, got {shorten(value)}")
+    # Absolute but with links kept, so that messages show the path the user wrote.
+    return Path(value).expanduser().absolute()
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _servers(bootstrap_servers: str) -> list[str]:
+    return [server.strip() for server in bootstrap_servers.split(",") if server.strip()]
+
+
+def _split_server(server: str) -> tuple[str, str]:
+    host, _, port = server.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), port
+
+
+def _is_loopback_host(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
