@@ -1,0 +1,53 @@
+"""Bytes to events and back, one table entry for each wire format.
+
+In: a Kafka record (key and value). Out: the events it holds, in the order of the message, with
+physical values only; or a `WireError` for bytes that are no message of the format. Any bytes give
+one or the other and nothing else. A decoder sees neither a registry nor a clock nor a disk: the
+same record gives the same events whenever it is decoded.
+
+Not handled: what a value means in MySQL (`values`), and which schema a row needs (`registry`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Final
+
+from ticdc_assets.events import Event
+from ticdc_assets.wire import simple_json
+from ticdc_assets.wire.record import Record
+
+
+class WireFormat(StrEnum):
+    """The wire formats that are known, by their name in the configuration."""
+
+    SIMPLE_JSON = "simple-json"
+
+
+def decode(wire_format: WireFormat, record: Record) -> list[Event]:
+    """Return the events of `record`, in the order of the message.
+
+    Raises:
+        WireError: the record holds no message of the format.
+    """
+    return DECODERS[wire_format](record)
+
+
+def encode(wire_format: WireFormat, events: Sequence[Event]) -> list[Record]:
+    """Return the records that TiCDC would send for `events`, in their order.
+
+    Raises:
+        ValueError: the format cannot carry an event.
+    """
+    return ENCODERS[wire_format](events)
+
+
+def _encode_simple_json(events: Sequence[Event]) -> list[Record]:
+    return [simple_json.encode(event) for event in events]
+
+
+DECODERS: Final[Mapping[WireFormat, Callable[[Record], list[Event]]]] = {
+    WireFormat.SIMPLE_JSON: simple_json.decode,
+}
+ENCODERS: Final[Mapping[WireFormat, Callable[[Sequence[Event]], list[Record]]]] = {
+    WireFormat.SIMPLE_JSON: _encode_simple_json,
+}

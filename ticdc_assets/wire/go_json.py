@@ -1,0 +1,203 @@
+"""JSON text as TiCDC's Go code writes it, read strictly and written byte for byte.
+
+In: the value of a Kafka record. Out: plain Python values (`dict`, `list`, `str`, `int`, `bool`,
+None, `OtherNumber`), or a `WireError` that names the byte. And back: Python values to the bytes
+that Go's `encoding/json` gives, with its HTML-safe escaping.
+
+Reading accepts exactly RFC 8259 in UTF-8 and refuses what other parsers let pass: a byte order
+mark, bytes that are no UTF-8, lone surrogates (Go would replace them by U+FFFD, which changes a
+value silently), NaN and Infinity, trailing bytes, and nesting deeper than `MAX_DEPTH`. Of several
+members of one name the last wins, as a whole. A number that is no 64-bit integer (fraction,
+exponent, too many digits) becomes an `OtherNumber`, never a float: it is legal where nobody looks
+at it, and everywhere else its reader refuses it. No text is ever converted to a large integer, so
+the cost stays linear.
+
+Not handled here: what the fields mean (`simple_message`), and which are required.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from ticdc_assets.errors import WireError, shorten
+
+MAX_DEPTH: Final = 100
+"""Arrays and objects in each other that are still read; a table schema needs 6."""
+
+_WHITESPACE: Final = " \t\n\r"
+_BYTE_ORDER_MARK: Final = "\ufeff"
+_MIN_INTEGER: Final = -(2**63)
+_MAX_INTEGER: Final = 2**64 - 1
+_LONGEST_INTEGER: Final = len(str(_MIN_INTEGER))
+
+# A string without its end swallows the rest: the parser stops there too, and a scan stays linear.
+_STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+_NO_BRACKETS: Final = re.compile(r"[^\[\]{}]+")
+_CONSTANT: Final = re.compile("NaN|-?Infinity")
+_STEP: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
+
+_HIGH: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}"
+_LOW: Final = r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_ESCAPE: Final = re.compile(rf"(?:{_HIGH}{_LOW})|(?P<lone>{_HIGH}|{_LOW})|\\.", re.DOTALL)
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+# encoding/json with SetEscapeHTML(true), its default. \b and \f have had their short form since
+# Go 1.22, and orjson writes them so too; DEL is no control character for either.
+_GO_ESCAPES: Final = re.compile("[<>&\u2028\u2029]")
+
+
+@dataclass(frozen=True, slots=True)
+class OtherNumber:
+    """A JSON number that is no 64-bit integer, kept as its text.
+
+    Attributes:
+        text: the number as written.
+    """
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def parse(value: bytes | None) -> Any:
+    """Return the one JSON value that `value` holds.
+
+    Raises:
+        WireError: `value` is null, empty, blank or no strict JSON; the position is a byte.
+    """
+    text = _text(value)
+    _check_depth(text)
+    start = _skip_whitespace(text, 0)
+    try:
+        parsed, end = _DECODER.raw_decode(text, start)
+    except json.JSONDecodeError as error:
+        raise _invalid(text, error.pos, error.msg) from None
+    except _ConstantError:
+        # The parser does not say where; with the strings blanked only the constant can match.
+        blanked = _STRING.sub(lambda string: " " * len(string[0]), text)
+        found = _CONSTANT.search(blanked)
+        raise _invalid(text, found.start() if found else 0, "no JSON number") from None
+    end = _skip_whitespace(text, end)
+    if end != len(text):
+        raise WireError(
+            "trailing_bytes", _byte(text, end), "the end of the value", _excerpt(text, end)
+        )
+    _check_surrogates(text)
+    return parsed
+
+
+def dumps(value: Any) -> bytes:
+    """Return `value` as Go's `encoding/json` writes it, members in the order of the dict.
+
+    Raises:
+        ValueError: a text holds a lone surrogate, or a number does not fit in 64 bits.
+    """
+    try:
+        text = orjson.dumps(value).decode()
+    except orjson.JSONEncodeError as error:
+        raise ValueError(str(error)) from error
+    # All five can only stand inside strings, so replacing them in the whole text is safe.
+    return _GO_ESCAPES.sub(_go_escape, text).encode()
+
+
+def member(position: str, name: str) -> str:
+    """Return the JSON path of member `name` of the object at `position`."""
+    if _PLAIN_NAME.match(name) is not None:
+        return f"{position}.{name}"
+    return f"{position}[{json.dumps(name[:80], ensure_ascii=False)}]"
+
+
+def _text(value: bytes | None) -> str:
+    if value is None:
+        raise WireError("null_value", "byte 0", "a JSON object", "null value (tombstone)")
+    if not value:
+        raise WireError("empty_value", "byte 0", "a JSON object", "0 bytes")
+    try:
+        text = value.decode()
+    except UnicodeDecodeError as error:
+        got = shorten(value[error.start : error.start + 16])
+        raise WireError("invalid_utf8", f"byte {error.start}", "UTF-8", got) from None
+    if text.startswith(_BYTE_ORDER_MARK):
+        raise WireError("byte_order_mark", "byte 0", "a JSON object", "U+FEFF")
+    if not text.strip(_WHITESPACE):
+        raise WireError("blank_value", "byte 0", "a JSON object", f"{len(value)} blank bytes")
+    return text
+
+
+def _skip_whitespace(text: str, start: int) -> int:
+    while start < len(text) and text[start] in _WHITESPACE:
+        start += 1
+    return start
+
+
+def _check_depth(text: str) -> None:
+    """Refuse deep nesting before the recursive parser sees it.
+
+    Up to the first error of the parser both agree on what is inside a string, so the parser never
+    goes deeper than what is counted here.
+    """
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for bracket in _NO_BRACKETS.sub("", _STRING.sub("", text)):
+        depth += _STEP[bracket]
+        if depth > MAX_DEPTH:
+            raise WireError(
+                "too_deep", "byte 0", f"at most {MAX_DEPTH} nested arrays and objects", "more"
+            )
+
+
+def _check_surrogates(text: str) -> None:
+    if _SURROGATE.search(text) is None:
+        return
+    for match in _ESCAPE.finditer(text):
+        if match["lone"] is not None:
+            raise WireError(
+                "lone_surrogate",
+                _byte(text, match.start()),
+                "a pair of surrogates",
+                shorten(match["lone"]),
+            )
+
+
+def _invalid(text: str, index: int, cause: str) -> WireError:
+    got = f"{_excerpt(text, index)} ({cause[:1].lower()}{cause[1:]})"
+    return WireError("invalid_json", _byte(text, index), "strict JSON", got)
+
+
+def _byte(text: str, index: int) -> str:
+    return f"byte {len(text[:index].encode())}"
+
+
+def _excerpt(text: str, index: int) -> str:
+    return shorten(text[index : index + 20]) if index < len(text) else "the end"
+
+
+def _integer(text: str) -> int | OtherNumber:
+    if len(text) > _LONGEST_INTEGER:
+        return OtherNumber(text)
+    number = int(text)
+    return number if _MIN_INTEGER <= number <= _MAX_INTEGER else OtherNumber(text)
+
+
+class _ConstantError(Exception):
+    """NaN, Infinity or -Infinity was met."""
+
+
+def _constant(text: str) -> None:
+    raise _ConstantError(text)
+
+
+def _go_escape(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
+
+
+_DECODER: Final = json.JSONDecoder(
+    parse_int=_integer, parse_float=OtherNumber, parse_constant=_constant
+)

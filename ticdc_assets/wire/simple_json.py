@@ -1,0 +1,242 @@
+"""The Simple protocol in JSON: one record in, one event out, and back byte for byte.
+
+In: a Kafka record whose value is one JSON object. Its key is not looked at: TiCDC sends none, and
+a record with one is as good. Out: a list of exactly one event, or a `WireError` whose position is
+a byte (the value is no strict JSON, see `go_json`) or a JSON path. Decoding is a function of the
+value alone, so doing it again gives the same.
+
+This is the readable reference; `batch` gives the same meaning faster. The fields of each message
+type are a table in `simple_message`. How the kinds of field are written here:
+
+    integer   JSON integer, 0 to 2^63-1 (TiCDC's TSO and ids); never a string, a float, true
+    text      JSON string
+    boolean   true or false
+    image     object: column name to string, null, or exactly {"location": text, "value": text}
+    checksum  object: version (integer), corrupted (boolean), current, previous (0 to 2^32-1)
+    schema    object, see `schemas.schema_from_json`
+
+Not handled: values of columns are left as text (base64 and enum indexes included), and
+compressed values are refused as what they are here, bytes that are no JSON.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, assert_never, cast
+
+from ticdc_assets.errors import WireError, shorten
+from ticdc_assets.events import Checksum, Event, Image, PhysicalValue, ZonedTimestamp
+from ticdc_assets.schemas import TableSchema, schema_from_json, schema_to_json
+from ticdc_assets.tso import MAX_TSO
+from ticdc_assets.wire import go_json
+from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.simple_message import (
+    FIELDS,
+    Field,
+    Kind,
+    Presence,
+    check_version,
+    event_from_fields,
+    fields_from_event,
+    message_type,
+)
+
+_MAX_UINT32: Final = 2**32 - 1
+_TIMESTAMP_MEMBERS: Final = frozenset({"location", "value"})
+
+
+def decode(record: Record) -> list[Event]:
+    """Return the one event that `record` holds.
+
+    Raises:
+        WireError: the value is no message of the Simple protocol in JSON.
+        UnsupportedVersionError: it is one of another version.
+    """
+    message = _object(go_json.parse(record.value), "$")
+    check_version(_required(message, "version", _integer))
+    kind = message_type(_required(message, "type", _text))
+    fields: dict[str, Any] = {}
+    for field in FIELDS[kind]:
+        value = _PRESENCES[field.presence](message, field)
+        if value is not None:
+            fields[field.name] = value
+    return [event_from_fields(kind, fields)]
+
+
+def encode(event: Event) -> Record:
+    """Return the record that TiCDC would send for `event`.
+
+    Raises:
+        ValueError: the event holds what JSON in UTF-8 cannot (a lone surrogate).
+    """
+    fields = fields_from_event(event)
+    return Record(
+        key=None,
+        value=go_json.dumps({name: _to_json(name, value) for name, value in fields.items()}),
+    )
+
+
+def image_from_value(value: Any, position: str) -> dict[str, PhysicalValue]:
+    """Return the row image in the parsed JSON `value`.
+
+    Raises:
+        WireError: it is no object, or a member is no text, null or zoned timestamp.
+    """
+    return {
+        name: _physical(item, go_json.member(position, name))
+        if type(item) is not str and item is not None
+        else item
+        for name, item in _object(value, position).items()
+    }
+
+
+def _required(message: Mapping[str, Any], name: str, read: Callable[[Any, str], Any]) -> Any:
+    position = f"$.{name}"
+    if name not in message:
+        raise WireError("missing_field", position, "the field", "nothing")
+    return read(message[name], position)
+
+
+def _required_field(message: Mapping[str, Any], field: Field) -> Any:
+    return _required(message, field.name, _KINDS[field.kind])
+
+
+def _optional_field(message: Mapping[str, Any], field: Field) -> Any:
+    value = message.get(field.name)
+    return None if value is None else _KINDS[field.kind](value, f"$.{field.name}")
+
+
+def _absent_field(message: Mapping[str, Any], field: Field) -> None:
+    value = message.get(field.name)
+    if value is not None:
+        raise WireError(
+            "unexpected_field", f"$.{field.name}", f"no {field.name} in this type", shorten(value)
+        )
+
+
+def _object(value: Any, position: str) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise _wrong_type(position, "object", value)
+    return cast(dict[str, Any], value)
+
+
+def _integer(value: Any, position: str, maximum: int = MAX_TSO) -> int:
+    if type(value) is not int:
+        raise _wrong_type(position, "integer", value)
+    if not 0 <= value <= maximum:
+        raise WireError("out_of_range", position, f"0 to {maximum}", shorten(value))
+    return value
+
+
+def _text(value: Any, position: str) -> str:
+    if type(value) is not str:
+        raise _wrong_type(position, "text", value)
+    return value
+
+
+def _name(value: Any, position: str) -> str:
+    if not _text(value, position):
+        raise WireError("empty_text", position, "text that is not empty", "''")
+    return value
+
+
+def _boolean(value: Any, position: str) -> bool:
+    if type(value) is not bool:
+        raise _wrong_type(position, "true or false", value)
+    return value
+
+
+def _checksum(value: Any, position: str) -> Checksum:
+    members = _object(value, position)
+
+    def read(name: str, kind: Callable[..., Any], *limits: int) -> Any:
+        if name not in members:
+            raise WireError("missing_field", f"{position}.{name}", "the field", "nothing")
+        return kind(members[name], f"{position}.{name}", *limits)
+
+    return Checksum(
+        version=read("version", _integer),
+        corrupted=read("corrupted", _boolean),
+        current=read("current", _integer, _MAX_UINT32),
+        previous=read("previous", _integer, _MAX_UINT32),
+    )
+
+
+def _physical(value: Any, position: str) -> ZonedTimestamp:
+    if type(value) is not dict:
+        raise _wrong_type(position, "text, null or {location, value}", value)
+    members = cast(dict[str, Any], value)
+    if members.keys() != _TIMESTAMP_MEMBERS:
+        raise WireError(
+            "wrong_members", position, "exactly location and value", shorten(sorted(members))
+        )
+    return ZonedTimestamp(
+        location=_text(members["location"], f"{position}.location"),
+        value=_text(members["value"], f"{position}.value"),
+    )
+
+
+def _wrong_type(position: str, expected: str, value: Any) -> WireError:
+    return WireError("wrong_type", position, expected, shorten(value))
+
+
+_KINDS: Final[Mapping[Kind, Callable[[Any, str], Any]]] = {
+    Kind.INTEGER: _integer,
+    Kind.TEXT: _text,
+    Kind.NAME: _name,
+    Kind.BOOLEAN: _boolean,
+    Kind.IMAGE: image_from_value,
+    Kind.CHECKSUM: _checksum,
+    Kind.SCHEMA: schema_from_json,
+}
+_PRESENCES: Final[Mapping[Presence, Callable[[Mapping[str, Any], Field], Any]]] = {
+    Presence.REQUIRED: _required_field,
+    Presence.OPTIONAL: _optional_field,
+    Presence.ABSENT: _absent_field,
+}
+
+
+def _to_json(name: str, value: Any) -> Any:
+    writer = _WRITERS.get(name)
+    return value if writer is None else writer(value)
+
+
+def _image_to_json(image: Image) -> dict[str, Any]:
+    # Go writes the keys of a map in the order of their bytes, which is that of code points.
+    return {name: _physical_to_json(image[name]) for name in sorted(image)}
+
+
+def _physical_to_json(value: PhysicalValue) -> Any:
+    match value:
+        case None | str():
+            return value
+        case ZonedTimestamp():
+            return {"location": value.location, "value": value.value}
+        case _:
+            assert_never(value)
+
+
+def _checksum_to_json(checksum: Checksum) -> dict[str, Any]:
+    return {
+        "version": checksum.version,
+        "corrupted": checksum.corrupted,
+        "current": checksum.current,
+        "previous": checksum.previous,
+    }
+
+
+def _schema_to_json(schema: TableSchema) -> dict[str, Any]:
+    written = schema_to_json(schema)
+    for column in written["columns"]:
+        if not column["dataType"]["length"]:
+            # `omitempty`: JSON, VECTOR and the like have no length.
+            del column["dataType"]["length"]
+    return written
+
+
+_WRITERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "data": _image_to_json,
+    "old": _image_to_json,
+    "checksum": _checksum_to_json,
+    "tableSchema": _schema_to_json,
+    "preTableSchema": _schema_to_json,
+}
+"""Fields that are no plain JSON value of their own."""
