@@ -26,6 +26,11 @@ Not handled: typing of values, and schemas of rows; the text of `before` and `af
 values by `image_from_json`.
 """
 
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false
+
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -147,11 +152,12 @@ class _Rows:
     common: list[_Common] = field(default_factory=list[_Common])
     rare: dict[int, _Rare] = field(default_factory=dict[int, _Rare])
 
-    def add(self, source: int, common: _Common, rare: _Rare | None) -> None:
-        if rare is not None:
-            self.rare[len(self.common)] = rare
-        self.sources.append(source)
-        self.common.append(common)
+    def add(self, source: int, rows: Sequence[tuple[_Common, _Rare | None]]) -> None:
+        for common, rare in rows:
+            if rare is not None:
+                self.rare[len(self.common)] = rare
+            self.sources.append(source)
+            self.common.append(common)
 
     def to_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         length = len(self.common)
@@ -188,26 +194,24 @@ class _Rows:
 # ---------------------------------------------------------------- the long way, for any format
 
 
-def _add_decoded(
-    rows: _Rows, source: int, wire_format: WireFormat, record: Record, texts: "_Texts"
-) -> None:
-    """Add what the reference decoder says about `record`."""
+def _decoded(
+    wire_format: WireFormat, record: Record, texts: "_Texts"
+) -> list[tuple[_Common, _Rare | None]]:
+    """Return the rows of what the reference decoder says about `record`."""
     try:
         events = decode(wire_format, record)
     except WireError as error:
-        rows.add(source, _error_row(), _error_rare(error))
-        return
-    for index, event in enumerate(events):
-        common, rare = _ROWS_OF[type(event)](index, event, record, texts)
-        rows.add(source, common, rare)
+        return [(_ERROR_ROW, _error_rare(error))]
+    return [
+        _ROWS_OF[type(event)](index, event, record, texts) for index, event in enumerate(events)
+    ]
 
 
 _Texts: TypeAlias = Callable[[Record], tuple[bytes | None, bytes | None]]
 """The schema and the schema before it in a record, as sent, or None where it has none."""
 
 
-def _error_row() -> _Common:
-    return (0, ERROR, *(None,) * (len(_COMMON) - 2))
+_ERROR_ROW: Final[_Common] = (0, ERROR, *(None,) * (len(_COMMON) - 2))
 
 
 def _error_rare(error: WireError) -> _Rare:
@@ -368,10 +372,10 @@ class _Schemas(msgspec.Struct, gc=False):
 
 
 _decode_message: Final = msgspec.json.Decoder(_Message).decode
-_check_image: Final = msgspec.json.Decoder(dict[str, str | None | _Timestamp]).decode
+_check_image: Final = msgspec.json.Decoder(dict[str, str | _Timestamp | None]).decode
 _check_checksum: Final = msgspec.json.Decoder(_Checksum).decode
 _decode_schemas: Final = msgspec.json.Decoder(_Schemas).decode
-_decode_stored_image: Final = msgspec.json.Decoder(dict[str, str | None | ZonedTimestamp]).decode
+_decode_stored_image: Final = msgspec.json.Decoder(dict[str, str | ZonedTimestamp | None]).decode
 _decode_stored_checksum: Final = msgspec.json.Decoder(Checksum).decode
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -395,9 +399,10 @@ def _simple_json(batch: pa.RecordBatch) -> _Rows:
         common = None if value is None or number in suspects else _plain_row(value)
         if common is None:
             record = Record(key=None, value=value)
-            _add_decoded(rows, number, WireFormat.SIMPLE_JSON, record, _simple_json_schemas)
+            rows.add(number, _decoded(WireFormat.SIMPLE_JSON, record, _simple_json_schemas))
         else:
-            rows.add(number, common, None)
+            rows.sources.append(number)
+            rows.common.append(common)
     return rows
 
 

@@ -1,0 +1,410 @@
+"""Captures: Kafka records in a file, one JSON object a line, plain or gzip.
+
+    {"topic": text, "partition": integer, "offset": integer, "timestamp": epoch ms (-1: none),
+     "key": base64 text or null, "value": base64 text or null, "headers": anything, not read}
+
+Reading: in goes a path, out come `CaptureRecord` values in the order of the file, with memory
+bounded by the longest line. Nothing is remembered between readings, so reading again gives the
+same records, and more where the file has grown. A file that somebody still writes to may end in
+the middle of a line or of a gzip member. That is no error: iteration ends before it, and
+`CaptureReader.incomplete_tail` says that something is there. A last line without its newline is
+read all the same where it is a whole object, for no beginning of an object is one.
+
+Writing: whole lines only, each flush one write at the end of the file (a gzip member of its own in
+a `.gz`), so that a reader at any moment sees whole lines and at worst an incomplete tail. Opening
+an existing capture continues it; offsets of one partition must increase through the whole file.
+Running a writer again over what it wrote is refused by that rule instead of doubling records.
+
+Not handled: two writers at once, headers (they are dropped), other compressions.
+"""
+
+import binascii
+import zlib
+from base64 import b64encode
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from gzip import compress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, cast
+
+import orjson
+
+from ticdc_assets.errors import SourceUnavailableError, TicdcError, shorten
+
+MAX_LINE_BYTES: Final = 256 * 1024 * 1024
+"""Longest line that is read; Kafka's own limit on a record is far below it."""
+
+_CHUNK_BYTES: Final = 256 * 1024
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_GZIP_WINDOW: Final = 31  # zlib: window of 15 bits, and a gzip header
+_GZIP_LEVEL: Final = 6
+_FLUSH_BYTES: Final = 1024 * 1024
+_MAX_INT32: Final = 2**31 - 1
+_MAX_INT64: Final = 2**63 - 1
+
+
+class CaptureError(TicdcError):
+    """A capture that is no capture: which file, which line, what was expected, what was there.
+
+    Args:
+        path: the file.
+        line: number of the line, from 1.
+        expected: what would have been accepted.
+        got: what was there, shortened.
+    """
+
+    def __init__(self, path: str, line: int, expected: str, got: str) -> None:
+        super().__init__(path, line, expected, got)
+        self.path = path
+        self.line = line
+        self.expected = expected
+        self.got = got
+
+    def __str__(self) -> str:
+        return f"capture {self.path}, line {self.line}: expected {self.expected}, got {self.got}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureRecord:
+    """One Kafka record with its coordinates.
+
+    Attributes:
+        topic: Kafka topic.
+        partition: Kafka partition.
+        offset: offset in the partition.
+        timestamp_ms: the record's timestamp in epoch milliseconds; -1 if it has none.
+        key: key, or None for Kafka's null.
+        value: value, or None for Kafka's null.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+def read_capture(path: Path) -> "CaptureReader":
+    """Return an iterator over the records of the capture at `path`, in the order of the file.
+
+    Raises:
+        SourceUnavailableError: the file does not exist or cannot be opened.
+    """
+    return CaptureReader(path)
+
+
+class CaptureReader(Iterator[CaptureRecord]):
+    """An iterator over the records of one capture.
+
+    A line that is no record raises `CaptureError` and ends the iteration. The file is closed at
+    its end, at an error, and by `close` or the end of a `with` block.
+
+    Args:
+        path: the capture.
+        max_line_bytes: longest line that is read.
+
+    Attributes:
+        path: the capture.
+        line: number of the line read last, from 1; 0 before the first.
+        incomplete_tail: True once the end was reached and something stood there that is not whole
+            yet: a line without its end, or a gzip member without its end.
+        open_line: True once the end was reached and the last record had no newline after it.
+
+    Raises:
+        SourceUnavailableError: the file does not exist or cannot be opened.
+    """
+
+    def __init__(self, path: Path, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+        self.path = path
+        self.line = 0
+        self.incomplete_tail = False
+        self.open_line = False
+        self._max_line_bytes = max_line_bytes
+        try:
+            self._file = path.open("rb")
+        except OSError as error:
+            raise _unavailable(path, error) from error
+        self._records = self._read()
+
+    def __next__(self) -> CaptureRecord:
+        """Return the next record.
+
+        Raises:
+            CaptureError: the next line is no record.
+            SourceUnavailableError: the file cannot be read any more.
+        """
+        return next(self._records)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; the iteration is over."""
+        self._records.close()
+        self._file.close()
+
+    def _read(self) -> Generator[CaptureRecord, None, None]:
+        rest = bytearray()
+        with self._file:
+            for chunk in self._chunks():
+                # Only the new bytes can hold the end of the line: a long line stays linear.
+                start, end = 0, chunk.find(b"\n")
+                while end >= 0:
+                    rest += chunk[start:end]
+                    yield from self._records_of(rest)
+                    rest = bytearray()
+                    start, end = end + 1, chunk.find(b"\n", end + 1)
+                rest += chunk[start:]
+                if len(rest) > self._max_line_bytes:
+                    self.line += 1
+                    raise self._error(f"a line of at most {self._max_line_bytes} bytes", "more")
+            yield from self._last(rest)
+
+    def _last(self, rest: bytearray) -> Iterator[CaptureRecord]:
+        if not rest.strip():
+            return
+        try:
+            parsed = orjson.loads(rest)
+        except orjson.JSONDecodeError:
+            self.incomplete_tail = True
+            return
+        # Digits alone may be the beginning of a longer number; a whole object is nothing else.
+        if not isinstance(parsed, dict):
+            self.incomplete_tail = True
+            return
+        yield from self._records_of(rest)
+        self.open_line = True
+
+    def _records_of(self, line: bytearray) -> Iterator[CaptureRecord]:
+        self.line += 1
+        if len(line) > self._max_line_bytes:
+            raise self._error(f"a line of at most {self._max_line_bytes} bytes", "more")
+        if not line.strip():
+            return
+        try:
+            parsed = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise self._error("one JSON object", f"{shorten(bytes(line))} ({error})") from error
+        if not isinstance(parsed, dict):
+            raise self._error("one JSON object", shorten(parsed))
+        fields = cast(dict[str, Any], parsed)
+        yield CaptureRecord(
+            topic=self._topic(fields),
+            partition=self._integer(fields, "partition", 0, _MAX_INT32),
+            offset=self._integer(fields, "offset", 0, _MAX_INT64),
+            timestamp_ms=self._integer(fields, "timestamp", -1, _MAX_INT64),
+            key=self._bytes(fields, "key"),
+            value=self._bytes(fields, "value"),
+        )
+
+    def _chunks(self) -> Iterator[bytes]:
+        """Yield the text of the file in pieces of bounded size."""
+        first = self._next_bytes()
+        if first == _GZIP_MAGIC[:1]:
+            # No line of text begins so: somebody has begun to write a gzip file.
+            self.incomplete_tail = True
+        elif first.startswith(_GZIP_MAGIC):
+            yield from self._unzipped(first)
+        else:
+            while first:
+                yield first
+                first = self._next_bytes()
+
+    def _unzipped(self, compressed: bytes) -> Iterator[bytes]:
+        """Yield the text of all gzip members, the last of which may lack its end."""
+        while compressed:
+            member = zlib.decompressobj(_GZIP_WINDOW)
+            while not member.eof:
+                try:
+                    text = member.decompress(compressed, _CHUNK_BYTES)
+                except zlib.error as error:
+                    self.line += 1
+                    raise self._error("a gzip file", str(error)) from error
+                if text:
+                    yield text
+                compressed = member.unconsumed_tail
+                if not compressed and not text and not member.eof:
+                    compressed = self._next_bytes()
+                    if not compressed:
+                        self.incomplete_tail = True
+                        return
+            # Zeros between and after members are padding, as gzip itself sees it.
+            compressed = member.unused_data.lstrip(b"\0")
+            while not compressed and (more := self._next_bytes()):
+                compressed = more.lstrip(b"\0")
+
+    def _next_bytes(self) -> bytes:
+        try:
+            return self._file.read(_CHUNK_BYTES)
+        except OSError as error:
+            raise _unavailable(self.path, error) from error
+
+    def _topic(self, fields: dict[str, Any]) -> str:
+        topic = fields.get("topic")
+        if not isinstance(topic, str) or not topic:
+            raise self._error("a text in 'topic'", shorten(topic))
+        return topic
+
+    def _integer(self, fields: dict[str, Any], name: str, minimum: int, maximum: int) -> int:
+        number = fields.get(name)
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise self._error(f"an integer in {name!r}", shorten(number))
+        if not minimum <= number <= maximum:
+            raise self._error(f"{minimum} to {maximum} in {name!r}", shorten(number))
+        return number
+
+    def _bytes(self, fields: dict[str, Any], name: str) -> bytes | None:
+        if name not in fields:
+            raise self._error(f"the field {name!r}", "nothing")
+        text = fields[name]
+        if text is None:
+            return None
+        if not isinstance(text, str):
+            raise self._error(f"base64 text or null in {name!r}", shorten(text))
+        try:
+            return binascii.a2b_base64(text.encode(), strict_mode=True)
+        except binascii.Error as error:
+            got = f"{shorten(text)} ({error})"
+            raise self._error(f"base64 text or null in {name!r}", got) from error
+
+    def _error(self, expected: str, got: str) -> CaptureError:
+        return CaptureError(str(self.path), self.line, expected, got)
+
+
+class CaptureWriter:
+    """A context manager that appends records to a capture.
+
+    The file is created where it does not exist; its folder is not. Lines reach the file at
+    `flush`, after about a MiB of them, and at the end of the `with` block (also of one that ends
+    with an error: what was written is whole).
+
+    Args:
+        path: the capture; gzip if its name ends in `.gz`.
+
+    Raises:
+        CaptureError: the file is there and is no capture, ends in the middle of a line, or is
+            gzip where the name says plain (or the other way round).
+        SourceUnavailableError: the file cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._gzip = path.name.endswith(".gz")
+        self._lines: list[bytes] = []
+        self._waiting = 0
+        self._written = 0
+        self._offsets: dict[tuple[str, int], int] = {}
+        self._continue()
+        try:
+            self._file = path.open("ab", buffering=0)
+        except OSError as error:
+            raise _unavailable(path, error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def append(self, record: CaptureRecord) -> None:
+        """Add `record` behind all others.
+
+        Raises:
+            CaptureError: its partition has this offset or a later one already.
+        """
+        partition = (record.topic, record.partition)
+        last = self._offsets.get(partition, -1)
+        if record.offset <= last:
+            raise CaptureError(
+                str(self.path),
+                self._written + 1,
+                f"an offset above {last} in topic {record.topic!r} partition {record.partition}",
+                str(record.offset),
+            )
+        line = orjson.dumps(
+            {
+                "topic": record.topic,
+                "partition": record.partition,
+                "offset": record.offset,
+                "timestamp": record.timestamp_ms,
+                "key": _base64(record.key),
+                "value": _base64(record.value),
+            },
+            option=orjson.OPT_APPEND_NEWLINE,
+        )
+        self._offsets[partition] = record.offset
+        self._written += 1
+        self._lines.append(line)
+        self._waiting += len(line)
+        if self._waiting >= _FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the lines that wait, so that readers see them."""
+        if not self._lines:
+            return
+        text = b"".join(self._lines)
+        self._lines.clear()
+        self._waiting = 0
+        rest = memoryview(compress(text, _GZIP_LEVEL, mtime=0) if self._gzip else text)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+
+    def close(self) -> None:
+        """Write the lines that wait and close the file."""
+        if self._file.closed:
+            return
+        try:
+            self.flush()
+        finally:
+            self._file.close()
+
+    def _continue(self) -> None:
+        """Learn the offsets of an existing file, and refuse one that cannot be continued."""
+        try:
+            with self.path.open("rb") as file:
+                magic = file.read(len(_GZIP_MAGIC))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _unavailable(self.path, error) from error
+        if magic and (magic == _GZIP_MAGIC) is not self._gzip:
+            names = {True: "gzip", False: "plain text"}
+            raise CaptureError(
+                str(self.path), 1, f"{names[self._gzip]}, by the name", names[not self._gzip]
+            )
+        with CaptureReader(self.path) as reader:
+            for record in reader:
+                partition = (record.topic, record.partition)
+                self._offsets[partition] = max(record.offset, self._offsets.get(partition, -1))
+        self._written = reader.line
+        if reader.incomplete_tail:
+            raise CaptureError(
+                str(self.path), reader.line + 1, "whole lines to append to", "an incomplete tail"
+            )
+        if reader.open_line:
+            self._lines.append(b"\n")
+
+
+def _base64(value: bytes | None) -> str | None:
+    return None if value is None else b64encode(value).decode()
+
+
+def _unavailable(path: Path, error: OSError) -> SourceUnavailableError:
+    cause = error.strerror or type(error).__name__
+    return SourceUnavailableError(f"capture {path} cannot be read or written: {cause}")
