@@ -1,0 +1,1098 @@
+"""Understanding DDL text: what a statement did, beyond what schemas can say.
+
+In: the SQL of a DDL message, any text at all. Out: one frozen `DdlStatement`; never an exception.
+Reading the same text again gives the same value, so replays and rebuilds agree.
+
+The schemas that some formats send with a DDL say what the columns are. Only the text says which
+column became which (CHANGE, RENAME COLUMN), which columns are virtual and never arrive in rows,
+which partitions lost their rows, and what a statement without a table did. For the formats that
+send no schema the text is all there is, so column and index definitions are read in full.
+
+What is not understood is not guessed: it is skipped up to the next comma, and the first such
+piece stands in `unparsed` with its place. What was understood around it stays. A text of several
+statements gives the first one, the rest being `unparsed` (`parse_ddl_script` reads them all).
+
+Not done: expressions, bounds and queries are not evaluated, names are not resolved against a
+session's database, and statements that TiCDC never sends (users, placement policies, resource
+groups, ANALYZE, LOCK TABLES ...) are `unknown`. Time is linear in the length of the text, which is
+cut at `MAX_SQL_LENGTH`; nesting is never followed by recursion.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from ticdc_assets.registry.ddl_columns import (
+    ColumnClause,
+    IndexClause,
+    stands_index,
+    take_charset_name,
+    take_column,
+    take_column_definition,
+    take_default,
+    take_enforced,
+    take_if_exists,
+    take_index,
+    take_index_body,
+    take_index_name,
+    with_charset,
+)
+from ticdc_assets.registry.ddl_partitions import (
+    take_definitions,
+    take_less_than,
+    take_names,
+    take_option,
+    take_options,
+    take_partitioning,
+)
+from ticdc_assets.registry.ddl_statement import (
+    NO_DEFAULT,
+    AlterChange,
+    BoundKind,
+    ChangeKind,
+    ColumnDefinition,
+    ColumnPosition,
+    DdlAction,
+    DdlStatement,
+    DefaultKind,
+    DefaultValue,
+    GeneratedKind,
+    IndexDefinition,
+    IndexKind,
+    IndexPart,
+    LiteralForm,
+    PartitionAction,
+    PartitionChange,
+    PartitionDefinition,
+    Partitioning,
+    PartitionMethod,
+    TableName,
+    TableOption,
+    TableRename,
+)
+from ticdc_assets.registry.ddl_tokens import UNPARSED_LIMIT, Cursor, tokenize
+
+__all__ = [
+    "MAX_SQL_LENGTH",
+    "NO_DEFAULT",
+    "AlterChange",
+    "BoundKind",
+    "ChangeKind",
+    "ColumnDefinition",
+    "ColumnPosition",
+    "DdlAction",
+    "DdlStatement",
+    "DefaultKind",
+    "DefaultValue",
+    "GeneratedKind",
+    "IndexDefinition",
+    "IndexKind",
+    "IndexPart",
+    "LiteralForm",
+    "PartitionAction",
+    "PartitionChange",
+    "PartitionDefinition",
+    "PartitionMethod",
+    "Partitioning",
+    "TableName",
+    "TableOption",
+    "TableRename",
+    "parse_ddl",
+    "parse_ddl_script",
+]
+
+MAX_SQL_LENGTH: Final = 1 << 20
+"""Characters that are looked at; 8,192 partitions with their bounds take less."""
+
+
+def parse_ddl(sql: str) -> DdlStatement:
+    """Return what the first statement of `sql` says; total, see the module's text."""
+    text = sql[:MAX_SQL_LENGTH]
+    tokens = tokenize(text)
+    ranges = tokens.statements()
+    if not ranges:
+        statement = DdlStatement(action=DdlAction.UNKNOWN)
+        tokens.note(0, UNPARSED_LIMIT)
+    else:
+        statement = _statement(Cursor(tokens, *ranges[0]))
+        if len(ranges) > 1:
+            tokens.note(tokens.starts[ranges[1][0]], len(text))
+    return _finished(statement, tokens.problem, truncated=len(sql) > MAX_SQL_LENGTH)
+
+
+def parse_ddl_script(sql: str) -> tuple[DdlStatement, ...]:
+    """Return what each statement of `sql` says, in order; () for a text without any."""
+    tokens = tokenize(sql[:MAX_SQL_LENGTH])
+    whole_problem, truncated = tokens.problem, len(sql) > MAX_SQL_LENGTH
+    ranges = tokens.statements()
+    statements: list[DdlStatement] = []
+    for number, (start, end) in enumerate(ranges):
+        last = number == len(ranges) - 1
+        # An executable comment that never closes is the last statement's fault.
+        tokens.problem = whole_problem if last else None
+        statement = _statement(Cursor(tokens, start, end))
+        statements.append(_finished(statement, tokens.problem, truncated=truncated and last))
+    return tuple(statements)
+
+
+def _finished(
+    statement: DdlStatement, problem: tuple[int, str] | None, *, truncated: bool
+) -> DdlStatement:
+    if problem is None and truncated:
+        problem = (MAX_SQL_LENGTH, "")
+    if problem is None:
+        return statement
+    return replace(
+        statement, unparsed=problem[1], unparsed_position=problem[0], truncated=truncated
+    )
+
+
+def _statement(cursor: Cursor) -> DdlStatement:
+    start = cursor.at
+    word = cursor.take_any(_STATEMENTS)
+    statement = _STATEMENTS[word](cursor) if word else None
+    if statement is None:
+        cursor.at = start
+        statement = DdlStatement(action=DdlAction.UNKNOWN)
+    cursor.expect_done()
+    return statement
+
+
+# ------------------------------------------------------------------ statements about one object
+
+
+def _of_table(
+    action: DdlAction,
+    name: TableName | None,
+    *,
+    conditional: bool = False,
+    changes: tuple[AlterChange, ...] = (),
+    renames: tuple[TableRename, ...] = (),
+    query: str | None = None,
+) -> DdlStatement:
+    return DdlStatement(
+        action=action,
+        database=None if name is None else name.database,
+        table=None if name is None else name.table,
+        tables=() if name is None else (name,),
+        conditional=conditional,
+        changes=changes,
+        renames=renames,
+        query=query,
+    )
+
+
+def _named_table(cursor: Cursor) -> TableName | None:
+    name = cursor.take_table_name()
+    if name is None:
+        cursor.missing()
+    return name
+
+
+def _database_options(cursor: Cursor) -> tuple[TableOption, ...]:
+    options: list[TableOption] = []
+    while not cursor.done:
+        options.extend(take_options(cursor))
+        if cursor.take("READ", "ONLY"):
+            cursor.take_char("=")
+            options.append(TableOption(name="read_only", value=cursor.raw()))
+            cursor.skip_token()
+        elif cursor.take("SET", "TIFLASH", "REPLICA"):
+            cursor.take_integer()
+            if cursor.take("LOCATION", "LABELS"):
+                while cursor.take_string() is not None:
+                    cursor.take_char(",")
+        elif not cursor.done:
+            cursor.expect_done()
+    return tuple(options)
+
+
+def _create_database(cursor: Cursor) -> DdlStatement:
+    conditional = take_if_exists(cursor)
+    name = cursor.take_name()
+    if name is None:
+        cursor.missing()
+    return DdlStatement(
+        action=DdlAction.CREATE_DATABASE,
+        database=name,
+        conditional=conditional,
+        options=_database_options(cursor),
+    )
+
+
+def _drop_database(cursor: Cursor) -> DdlStatement:
+    conditional = take_if_exists(cursor)
+    name = cursor.take_name()
+    if name is None:
+        cursor.missing()
+    cursor.take_any(("RESTRICT", "CASCADE"))
+    return DdlStatement(action=DdlAction.DROP_DATABASE, database=name, conditional=conditional)
+
+
+def _alter_database(cursor: Cursor) -> DdlStatement:
+    # The name may be left out, then options follow at once.
+    start = cursor.at
+    name = None
+    if cursor.word() not in ("DEFAULT", "CHARACTER", "COLLATE", "SET"):
+        option = take_option(cursor)
+        if option is None or not (cursor.done or take_option(cursor) is not None):
+            cursor.at = start
+            name = cursor.take_name()
+            if name is None:
+                cursor.missing()
+        else:
+            cursor.at = start
+    return DdlStatement(
+        action=DdlAction.ALTER_DATABASE, database=name, options=_database_options(cursor)
+    )
+
+
+def _drop_many(action: DdlAction) -> Callable[[Cursor], DdlStatement]:
+    def statement(cursor: Cursor) -> DdlStatement:
+        conditional = take_if_exists(cursor)
+        names: list[TableName] = []
+        while (name := _named_table(cursor)) is not None:
+            names.append(name)
+            if not cursor.take_char(","):
+                break
+        cursor.take_any(("RESTRICT", "CASCADE"))
+        first = _of_table(action, names[0] if names else None, conditional=conditional)
+        return replace(first, tables=tuple(names))
+
+    return statement
+
+
+def _drop_index(cursor: Cursor) -> DdlStatement | None:
+    start = cursor.at
+    conditional = take_if_exists(cursor)
+    name = cursor.take_name()
+    if name is None or not cursor.take("ON"):
+        cursor.missing()
+        return _of_table(DdlAction.DROP_INDEX, None, conditional=conditional)
+    table = _named_table(cursor)
+    _skip_algorithm_and_lock(cursor)
+    change = _drop_index_change(name, conditional=conditional, text=cursor.text(start))
+    return _of_table(DdlAction.DROP_INDEX, table, conditional=conditional, changes=(change,))
+
+
+def _drop_index_change(name: str, *, conditional: bool, text: str) -> AlterChange:
+    # The primary key is an index called PRIMARY, and no other index can be.
+    primary = name.upper() == "PRIMARY"
+    return AlterChange(
+        kind=ChangeKind.DROP_PRIMARY_KEY if primary else ChangeKind.DROP_INDEX,
+        name=None if primary else name,
+        conditional=conditional,
+        text=text,
+    )
+
+
+def _skip_algorithm_and_lock(cursor: Cursor) -> None:
+    while cursor.take_any(("ALGORITHM", "LOCK")):
+        cursor.take_char("=")
+        cursor.skip_token()
+
+
+_INDEX_WORDS: Final = {
+    "UNIQUE": IndexKind.UNIQUE,
+    "FULLTEXT": IndexKind.FULLTEXT,
+    "SPATIAL": IndexKind.SPATIAL,
+    "VECTOR": IndexKind.VECTOR,
+    "COLUMNAR": IndexKind.COLUMNAR,
+}
+
+
+def _create_index(cursor: Cursor) -> DdlStatement | None:
+    start = cursor.at
+    word = cursor.take_any(_INDEX_WORDS)
+    if not cursor.take("INDEX"):
+        return None
+    conditional = take_if_exists(cursor)
+    name = take_index_name(cursor)
+    if not cursor.take("ON"):
+        cursor.missing()
+        return _of_table(DdlAction.CREATE_INDEX, None, conditional=conditional)
+    table = _named_table(cursor)
+    index = take_index_body(cursor, name, _INDEX_WORDS.get(word, IndexKind.PLAIN))
+    _skip_algorithm_and_lock(cursor)
+    changes: tuple[AlterChange, ...] = ()
+    if index is not None:
+        changes = (
+            AlterChange(
+                kind=ChangeKind.ADD_INDEX,
+                name=name,
+                index=index,
+                conditional=conditional,
+                text=cursor.text(start),
+            ),
+        )
+    return _of_table(DdlAction.CREATE_INDEX, table, conditional=conditional, changes=changes)
+
+
+def _view(action: DdlAction) -> Callable[[Cursor], DdlStatement | None]:
+    def statement(cursor: Cursor) -> DdlStatement | None:
+        if cursor.take("ALGORITHM"):
+            cursor.take_char("=")
+            cursor.take_any(("UNDEFINED", "MERGE", "TEMPTABLE"))
+        if cursor.take("DEFINER"):
+            cursor.take_char("=")
+            cursor.skip_token()
+            cursor.take_group()
+            if cursor.take_char("@"):
+                cursor.skip_token()
+        if cursor.take("SQL", "SECURITY"):
+            cursor.take_any(("DEFINER", "INVOKER"))
+        if not cursor.take("VIEW"):
+            return None
+        conditional = take_if_exists(cursor)
+        name = _named_table(cursor)
+        cursor.take_group()
+        query: str | None = None
+        if cursor.take("AS"):
+            query = cursor.text()
+            cursor.at = cursor.end
+        if not query:
+            cursor.missing()
+        return _of_table(action, name, conditional=conditional, query=query)
+
+    return statement
+
+
+def _sequence(action: DdlAction) -> Callable[[Cursor], DdlStatement]:
+    def statement(cursor: Cursor) -> DdlStatement:
+        conditional = take_if_exists(cursor)
+        name = _named_table(cursor)
+        while word := cursor.take_any(_SEQUENCE_WORDS):
+            cursor.take_any(("BY", "WITH"))
+            cursor.take_char("=")
+            if word in ("COMMENT", "ENGINE"):
+                cursor.skip_token()
+            else:
+                cursor.take_char("-")
+                cursor.take_integer()
+        return _of_table(action, name, conditional=conditional)
+
+    return statement
+
+
+_SEQUENCE_WORD_LIST: Final = """
+    INCREMENT START RESTART MINVALUE MAXVALUE NOMINVALUE NOMAXVALUE NO CACHE NOCACHE CYCLE NOCYCLE
+    COMMENT ENGINE
+"""
+_SEQUENCE_WORDS: Final = frozenset(_SEQUENCE_WORD_LIST.split())
+
+
+def _truncate(cursor: Cursor) -> DdlStatement:
+    cursor.take("TABLE")
+    return _of_table(DdlAction.TRUNCATE_TABLE, _named_table(cursor))
+
+
+def _rename(cursor: Cursor) -> DdlStatement | None:
+    if not cursor.take_any(("TABLE", "TABLES")):
+        return None
+    conditional = take_if_exists(cursor)
+    renames: list[TableRename] = []
+    while True:
+        old = _named_table(cursor)
+        if old is None or not cursor.take("TO"):
+            cursor.missing()
+            break
+        new = _named_table(cursor)
+        if new is None:
+            break
+        renames.append(TableRename(old=old, new=new))
+        if not cursor.take_char(","):
+            break
+    first = _of_table(
+        DdlAction.RENAME_TABLE, renames[0].old if renames else None, conditional=conditional
+    )
+    return replace(first, tables=tuple(pair.old for pair in renames), renames=tuple(renames))
+
+
+def _recover(cursor: Cursor) -> DdlStatement | None:
+    if not cursor.take("TABLE"):
+        return None
+    if cursor.take("BY", "JOB"):
+        if cursor.take_integer() is None:
+            cursor.missing()
+        return _of_table(DdlAction.RECOVER_TABLE, None)
+    name = _named_table(cursor)
+    cursor.take_integer()
+    return _of_table(DdlAction.RECOVER_TABLE, name)
+
+
+def _flashback(cursor: Cursor) -> DdlStatement | None:
+    if cursor.take_any(("DATABASE", "SCHEMA")):
+        name = cursor.take_name()
+        if name is None:
+            cursor.missing()
+        new_name = cursor.take_name() if cursor.take("TO") else None
+        options = () if new_name is None else (TableOption(name="to", value=new_name),)
+        return DdlStatement(action=DdlAction.FLASHBACK_DATABASE, database=name, options=options)
+    to_time = cursor.word(1) == "TO" and cursor.word(2) in ("TIMESTAMP", "TSO")
+    if to_time and cursor.take("CLUSTER"):
+        cursor.at = cursor.end
+        return DdlStatement(action=DdlAction.FLASHBACK_CLUSTER)
+    if not cursor.take("TABLE"):
+        return None
+    names: list[TableName] = []
+    while (name := _named_table(cursor)) is not None:
+        names.append(name)
+        if not cursor.take_char(","):
+            break
+    first = names[0] if names else None
+    renames: tuple[TableRename, ...] = ()
+    if cursor.take("TO"):
+        if cursor.word() in ("TIMESTAMP", "TSO") and cursor.kind(1):
+            # A rewind of rows that stay in place, not a table that comes back.
+            cursor.at -= 1
+            return replace(_of_table(DdlAction.FLASHBACK_TABLE, first), tables=tuple(names))
+        new = _named_table(cursor)
+        if first is not None and new is not None:
+            renames = (TableRename(old=first, new=new),)
+    statement = _of_table(DdlAction.FLASHBACK_TABLE, first, renames=renames)
+    return replace(statement, tables=tuple(names))
+
+
+# ---------------------------------------------------------------------------------- CREATE TABLE
+
+
+def _create_table(cursor: Cursor) -> DdlStatement:
+    conditional = take_if_exists(cursor)
+    name = _named_table(cursor)
+    statement = _of_table(DdlAction.CREATE_TABLE, name, conditional=conditional)
+    if name is None:
+        return statement
+    like = _like(cursor)
+    if like is not None:
+        return replace(statement, action=DdlAction.CREATE_TABLE_LIKE, like=like)
+    clauses: list[ColumnClause] = []
+    indexes: list[IndexDefinition] = []
+    group = None if _stands_query(cursor, 1) else cursor.take_group()
+    if group is not None and _stands_query(group, 0):
+        group = None
+    while group is not None and not group.done:
+        _take_element(group, clauses, indexes)
+    options = take_options(cursor)
+    partitioning = take_partitioning(cursor) if cursor.take("PARTITION", "BY") else None
+    query: str | None = None
+    cursor.take_any(("IGNORE", "REPLACE"))
+    if cursor.take("AS") or _stands_query(cursor, 0) or _stands_query(cursor, 1):
+        query = cursor.text()
+        cursor.at = cursor.end
+    elif group is None:
+        cursor.missing()
+    charset = next((item.value for item in reversed(options) if item.name == "charset"), None)
+    if charset is None:
+        collation = next((item.value for item in options if item.name == "collate"), None)
+        charset = None if collation is None else collation.partition("_")[0]
+    for clause in clauses:
+        indexes.extend(clause.indexes)
+    key = {column.lower() for index in indexes if index.primary for column in index.columns}
+    columns = (with_charset(clause.column, charset) for clause in clauses)
+    return replace(
+        statement,
+        columns=tuple(
+            replace(column, nullable=False) if column.name.lower() in key else column
+            for column in columns
+        ),
+        indexes=tuple(indexes),
+        options=options,
+        partitioning=partitioning,
+        query=query,
+    )
+
+
+def _like(cursor: Cursor) -> TableName | None:
+    if cursor.take("LIKE"):
+        return _named_table(cursor)
+    if cursor.is_char("(") and cursor.word(1) == "LIKE":
+        group = cursor.take_group()
+        if group is not None and group.take("LIKE"):
+            other = _named_table(group)
+            group.expect_done()
+            return other
+    return None
+
+
+def _stands_query(cursor: Cursor, ahead: int) -> bool:
+    if ahead and not cursor.is_char("("):
+        return False
+    return cursor.word(ahead) in ("SELECT", "WITH", "VALUES", "TABLE")
+
+
+def _take_element(
+    cursor: Cursor, clauses: list[ColumnClause], indexes: list[IndexDefinition]
+) -> None:
+    """Take one element of CREATE TABLE's parentheses and the comma after it."""
+    if stands_index(cursor):
+        element = take_index(cursor)
+        if element is not None and element.index is not None:
+            indexes.append(element.index)
+    else:
+        clause = take_column(cursor)
+        if clause is not None:
+            clauses.append(clause)
+    if not cursor.done and not cursor.is_char(","):
+        cursor.unexpected()
+    if cursor.take_char(",") and cursor.done:
+        cursor.missing()
+
+
+# ----------------------------------------------------------------------------------- ALTER TABLE
+
+
+def _alter_table(cursor: Cursor) -> DdlStatement:
+    conditional = take_if_exists(cursor)
+    name = _named_table(cursor)
+    changes: list[AlterChange] = []
+    renames: list[TableRename] = []
+    while name is not None and not cursor.done:
+        start = cursor.at
+        found = _take_changes(cursor)
+        if cursor.at == start:
+            cursor.unexpected()
+        for change in found:
+            changes.append(change)
+            if change.kind is ChangeKind.RENAME_TABLE and change.table is not None:
+                renames.append(TableRename(old=name, new=change.table))
+        if cursor.take_char(",") and cursor.done:
+            cursor.missing()
+    return _of_table(
+        DdlAction.ALTER_TABLE,
+        name,
+        conditional=conditional,
+        changes=tuple(changes),
+        renames=tuple(renames),
+    )
+
+
+def _take_changes(cursor: Cursor) -> tuple[AlterChange, ...]:
+    """Take one change, or the several that one parenthesis holds, each with its own text."""
+    start = cursor.at
+    option = take_option(cursor)
+    if option is not None:
+        found = (AlterChange(kind=ChangeKind.TABLE_OPTION, option=option),)
+    else:
+        word = cursor.take_any(_CHANGES)
+        found = _CHANGES[word](cursor) if word else ()
+        if not found:
+            # The words were ours, what followed was not: the note covers the change as a whole.
+            noted = cursor.tokens.problem
+            cursor.at = start
+            cursor.unexpected()
+            if noted is not None and noted[0] >= cursor.tokens.starts[start]:
+                cursor.tokens.problem = noted
+    text = cursor.text(start)
+    return tuple(change if change.text else replace(change, text=text) for change in found)
+
+
+_Changes = tuple[AlterChange, ...]
+
+
+def _add(cursor: Cursor) -> _Changes:
+    column = cursor.take("COLUMN")
+    if not column:
+        if cursor.take("PARTITION"):
+            return _add_partition(cursor)
+        if _stands_statistics(cursor):
+            cursor.skip_item()
+            return (AlterChange(kind=ChangeKind.OTHER),)
+        if stands_index(cursor):
+            clause = take_index(cursor)
+            return () if clause is None else (_index_change(clause),)
+    conditional = take_if_exists(cursor)
+    group = cursor.take_group()
+    if group is None:
+        clause = take_column(cursor)
+        if clause is None:
+            return ()
+        return (_add_column(clause, _take_position(cursor), conditional=conditional),)
+    changes: list[AlterChange] = []
+    while not group.done:
+        start = group.at
+        if stands_index(group):
+            element = take_index(group)
+            found = None if element is None else _index_change(element)
+        else:
+            clause = take_column(group)
+            found = None if clause is None else _add_column(clause, conditional=conditional)
+        if found is not None:
+            changes.append(replace(found, text=group.text(start)))
+        if not group.done and not group.is_char(","):
+            group.unexpected()
+        if group.take_char(",") and group.done:
+            group.missing()
+    return tuple(changes)
+
+
+def _add_column(
+    clause: ColumnClause, position: ColumnPosition | None = None, *, conditional: bool
+) -> AlterChange:
+    return AlterChange(
+        kind=ChangeKind.ADD_COLUMN,
+        name=clause.column.name,
+        column=clause.column,
+        position=position,
+        conditional=conditional,
+    )
+
+
+def _index_change(clause: IndexClause) -> AlterChange:
+    if clause.index is None:
+        kind = ChangeKind.ADD_CONSTRAINT
+    elif clause.index.primary:
+        kind = ChangeKind.ADD_PRIMARY_KEY
+    else:
+        kind = ChangeKind.ADD_INDEX
+    return AlterChange(
+        kind=kind, name=clause.name, index=clause.index, conditional=clause.conditional
+    )
+
+
+def _stands_statistics(cursor: Cursor) -> bool:
+    """Whether STATS_EXTENDED is TiDB's clause here and not a column's name."""
+    return cursor.word() == "STATS_EXTENDED" and (
+        cursor.word(1) == "IF" or cursor.word(2) in ("CARDINALITY", "DEPENDENCY", "CORRELATION")
+    )
+
+
+def _take_position(cursor: Cursor) -> ColumnPosition | None:
+    if cursor.take("FIRST"):
+        return ColumnPosition(after=None)
+    if cursor.word() == "AFTER" and cursor.is_name(1):
+        cursor.at += 1
+        return ColumnPosition(after=cursor.take_name())
+    return None
+
+
+def _take_column_name(cursor: Cursor) -> str | None:
+    """Take a column's name, which ALTER also accepts as `table.column`."""
+    name = cursor.take_name()
+    while cursor.is_char(".") and cursor.is_name(1):
+        cursor.at += 1
+        name = cursor.take_name()
+    return name
+
+
+def _modify(cursor: Cursor) -> _Changes:
+    cursor.take("COLUMN")
+    conditional = take_if_exists(cursor)
+    name = _take_column_name(cursor)
+    clause = None if name is None else take_column_definition(cursor, name)
+    if clause is None:
+        return ()
+    return (
+        AlterChange(
+            kind=ChangeKind.MODIFY_COLUMN,
+            name=name,
+            column=clause.column,
+            position=_take_position(cursor),
+            conditional=conditional,
+        ),
+    )
+
+
+def _change(cursor: Cursor) -> _Changes:
+    cursor.take("COLUMN")
+    conditional = take_if_exists(cursor)
+    old = _take_column_name(cursor)
+    new = _take_column_name(cursor)
+    clause = None if old is None or new is None else take_column_definition(cursor, new)
+    if clause is None:
+        return ()
+    return (
+        AlterChange(
+            kind=ChangeKind.CHANGE_COLUMN,
+            name=old,
+            new_name=new,
+            column=clause.column,
+            position=_take_position(cursor),
+            conditional=conditional,
+        ),
+    )
+
+
+def _drop(cursor: Cursor) -> _Changes:
+    if cursor.take("PRIMARY", "KEY"):
+        return (AlterChange(kind=ChangeKind.DROP_PRIMARY_KEY),)
+    if cursor.take("PARTITION"):
+        return _named_partitions(PartitionAction.DROP)(cursor)
+    if cursor.word() == "STATS_EXTENDED" and (cursor.word(1) == "IF" or cursor.is_name(1)):
+        cursor.skip_item()
+        return (AlterChange(kind=ChangeKind.OTHER),)
+    kind = ChangeKind.DROP_COLUMN
+    if cursor.take_any(("INDEX", "KEY")):
+        kind = ChangeKind.DROP_INDEX
+    elif cursor.take("FOREIGN", "KEY") or cursor.take_any(("CHECK", "CONSTRAINT")):
+        kind = ChangeKind.DROP_CONSTRAINT
+    else:
+        cursor.take("COLUMN")
+    conditional = take_if_exists(cursor)
+    name = cursor.take_name()
+    if name is None:
+        return ()
+    if kind is ChangeKind.DROP_COLUMN:
+        cursor.take_any(("RESTRICT", "CASCADE"))
+    if kind is ChangeKind.DROP_INDEX:
+        return (_drop_index_change(name, conditional=conditional, text=""),)
+    return (AlterChange(kind=kind, name=name, conditional=conditional),)
+
+
+def _rename_change(cursor: Cursor) -> _Changes:
+    for words, kind in _RENAMES:
+        # A table can be called `column` only in quotes, but TO tells anyway.
+        if cursor.word() in words and cursor.is_name(1):
+            cursor.at += 1
+            conditional = take_if_exists(cursor)
+            old = cursor.take_name()
+            new = cursor.take_name() if cursor.take("TO") else None
+            if old is None or new is None:
+                return ()
+            return (AlterChange(kind=kind, name=old, new_name=new, conditional=conditional),)
+    if not cursor.take_any(("TO", "AS")):
+        cursor.take_char("=")
+    table = cursor.take_table_name()
+    return () if table is None else (AlterChange(kind=ChangeKind.RENAME_TABLE, table=table),)
+
+
+_RENAMES: Final = (
+    (("COLUMN",), ChangeKind.RENAME_COLUMN),
+    (("INDEX", "KEY"), ChangeKind.RENAME_INDEX),
+)
+
+
+def _alter(cursor: Cursor) -> _Changes:
+    if cursor.take("INDEX"):
+        name = cursor.take_name()
+        if name is None or not cursor.take_any(("VISIBLE", "INVISIBLE")):
+            return ()
+        return (AlterChange(kind=ChangeKind.ALTER_INDEX, name=name),)
+    if cursor.take_any(("CHECK", "CONSTRAINT")):
+        name = cursor.take_name()
+        if name is None or not take_enforced(cursor):
+            return ()
+        return (AlterChange(kind=ChangeKind.OTHER, name=name),)
+    cursor.take("COLUMN")
+    conditional = take_if_exists(cursor)
+    name = cursor.take_name()
+    if cursor.take("DROP", "DEFAULT"):
+        return (AlterChange(kind=ChangeKind.DROP_DEFAULT, name=name, conditional=conditional),)
+    if not cursor.take("SET"):
+        return ()
+    if cursor.take_any(("VISIBLE", "INVISIBLE")):
+        return (AlterChange(kind=ChangeKind.OTHER, name=name, conditional=conditional),)
+    default = take_default(cursor) if cursor.take("DEFAULT") else None
+    if default is None:
+        return ()
+    return (
+        AlterChange(
+            kind=ChangeKind.SET_DEFAULT, name=name, default=default, conditional=conditional
+        ),
+    )
+
+
+def _convert(cursor: Cursor) -> _Changes:
+    if not cursor.take("TO") or not (
+        cursor.take("CHARACTER", "SET") or cursor.take("CHAR", "SET") or cursor.take("CHARSET")
+    ):
+        return ()
+    charset = None if cursor.take("DEFAULT") else take_charset_name(cursor)
+    collation = take_charset_name(cursor) if cursor.take("COLLATE") else None
+    return (AlterChange(kind=ChangeKind.CONVERT_CHARSET, charset=charset, collation=collation),)
+
+
+def _other(cursor: Cursor) -> _Changes:
+    """Take a change that touches neither rows nor columns, whatever its words."""
+    cursor.skip_item()
+    return (AlterChange(kind=ChangeKind.OTHER),)
+
+
+def _order(cursor: Cursor) -> _Changes:
+    if not cursor.take("BY"):
+        return ()
+    while _take_column_name(cursor) is not None:
+        cursor.take_any(("ASC", "DESC"))
+        if not cursor.is_char(",") or cursor.word(1) in _CHANGES or not cursor.is_name(1):
+            break
+        cursor.at += 1
+    return (AlterChange(kind=ChangeKind.OTHER),)
+
+
+def _setting(cursor: Cursor) -> _Changes:
+    """Take `ALGORITHM = INSTANT` and the like, which another change may follow without comma."""
+    cursor.take_char("=")
+    cursor.skip_token()
+    return (AlterChange(kind=ChangeKind.OTHER),)
+
+
+def _word(cursor: Cursor) -> _Changes:
+    del cursor
+    return (AlterChange(kind=ChangeKind.OTHER),)
+
+
+# --------------------------------------------------------------------------- partitions of ALTER
+
+
+def _partition_change(change: PartitionChange) -> _Changes:
+    return (AlterChange(kind=ChangeKind.PARTITION, partition=change),)
+
+
+def _skip_binlog(cursor: Cursor) -> None:
+    cursor.take_any(("NO_WRITE_TO_BINLOG", "LOCAL"))
+
+
+def _named_partitions(action: PartitionAction) -> Callable[[Cursor], _Changes]:
+    def changes(cursor: Cursor) -> _Changes:
+        conditional = take_if_exists(cursor)
+        _skip_binlog(cursor)
+        everything = cursor.take("ALL")
+        names = () if everything else take_names(cursor)
+        if not everything and not names:
+            return ()
+        if action is PartitionAction.ANALYZE:
+            cursor.skip_item()
+        change = PartitionChange(action=action, names=names, all_partitions=everything)
+        return (replace(_partition_change(change)[0], conditional=conditional),)
+
+    return changes
+
+
+def _of_partition(action: PartitionAction) -> Callable[[Cursor], _Changes]:
+    named = _named_partitions(action)
+
+    def changes(cursor: Cursor) -> _Changes:
+        return named(cursor) if cursor.take("PARTITION") else ()
+
+    return changes
+
+
+def _add_partition(cursor: Cursor) -> _Changes:
+    conditional = take_if_exists(cursor)
+    _skip_binlog(cursor)
+    if cursor.take("PARTITIONS"):
+        count = cursor.take_integer()
+        if count is None:
+            return ()
+        change = PartitionChange(action=PartitionAction.ADD, count=count)
+    else:
+        definitions = take_definitions(cursor)
+        if not definitions:
+            return ()
+        change = PartitionChange(
+            action=PartitionAction.ADD,
+            names=tuple(definition.name for definition in definitions),
+            definitions=definitions,
+        )
+    return (replace(_partition_change(change)[0], conditional=conditional),)
+
+
+def _coalesce(cursor: Cursor) -> _Changes:
+    if not cursor.take("PARTITION"):
+        return ()
+    _skip_binlog(cursor)
+    count = cursor.take_integer()
+    if count is None:
+        return ()
+    return _partition_change(PartitionChange(action=PartitionAction.COALESCE, count=count))
+
+
+def _reorganize(cursor: Cursor) -> _Changes:
+    if not cursor.take("PARTITION"):
+        return ()
+    _skip_binlog(cursor)
+    names = () if cursor.word() == "INTO" else take_names(cursor)
+    definitions = take_definitions(cursor) if cursor.take("INTO") else ()
+    if names and not definitions:
+        return ()
+    return _partition_change(
+        PartitionChange(action=PartitionAction.REORGANIZE, names=names, definitions=definitions)
+    )
+
+
+def _exchange(cursor: Cursor) -> _Changes:
+    name = cursor.take_name() if cursor.take("PARTITION") else None
+    other = cursor.take_table_name() if cursor.take("WITH", "TABLE") else None
+    if name is None or other is None:
+        return ()
+    validation = True
+    if cursor.take("WITHOUT", "VALIDATION"):
+        validation = False
+    else:
+        cursor.take("WITH", "VALIDATION")
+    return _partition_change(
+        PartitionChange(
+            action=PartitionAction.EXCHANGE, names=(name,), other=other, validation=validation
+        )
+    )
+
+
+def _remove(cursor: Cursor) -> _Changes:
+    if cursor.take("PARTITIONING"):
+        return _partition_change(PartitionChange(action=PartitionAction.REMOVE_PARTITIONING))
+    return (AlterChange(kind=ChangeKind.OTHER),) if cursor.take("TTL") else ()
+
+
+def _partition(cursor: Cursor) -> _Changes:
+    if cursor.take("BY"):
+        partitioning = take_partitioning(cursor)
+        if partitioning is None:
+            return ()
+        return _partition_change(
+            PartitionChange(action=PartitionAction.PARTITION_BY, partitioning=partitioning)
+        )
+    if cursor.take_name() is None:
+        return ()
+    # PARTITION p ATTRIBUTES = ..., PARTITION p PLACEMENT POLICY = ...
+    return (AlterChange(kind=ChangeKind.OTHER),) if take_options(cursor) else ()
+
+
+def _bounded(action: PartitionAction, *words: str) -> Callable[[Cursor], _Changes]:
+    def changes(cursor: Cursor) -> _Changes:
+        bound = take_less_than(cursor) if cursor.take(*words) else None
+        if bound is None:
+            return ()
+        return _partition_change(PartitionChange(action=action, bound=bound))
+
+    return changes
+
+
+def _maintained(action: PartitionAction) -> Callable[[Cursor], _Changes]:
+    """Take `CHECK PARTITION p`, or the like of it that is about something else."""
+    of_partition = _of_partition(action)
+
+    def changes(cursor: Cursor) -> _Changes:
+        return of_partition(cursor) if cursor.word() == "PARTITION" else ()
+
+    return changes
+
+
+_CHANGES: Final[dict[str, Callable[[Cursor], _Changes]]] = {
+    "ADD": _add,
+    "ALGORITHM": _setting,
+    "ALTER": _alter,
+    "ANALYZE": _maintained(PartitionAction.ANALYZE),
+    "CACHE": _word,
+    "CHANGE": _change,
+    "CHECK": _maintained(PartitionAction.CHECK),
+    "COALESCE": _coalesce,
+    "COMPACT": _other,
+    "CONVERT": _convert,
+    "DISABLE": _other,
+    "DISCARD": _other,
+    "DROP": _drop,
+    "ENABLE": _other,
+    "EXCHANGE": _exchange,
+    "FIRST": _bounded(PartitionAction.FIRST, "PARTITION"),
+    "FORCE": _word,
+    "IMPORT": _other,
+    "LAST": _bounded(PartitionAction.LAST, "PARTITION"),
+    "LOCK": _setting,
+    "MERGE": _bounded(PartitionAction.MERGE_FIRST, "FIRST", "PARTITION"),
+    "MODIFY": _modify,
+    "NOCACHE": _word,
+    "OPTIMIZE": _maintained(PartitionAction.OPTIMIZE),
+    "ORDER": _order,
+    "PARTITION": _partition,
+    "READ": _other,
+    "REBUILD": _maintained(PartitionAction.REBUILD),
+    "REMOVE": _remove,
+    "RENAME": _rename_change,
+    "REORGANIZE": _reorganize,
+    "REPAIR": _maintained(PartitionAction.REPAIR),
+    "SECONDARY_LOAD": _word,
+    "SECONDARY_UNLOAD": _word,
+    "SET": _other,
+    "SPLIT": _bounded(PartitionAction.SPLIT_MAXVALUE, "MAXVALUE", "PARTITION"),
+    "STATS_OPTIONS": _setting,
+    "TRUNCATE": _of_partition(PartitionAction.TRUNCATE),
+    "WITH": _other,
+    "WITHOUT": _other,
+}
+
+
+# -------------------------------------------------------------------------------- leading words
+
+
+def _create(cursor: Cursor) -> DdlStatement | None:
+    or_replace = cursor.take("OR", "REPLACE")
+    temporary = cursor.take("TEMPORARY") or (
+        cursor.take("GLOBAL", "TEMPORARY") or cursor.take("LOCAL", "TEMPORARY")
+    )
+    statement = _dispatched(cursor, _CREATED)
+    if statement is None:
+        return None
+    return replace(statement, or_replace=or_replace, temporary=temporary)
+
+
+def _drop_statement(cursor: Cursor) -> DdlStatement | None:
+    temporary = cursor.take("TEMPORARY") or cursor.take("GLOBAL", "TEMPORARY")
+    statement = _dispatched(cursor, _DROPPED)
+    return None if statement is None else replace(statement, temporary=temporary)
+
+
+def _alter_statement(cursor: Cursor) -> DdlStatement | None:
+    cursor.take("IGNORE")
+    return _dispatched(cursor, _ALTERED)
+
+
+_Statement = Callable[[Cursor], DdlStatement | None]
+
+
+def _dispatched(cursor: Cursor, table: dict[str, _Statement]) -> DdlStatement | None:
+    word = cursor.word()
+    statement = table.get(word)
+    if statement is None:
+        return None
+    if word in _OBJECTS:
+        cursor.at += 1
+    return statement(cursor)
+
+
+_OBJECTS: Final = frozenset(("TABLE", "TABLES", "DATABASE", "SCHEMA", "SEQUENCE"))
+
+_CREATED: Final[dict[str, _Statement]] = {
+    "TABLE": _create_table,
+    "DATABASE": _create_database,
+    "SCHEMA": _create_database,
+    "SEQUENCE": _sequence(DdlAction.CREATE_SEQUENCE),
+    "INDEX": _create_index,
+    **dict.fromkeys(_INDEX_WORDS, _create_index),
+    **dict.fromkeys(("VIEW", "ALGORITHM", "DEFINER", "SQL"), _view(DdlAction.CREATE_VIEW)),
+}
+
+
+def _drop_view(cursor: Cursor) -> DdlStatement | None:
+    cursor.take("VIEW")
+    return _drop_many(DdlAction.DROP_VIEW)(cursor)
+
+
+def _drop_index_statement(cursor: Cursor) -> DdlStatement | None:
+    cursor.take("INDEX")
+    return _drop_index(cursor)
+
+
+_DROPPED: Final[dict[str, _Statement]] = {
+    "TABLE": _drop_many(DdlAction.DROP_TABLE),
+    "TABLES": _drop_many(DdlAction.DROP_TABLE),
+    "DATABASE": _drop_database,
+    "SCHEMA": _drop_database,
+    "SEQUENCE": _drop_many(DdlAction.DROP_SEQUENCE),
+    "VIEW": _drop_view,
+    "INDEX": _drop_index_statement,
+}
+_ALTERED: Final[dict[str, _Statement]] = {
+    "TABLE": _alter_table,
+    "DATABASE": _alter_database,
+    "SCHEMA": _alter_database,
+    "SEQUENCE": _sequence(DdlAction.ALTER_SEQUENCE),
+    **dict.fromkeys(("VIEW", "ALGORITHM", "DEFINER", "SQL"), _view(DdlAction.ALTER_VIEW)),
+}
+_STATEMENTS: Final[dict[str, _Statement]] = {
+    "CREATE": _create,
+    "DROP": _drop_statement,
+    "ALTER": _alter_statement,
+    "RENAME": _rename,
+    "TRUNCATE": _truncate,
+    "RECOVER": _recover,
+    "FLASHBACK": _flashback,
+}

@@ -1,0 +1,272 @@
+"""Table options and partition clauses, as CREATE TABLE and ALTER TABLE write them.
+
+In: a `Cursor`. Out: `TableOption`, `Partitioning`, `PartitionDefinition`, or None where none
+stands. Bounds stay text: they are compared by the server alone.
+"""
+
+from typing import Final
+
+from ticdc_assets.registry.ddl_columns import take_charset_name
+from ticdc_assets.registry.ddl_statement import (
+    BoundKind,
+    PartitionDefinition,
+    Partitioning,
+    PartitionMethod,
+    TableOption,
+)
+from ticdc_assets.registry.ddl_tokens import Cursor
+
+# Options of several words, by those words; every other option is one word.
+_LONG_OPTIONS: Final[tuple[tuple[str, ...], ...]] = (
+    ("DATA", "DIRECTORY"),
+    ("INDEX", "DIRECTORY"),
+    ("PLACEMENT", "POLICY"),
+    ("STORAGE", "ENGINE"),
+    ("FORCE", "AUTO_INCREMENT"),
+    ("FORCE", "AUTO_RANDOM_BASE"),
+)
+_OPTION_LIST: Final = """
+    AFFINITY ATTRIBUTES AUTOEXTEND_SIZE AUTO_ID_CACHE AUTO_INCREMENT AUTO_RANDOM_BASE
+    AVG_ROW_LENGTH CHECKSUM COMMENT COMPRESSION CONNECTION DELAY_KEY_WRITE ENCRYPTION ENGINE
+    ENGINE_ATTRIBUTE IETF_QUOTES INSERT_METHOD KEY_BLOCK_SIZE MAX_ROWS MIN_ROWS NODEGROUP PACK_KEYS
+    PAGE_CHECKSUM PAGE_COMPRESSED PAGE_COMPRESSION_LEVEL PASSWORD PRE_SPLIT_REGIONS ROW_FORMAT
+    SECONDARY_ENGINE SECONDARY_ENGINE_ATTRIBUTE SHARD_ROW_ID_BITS STATS_AUTO_RECALC STATS_BUCKETS
+    STATS_COLS_CHOICE STATS_COL_CHOICE STATS_COL_LIST STATS_PERSISTENT STATS_SAMPLE_PAGES
+    STATS_SAMPLE_RATE STATS_TOPN TABLESPACE TABLE_CHECKSUM TRANSACTIONAL TTL_ENABLE
+    TTL_JOB_INTERVAL TYPE UNION
+"""
+_OPTIONS: Final = frozenset(_OPTION_LIST.split())
+
+
+def take_option(cursor: Cursor) -> TableOption | None:
+    """Take one table, database or partition option."""
+    start = cursor.at
+    cursor.take("DEFAULT")
+    if cursor.take("CHARACTER", "SET") or cursor.take("CHAR", "SET") or cursor.take("CHARSET"):
+        return _charset_option(cursor, "charset", start)
+    if cursor.take("COLLATE"):
+        return _charset_option(cursor, "collate", start)
+    if cursor.take("START", "TRANSACTION"):
+        return TableOption(name="start_transaction", value=None)
+    if cursor.take("ON", "COMMIT"):
+        value = cursor.take_any(("DELETE", "PRESERVE"))
+        cursor.take("ROWS")
+        return TableOption(name="on_commit", value=value.lower())
+    if cursor.take("TTL"):
+        return _ttl_option(cursor)
+    for words in _LONG_OPTIONS:
+        if cursor.take(*words):
+            return _valued_option(cursor, "_".join(words).lower(), start)
+    word = cursor.take_any(_OPTIONS)
+    if word:
+        return _valued_option(cursor, word.lower(), start)
+    cursor.at = start
+    return None
+
+
+def _charset_option(cursor: Cursor, name: str, start: int) -> TableOption | None:
+    value = take_charset_name(cursor)
+    if value is None:
+        cursor.at = start
+        return None
+    return TableOption(name=name, value=value)
+
+
+def _valued_option(cursor: Cursor, name: str, start: int) -> TableOption | None:
+    cursor.take_char("=")
+    if cursor.is_string():
+        return TableOption(name=name, value=cursor.take_string())
+    group = cursor.take_group()
+    if group is not None:
+        return TableOption(name=name, value=group.text())
+    if cursor.done or cursor.is_char(","):
+        cursor.at = start
+        return None
+    if cursor.take("SET"):  # PLACEMENT POLICY = SET DEFAULT
+        pass
+    if cursor.is_name():
+        return TableOption(name=name, value=cursor.take_name())
+    value_start = cursor.at
+    cursor.take_char("-")
+    cursor.skip_token()
+    return TableOption(name=name, value=cursor.text(value_start))
+
+
+def _ttl_option(cursor: Cursor) -> TableOption:
+    """Take `[=] column + INTERVAL n unit`, which no character but the next option's word ends."""
+    cursor.take_char("=")
+    start = cursor.at
+    cursor.skip_token()
+    while not cursor.done and not cursor.is_char(","):
+        word = cursor.word()
+        if word in _OPTIONS or word in _TTL_ENDS:
+            break
+        cursor.skip_token()
+    return TableOption(name="ttl", value=cursor.text(start))
+
+
+_TTL_ENDS: Final = frozenset(
+    ("DEFAULT", "CHARSET", "CHARACTER", "COLLATE", "PARTITION", "PLACEMENT", "REMOVE", "AS")
+)
+
+
+def take_options(cursor: Cursor) -> tuple[TableOption, ...]:
+    """Take options as long as there are some, with or without commas between them."""
+    options: list[TableOption] = []
+    while (option := take_option(cursor)) is not None:
+        options.append(option)
+        if cursor.is_char(","):
+            cursor.at += 1
+    return tuple(options)
+
+
+_METHODS: Final = {
+    "HASH": PartitionMethod.HASH,
+    "KEY": PartitionMethod.KEY,
+    "RANGE": PartitionMethod.RANGE,
+    "LIST": PartitionMethod.LIST,
+    "SYSTEM_TIME": PartitionMethod.SYSTEM_TIME,
+}
+_COLUMNS_METHODS: Final = {
+    PartitionMethod.RANGE: PartitionMethod.RANGE_COLUMNS,
+    PartitionMethod.LIST: PartitionMethod.LIST_COLUMNS,
+}
+
+
+def take_partitioning(cursor: Cursor) -> Partitioning | None:
+    """Take what stands after PARTITION BY."""
+    linear = cursor.take("LINEAR")
+    word = cursor.take_any(_METHODS)
+    if not word:
+        cursor.missing()
+        return None
+    method = _METHODS[word]
+    if cursor.take("COLUMNS"):
+        method = _COLUMNS_METHODS.get(method, method)
+    if cursor.take("ALGORITHM"):
+        cursor.take_char("=")
+        cursor.take_integer()
+    group = cursor.take_group()
+    if group is None and method is not PartitionMethod.SYSTEM_TIME:
+        cursor.missing()
+        return None
+    expression = "" if group is None else group.text()
+    by_columns = (PartitionMethod.KEY, PartitionMethod.RANGE_COLUMNS, PartitionMethod.LIST_COLUMNS)
+    columns = take_names(group) if group is not None and method in by_columns else ()
+    count: int | None = None
+    definitions: tuple[PartitionDefinition, ...] = ()
+    interval: str | None = None
+    while True:
+        start = cursor.at
+        if cursor.take("INTERVAL"):
+            _skip_interval(cursor)
+            interval = cursor.text(start)
+        elif cursor.take("PARTITIONS"):
+            count = cursor.take_integer()
+        elif cursor.take("SUBPARTITION", "BY"):
+            cursor.take("LINEAR")
+            cursor.take_any(_METHODS)
+            if cursor.take("ALGORITHM"):
+                cursor.take_char("=")
+                cursor.take_integer()
+            cursor.take_group()
+        elif cursor.take("SUBPARTITIONS"):
+            cursor.take_integer()
+        elif cursor.is_char("(") and not definitions:
+            definitions = take_definitions(cursor)
+        elif cursor.take("UPDATE", "INDEXES"):
+            cursor.take_group()
+        else:
+            break
+    return Partitioning(
+        method=method,
+        linear=linear,
+        expression=expression,
+        columns=columns,
+        count=count,
+        definitions=definitions,
+        interval=interval,
+    )
+
+
+def _skip_interval(cursor: Cursor) -> None:
+    cursor.take_group()
+    while cursor.take("FIRST", "PARTITION") or cursor.take("LAST", "PARTITION"):
+        take_less_than(cursor)
+    while cursor.take("NULL", "PARTITION") or cursor.take("MAXVALUE", "PARTITION"):
+        pass
+
+
+def take_less_than(cursor: Cursor) -> str | None:
+    """Take `LESS THAN (bound)` or `LESS THAN MAXVALUE` and return the bound's text."""
+    if not cursor.take("LESS", "THAN"):
+        return None
+    group = cursor.take_group()
+    if group is not None:
+        return group.text()
+    return "MAXVALUE" if cursor.take("MAXVALUE") else None
+
+
+def take_definitions(cursor: Cursor) -> tuple[PartitionDefinition, ...]:
+    """Take `(PARTITION p ..., PARTITION q ...)`."""
+    group = cursor.take_group()
+    if group is None:
+        cursor.missing()
+        return ()
+    definitions: list[PartitionDefinition] = []
+    while not group.done:
+        definition = _take_definition(group)
+        if definition is not None:
+            definitions.append(definition)
+        if not group.take_char(",") and not group.done:
+            group.unexpected()
+            group.take_char(",")
+    return tuple(definitions)
+
+
+def _take_definition(cursor: Cursor) -> PartitionDefinition | None:
+    name = _take_value_name(cursor) if cursor.take("PARTITION") else None
+    if name is None:
+        return None
+    kind: BoundKind | None = None
+    bound: str | None = None
+    if cursor.take("DEFAULT"):
+        kind = BoundKind.DEFAULT
+    elif cursor.take("VALUES"):
+        if cursor.take("IN"):
+            group = cursor.take_group()
+            kind, bound = BoundKind.IN, None if group is None else group.text()
+        else:
+            kind, bound = BoundKind.LESS_THAN, take_less_than(cursor)
+        if bound is None:
+            return None
+    take_options(cursor)
+    subpartitions: list[str] = []
+    group = cursor.take_group()
+    while group is not None and not group.done:
+        name_of_subpartition = _take_value_name(group) if group.take("SUBPARTITION") else None
+        if name_of_subpartition is None:
+            group.unexpected()
+        else:
+            subpartitions.append(name_of_subpartition)
+            take_options(group)
+        group.take_char(",")
+    return PartitionDefinition(
+        name=name, bound_kind=kind, bound=bound, subpartitions=tuple(subpartitions)
+    )
+
+
+def _take_value_name(cursor: Cursor) -> str | None:
+    """Take a partition's name; MySQL also writes it as a string."""
+    return cursor.take_name() if cursor.is_name() else cursor.take_string()
+
+
+def take_names(cursor: Cursor) -> tuple[str, ...]:
+    """Take `a, b, c`."""
+    names: list[str] = []
+    while (name := cursor.take_name()) is not None:
+        names.append(name)
+        if not (cursor.is_char(",") and cursor.is_name(1)):
+            break
+        cursor.at += 1
+    return tuple(names)

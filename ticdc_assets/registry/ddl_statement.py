@@ -1,0 +1,495 @@
+"""What a DDL text says, as values.
+
+In: nothing; this module holds no grammar. Out: the frozen values that `registry.ddl.parse_ddl`
+returns. Names keep the case they were written in, because MySQL compares column names without
+case and it is the caller who knows against what. Expressions, bounds and queries stay text: they
+are never evaluated and never executed.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class DdlAction(StrEnum):
+    """What a statement does, by its leading words."""
+
+    ALTER_DATABASE = "alter_database"
+    ALTER_SEQUENCE = "alter_sequence"
+    ALTER_TABLE = "alter_table"
+    ALTER_VIEW = "alter_view"
+    CREATE_DATABASE = "create_database"
+    CREATE_INDEX = "create_index"
+    CREATE_SEQUENCE = "create_sequence"
+    CREATE_TABLE = "create_table"
+    CREATE_TABLE_LIKE = "create_table_like"
+    CREATE_VIEW = "create_view"
+    DROP_DATABASE = "drop_database"
+    DROP_INDEX = "drop_index"
+    DROP_SEQUENCE = "drop_sequence"
+    DROP_TABLE = "drop_table"
+    DROP_VIEW = "drop_view"
+    FLASHBACK_CLUSTER = "flashback_cluster"
+    FLASHBACK_DATABASE = "flashback_database"
+    FLASHBACK_TABLE = "flashback_table"
+    RECOVER_TABLE = "recover_table"
+    RENAME_TABLE = "rename_table"
+    TRUNCATE_TABLE = "truncate_table"
+    UNKNOWN = "unknown"
+
+
+class ChangeKind(StrEnum):
+    """What one change of an ALTER TABLE, or a CREATE/DROP INDEX, does."""
+
+    ADD_COLUMN = "add_column"
+    DROP_COLUMN = "drop_column"
+    MODIFY_COLUMN = "modify_column"
+    CHANGE_COLUMN = "change_column"
+    RENAME_COLUMN = "rename_column"
+    SET_DEFAULT = "set_default"
+    DROP_DEFAULT = "drop_default"
+    ADD_PRIMARY_KEY = "add_primary_key"
+    DROP_PRIMARY_KEY = "drop_primary_key"
+    ADD_INDEX = "add_index"
+    DROP_INDEX = "drop_index"
+    RENAME_INDEX = "rename_index"
+    ALTER_INDEX = "alter_index"
+    ADD_CONSTRAINT = "add_constraint"
+    DROP_CONSTRAINT = "drop_constraint"
+    RENAME_TABLE = "rename_table"
+    CONVERT_CHARSET = "convert_charset"
+    PARTITION = "partition"
+    TABLE_OPTION = "table_option"
+    OTHER = "other"
+
+
+class GeneratedKind(StrEnum):
+    """Whether a generated column's value is computed on reading or kept with the row."""
+
+    VIRTUAL = "virtual"
+    STORED = "stored"
+
+
+class DefaultKind(StrEnum):
+    """What a column's DEFAULT clause holds; NONE is no clause at all."""
+
+    NONE = "none"
+    NULL = "null"
+    LITERAL = "literal"
+    EXPRESSION = "expression"
+
+
+class LiteralForm(StrEnum):
+    """How a literal was written, which decides how its text becomes a value."""
+
+    STRING = "string"
+    NUMBER = "number"
+    HEX = "hex"
+    BITS = "bits"
+
+
+class IndexKind(StrEnum):
+    """The kind of an index; only PRIMARY and UNIQUE identify rows."""
+
+    PRIMARY = "primary"
+    UNIQUE = "unique"
+    PLAIN = "plain"
+    FULLTEXT = "fulltext"
+    SPATIAL = "spatial"
+    VECTOR = "vector"
+    COLUMNAR = "columnar"
+
+
+class PartitionMethod(StrEnum):
+    """How a table's rows are spread over its partitions."""
+
+    HASH = "hash"
+    KEY = "key"
+    RANGE = "range"
+    RANGE_COLUMNS = "range_columns"
+    LIST = "list"
+    LIST_COLUMNS = "list_columns"
+    SYSTEM_TIME = "system_time"
+
+
+class PartitionAction(StrEnum):
+    """What a partition change does. Those up to EXCHANGE can remove or replace rows."""
+
+    DROP = "drop"
+    TRUNCATE = "truncate"
+    FIRST = "first"
+    """`FIRST PARTITION LESS THAN (bound)`: drops every partition below the bound."""
+    EXCHANGE = "exchange"
+    ADD = "add"
+    LAST = "last"
+    """`LAST PARTITION LESS THAN (bound)`: adds partitions up to the bound."""
+    SPLIT_MAXVALUE = "split_maxvalue"
+    MERGE_FIRST = "merge_first"
+    COALESCE = "coalesce"
+    REORGANIZE = "reorganize"
+    PARTITION_BY = "partition_by"
+    REMOVE_PARTITIONING = "remove_partitioning"
+    ANALYZE = "analyze"
+    CHECK = "check"
+    OPTIMIZE = "optimize"
+    REBUILD = "rebuild"
+    REPAIR = "repair"
+
+
+class BoundKind(StrEnum):
+    """How a partition's bound was written."""
+
+    LESS_THAN = "less_than"
+    IN = "in"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableName:
+    """A table's name as written; `database` is None where the text does not qualify it."""
+
+    database: str | None
+    table: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRename:
+    """One pair of a RENAME; an unqualified side is in the session's database."""
+
+    old: TableName
+    new: TableName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultValue:
+    """A DEFAULT clause.
+
+    Attributes:
+        kind: none, null, literal or expression.
+        text: the clause's value exactly as written, "" if there is no clause.
+        form: how a literal was written, None for everything else.
+        value: a literal's value as text. STRING: the decoded characters. NUMBER: digits with
+            their sign; TRUE and FALSE are `1` and `0`. HEX: lower-case hex digits, an even number
+            of them. BITS: the binary digits. None for everything but a literal.
+    """
+
+    kind: DefaultKind
+    text: str = ""
+    form: LiteralForm | None = None
+    value: str | None = None
+
+
+NO_DEFAULT = DefaultValue(kind=DefaultKind.NONE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnDefinition:
+    """A column as a CREATE TABLE or ALTER TABLE defines it.
+
+    Attributes:
+        name: column name as written.
+        mysql_type: base type in the words of the Simple protocol (`int`, `decimal`, `varbinary`).
+        length: number in the type's parentheses: display width, characters, bytes, digits of
+            DECIMAL, bits of BIT, dimensions of VECTOR. None where the text gives none; the
+            lengths the language itself fills in (DECIMAL 10, CHAR, BINARY and BIT 1, BOOL 1) stand.
+        decimal: scale of DECIMAL, FLOAT(m,d) and DOUBLE(m,d), or fractional seconds; None if
+            not written (DECIMAL: 0).
+        unsigned: whether UNSIGNED was declared or follows from ZEROFILL or SERIAL. BIT and YEAR,
+            which TiCDC marks unsigned, are not declared so.
+        zerofill: whether ZEROFILL was declared.
+        charset: character set, by its name or by that of the collation; None if not declared.
+        collation: collation; None if not declared.
+        binary_collation: whether the BINARY attribute asks for the charset's `_bin` collation.
+        elements: labels of ENUM and SET in order.
+        nullable: False for NOT NULL, SERIAL and columns of the primary key in the same text.
+        default: the DEFAULT clause.
+        on_update: text of ON UPDATE, e.g. `CURRENT_TIMESTAMP(3)`.
+        auto_increment: whether AUTO_INCREMENT was declared (SERIAL implies it).
+        auto_random: whether AUTO_RANDOM was declared.
+        primary_key: whether the column's own definition says PRIMARY KEY.
+        unique: whether the column's own definition says UNIQUE (SERIAL implies it).
+        comment: text of COMMENT; None if there is none.
+        generated: virtual or stored for a generated column, None for a plain one.
+        generated_expression: text between the parentheses of AS (...).
+    """
+
+    name: str
+    mysql_type: str
+    length: int | None = None
+    decimal: int | None = None
+    unsigned: bool = False
+    zerofill: bool = False
+    charset: str | None = None
+    collation: str | None = None
+    binary_collation: bool = False
+    elements: tuple[str, ...] = ()
+    nullable: bool = True
+    default: DefaultValue = NO_DEFAULT
+    on_update: str | None = None
+    auto_increment: bool = False
+    auto_random: bool = False
+    primary_key: bool = False
+    unique: bool = False
+    comment: str | None = None
+    generated: GeneratedKind | None = None
+    generated_expression: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexPart:
+    """One part of an index: a column, or its first `length` characters, or an expression."""
+
+    column: str | None = None
+    length: int | None = None
+    expression: str | None = None
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexDefinition:
+    """An index as a text defines it.
+
+    Attributes:
+        name: index name, None where the text leaves it to the server; a primary key has none.
+        kind: primary, unique, plain or one of the search kinds.
+        parts: the parts in key order.
+        clustered: True for CLUSTERED, False for NONCLUSTERED, None if the text does not say.
+        visible: False for INVISIBLE.
+        condition: text of a partial index's WHERE, None for an index over all rows.
+    """
+
+    name: str | None
+    kind: IndexKind
+    parts: tuple[IndexPart, ...]
+    clustered: bool | None = None
+    visible: bool = True
+    condition: str | None = None
+
+    @property
+    def primary(self) -> bool:
+        """Whether this is the primary key."""
+        return self.kind is IndexKind.PRIMARY
+
+    @property
+    def unique(self) -> bool:
+        """Whether the index admits a combination of values once (the primary key does)."""
+        return self.kind in (IndexKind.PRIMARY, IndexKind.UNIQUE)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns in key order; parts that are expressions are left out."""
+        return tuple(part.column for part in self.parts if part.column is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOption:
+    """One option of a table or database: lower-case name with underscores, and its text."""
+
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDefinition:
+    """One partition: its name, its bound as text, and the names of its subpartitions."""
+
+    name: str
+    bound_kind: BoundKind | None = None
+    bound: str | None = None
+    subpartitions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partitioning:
+    """A PARTITION BY clause.
+
+    Attributes:
+        method: hash, key, range, list and their COLUMNS forms.
+        linear: whether LINEAR was written.
+        expression: text between the parentheses.
+        columns: the columns, for KEY and the COLUMNS forms.
+        count: number after PARTITIONS, None if not written.
+        definitions: the partitions that the text lists.
+        interval: text of TiDB's INTERVAL clause with its first and last bounds, else None.
+    """
+
+    method: PartitionMethod
+    linear: bool = False
+    expression: str = ""
+    columns: tuple[str, ...] = ()
+    count: int | None = None
+    definitions: tuple[PartitionDefinition, ...] = ()
+    interval: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionChange:
+    """A change of a table's partitions.
+
+    Attributes:
+        action: what is done.
+        names: partitions it names, in order; () with `all_partitions`.
+        all_partitions: whether the text says ALL.
+        definitions: partitions that ADD and REORGANIZE bring in.
+        count: number of COALESCE and of ADD PARTITION PARTITIONS.
+        other: the table an EXCHANGE swaps with.
+        validation: False for EXCHANGE ... WITHOUT VALIDATION.
+        bound: text of the bound of FIRST, LAST, MERGE_FIRST and SPLIT_MAXVALUE.
+        partitioning: the clause of PARTITION_BY.
+    """
+
+    action: PartitionAction
+    names: tuple[str, ...] = ()
+    all_partitions: bool = False
+    definitions: tuple[PartitionDefinition, ...] = ()
+    count: int | None = None
+    other: TableName | None = None
+    validation: bool = True
+    bound: str | None = None
+    partitioning: Partitioning | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnPosition:
+    """Where a column goes: after the named column, or FIRST if `after` is None."""
+
+    after: str | None
+
+    @property
+    def first(self) -> bool:
+        """Whether the column goes before all others."""
+        return self.after is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterChange:
+    """One change of an ALTER TABLE.
+
+    Attributes:
+        kind: what is done; it decides which of the other fields are set.
+        name: column, index or constraint it is done to, under its old name.
+        new_name: new name for rename_column, change_column (equal to `name` where only the
+            definition changes) and rename_index.
+        column: definition, for add_column, modify_column and change_column.
+        position: FIRST or AFTER, if written.
+        index: definition, for add_index and add_primary_key.
+        default: new default, for set_default.
+        option: for table_option.
+        partition: for partition.
+        table: new name, for rename_table.
+        charset: for convert_charset; None stands for DEFAULT.
+        collation: for convert_charset.
+        conditional: whether IF EXISTS or IF NOT EXISTS was written, so that the change may have
+            been none.
+        text: the change as written.
+    """
+
+    kind: ChangeKind
+    name: str | None = None
+    new_name: str | None = None
+    column: ColumnDefinition | None = None
+    position: ColumnPosition | None = None
+    index: IndexDefinition | None = None
+    default: DefaultValue | None = None
+    option: TableOption | None = None
+    partition: PartitionChange | None = None
+    table: TableName | None = None
+    charset: str | None = None
+    collation: str | None = None
+    conditional: bool = False
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DdlStatement:
+    """One DDL statement.
+
+    Attributes:
+        action: what the statement does; `unknown` if its leading words are none of ours.
+        database: the database of a database statement, else the qualifier of `table` if written.
+        table: the table, view or sequence; of several the first; of a rename the old name.
+        tables: all tables the statement names as its objects: DROP TABLE a, b. For one table a
+            tuple of one. For renames the old names.
+        renames: pairs of RENAME TABLE, ALTER TABLE ... RENAME and FLASHBACK ... TO.
+        like: the other table of CREATE TABLE ... LIKE.
+        changes: changes of ALTER TABLE, CREATE INDEX and DROP INDEX in order. MySQL and TiDB
+            mean all of them against the table as it was before the statement.
+        columns: columns of CREATE TABLE (ALTER's are in `changes`).
+        indexes: indexes of CREATE TABLE, those inside column definitions last.
+        options: table or database options of CREATE and ALTER DATABASE, CREATE TABLE.
+        partitioning: PARTITION BY of CREATE TABLE.
+        query: text of a view's query, or of CREATE TABLE ... AS SELECT.
+        conditional: whether IF EXISTS or IF NOT EXISTS was written for the object.
+        or_replace: whether OR REPLACE was written.
+        temporary: whether TEMPORARY was written.
+        unparsed: the first piece that was not understood, at most 200 characters ("" for an
+            empty text); None if all was. What stands in the other fields was understood, but it
+            may not be all.
+        unparsed_position: where in the text that piece starts, counted in characters.
+        truncated: whether the text was longer than the limit and its end was not looked at.
+    """
+
+    action: DdlAction
+    database: str | None = None
+    table: str | None = None
+    tables: tuple[TableName, ...] = ()
+    renames: tuple[TableRename, ...] = ()
+    like: TableName | None = None
+    changes: tuple[AlterChange, ...] = ()
+    columns: tuple[ColumnDefinition, ...] = ()
+    indexes: tuple[IndexDefinition, ...] = ()
+    options: tuple[TableOption, ...] = ()
+    partitioning: Partitioning | None = None
+    query: str | None = None
+    conditional: bool = False
+    or_replace: bool = False
+    temporary: bool = False
+    unparsed: str | None = None
+    unparsed_position: int | None = None
+    truncated: bool = False
+
+    @property
+    def defined_columns(self) -> tuple[ColumnDefinition, ...]:
+        """Every column definition in the text, of CREATE TABLE and of all changes."""
+        return self.columns + tuple(
+            change.column for change in self.changes if change.column is not None
+        )
+
+    @property
+    def generated_columns(self) -> dict[str, GeneratedKind]:
+        """Generated columns that the text defines: name to virtual or stored."""
+        return {
+            column.name: column.generated
+            for column in self.defined_columns
+            if column.generated is not None
+        }
+
+    @property
+    def default_expressions(self) -> dict[str, str]:
+        """Columns whose default, set by this text, is an expression: name to its text."""
+        found = {column.name: column.default for column in self.defined_columns}
+        found.update(
+            (change.name, change.default)
+            for change in self.changes
+            if change.name is not None and change.default is not None
+        )
+        return {
+            name: default.text
+            for name, default in found.items()
+            if default.kind is DefaultKind.EXPRESSION
+        }
+
+    @property
+    def column_renames(self) -> dict[str, str]:
+        """Columns that get another name: old to new, all at once (a swap is two entries)."""
+        return {
+            change.name: change.new_name
+            for change in self.changes
+            if change.kind in (ChangeKind.RENAME_COLUMN, ChangeKind.CHANGE_COLUMN)
+            and change.name is not None
+            and change.new_name is not None
+            and change.name != change.new_name
+        }
+
+    def option(self, name: str) -> str | None:
+        """Return the value of the last option called `name`, or None."""
+        return next((item.value for item in reversed(self.options) if item.name == name), None)
