@@ -1,0 +1,336 @@
+"""Canonical text to the Python values of the mirror's typed columns, and back.
+
+The law of this module: if `typed_of(text)` is not `UNFIT`, then `text_of` of it is `text` again
+(for FLOAT and DOUBLE zero the sign may be lost on the way through storage). So a mirror stores
+NULL where a value is `UNFIT`, keeps its text beside it, and never shows another value.
+
+`UNFIT` are: days that do not exist (zero dates, 2024-02-30), the year 0, local times that a clock
+change skipped, decimals or fractions with more digits than declared, a negative zero DECIMAL.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Final
+
+from ticdc_assets.errors import ImageError
+from ticdc_assets.mysql_types import (
+    MAX_TYPED_DIGITS,
+    Kind,
+    decimal_size,
+    exceeds_int64,
+    fractional_digits,
+    integer_range,
+    kind_of,
+)
+from ticdc_assets.schemas import ColumnSchema
+from ticdc_assets.values import shapes
+from ticdc_assets.values.canonical import datetime_text, parse_datetime
+from ticdc_assets.values.floats import double_text, float_text, to_float32
+from ticdc_assets.values.physical import binary_bytes
+from ticdc_assets.values.zones import changefeed_zone, to_utc
+
+
+class Unfit(Enum):
+    """The type of `UNFIT`."""
+
+    UNFIT = "unfit"
+
+
+UNFIT: Final = Unfit.UNFIT
+"""Stands for a value that the typed column cannot hold exactly."""
+
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # DATETIME has no zone
+_EPOCH_UTC = _EPOCH.replace(tzinfo=UTC)
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+
+
+def typed_of(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
+    """Compile the converter from canonical text of `column` to typed values or `UNFIT`.
+
+    Typed values are int, float, str, bytes, `Decimal` (DECIMAL up to 38 digits, BIGINT UNSIGNED,
+    BIT(64)), `date`, naive `datetime` (DATETIME), aware `datetime` in UTC (TIMESTAMP) and a list
+    of floats (VECTOR): what Arrow takes for `arrow_type(column)`.
+
+    Raises:
+        ConfigError: `timezone` is needed (a TIMESTAMP column) and is no zone.
+    """
+    return _TYPED[kind_of(column)](column, timezone)
+
+
+def text_of(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
+    """Compile the converter from typed values of `column` to canonical text.
+
+    It takes what Arrow's `as_py()` and `to_pylist()` give for `arrow_type(column)`. A DATETIME
+    or TIMESTAMP may also be an int of microseconds since 1970 (a TIMESTAMP's in UTC), a DATE an
+    int of days; a naive `datetime` of a TIMESTAMP is taken as UTC. NULL is not a typed value.
+
+    Raises:
+        ConfigError: `timezone` is needed (a TIMESTAMP column) and is no zone.
+    """
+    return _TEXT[kind_of(column)](column, timezone)
+
+
+def _same(column: ColumnSchema, timezone: str) -> Callable[[Any], Any]:
+    del column, timezone
+    return str
+
+
+def _typed_integer(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
+    del timezone
+    low, high = integer_range(column)
+    wide = exceeds_int64(column)
+
+    def typed(text: str) -> Any:
+        if shapes.INTEGER.fullmatch(text) is None:
+            return UNFIT
+        number = int(text)
+        if not low <= number <= high or str(number) != text:
+            return UNFIT
+        return Decimal(number) if wide else number
+
+    return typed
+
+
+def _integer_text(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
+    del column, timezone
+
+    def text(value: Any) -> str:
+        return str(int(value))
+
+    return text
+
+
+def _typed_decimal(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
+    size = decimal_size(column)
+    if size is None or size[0] > MAX_TYPED_DIGITS:
+        return _same(column, timezone)
+    is_canonical = shapes.decimal_pattern(*size).fullmatch
+
+    def typed(text: str) -> Any:
+        if is_canonical(text) is None:
+            return UNFIT
+        value = Decimal(text)
+        return UNFIT if not value and text[0] == "-" else value
+
+    return typed
+
+
+def _decimal_text(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
+    del column, timezone
+
+    def text(value: Any) -> str:
+        return format(value, "f") if isinstance(value, Decimal) else str(value)
+
+    return text
+
+
+def _typed_float(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
+    del column, timezone
+
+    def typed(text: str) -> Any:
+        return _exact_number(text, short=6, narrow=to_float32, print_number=float_text)
+
+    return typed
+
+
+def _typed_double(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
+    del column, timezone
+
+    def typed(text: str) -> Any:
+        return _exact_number(text, short=15, narrow=float, print_number=double_text)
+
+    return typed
+
+
+def _exact_number(
+    text: str,
+    *,
+    short: int,
+    narrow: Callable[[float], float],
+    print_number: Callable[[float], str],
+) -> Any:
+    if shapes.SHORTEST.fullmatch(text) is None:
+        return UNFIT
+    number = narrow(float(text))
+    # So few digits always survive; longer texts are printed again to be sure.
+    if len(text) <= short or (number - number == 0 and print_number(number) == text):
+        return number
+    return UNFIT
+
+
+def _float_text(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
+    del column, timezone
+    return float_text
+
+
+def _double_text(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
+    del column, timezone
+    return double_text
+
+
+def _typed_date(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
+    del column, timezone
+    is_canonical = shapes.DATE.fullmatch
+
+    def typed(text: str) -> Any:
+        if is_canonical(text) is None:
+            return UNFIT
+        try:
+            return date.fromisoformat(text)
+        except ValueError:
+            return UNFIT
+
+    return typed
+
+
+def _date_text(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
+    del column, timezone
+
+    def text(value: Any) -> str:
+        if isinstance(value, int):
+            value = date.fromordinal(_EPOCH_DAY + value)
+        return value.isoformat()
+
+    return text
+
+
+def _typed_datetime(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
+    del timezone
+    is_canonical = shapes.datetime_pattern(fractional_digits(column)).fullmatch
+
+    def typed(text: str) -> Any:
+        if is_canonical(text) is None:
+            return UNFIT
+        return parse_datetime(text) or UNFIT
+
+    return typed
+
+
+def _datetime_text(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
+    del timezone
+    digits = fractional_digits(column)
+
+    def text(value: Any) -> str:
+        if isinstance(value, int):
+            value = _EPOCH + timedelta(microseconds=value)
+        return datetime_text(value, digits)
+
+    return text
+
+
+def _typed_timestamp(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
+    zone = changefeed_zone(timezone)
+    is_canonical = shapes.datetime_pattern(fractional_digits(column)).fullmatch
+
+    def typed(text: str) -> Any:
+        if is_canonical(text) is None:
+            return UNFIT
+        local = parse_datetime(text)
+        if local is None:
+            return UNFIT
+        return to_utc(local, zone) or UNFIT
+
+    return typed
+
+
+def _timestamp_text(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
+    zone = changefeed_zone(timezone)
+    digits = fractional_digits(column)
+
+    def text(value: Any) -> str:
+        if isinstance(value, int):
+            value = _EPOCH_UTC + timedelta(microseconds=value)
+        elif value.tzinfo is None:
+            value = value.replace(tzinfo=UTC)
+        return datetime_text(value.astimezone(zone).replace(tzinfo=None), digits)
+
+    return text
+
+
+def _typed_binary(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
+    del timezone
+
+    def typed(text: str) -> Any:
+        try:
+            return binary_bytes(text, column)
+        except ImageError:
+            return UNFIT
+
+    return typed
+
+
+def _binary_text(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
+    del column, timezone
+
+    def text(value: Any) -> str:
+        return "0x" + value.hex()
+
+    return text
+
+
+def _typed_vector(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
+    element = _typed_float(column, timezone)
+
+    def typed(text: str) -> Any:
+        if text[:1] != "[" or text[-1:] != "]":
+            return UNFIT
+        if text == "[]":
+            return []
+        values = [element(item) for item in text[1:-1].split(",")]
+        return UNFIT if UNFIT in values else values
+
+    return typed
+
+
+def _vector_text(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
+    del column, timezone
+
+    def text(value: Any) -> str:
+        return f"[{','.join(map(float_text, value))}]"
+
+    return text
+
+
+_Builder = Callable[[ColumnSchema, str], Callable[[Any], Any]]
+
+_TYPED: dict[Kind, _Builder] = {
+    Kind.INTEGER: _typed_integer,
+    Kind.BIT: _typed_integer,
+    Kind.YEAR: _typed_integer,
+    Kind.DECIMAL: _typed_decimal,
+    Kind.FLOAT: _typed_float,
+    Kind.DOUBLE: _typed_double,
+    Kind.DATE: _typed_date,
+    Kind.DATETIME: _typed_datetime,
+    Kind.TIMESTAMP: _typed_timestamp,
+    Kind.TIME: _same,
+    Kind.TEXT: _same,
+    Kind.BINARY: _typed_binary,
+    Kind.ENUM: _same,
+    Kind.SET: _same,
+    Kind.JSON: _same,
+    Kind.VECTOR: _typed_vector,
+    Kind.UNKNOWN: _same,
+}
+
+_TEXT: dict[Kind, _Builder] = {
+    Kind.INTEGER: _integer_text,
+    Kind.BIT: _integer_text,
+    Kind.YEAR: _integer_text,
+    Kind.DECIMAL: _decimal_text,
+    Kind.FLOAT: _float_text,
+    Kind.DOUBLE: _double_text,
+    Kind.DATE: _date_text,
+    Kind.DATETIME: _datetime_text,
+    Kind.TIMESTAMP: _timestamp_text,
+    Kind.TIME: _same,
+    Kind.TEXT: _same,
+    Kind.BINARY: _binary_text,
+    Kind.ENUM: _same,
+    Kind.SET: _same,
+    Kind.JSON: _same,
+    Kind.VECTOR: _vector_text,
+    Kind.UNKNOWN: _same,
+}
