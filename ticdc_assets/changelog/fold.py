@@ -1,0 +1,172 @@
+"""The reference of applying: the state of every table at a cut, in plain Python.
+
+In: events with their coordinates, in any order. Out: for each table its rows in canonical text.
+This is the meaning the lake's MERGE and overwrite are tested against; it is written to be read,
+holds everything in memory and does nothing in parallel. The lake shares with it the plan and the
+resolver, and must agree with it on everything else: selecting rows by name and time, the order,
+keys, bags and the last change winning.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ticdc_assets.changelog.plan import MirrorPlan, Plan, RowGroup, TableName, build_plan
+from ticdc_assets.changelog.resolve import RowResolver
+from ticdc_assets.changelog.sequence import sequence_of
+from ticdc_assets.errors import InputError
+from ticdc_assets.events import Bootstrap, DdlEvent, Event, RowChange, Watermark
+from ticdc_assets.registry.evolution import CanonicalRow
+from ticdc_assets.registry.history import (
+    Coordinates,
+    SchemaHistory,
+    SchemaSource,
+    SchemaVersion,
+)
+
+
+@dataclass(kw_only=True)
+class FoldedTable:
+    """One table at the cut.
+
+    Attributes:
+        plan: its plan.
+        rows: rows by key; for a table without a key by the whole row, see `copies`.
+        copies: how often each row is there (always 1 with a key).
+        unknown_deletes: deletes of rows that were not there.
+        quarantined: changes that did not fit, with their coordinates.
+    """
+
+    plan: MirrorPlan
+    rows: dict[str, CanonicalRow] = field(default_factory=dict[str, CanonicalRow])
+    copies: Counter[str] = field(default_factory=Counter[str])
+    unknown_deletes: int = 0
+    quarantined: list[tuple[Coordinates, InputError]] = field(
+        default_factory=list[tuple[Coordinates, InputError]]
+    )
+
+    def listed(self) -> list[CanonicalRow]:
+        """Return the rows, copies repeated."""
+        return [row for key, row in self.rows.items() for _ in range(self.copies[key])]
+
+
+def collect_history(events: Iterable[tuple[Coordinates, Event]]) -> SchemaHistory:
+    """Return the schema history that `events` tell."""
+    history = SchemaHistory()
+    for coordinates, event in events:
+        match event:
+            case DdlEvent():
+                history.add_ddl(event, coordinates)
+            case Bootstrap():
+                history.add_schema(
+                    SchemaVersion(
+                        schema=event.schema,
+                        source=SchemaSource.BOOTSTRAP,
+                        sql=None,
+                        commit_ts=None,
+                        coordinates=coordinates,
+                    )
+                )
+            case RowChange() | Watermark():
+                pass
+    return history
+
+
+def group_rows(events: Iterable[tuple[Coordinates, Event]]) -> list[RowGroup]:
+    """Return the row changes in numbers, one group per schema cited."""
+    groups: dict[tuple[str, str, int, int], RowGroup] = {}
+    for _, event in events:
+        if not isinstance(event, RowChange):
+            continue
+        key = (event.database, event.table, event.table_id, event.schema_version)
+        present = groups.get(key)
+        groups[key] = RowGroup(
+            database=event.database,
+            table=event.table,
+            table_id=event.table_id,
+            schema_version=event.schema_version,
+            min_ts=min(event.commit_ts, present.min_ts) if present else event.commit_ts,
+            max_ts=max(event.commit_ts, present.max_ts) if present else event.commit_ts,
+            rows=(present.rows if present else 0) + 1,
+        )
+    return list(groups.values())
+
+
+def fold(
+    events: Iterable[tuple[Coordinates, Event]], cut_ts: int, timezone: str
+) -> tuple[Plan, dict[TableName, FoldedTable]]:
+    """Return the plan and the tables of the cut at `cut_ts`."""
+    everything = list(events)
+    history = collect_history(everything)
+    plan = build_plan(history, group_rows(everything), cut_ts)
+    rows = [
+        (coordinates, event)
+        for coordinates, event in everything
+        if isinstance(event, RowChange) and event.commit_ts <= cut_ts
+    ]
+    tables = {
+        mirror.name: _fold_table(
+            mirror,
+            [(coordinates, event) for coordinates, event in rows if belongs(mirror, event)],
+            timezone,
+        )
+        for mirror in plan.mirrors
+    }
+    return plan, tables
+
+
+def belongs(mirror: MirrorPlan, event: RowChange) -> bool:
+    """Whether a row change is one of the mirror's, by its name at its commit ts."""
+    return event.commit_ts > mirror.floor_ts and any(
+        (binding.database, binding.table) == (event.database, event.table)
+        and event.commit_ts > binding.after_ts
+        and (binding.until_ts is None or event.commit_ts <= binding.until_ts)
+        for binding in mirror.bindings
+    )
+
+
+def _fold_table(
+    mirror: MirrorPlan,
+    rows: Iterable[tuple[Coordinates, RowChange]],
+    timezone: str,
+) -> FoldedTable:
+    table = FoldedTable(plan=mirror)
+    resolver = RowResolver(mirror, timezone)
+    versions = {schema.version for schema in mirror.versions}
+    changes: list[tuple[tuple[object, ...], str, bool, CanonicalRow]] = []
+    for coordinates, event in rows:
+        if event.schema_version not in versions:
+            continue  # held
+        try:
+            resolved = resolver.resolve(
+                event.op,
+                event.schema_version,
+                before=event.before,
+                after=event.after,
+                partial=event.handle_key_only,
+            )
+        except InputError as error:
+            table.quarantined.append((coordinates, error))
+            continue
+        for change in resolved:
+            sequence = sequence_of(
+                commit_ts=event.commit_ts,
+                is_delete=change.is_delete,
+                topic=coordinates.topic,
+                partition=coordinates.partition,
+                offset=coordinates.offset,
+                index=coordinates.index,
+            )
+            changes.append((sequence, change.key, change.is_delete, change.values))
+    for _, key, is_delete, values in sorted(changes, key=lambda change: change[0]):
+        if is_delete:
+            if table.copies[key] == 0:
+                table.unknown_deletes += 1
+                continue
+            table.copies[key] -= 1
+            if table.copies[key] == 0:
+                del table.rows[key]
+        else:
+            table.rows[key] = values
+            table.copies[key] = 1 if resolver.keyed else table.copies[key] + 1
+    return table

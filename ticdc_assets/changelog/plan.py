@@ -1,0 +1,624 @@
+"""The plan of a cut: which mirrors exist at a TSO, and which changes belong to each.
+
+In: the schema history (schemas and DDL) and, for each (database, table, table id, schema version)
+that row changes cite, between which commit ts they lie. All of it is derived from the change log.
+Out: a `Plan` at W: for each table that exists at W its `MirrorPlan`: under which names it went
+when, after which commit ts its rows count (TRUNCATE), its schema at W and the steps that lead
+there, and the groups of rows that are held because their schema is not known.
+
+A cut at W holds every row with commit_ts <= W and every DDL with commit_ts < W; a row whose commit
+ts equals a DDL's belongs before that DDL. So an interval of a name is open at its start and closed
+at its end.
+
+The plan is a pure function of what is known, recomputed for each cut and kept nowhere: an earlier
+arrival order leaves no trace. `MirrorPlan.digest` says all that determines how rows become the
+mirror, so that a mirror made at W0 under less knowledge is recognised (the digest at W0 differs
+now) and folded again from the change log instead of being continued.
+
+Not handled here: which rows partition DDL removes. Such a mirror is marked.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ticdc_assets.events import DdlEvent
+from ticdc_assets.registry.ddl import (
+    ChangeKind,
+    DdlAction,
+    DdlStatement,
+    GeneratedKind,
+    PartitionAction,
+)
+from ticdc_assets.registry.evolution import SchemaStep, column_renames, diff
+from ticdc_assets.registry.history import RegisteredDdl, SchemaHistory
+from ticdc_assets.schemas import TableSchema, schema_to_json
+from ticdc_assets.tso import to_datetime
+
+TableName: TypeAlias = tuple[str, str]
+"""(database, table)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroup:
+    """Row changes that cite one schema of one table, in numbers.
+
+    Attributes:
+        database: database cited.
+        table: table cited.
+        table_id: table id cited (a physical partition's for a partitioned table).
+        schema_version: schema version cited.
+        min_ts: lowest commit ts.
+        max_ts: highest commit ts.
+        rows: how many.
+    """
+
+    database: str
+    table: str
+    table_id: int
+    schema_version: int
+    min_ts: int
+    max_ts: int
+    rows: int
+
+    @property
+    def name(self) -> TableName:
+        """(database, table)."""
+        return (self.database, self.table)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """A table went by this name for commit ts in (after_ts, until_ts]; None is "still does"."""
+
+    database: str
+    table: str
+    after_ts: int
+    until_ts: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Why a mirror may differ from its table, and since when."""
+
+    reason: str
+    since_ts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldGroup:
+    """Rows at or below the cut whose schema version is not known."""
+
+    database: str
+    table: str
+    schema_version: int
+    min_ts: int
+    max_ts: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorPlan:
+    """How one mirror comes from the change log.
+
+    Attributes:
+        mirror_id: stable name of the table through renames and truncates: its first table id.
+        database: database at the cut.
+        table: name at the cut.
+        table_id: logical table id at the cut.
+        bindings: names through time; rows are found by them.
+        floor_ts: rows at or below it are gone (CREATE or TRUNCATE).
+        schema: schema at the cut.
+        versions: every schema version its rows may cite, ascending; the last is `schema`'s.
+        steps: one step between each two neighbours of `versions`.
+        generated: columns that the DDL text says are virtual generated (never in a row).
+        held: groups of rows at or below the cut whose schema is not known.
+        marks: reasons why the mirror may differ from its table.
+        digest: hash over everything above that decides how rows become the mirror.
+    """
+
+    mirror_id: str
+    database: str
+    table: str
+    table_id: int
+    bindings: tuple[Binding, ...]
+    floor_ts: int
+    schema: TableSchema
+    versions: tuple[TableSchema, ...]
+    steps: tuple[SchemaStep, ...]
+    generated: frozenset[str]
+    held: tuple[HeldGroup, ...]
+    marks: tuple[Mark, ...]
+    digest: str
+
+    @property
+    def name(self) -> TableName:
+        """(database, table) at the cut."""
+        return (self.database, self.table)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All mirrors of one cut.
+
+    Attributes:
+        cut_ts: the TSO.
+        mirrors: by (database, table).
+        held: held groups that belong to no mirror: tables known only from held rows.
+        ignored: DDL that has no effect on mirrors, by action (views, databases, unknown text).
+    """
+
+    cut_ts: int
+    mirrors: tuple[MirrorPlan, ...]
+    held: tuple[HeldGroup, ...]
+    ignored: tuple[tuple[str, int], ...]
+
+
+def build_plan(history: SchemaHistory, groups: Iterable[RowGroup], cut_ts: int) -> Plan:
+    """Return the plan of the cut at `cut_ts`."""
+    builder = _Builder(history, [group for group in groups if group.min_ts <= cut_ts], cut_ts)
+    return builder.build()
+
+
+@dataclass(eq=False)
+class _Lineage:
+    """A table through its renames and truncates, while the plan is being built."""
+
+    mirror_id: str
+    ids: set[int]
+    table_id: int
+    bindings: list[Binding]
+    floor_ts: int = 0
+    versions: dict[int, TableSchema] = field(default_factory=dict[int, TableSchema])
+    ddls: list[tuple[DdlEvent, DdlStatement]] = field(
+        default_factory=list[tuple[DdlEvent, DdlStatement]]
+    )
+    generated: set[str] = field(default_factory=set[str])
+    held: list[HeldGroup] = field(default_factory=list[HeldGroup])
+    marks: list[Mark] = field(default_factory=list[Mark])
+
+    @property
+    def name(self) -> TableName:
+        last = self.bindings[-1]
+        return (last.database, last.table)
+
+    @property
+    def alive(self) -> bool:
+        return self.bindings[-1].until_ts is None
+
+    def bound_between(self, name: TableName, min_ts: int, max_ts: int) -> bool:
+        """Whether the table went by `name` at some commit ts in [min_ts, max_ts]."""
+        return any(
+            (binding.database, binding.table) == name
+            and binding.after_ts < max_ts
+            and (binding.until_ts is None or min_ts <= binding.until_ts)
+            for binding in self.bindings
+        )
+
+
+_PARTITION_ROWS = frozenset(
+    {
+        PartitionAction.DROP,
+        PartitionAction.FIRST,
+        PartitionAction.TRUNCATE,
+        PartitionAction.EXCHANGE,
+    }
+)
+"""Partition DDL that removes or brings rows without row events."""
+
+_PARTITION_REASON = "partition DDL: the rows it removes or exchanges are not known"
+
+
+class _Builder:
+    def __init__(
+        self, history: SchemaHistory, groups: Sequence[RowGroup], cut_ts: int
+    ) -> None:
+        self._history = history
+        self._cut_ts = cut_ts
+        self._groups = sorted(groups, key=lambda group: (group.min_ts, group.name))
+        self._lineages: list[_Lineage] = []
+        self._names: dict[TableName, _Lineage] = {}
+        self._freed: dict[TableName, int] = {}
+        self._used_ids: set[str] = set()
+        self._ignored: dict[str, int] = {}
+
+    def build(self) -> Plan:
+        pending = list(self._groups)
+        ddls = [ddl for ddl in self._history.ddls if ddl.event.commit_ts < self._cut_ts]
+        position = 0
+        while position < len(ddls):
+            commit_ts = ddls[position].event.commit_ts
+            end = position
+            while end < len(ddls) and ddls[end].event.commit_ts == commit_ts:
+                end += 1
+            pending = self._meet_rows(pending, commit_ts)
+            self._apply_ddls(ddls[position:end])
+            position = end
+        self._meet_rows(pending, self._cut_ts)
+        held = self._attach_groups()
+        mirrors = [self._finish(lineage) for lineage in self._lineages if lineage.alive]
+        return Plan(
+            cut_ts=self._cut_ts,
+            mirrors=tuple(
+                sorted(
+                    (mirror for mirror in mirrors if mirror is not None),
+                    key=lambda mirror: mirror.name,
+                )
+            ),
+            held=tuple(held),
+            ignored=tuple(sorted(self._ignored.items())),
+        )
+
+    # Rows -------------------------------------------------------------------------------------
+
+    def _meet_rows(self, pending: list[RowGroup], until_ts: int) -> list[RowGroup]:
+        """Let a table begin where its first known row is, for the groups up to `until_ts`."""
+        rest: list[RowGroup] = []
+        for group in pending:
+            if group.min_ts > until_ts:
+                rest.append(group)
+                continue
+            if group.name in self._names:
+                continue
+            schema = self._history.at(group.database, group.table, group.schema_version)
+            if schema is not None:
+                self._begin(group.name, schema, after_ts=self._freed.get(group.name, 0))
+        return rest
+
+    def _attach_groups(self) -> list[HeldGroup]:
+        """Give each group to the tables it lies in; return the held ones of no table."""
+        owners: dict[int, _Lineage] = {
+            table_id: lineage for lineage in self._lineages for table_id in lineage.ids
+        }
+        unbound: list[HeldGroup] = []
+        unknown: list[tuple[RowGroup, list[_Lineage]]] = []
+        for group in self._groups:
+            max_ts = min(group.max_ts, self._cut_ts)
+            lineages = [
+                lineage
+                for lineage in self._lineages
+                if lineage.bound_between(group.name, group.min_ts, max_ts)
+            ]
+            schema = self._history.at(group.database, group.table, group.schema_version)
+            if schema is None:
+                unknown.append((group, lineages))
+                continue
+            for lineage in lineages:
+                owner = owners.get(schema.table_id)
+                if owner is None or owner is lineage or schema.version in lineage.versions:
+                    lineage.versions.setdefault(schema.version, schema)
+        for group, lineages in unknown:
+            held = HeldGroup(
+                database=group.database,
+                table=group.table,
+                schema_version=group.schema_version,
+                min_ts=group.min_ts,
+                max_ts=group.max_ts,
+                rows=group.rows,
+            )
+            waiting = [
+                lineage
+                for lineage in lineages
+                if group.schema_version not in lineage.versions
+                and min(group.max_ts, self._cut_ts) > lineage.floor_ts
+            ]
+            alive = [lineage for lineage in waiting if lineage.alive]
+            if alive:
+                alive[0].held.append(held)
+            elif not lineages:
+                unbound.append(held)
+        return unbound
+
+    # DDL --------------------------------------------------------------------------------------
+
+    def _apply_ddls(self, ddls: Sequence[RegisteredDdl]) -> None:
+        """Apply the DDL of one commit ts; the renames of one statement take effect at once."""
+        renames: list[RegisteredDdl] = []
+        for ddl in ddls:
+            if _is_rename(ddl.event):
+                renames.append(ddl)
+                continue
+            self._rename(renames)
+            renames = []
+            self._apply_ddl(ddl)
+        self._rename(renames)
+
+    def _apply_ddl(self, ddl: RegisteredDdl) -> None:
+        event, statement = ddl.event, ddl.statement
+        match event.ddl_type:
+            case "CREATE" if event.schema is not None:
+                self._create(event, statement)
+            case "ERASE":
+                self._erase(event)
+            case "TRUNCATE":
+                self._truncate(event, statement)
+            case "QUERY":
+                self._query(event, statement)
+            case _ if event.schema is not None or event.pre_schema is not None:
+                self._alter(event, statement)
+            case _:
+                self._ignore(f"{event.ddl_type} without schema")
+
+    def _create(self, event: DdlEvent, statement: DdlStatement) -> None:
+        assert event.schema is not None
+        name = (event.schema.database, event.schema.table)
+        present = self._names.get(name)
+        if present is not None and event.schema.table_id in present.ids:
+            self._note(present, event, statement)
+            return
+        if present is not None:
+            self._end(present, event.commit_ts)
+        lineage = self._begin(name, event.schema, after_ts=event.commit_ts)
+        lineage.floor_ts = event.commit_ts
+        self._note(lineage, event, statement)
+
+    def _erase(self, event: DdlEvent) -> None:
+        schema = event.pre_schema or event.schema
+        if schema is None:
+            self._ignore("ERASE without schema")
+            return
+        lineage = self._find(schema)
+        if lineage is None:
+            self._freed[(schema.database, schema.table)] = event.commit_ts
+        else:
+            self._end(lineage, event.commit_ts)
+
+    def _truncate(self, event: DdlEvent, statement: DdlStatement) -> None:
+        lineage = self._find_or_begin(event)
+        if lineage is None:
+            self._ignore("TRUNCATE without schema")
+            return
+        lineage.floor_ts = event.commit_ts
+        self._note(lineage, event, statement)
+        # A truncated table has no rows left that partition DDL could have touched before.
+        lineage.marks.clear()
+
+    def _alter(self, event: DdlEvent, statement: DdlStatement) -> None:
+        lineage = self._find_or_begin(event)
+        if lineage is None:
+            return
+        self._note(lineage, event, statement)
+        actions = sorted(
+            {
+                str(change.partition.action)
+                for change in statement.changes
+                if change.kind is ChangeKind.PARTITION
+                and change.partition is not None
+                and change.partition.action in _PARTITION_ROWS
+            }
+        )
+        if actions:
+            self._mark(lineage, f"{_PARTITION_REASON} ({', '.join(actions)})", event)
+
+    def _query(self, event: DdlEvent, statement: DdlStatement) -> None:
+        match statement.action:
+            case DdlAction.DROP_DATABASE if statement.database is not None:
+                database = statement.database.lower()
+                for lineage in list(self._names.values()):
+                    if lineage.name[0].lower() == database:
+                        self._end(lineage, event.commit_ts)
+            case DdlAction.RECOVER_TABLE | DdlAction.FLASHBACK_TABLE:
+                self._recover(event, statement)
+            case DdlAction.ALTER_TABLE if event.schema is not None:
+                self._alter(event, statement)
+            case _:
+                self._ignore(str(statement.action))
+
+    def _recover(self, event: DdlEvent, statement: DdlStatement) -> None:
+        if event.schema is None:
+            self._ignore(str(statement.action))
+            return
+        name = (event.schema.database, event.schema.table)
+        gone = next(
+            (
+                lineage
+                for lineage in reversed(self._lineages)
+                if not lineage.alive and event.schema.table_id in lineage.ids
+            ),
+            None,
+        )
+        if gone is None:
+            lineage = self._begin(name, event.schema, after_ts=event.commit_ts)
+            self._mark(lineage, "recovered table: its rows before that are not known", event)
+        else:
+            self._bind(gone, name, event.commit_ts)
+            lineage = gone
+        self._note(lineage, event, statement)
+
+    def _rename(self, ddls: Sequence[RegisteredDdl]) -> None:
+        """Rename tables, all of one commit ts at once, so that swaps do not collide.
+
+        The last name a table gets is the one it keeps. TiCDC sends one event per pair, with the
+        schemas as they were before the whole statement; the table id tells which table is meant.
+        """
+        moves: dict[int, tuple[_Lineage, RegisteredDdl]] = {}
+        for ddl in ddls:
+            event = ddl.event
+            assert event.schema is not None
+            assert event.pre_schema is not None
+            lineage = self._find(event.pre_schema)
+            if lineage is None:
+                lineage = next(
+                    (
+                        moved
+                        for moved, earlier in moves.values()
+                        if earlier.event.schema is not None
+                        and _name(earlier.event.schema) == _name(event.pre_schema)
+                    ),
+                    None,
+                )
+            if lineage is None:
+                lineage = self._begin(
+                    _name(event.pre_schema),
+                    event.pre_schema,
+                    after_ts=self._freed.get(_name(event.pre_schema), 0),
+                )
+            self._note(lineage, event, ddl.statement)
+            moves[id(lineage)] = (lineage, ddl)
+        for lineage, ddl in moves.values():
+            self._unbind(lineage, ddl.event.commit_ts)
+        for lineage, ddl in moves.values():
+            assert ddl.event.schema is not None
+            target = _name(ddl.event.schema)
+            present = self._names.get(target)
+            if present is not None:
+                self._end(present, ddl.event.commit_ts)
+            self._bind(lineage, target, ddl.event.commit_ts)
+
+    # Tables -----------------------------------------------------------------------------------
+
+    def _begin(self, name: TableName, schema: TableSchema, *, after_ts: int) -> _Lineage:
+        mirror_id = str(schema.table_id)
+        number = 2
+        while mirror_id in self._used_ids:
+            mirror_id = f"{schema.table_id}-{number}"
+            number += 1
+        self._used_ids.add(mirror_id)
+        lineage = _Lineage(
+            mirror_id=mirror_id, ids={schema.table_id}, table_id=schema.table_id, bindings=[]
+        )
+        lineage.versions[schema.version] = schema
+        self._lineages.append(lineage)
+        self._bind(lineage, name, after_ts)
+        return lineage
+
+    def _find(self, schema: TableSchema) -> _Lineage | None:
+        """Find the table by its id, else by its name.
+
+        The id wins: within a multi-table rename the names overlap, and where a rename was missed
+        the id still tells.
+        """
+        for lineage in self._names.values():
+            if lineage.table_id == schema.table_id:
+                return lineage
+        return self._names.get(_name(schema))
+
+    def _find_or_begin(self, event: DdlEvent) -> _Lineage | None:
+        schema = event.pre_schema or event.schema
+        if schema is None:
+            return None
+        lineage = self._find(schema)
+        if lineage is None:
+            name = _name(schema)
+            lineage = self._begin(name, schema, after_ts=self._freed.get(name, 0))
+        return lineage
+
+    def _note(self, lineage: _Lineage, event: DdlEvent, statement: DdlStatement) -> None:
+        """Take over what a DDL says of the table's structure."""
+        for schema in (event.pre_schema, event.schema):
+            if schema is not None:
+                lineage.versions.setdefault(schema.version, schema)
+        if event.schema is not None:
+            lineage.ids.add(event.schema.table_id)
+            lineage.table_id = event.schema.table_id
+        lineage.ddls.append((event, statement))
+        renamed = {
+            old.lower(): new for new, old in column_renames([statement]).items()
+        }
+        lineage.generated = {renamed.get(name, name) for name in lineage.generated}
+        for name, kind in statement.generated_columns.items():
+            if kind is GeneratedKind.VIRTUAL:
+                lineage.generated.add(name.lower())
+            else:
+                lineage.generated.discard(name.lower())
+        if statement.unparsed is not None and event.ddl_type == "ALTER":
+            self._mark(lineage, f"DDL text not understood: {statement.unparsed[:80]}", event)
+
+    def _mark(self, lineage: _Lineage, reason: str, event: DdlEvent) -> None:
+        lineage.marks.append(Mark(reason=reason, since_ts=event.commit_ts))
+
+    def _bind(self, lineage: _Lineage, name: TableName, after_ts: int) -> None:
+        lineage.bindings.append(
+            Binding(database=name[0], table=name[1], after_ts=after_ts, until_ts=None)
+        )
+        self._names[name] = lineage
+
+    def _unbind(self, lineage: _Lineage, until_ts: int) -> None:
+        last = lineage.bindings[-1]
+        lineage.bindings[-1] = Binding(
+            database=last.database, table=last.table, after_ts=last.after_ts, until_ts=until_ts
+        )
+        if self._names.get(lineage.name) is lineage:
+            del self._names[lineage.name]
+        self._freed[lineage.name] = until_ts
+
+    def _end(self, lineage: _Lineage, until_ts: int) -> None:
+        self._unbind(lineage, until_ts)
+
+    def _ignore(self, what: str) -> None:
+        self._ignored[what] = self._ignored.get(what, 0) + 1
+
+    def _finish(self, lineage: _Lineage) -> MirrorPlan:
+        versions = tuple(lineage.versions[version] for version in sorted(lineage.versions))
+        steps: list[SchemaStep] = []
+        marks = list(lineage.marks)
+        for old, new in zip(versions, versions[1:], strict=False):
+            between = [
+                (event, statement)
+                for event, statement in lineage.ddls
+                if event.schema is not None and old.version < event.schema.version <= new.version
+            ]
+            step = diff(
+                old,
+                new,
+                statements=[statement for _, statement in between],
+                at=to_datetime(between[-1][0].commit_ts) if between else None,
+                inferred=not between,
+            )
+            if step.inferred and step.changes_rows:
+                marks.append(
+                    Mark(reason="schema changed without a DDL message", since_ts=new.version)
+                )
+            steps.append(step)
+        schema = versions[-1]
+        names = {column.name.lower(): column.name for column in schema.columns}
+        generated = frozenset(names[name] for name in lineage.generated if name in names)
+        database, table = lineage.name
+        described = {
+            "id": lineage.mirror_id,
+            "bindings": [
+                [item.database, item.table, item.after_ts, item.until_ts]
+                for item in lineage.bindings
+            ],
+            "floor": lineage.floor_ts,
+            "versions": [
+                {**schema_to_json(item), "schema": "", "table": "", "tableID": 0}
+                for item in versions
+            ],
+            "renames": [sorted(column_renames([item]).items()) for _, item in lineage.ddls],
+            "held": sorted({(item.database, item.table, item.schema_version) for item in lineage.held}),
+        }
+        digest = hashlib.sha256(
+            json.dumps(described, sort_keys=True, ensure_ascii=True).encode()
+        ).hexdigest()
+        return MirrorPlan(
+            mirror_id=lineage.mirror_id,
+            database=database,
+            table=table,
+            table_id=lineage.table_id,
+            bindings=tuple(lineage.bindings),
+            floor_ts=lineage.floor_ts,
+            schema=schema,
+            versions=versions,
+            steps=tuple(steps),
+            generated=generated,
+            held=tuple(lineage.held),
+            marks=tuple(marks),
+            digest=digest,
+        )
+
+
+def _is_rename(event: DdlEvent) -> bool:
+    return (
+        event.ddl_type not in {"CREATE", "ERASE", "QUERY"}
+        and event.schema is not None
+        and event.pre_schema is not None
+        and _name(event.schema) != _name(event.pre_schema)
+    )
+
+
+def _name(schema: TableSchema) -> TableName:
+    return (schema.database, schema.table)
+

@@ -1,0 +1,186 @@
+"""From a row change as sent to what it does to its mirror.
+
+In: one row change (op, cited schema version, images as sent) and the `MirrorPlan` of its table.
+Out: `ResolvedChange`s: put or delete, the row's identity, and its values as canonical text under
+the mirror's schema at the cut, that is, carried through every schema step after the version the
+row cites. So the order in which rows and schema changes are applied does not matter: every change
+arrives in the final shape, and the last one of a key wins.
+
+An image that does not fit the schema it cites raises `ImageError`; the caller quarantines that
+change alone. Resolving is pure, so doing it again gives the same answer.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ticdc_assets.changelog.plan import MirrorPlan
+from ticdc_assets.errors import CastError, ImageError, shorten
+from ticdc_assets.events import Image, Op, PhysicalValue
+from ticdc_assets.registry.evolution import CanonicalRow, row_transform
+from ticdc_assets.schemas import TableSchema
+from ticdc_assets.values import canonical_of, key_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedChange:
+    """One effect on a mirror.
+
+    Attributes:
+        key: identity of the row as one string; in a table without a key the whole row.
+        values: canonical text by column of the mirror: of the row put, or of the row deleted.
+        is_delete: whether the row goes.
+        missing: columns of the cited schema that the after image lacks (virtual generated ones).
+    """
+
+    key: str
+    values: CanonicalRow
+    is_delete: bool
+    missing: tuple[str, ...] = ()
+
+
+class RowResolver:
+    """Resolves row changes of one mirror.
+
+    Args:
+        plan: the mirror's plan at the cut.
+        timezone: the changefeed's time zone (IANA name).
+    """
+
+    def __init__(self, plan: MirrorPlan, timezone: str) -> None:
+        self._plan = plan
+        self._key = plan.schema.handle_key
+        self._key_columns = [
+            column for name in self._key for column in plan.schema.columns if column.name == name
+        ]
+        self._columns = plan.schema.columns
+        transforms = [row_transform(step, timezone) for step in plan.steps]
+        self._versions = {
+            schema.version: _Version(
+                schema,
+                [
+                    transform
+                    for step, transform in zip(
+                        plan.steps[position:], transforms[position:], strict=True
+                    )
+                    if step.changes_rows
+                ],
+                timezone,
+            )
+            for position, schema in enumerate(plan.versions)
+        }
+
+    @property
+    def keyed(self) -> bool:
+        """Whether rows have an identity; without one the mirror is a bag of rows."""
+        return bool(self._key)
+
+    def resolve(
+        self,
+        op: Op,
+        schema_version: int,
+        *,
+        before: Image | None,
+        after: Image | None,
+        partial: bool = False,
+    ) -> list[ResolvedChange]:
+        """Return what one row change does, deletes first.
+
+        Raises:
+            ImageError: an image does not fit the schema version, or is partial.
+            CastError: a value does not survive a later schema step.
+        """
+        if partial:
+            raise ImageError(
+                "partial_image", "handleKeyOnly", "whole images", "images cut to the handle key"
+            )
+        version = self._versions.get(schema_version)
+        if version is None:
+            raise ImageError(
+                "unknown_version",
+                "schemaVersion",
+                f"one of {[schema.version for schema in self._plan.versions]}",
+                str(schema_version),
+            )
+        changes: list[ResolvedChange] = []
+        old_key: str | None = None
+        if before is not None and op is not Op.INSERT:
+            row, _ = version.read(before, "before")
+            old_key = self._key_of(row, "before")
+            changes.append(ResolvedChange(key=old_key, values=row, is_delete=True))
+        if after is not None and op is not Op.DELETE:
+            row, missing = version.read(after, "after")
+            key = self._key_of(row, "after")
+            if key == old_key:
+                # The row keeps its identity: the put replaces it, no delete is needed.
+                changes.clear()
+            changes.append(ResolvedChange(key=key, values=row, is_delete=False, missing=missing))
+        return changes
+
+    def key_of(self, row: CanonicalRow) -> str:
+        """Return the identity of a row that is in the mirror's final shape."""
+        return self._key_of(row, "row")
+
+    def _key_of(self, row: CanonicalRow, image: str) -> str:
+        if not self._key:
+            return key_text([row.get(column.name) for column in self._columns], self._columns)
+        values: list[str] = []
+        for name in self._key:
+            value = row.get(name)
+            if value is None:
+                raise ImageError(
+                    "no_key", f"{image}.{name}", "a value of the handle key", "NULL or nothing"
+                )
+            values.append(value)
+        return key_text(values, self._key_columns)
+
+
+class _Version:
+    """Reads images that cite one schema version."""
+
+    def __init__(
+        self,
+        schema: TableSchema,
+        transforms: Sequence[Callable[[CanonicalRow], CanonicalRow]],
+        timezone: str,
+    ) -> None:
+        self._converters: list[tuple[str, Callable[[PhysicalValue], str | None]]] = [
+            (column.name, canonical_of(column, timezone)) for column in schema.columns
+        ]
+        self._names = frozenset(column.name for column in schema.columns)
+        self._version = schema.version
+        self._transforms = transforms
+
+    def read(
+        self, image: Mapping[str, PhysicalValue], side: str
+    ) -> tuple[CanonicalRow, tuple[str, ...]]:
+        """Return the canonical row under the final schema, and the columns the image lacks."""
+        row: CanonicalRow = {}
+        missing: list[str] = []
+        for name, convert in self._converters:
+            try:
+                value = image[name]
+            except KeyError:
+                missing.append(name)
+                continue
+            try:
+                row[name] = convert(value)
+            except ImageError as error:
+                raise ImageError(
+                    error.reason, f"{side}.{name}", error.expected, error.got
+                ) from error
+        if len(row) != len(image):
+            extra = sorted(name for name in image if name not in self._names)
+            raise ImageError(
+                "unknown_column",
+                f"{side}.{extra[0]}",
+                f"a column of schema version {self._version}",
+                shorten(extra),
+            )
+        for transform in self._transforms:
+            try:
+                row = transform(row)
+            except CastError as error:
+                raise ImageError(
+                    error.reason, f"{side}.{error.position}", error.expected, error.got
+                ) from error
+        return row, tuple(missing)

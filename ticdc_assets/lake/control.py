@@ -1,0 +1,90 @@
+"""Small tables that steer the pipeline, read and written without Spark.
+
+Landings, change groups, schema registry, DDL history and cuts hold at most thousands of rows. They
+are plain Delta tables (no column mapping, no deletion vectors), so delta-rs reads them in tens of
+milliseconds: a sensor or a check looks at progress without a JVM, and a sync does not pay Spark's
+planning for ten rows. Each commit carries a small JSON object (`userMetadata`, where Spark puts
+it too), which says how far the writer has got; that, and not a file beside the table, is the
+memory of progress, because it is committed with the rows or not at all.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import TableNotFoundError
+
+_METADATA_KEY = "userMetadata"
+
+
+def open_table(path: Path, version: int | None = None) -> DeltaTable | None:
+    """Return the Delta table at `path`, or None if there is none."""
+    if not (path / "_delta_log").is_dir():
+        return None
+    try:
+        return DeltaTable(str(path), version=version)
+    except TableNotFoundError:
+        return None
+
+
+def latest_version(path: Path) -> int | None:
+    """Return the newest version of the table at `path`, or None if there is none."""
+    table = open_table(path)
+    return None if table is None else table.version()
+
+
+def commit_metadata(path: Path) -> dict[str, Any]:
+    """Return the JSON object of the newest commit that carries one, or {}."""
+    table = open_table(path)
+    if table is None:
+        return {}
+    for limit in (1, 50, None):
+        for commit in table.history(limit):
+            text = commit.get(_METADATA_KEY)
+            if text:
+                return json.loads(text)
+    return {}
+
+
+def operation_metrics(path: Path) -> dict[str, int]:
+    """Return the metrics of the newest commit, as far as they are whole numbers."""
+    table = open_table(path)
+    if table is None:
+        return {}
+    metrics = table.history(1)[0].get("operationMetrics") or {}
+    return {name: int(value) for name, value in metrics.items() if str(value).isdigit()}
+
+
+def read_table(path: Path, condition: ds.Expression | None = None) -> pa.Table | None:
+    """Return the rows of the table at `path`, or None if there is none."""
+    table = open_table(path)
+    if table is None:
+        return None
+    return table.to_pyarrow_dataset().to_table(filter=condition)
+
+
+def read_rows(path: Path, condition: ds.Expression | None = None) -> list[dict[str, Any]]:
+    """Return the rows of the table at `path` as dicts; [] if there is none."""
+    table = read_table(path, condition)
+    return [] if table is None else table.to_pylist()
+
+
+def write_table(
+    path: Path, rows: pa.Table, *, overwrite: bool, metadata: Mapping[str, Any]
+) -> None:
+    """Append `rows`, or put them in place of all, in one commit that carries `metadata`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_deltalake(
+        str(path),
+        rows,
+        mode="overwrite" if overwrite else "append",
+        schema_mode="overwrite" if overwrite else "merge",
+        configuration={"delta.checkpointInterval": "20"},
+        commit_properties=CommitProperties(
+            custom_metadata={_METADATA_KEY: json.dumps(metadata, sort_keys=True)}
+        ),
+    )

@@ -1,0 +1,227 @@
+"""Cuts: a TSO, and the version of every mirror at it. A cut is what readers read.
+
+One row a published cut, appended only after every mirror is there. A mirror's Delta table may run
+ahead of the newest cut while a run is at work, or after one was killed; what is not named by a cut
+is not published, and the next run takes it back. So all mirrors of a cut stand at the same TSO,
+whatever happened on the way.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from ticdc_assets.lake.control import commit_metadata, read_rows, write_table
+from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.schemas import TableSchema, schema_from_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorCut:
+    """One mirror in a cut.
+
+    Attributes:
+        mirror_id: stable id of the mirror; names its folder.
+        database: database at the cut.
+        table: name at the cut.
+        table_id: logical table id at the cut.
+        version: Delta version that is the mirror at the cut.
+        rows: rows at that version.
+        hidden: columns no row was ever sent for (virtual generated ones): not shown.
+        schema: JSON text of the schema at the cut.
+        floor_ts: rows at or below it are gone (CREATE, TRUNCATE).
+        digest: what decided how rows become the mirror (`MirrorPlan.digest`).
+        held: row changes at or below the cut that wait for their schema.
+        quarantined: row changes at or below the cut that did not fit.
+        marks: reasons why the mirror may differ from its table.
+        mode: how this cut made it: carried, merge, rewrite or fold.
+        changes: keys that this cut changed.
+        unknown_deletes: deletes of rows that were not there, over all cuts.
+    """
+
+    mirror_id: str
+    database: str
+    table: str
+    table_id: int
+    version: int
+    rows: int
+    hidden: list[str]
+    schema: str
+    floor_ts: int
+    digest: str
+    held: int
+    quarantined: int
+    marks: list[str]
+    mode: str
+    changes: int
+    unknown_deletes: int
+
+    @property
+    def table_schema(self) -> TableSchema:
+        """The schema at the cut."""
+        return schema_from_json(json.loads(self.schema), "$")
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether changes at or below the cut are missing."""
+        return self.held > 0 or self.quarantined > 0
+
+    def path(self, paths: LakePaths) -> Path:
+        """Where its Delta table is."""
+        return paths.mirror(self.mirror_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldRows:
+    """Row changes at or below a cut whose schema has not arrived.
+
+    Attributes:
+        database: database they cite.
+        table: table they cite.
+        schema_version: schema version they cite.
+        mirror_id: mirror they will change, None if the table is known only from held rows.
+        rows: how many.
+        min_ts: lowest commit ts.
+        since: when the first of them landed.
+    """
+
+    database: str
+    table: str
+    schema_version: int
+    mirror_id: str | None
+    rows: int
+    min_ts: int
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """A published cut.
+
+    Attributes:
+        number: 1, 2, 3, ... in the order of publishing.
+        tso: every row with commit ts <= tso and every DDL with commit ts < tso is in.
+        published_at: when it was published.
+        batch: newest batch of the change log it was made from.
+        mirrors: by (database, table).
+        held: row changes that wait for their schema.
+        quarantined: records that could not be decoded and are not re-driven.
+        replays: replayed row changes ignored by this cut.
+        late: row changes that came after their cut and were folded in by this one.
+        steps_back: watermarks that stepped back, over all partitions and time.
+        ignored: DDL without effect on mirrors, by kind.
+    """
+
+    number: int
+    tso: int
+    published_at: datetime
+    batch: int
+    mirrors: tuple[MirrorCut, ...]
+    held: tuple[HeldRows, ...]
+    quarantined: int
+    replays: int
+    late: int
+    steps_back: int
+    ignored: Mapping[str, int]
+
+    def mirror(self, database: str, table: str) -> MirrorCut | None:
+        """Return the mirror of (database, table), or None."""
+        return next(
+            (item for item in self.mirrors if (item.database, item.table) == (database, table)),
+            None,
+        )
+
+
+_MIRROR = pa.struct(
+    [
+        ("mirror_id", pa.string()),
+        ("database", pa.string()),
+        ("table", pa.string()),
+        ("table_id", pa.int64()),
+        ("version", pa.int64()),
+        ("rows", pa.int64()),
+        ("hidden", pa.list_(pa.string())),
+        ("schema", pa.string()),
+        ("floor_ts", pa.int64()),
+        ("digest", pa.string()),
+        ("held", pa.int64()),
+        ("quarantined", pa.int64()),
+        ("marks", pa.list_(pa.string())),
+        ("mode", pa.string()),
+        ("changes", pa.int64()),
+        ("unknown_deletes", pa.int64()),
+    ]
+)
+_HELD = pa.struct(
+    [
+        ("database", pa.string()),
+        ("table", pa.string()),
+        ("schema_version", pa.int64()),
+        ("mirror_id", pa.string()),
+        ("rows", pa.int64()),
+        ("min_ts", pa.int64()),
+        ("since", pa.timestamp("us", tz="UTC")),
+    ]
+)
+CUT_SCHEMA = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("tso", pa.int64()),
+        ("published_at", pa.timestamp("us", tz="UTC")),
+        ("batch", pa.int64()),
+        ("mirrors", pa.list_(_MIRROR)),
+        ("held", pa.list_(_HELD)),
+        ("quarantined", pa.int64()),
+        ("replays", pa.int64()),
+        ("late", pa.int64()),
+        ("steps_back", pa.int64()),
+        ("ignored", pa.string()),
+    ]
+)
+"""`cuts`: one row a published cut."""
+
+
+def newest_cut(paths: LakePaths) -> Cut | None:
+    """Return the newest published cut, or None; needs no Spark."""
+    number = commit_metadata(paths.cuts).get("number")
+    if number is None:
+        return None
+    (row,) = read_rows(paths.cuts, ds.field("number") == number)
+    return _cut_of(row)
+
+
+def read_cuts(paths: LakePaths) -> list[Cut]:
+    """Return all published cuts, oldest first; needs no Spark."""
+    return [
+        _cut_of(row) for row in sorted(read_rows(paths.cuts), key=lambda row: row["number"])
+    ]
+
+
+def publish(paths: LakePaths, cut: Cut) -> None:
+    """Publish `cut`: one append, which is the moment readers see it."""
+    row = {field.name: getattr(cut, field.name) for field in fields(cut)}
+    row["mirrors"] = [asdict(item) for item in cut.mirrors]
+    row["held"] = [asdict(item) for item in cut.held]
+    row["ignored"] = json.dumps(dict(cut.ignored), sort_keys=True)
+    write_table(
+        paths.cuts,
+        pa.Table.from_pylist([row], schema=CUT_SCHEMA),
+        overwrite=False,
+        metadata={"number": cut.number, "tso": cut.tso},
+    )
+
+
+def _cut_of(row: dict[str, Any]) -> Cut:
+    return Cut(
+        **{
+            **row,
+            "mirrors": tuple(MirrorCut(**item) for item in row["mirrors"]),
+            "held": tuple(HeldRows(**item) for item in row["held"]),
+            "ignored": json.loads(row["ignored"]),
+        }
+    )

@@ -1,0 +1,349 @@
+"""Decoding: `raw_messages` into `change_log`, and what cannot be decoded into `quarantine`.
+
+In: landed batches that were not decoded yet. Out: appends to `change_log` (one row a change; DDL,
+bootstraps and watermarks are rows of it too) and `quarantine`, and new totals in `change_groups`.
+
+`change_log` holds images as sent, so it never waits for a schema: rows whose schema has not
+arrived are durable like all others.
+
+Why running it again is safe: a landed batch becomes one batch of the change log, in one commit
+that carries both numbers. Then come the quarantined records and the totals, each under the same
+batch number; `change_groups` is written last and says up to which batch all three are done. A run
+killed in between writes the missing ones again: the quarantine append is skipped by its
+transaction identifier, the totals are an overwrite.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ticdc_assets.changelog.plan import RowGroup
+from ticdc_assets.changelog.progress import PartitionProgress, advance_all
+from ticdc_assets.config import Changefeed
+from ticdc_assets.lake.control import commit_metadata, read_rows, write_table
+from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.quarantine import append_quarantine
+from ticdc_assets.wire import WireFormat
+from ticdc_assets.wire.batch import CHANGE_SCHEMA, decode_batch
+
+ERROR_COLUMNS = ("error_reason", "error_position", "error_expected", "error_got")
+
+_PREFIX = pa.schema(
+    [
+        ("batch", pa.int64()),
+        ("landed_at", pa.timestamp("us", tz="UTC")),
+        ("landed_day", pa.date32()),
+    ]
+)
+DECODED_SCHEMA = pa.schema([*_PREFIX, *CHANGE_SCHEMA])
+"""Decoded rows: `change_log` with the error columns that only quarantined records have."""
+
+CHANGE_LOG_COLUMNS = tuple(name for name in DECODED_SCHEMA.names if name not in ERROR_COLUMNS)
+CHANGE_LOG_SCHEMA = T.StructType(
+    [
+        field
+        for field in from_arrow_schema(DECODED_SCHEMA).fields
+        if field.name in CHANGE_LOG_COLUMNS
+    ]
+)
+"""`change_log`: one row a change, DDL, bootstrap or watermark."""
+
+_GROUPS_SCHEMA = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("database", pa.string()),
+        ("table", pa.string()),
+        ("table_id", pa.int64()),
+        ("schema_version", pa.int64()),
+        ("rows", pa.int64()),
+        ("min_ts", pa.int64()),
+        ("max_ts", pa.int64()),
+        ("steps_back", pa.int64()),
+        ("first_landed_at", pa.timestamp("us", tz="UTC")),
+        ("last_landed_at", pa.timestamp("us", tz="UTC")),
+        ("last_batch", pa.int64()),
+    ]
+)
+_GROUP_KEY = ("kind", "topic", "partition", "database", "table", "table_id", "schema_version")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """What one decoding did.
+
+    Attributes:
+        batch: number of the newest batch of the change log; 0 if none.
+        batches: batches decoded by this call.
+        changes: rows appended to the change log, by kind.
+        quarantined: records that could not be decoded.
+    """
+
+    batch: int
+    batches: int
+    changes: dict[str, int]
+    quarantined: int
+
+
+def decoded_position(paths: LakePaths) -> tuple[int, int]:
+    """Return (newest batch of the change log, landed batch it came from); needs no Spark."""
+    metadata = commit_metadata(paths.change_log)
+    return metadata.get("batch", 0), metadata.get("landed", 0)
+
+
+def decode_new(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Decoding:
+    """Decode every landed batch that is not in the change log yet."""
+    wire_format = WireFormat(changefeed.wire_format)
+    landed = commit_metadata(paths.raw_messages).get("batch", 0)
+    batch, done = decoded_position(paths)
+    changes: dict[str, int] = {}
+    quarantined = batches = 0
+    if batch and commit_metadata(paths.change_groups).get("batch", 0) < batch:
+        # Killed behind the change log's commit: whether that batch had errors is not known. A
+        # re-driven batch has none of its own: its records are in quarantine already.
+        if not commit_metadata(paths.change_log).get("redrive"):
+            _append_errors(
+                paths, decoded(_landed_batch(spark, paths, done), wire_format, batch), batch
+            )
+        add_to_groups(spark, paths, batch)
+    for number in range(done + 1, landed + 1):
+        batch += 1
+        rows = decoded(_landed_batch(spark, paths, number), wire_format, batch)
+        errors = append_changes(paths, rows, batch=batch, landed=number)
+        if errors:
+            _append_errors(paths, rows, batch)
+        for kind, count in add_to_groups(spark, paths, batch).items():
+            changes[kind] = changes.get(kind, 0) + count
+        quarantined += errors
+        batches += 1
+    return Decoding(batch=batch, batches=batches, changes=changes, quarantined=quarantined)
+
+
+def _landed_batch(spark: SparkSession, paths: LakePaths, number: int) -> DataFrame:
+    raw = spark.read.format("delta").load(str(paths.raw_messages))
+    return raw.where(F.col("batch") == number)
+
+
+def decoded(raw: DataFrame, wire_format: WireFormat, batch: int) -> DataFrame:
+    """Return the decoded rows of `raw`, errors included, as batch `batch`."""
+
+    def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for records in batches:
+            rows = decode_batch(wire_format, records)
+            # All records of a landed batch share one landing time; a re-driven one keeps it too.
+            landed_at = _landing_times(records, rows)
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array([batch] * rows.num_rows, pa.int64()),
+                    landed_at,
+                    landed_at.cast(pa.date32()),
+                    *rows.columns,
+                ],
+                schema=DECODED_SCHEMA,
+            )
+
+    columns = raw.select("landed_at", "topic", "partition", "offset", "key", "value")
+    return columns.mapInArrow(decode, from_arrow_schema(DECODED_SCHEMA))
+
+
+def _landing_times(records: pa.RecordBatch, rows: pa.RecordBatch) -> pa.Array:
+    """Return the landing time of the record that each decoded row came from."""
+    times = records.column("landed_at").cast(pa.timestamp("us", tz="UTC"))
+    if records.num_rows == rows.num_rows:
+        return times
+    if pc.count_distinct(times).as_py() <= 1:
+        return pa.array([times[0].as_py()] * rows.num_rows, pa.timestamp("us", tz="UTC"))
+    by_place = dict(
+        zip(
+            zip(
+                records.column("topic").to_pylist(),
+                records.column("partition").to_pylist(),
+                records.column("offset").to_pylist(),
+                strict=True,
+            ),
+            times.to_pylist(),
+            strict=True,
+        )
+    )
+    places = zip(
+        rows.column("topic").to_pylist(),
+        rows.column("partition").to_pylist(),
+        rows.column("offset").to_pylist(),
+        strict=True,
+    )
+    return pa.array([by_place[place] for place in places], pa.timestamp("us", tz="UTC"))
+
+
+def append_changes(
+    paths: LakePaths, rows: DataFrame, *, batch: int, landed: int, redrive: bool = False
+) -> int:
+    """Append decoded rows to the change log in one commit; return how many records were errors."""
+    observation = Observation()
+    observed = rows.observe(
+        observation, F.count_if(F.col("kind") == "error").alias("errors"), F.count("*").alias("all")
+    )
+    (
+        observed.where(F.col("kind") != "error")
+        .select(*CHANGE_LOG_COLUMNS)
+        .write.format("delta")
+        .mode("append")
+        .partitionBy("landed_day")
+        .option("delta.logRetentionDuration", "interval 3650 days")
+        .option("txnAppId", "decode")
+        .option("txnVersion", batch)
+        .option("userMetadata", json.dumps({"batch": batch, "landed": landed, "redrive": redrive}))
+        .save(str(paths.change_log))
+    )
+    return int(observation.get["errors"])
+
+
+def _append_errors(paths: LakePaths, rows: DataFrame, batch: int) -> None:
+    errors = rows.where(F.col("kind") == "error").select(
+        F.lit("decode").alias("stage"),
+        "topic",
+        "partition",
+        "offset",
+        "index",
+        F.col("error_reason").alias("reason"),
+        F.col("error_position").alias("position"),
+        F.col("error_expected").alias("expected"),
+        F.col("error_got").alias("got"),
+        F.lit(None).cast("string").alias("database"),
+        F.lit(None).cast("string").alias("table"),
+        F.lit(None).cast("long").alias("commit_ts"),
+        F.col("batch"),
+    )
+    append_quarantine(paths, errors, app_id="decode", version=batch)
+
+
+# Totals -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeGroups:
+    """The change log in numbers, cumulative over all batches.
+
+    Attributes:
+        batch: newest batch included.
+        rows: one dict a group, fields as in the `change_groups` table.
+    """
+
+    batch: int
+    rows: tuple[dict[str, Any], ...]
+
+    def row_groups(self) -> list[RowGroup]:
+        """Return the row changes, one group per schema cited, over all partitions."""
+        groups: dict[tuple[str, str, int, int], RowGroup] = {}
+        for row in self.rows:
+            if row["kind"] != "row":
+                continue
+            key = (row["database"], row["table"], row["table_id"], row["schema_version"])
+            present = groups.get(key)
+            groups[key] = RowGroup(
+                database=row["database"],
+                table=row["table"],
+                table_id=row["table_id"],
+                schema_version=row["schema_version"],
+                min_ts=min(row["min_ts"], present.min_ts) if present else row["min_ts"],
+                max_ts=max(row["max_ts"], present.max_ts) if present else row["max_ts"],
+                rows=row["rows"] + (present.rows if present else 0),
+            )
+        return list(groups.values())
+
+    def progress(self) -> dict[tuple[str, int], PartitionProgress]:
+        """Return how far each partition's watermark is."""
+        return {
+            (row["topic"], row["partition"]): PartitionProgress(
+                watermark_ts=row["max_ts"], steps_back=row["steps_back"], watermarks=row["rows"]
+            )
+            for row in self.rows
+            if row["kind"] == "watermark"
+        }
+
+    def newest_batch(self, kinds: frozenset[str]) -> int:
+        """Return the newest batch that has a row of one of `kinds`; 0 if none has."""
+        return max((row["last_batch"] for row in self.rows if row["kind"] in kinds), default=0)
+
+
+def read_groups(paths: LakePaths) -> ChangeGroups:
+    """Return the newest totals; needs no Spark."""
+    return ChangeGroups(
+        batch=commit_metadata(paths.change_groups).get("batch", 0),
+        rows=tuple(read_rows(paths.change_groups)),
+    )
+
+
+def add_to_groups(spark: SparkSession, paths: LakePaths, batch: int) -> dict[str, int]:
+    """Add batch `batch` of the change log to `change_groups`; return its rows by kind."""
+    log = (
+        spark.read.format("delta").load(str(paths.change_log)).where(F.col("batch") == batch)
+    )
+    new = (
+        log.groupBy(*_GROUP_KEY)
+        .agg(
+            F.count("*").alias("rows"),
+            F.min("commit_ts").alias("min_ts"),
+            F.max("commit_ts").alias("max_ts"),
+            F.min("landed_at").alias("first_landed_at"),
+            F.max("landed_at").alias("last_landed_at"),
+            # Watermarks in offset order, to see which of them step back.
+            F.sort_array(
+                F.collect_list(
+                    F.when(F.col("kind") == "watermark", F.struct("offset", "index", "commit_ts"))
+                )
+            ).alias("watermarks"),
+        )
+        .toArrow()
+        .to_pylist()
+    )
+    groups = {tuple(row[name] for name in _GROUP_KEY): row for row in read_rows(paths.change_groups)}
+    counts: dict[str, int] = {}
+    for row in new:
+        key = tuple(row[name] for name in _GROUP_KEY)
+        watermarks = row.pop("watermarks")
+        present = groups.get(key)
+        counts[row["kind"]] = counts.get(row["kind"], 0) + row["rows"]
+        place = (row["topic"], row["partition"])
+        before = PartitionProgress()
+        if present is not None:
+            before = PartitionProgress(
+                watermark_ts=present["max_ts"] or 0,
+                steps_back=present["steps_back"],
+                watermarks=present["rows"],
+            )
+        after = advance_all(
+            {place: before}, ((place, item["commit_ts"]) for item in watermarks)
+        )[place]
+        row["steps_back"] = after.steps_back
+        row["last_batch"] = batch
+        if present is not None:
+            row["rows"] += present["rows"]
+            row["min_ts"] = _least(row["min_ts"], present["min_ts"])
+            row["max_ts"] = _greatest(row["max_ts"], present["max_ts"])
+            row["first_landed_at"] = min(row["first_landed_at"], present["first_landed_at"])
+            row["last_landed_at"] = max(row["last_landed_at"], present["last_landed_at"])
+        groups[key] = row
+    write_table(
+        paths.change_groups,
+        pa.Table.from_pylist(list(groups.values()), schema=_GROUPS_SCHEMA),
+        overwrite=True,
+        metadata={"batch": batch},
+    )
+    return counts
+
+
+def _least(left: int | None, right: int | None) -> int | None:
+    return min((value for value in (left, right) if value is not None), default=None)
+
+
+def _greatest(left: int | None, right: int | None) -> int | None:
+    return max((value for value in (left, right) if value is not None), default=None)

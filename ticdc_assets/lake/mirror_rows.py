@@ -1,0 +1,297 @@
+"""Rows of a mirror: from change log rows and older mirror rows to typed columns, and back to text.
+
+In: Arrow batches of change log rows, or of a mirror's own rows. Out: Arrow batches with one row an
+effect (put, delete or error), whose columns are typed as the mirror's. The work is Python over
+Arrow batches inside Spark's workers; the meaning is `changelog.resolve` and `values`.
+
+What a typed column cannot hold (zero dates and the like) is NULL there, and its exact text stands
+in the extra map column under the column's name.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
+
+from ticdc_assets.changelog.plan import MirrorPlan
+from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver
+from ticdc_assets.changelog.sequence import DELETE_RANK, PUT_RANK
+from ticdc_assets.errors import InputError
+from ticdc_assets.events import Op
+from ticdc_assets.mysql_types import arrow_type
+from ticdc_assets.registry.evolution import CanonicalRow, SchemaStep, row_transform
+from ticdc_assets.schemas import ColumnSchema, TableSchema
+from ticdc_assets.values import text_of, typed_array
+from ticdc_assets.wire.batch import image_from_json
+
+ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+_EXTRA_TYPE = pa.map_(pa.string(), pa.string())
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorLayout:
+    """The columns of a mirror's Delta table.
+
+    The upstream columns come first, by their own names; then two of ours, whose names get
+    underscores at their end until they collide with none upstream.
+    """
+
+    schema: TableSchema
+
+    @cached_property
+    def commit_ts(self) -> str:
+        """Name of our column with the commit ts of the row's last change."""
+        return self._free_name("_ticdc_commit_ts")
+
+    @cached_property
+    def extra(self) -> str:
+        """Name of our map column with the exact text of what typed columns cannot hold."""
+        return self._free_name("_ticdc_extra")
+
+    @property
+    def names(self) -> list[str]:
+        """All column names, in order."""
+        return [*(column.name for column in self.schema.columns), self.commit_ts, self.extra]
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """Arrow schema of the table."""
+        return pa.schema(
+            [
+                *((column.name, arrow_type(column)) for column in self.schema.columns),
+                (self.commit_ts, pa.int64()),
+                (self.extra, _EXTRA_TYPE),
+            ]
+        )
+
+    @cached_property
+    def spark(self) -> T.StructType:
+        """Spark schema of the table."""
+        return from_arrow_schema(self.arrow)
+
+    def _free_name(self, name: str) -> str:
+        taken = {column.name.lower() for column in self.schema.columns}
+        while name in taken:
+            name += "_"
+        return name
+
+
+def spark_type_name(column: ColumnSchema) -> str:
+    """Return the Spark SQL name of a column's type in its mirror."""
+    return from_arrow_type(arrow_type(column)).simpleString()
+
+
+SEQUENCE_FIELDS = ("commit_ts", "rank", "topic", "partition", "offset", "index")
+_SEQUENCE = pa.struct(
+    [
+        ("commit_ts", pa.int64()),
+        ("rank", pa.int32()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("index", pa.int32()),
+    ]
+)
+
+
+def effect_schema(schema: TableSchema) -> pa.Schema:
+    """Return the Arrow schema of effects: one row a put, delete or error."""
+    return pa.schema(
+        [
+            ("key", pa.string()),
+            ("sequence", _SEQUENCE),
+            ("is_delete", pa.bool_()),
+            ("missing", pa.list_(pa.string())),
+            ("reason", pa.string()),
+            ("position", pa.string()),
+            ("expected", pa.string()),
+            ("got", pa.string()),
+            *((f"c{number}", arrow_type(column)) for number, column in enumerate(schema.columns)),
+            ("extra", _EXTRA_TYPE),
+        ]
+    )
+
+
+@dataclass(slots=True)
+class _Effect:
+    key: str
+    sequence: dict[str, object]
+    is_delete: bool
+    values: CanonicalRow
+    missing: tuple[str, ...] = ()
+    error: InputError | None = None
+
+
+def change_effects(plan: MirrorPlan, timezone: str) -> ArrowMap:
+    """Return the function from change log batches to effects on the mirror of `plan`."""
+
+    def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        resolver = RowResolver(plan, timezone)
+        builder = _EffectBuilder(plan.schema, timezone)
+        key_columns = plan.schema.handle_key
+        for batch in batches:
+            yield builder.build(list(_resolve_batch(resolver, key_columns, batch)))
+
+    return convert
+
+
+def _resolve_batch(
+    resolver: RowResolver, key_columns: tuple[str, ...], batch: pa.RecordBatch
+) -> Iterator[_Effect]:
+    for row in batch.to_pylist():
+        before, after = row["before"], row["after"]
+        try:
+            changes = resolver.resolve(
+                Op(row["op"]),
+                row["schema_version"],
+                before=None if before is None else image_from_json(before),
+                after=None if after is None else image_from_json(after),
+                partial=bool(row["handle_key_only"]),
+            )
+        except InputError as error:
+            place = f"{row['topic']}/{row['partition']}/{row['offset']}/{row['index']}"
+            yield _Effect("!" + place, _sequence(row, PUT_RANK), False, {}, error=error)
+            continue
+        for change in changes:
+            yield _effect(change, row, key_columns)
+
+
+def _effect(
+    change: ResolvedChange, row: dict[str, object], key_columns: tuple[str, ...]
+) -> _Effect:
+    values = change.values
+    if change.is_delete and key_columns:
+        values = {name: values[name] for name in key_columns}
+    return _Effect(
+        "=" + change.key,
+        _sequence(row, DELETE_RANK if change.is_delete else PUT_RANK),
+        change.is_delete,
+        values,
+        change.missing,
+    )
+
+
+def _sequence(row: dict[str, object], rank: int) -> dict[str, object]:
+    return {
+        "commit_ts": row["commit_ts"],
+        "rank": rank,
+        "topic": row["topic"],
+        "partition": row["partition"],
+        "offset": row["offset"],
+        "index": row["index"],
+    }
+
+
+class _EffectBuilder:
+    """Builds effect batches with typed columns."""
+
+    def __init__(self, schema: TableSchema, timezone: str) -> None:
+        self._columns = schema.columns
+        self._timezone = timezone
+        self._schema = effect_schema(schema)
+
+    def build(self, effects: list[_Effect]) -> pa.RecordBatch:
+        extras: list[list[tuple[str, str]] | None] = [None] * len(effects)
+        typed: list[pa.Array] = []
+        for column in self._columns:
+            name = column.name
+            texts = [effect.values.get(name) for effect in effects]
+            array, unfit = typed_array(column, self._timezone, texts)
+            typed.append(array)
+            if unfit is None:
+                continue
+            for number, (text, is_unfit) in enumerate(zip(texts, unfit, strict=True)):
+                if is_unfit and text is not None:
+                    entries = extras[number]
+                    if entries is None:
+                        entries = extras[number] = []
+                    entries.append((name, text))
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array([effect.key for effect in effects], pa.string()),
+                pa.array([effect.sequence for effect in effects], _SEQUENCE),
+                pa.array([effect.is_delete for effect in effects], pa.bool_()),
+                pa.array(
+                    [list(effect.missing) if effect.missing else None for effect in effects],
+                    pa.list_(pa.string()),
+                ),
+                *(
+                    pa.array(
+                        [
+                            None if effect.error is None else getattr(effect.error, name)
+                            for effect in effects
+                        ],
+                        pa.string(),
+                    )
+                    for name in ("reason", "position", "expected", "got")
+                ),
+                *typed,
+                pa.array(extras, _EXTRA_TYPE),
+            ],
+            schema=self._schema,
+        )
+
+
+def mirror_effects(
+    base: TableSchema, steps: tuple[SchemaStep, ...], plan: MirrorPlan, timezone: str
+) -> ArrowMap:
+    """Return the function from rows of a mirror at schema `base` to puts under `plan`'s schema.
+
+    A value that a step cannot carry over gives an error row without topic: the caller then folds
+    the mirror again from the change log, where the change it came from can be quarantined.
+    """
+    layout = MirrorLayout(schema=base)
+
+    def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        transforms = [row_transform(step, timezone) for step in steps if step.changes_rows]
+        resolver = RowResolver(plan, timezone)
+        builder = _EffectBuilder(plan.schema, timezone)
+        for batch in batches:
+            effects: list[_Effect] = []
+            stamps = batch.column(layout.commit_ts).to_pylist()
+            for number, row in enumerate(canonical_rows(batch, layout, timezone)):
+                sequence: dict[str, object] = {
+                    "commit_ts": stamps[number],
+                    "rank": -1,
+                    "topic": "",
+                    "partition": -1,
+                    "offset": -1,
+                    "index": -1,
+                }
+                try:
+                    for transform in transforms:
+                        row = transform(row)
+                    effects.append(_Effect("=" + resolver.key_of(row), sequence, False, row))
+                except InputError as error:
+                    effects.append(_Effect(f"!{number}", sequence, False, {}, error=error))
+            yield builder.build(effects)
+
+    return convert
+
+
+def canonical_rows(
+    batch: pa.RecordBatch, layout: MirrorLayout, timezone: str
+) -> Iterator[CanonicalRow]:
+    """Yield the rows of a mirror's batch as canonical text."""
+    columns: list[tuple[str, list[str | None]]] = []
+    for column in layout.schema.columns:
+        render = text_of(column, timezone)
+        columns.append(
+            (
+                column.name,
+                [
+                    None if value is None else render(value)
+                    for value in batch.column(column.name).to_pylist()
+                ],
+            )
+        )
+    extras = batch.column(layout.extra).to_pylist()
+    for number, extra in enumerate(extras):
+        row: CanonicalRow = {name: values[number] for name, values in columns}
+        if extra:
+            row.update(extra)
+        yield row

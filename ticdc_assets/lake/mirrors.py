@@ -1,0 +1,880 @@
+"""Applying: the mirrors of all tables at one cut.
+
+In: the change log, the schema registry and the newest published cut. Out: Delta versions of the
+mirrors at the new cut's TSO, and then one row in `cuts` that publishes them together.
+
+How a mirror is made, cheapest first:
+
+- *carried*: nothing of it changed; the cut names the version it has.
+- *merge*: the changes since the last cut are folded to one per key and merged.
+- *rewrite*: a schema change touches rows that are there (or the table has no key): the rows of the
+  last cut, carried through the schema steps, and the changes are folded together and overwrite it.
+- *fold*: all changes of the table since it was created or truncated are folded, and overwrite it.
+  So it is for a new mirror, and for one whose past changed: a schema arrived for rows that were
+  held, a record was re-driven, a change came late. `MirrorPlan.digest` tells.
+
+All four come to the same state; `changelog.fold` is the reference they are tested against.
+
+Why running it again is safe: each of them is one Delta commit, made from the version that the
+newest published cut names. What a killed run left behind (a mirror that is ahead of that version)
+is taken back first. Nothing is published before every mirror is there, and publishing is one
+append. Replays fold into what is there: a key's last change is the same change.
+
+Values that do not fit their schema go to quarantine, one change each, and never stop a cut.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import reduce
+from threading import Lock
+
+from delta.tables import DeltaTable
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ticdc_assets.changelog.plan import HeldGroup, MirrorPlan, Plan, RowGroup, build_plan
+from ticdc_assets.changelog.progress import GlobalWatermark, global_watermark
+from ticdc_assets.config import Changefeed
+from ticdc_assets.lake.control import latest_version, operation_metrics
+from ticdc_assets.lake.cuts import Cut, HeldRows, MirrorCut, newest_cut, publish
+from ticdc_assets.lake.decoding import ChangeGroups, read_groups
+from ticdc_assets.lake.landing import known_partitions
+from ticdc_assets.lake.mirror_rows import (
+    ArrowMap,
+    MirrorLayout,
+    change_effects,
+    effect_schema,
+    mirror_effects,
+)
+from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.quarantine import append_quarantine, close_rows, count_open
+from ticdc_assets.lake.schema_tables import read_history
+from ticdc_assets.mysql_types import Kind, kind_of
+from ticdc_assets.registry.evolution import SchemaStep
+from ticdc_assets.registry.history import SchemaHistory
+from ticdc_assets.schemas import TableSchema, schema_to_json
+
+
+class Outcome(StrEnum):
+    """How an apply ended."""
+
+    PUBLISHED = "published"
+    UNCHANGED = "unchanged"
+    WAITING = "waiting"
+    AHEAD = "ahead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applying:
+    """What one apply did.
+
+    Attributes:
+        outcome: how it ended.
+        reason: one clause that says why, in numbers.
+        cut: the newest published cut, None before the first.
+        watermark: the global watermark.
+    """
+
+    outcome: Outcome
+    reason: str
+    cut: Cut | None
+    watermark: GlobalWatermark
+
+
+PARALLEL_MIRRORS = 2
+"""Mirrors worked on at a time: planning and commits are CPU, so about one per core."""
+
+
+def apply_changes(
+    spark: SparkSession,
+    paths: LakePaths,
+    changefeed: Changefeed,
+    *,
+    until: int | None = None,
+    refold: Collection[tuple[str, str]] = (),
+) -> Applying:
+    """Cut every mirror at min(until, global watermark) and publish the cut.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        until: TSO not to go beyond.
+        refold: (database, table) of mirrors to fold again from the change log whatever happened.
+    """
+    groups = read_groups(paths)
+    last = newest_cut(paths)
+    places = [(item.topic, item.partition) for item in known_partitions(paths)]
+    watermark = global_watermark(groups.progress(), places)
+    if last is not None and until is not None and until < last.tso:
+        return Applying(
+            outcome=Outcome.AHEAD,
+            reason=f"the mirrors are at {last.tso}, beyond {until}; nothing was changed",
+            cut=last,
+            watermark=watermark,
+        )
+    if watermark.watermark_ts is None:
+        waiting = ", ".join(f"{topic}/{partition}" for topic, partition in watermark.waiting)
+        return Applying(
+            outcome=Outcome.WAITING,
+            reason=f"no watermark yet from {waiting}" if waiting else "no partition is known yet",
+            cut=last,
+            watermark=watermark,
+        )
+    tso = watermark.watermark_ts if until is None else min(until, watermark.watermark_ts)
+    if last is not None and tso < last.tso:
+        return Applying(
+            outcome=Outcome.WAITING,
+            reason=(
+                f"the global watermark {tso} (from {_place(watermark)}) "
+                f"is behind the newest cut {last.tso}"
+            ),
+            cut=last,
+            watermark=watermark,
+        )
+    if last is not None and (tso, groups.batch) == (last.tso, last.batch) and not refold:
+        return Applying(
+            outcome=Outcome.UNCHANGED,
+            reason=f"the mirrors are at {last.tso} and nothing new was landed",
+            cut=last,
+            watermark=watermark,
+        )
+    run = _Run(spark, paths, changefeed, groups, last, tso)
+    cut = run.make(frozenset(refold))
+    if last is not None and tso == last.tso and _same_content(cut, last):
+        return Applying(
+            outcome=Outcome.UNCHANGED,
+            reason=f"the mirrors are at {last.tso} and what was landed changes nothing there",
+            cut=last,
+            watermark=watermark,
+        )
+    publish(paths, cut)
+    changed = sum(item.mode != Mode.CARRIED for item in cut.mirrors)
+    return Applying(
+        outcome=Outcome.PUBLISHED,
+        reason=f"cut {cut.number} at {cut.tso}: {changed} of {len(cut.mirrors)} mirrors changed",
+        cut=cut,
+        watermark=watermark,
+    )
+
+
+def _place(watermark: GlobalWatermark) -> str:
+    return "/".join(str(part) for part in watermark.slowest) if watermark.slowest else "?"
+
+
+def _same_content(cut: Cut, last: Cut) -> bool:
+    """Whether `cut` says nothing that `last` does not say."""
+
+    def content(of: Cut) -> tuple[object, ...]:
+        mirrors = [
+            (item.mirror_id, item.database, item.table, item.version, item.held, item.quarantined)
+            for item in of.mirrors
+        ]
+        return (mirrors, of.held, of.quarantined)
+
+    return content(cut) == content(last)
+
+
+class Mode(StrEnum):
+    """How a cut makes a mirror."""
+
+    CARRIED = "carried"
+    MERGE = "merge"
+    REWRITE = "rewrite"
+    FOLD = "fold"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Made:
+    """A mirror as one task left it."""
+
+    version: int
+    rows: int
+    hidden: list[str]
+    quarantined: int
+    mode: Mode
+    changes: int
+    unknown_deletes: int
+
+
+class _Run:
+    """One apply, from plan to the cut that is ready to be published."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        paths: LakePaths,
+        changefeed: Changefeed,
+        groups: ChangeGroups,
+        last: Cut | None,
+        tso: int,
+    ) -> None:
+        self._spark = spark
+        self._paths = paths
+        self._changefeed = changefeed
+        self._groups = groups
+        self._last = last
+        self._tso = tso
+        self._history: SchemaHistory = read_history(paths)
+        self._row_groups: list[RowGroup] = groups.row_groups()
+        self._quarantine_lock = Lock()
+        self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
+
+    def make(self, refold: frozenset[tuple[str, str]]) -> Cut:
+        """Bring every mirror to the cut and return the cut, unpublished."""
+        plan = build_plan(self._history, self._row_groups, self._tso)
+        replays, late = self._late_rows()
+        stale = self._stale(plan, refold, late)
+        with ThreadPoolExecutor(PARALLEL_MIRRORS) as pool:
+            made = list(
+                pool.map(
+                    lambda mirror: self._make_mirror(mirror, mirror.mirror_id in stale),
+                    plan.mirrors,
+                )
+            )
+        held = self._held(plan)
+        mirrors = tuple(
+            self._mirror_cut(mirror, result, held)
+            for mirror, result in zip(plan.mirrors, made, strict=True)
+        )
+        progress = self._groups.progress().values()
+        return Cut(
+            number=self._last.number + 1 if self._last else 1,
+            tso=self._tso,
+            published_at=datetime.now(UTC),
+            batch=self._groups.batch,
+            mirrors=mirrors,
+            held=tuple(held),
+            quarantined=count_open(self._paths).decode,
+            replays=replays,
+            late=sum(item.rows for item in late),
+            steps_back=sum(item.steps_back for item in progress),
+            ignored=dict(plan.ignored),
+        )
+
+    # What changed in the past -----------------------------------------------------------------
+
+    def _stale(
+        self, plan: Plan, refold: frozenset[tuple[str, str]], late: Sequence[RowGroup]
+    ) -> set[str]:
+        """Return the ids of mirrors whose past is not what it was at the last cut."""
+        if self._last is None:
+            return set()
+        then = build_plan(self._history, self._row_groups, self._last.tso)
+        digests = {mirror.mirror_id: mirror.digest for mirror in then.mirrors}
+        stale: set[str] = set()
+        for mirror in plan.mirrors:
+            before = self._before.get(mirror.mirror_id)
+            if (
+                before is None
+                or digests.get(mirror.mirror_id) != before.digest
+                or mirror.name in refold
+                or any(_bound(mirror, group) for group in late)
+            ):
+                stale.add(mirror.mirror_id)
+        return stale
+
+    def _late_rows(self) -> tuple[int, list[RowGroup]]:
+        """Tell replays from late rows among what landed since the last cut at or below it.
+
+        A row that is in the change log already, with the same images and commit ts, is a replay.
+        Any other one is late: it takes its place, never mind that its cut was published.
+        """
+        if self._last is None or self._groups.batch <= self._last.batch:
+            return 0, []
+        rows = self._log().where((F.col("kind") == "row") & (F.col("commit_ts") <= self._last.tso))
+        new = rows.where(F.col("batch") > self._last.batch)
+        bounds = new.agg(F.count("*").alias("rows"), F.min("commit_ts").alias("min_ts")).collect()
+        count = bounds[0]["rows"]
+        if not count:
+            return 0, []
+        old = rows.where(
+            (F.col("batch") <= self._last.batch) & (F.col("commit_ts") >= bounds[0]["min_ts"])
+        )
+        same = reduce(
+            lambda left, right: left & right,
+            (
+                F.col(f"n.{name}").eqNullSafe(F.col(f"o.{name}"))
+                for name in (
+                    "commit_ts",
+                    "database",
+                    "table",
+                    "table_id",
+                    "op",
+                    "schema_version",
+                    "before",
+                    "after",
+                )
+            ),
+        )
+        late = (
+            new.alias("n")
+            .join(old.alias("o"), same, "left_anti")
+            .groupBy("database", "table", "table_id", "schema_version")
+            .agg(
+                F.min("commit_ts").alias("min_ts"),
+                F.max("commit_ts").alias("max_ts"),
+                F.count("*").alias("rows"),
+            )
+            .collect()
+        )
+        groups = [RowGroup(**row.asDict()) for row in late]
+        return count - sum(group.rows for group in groups), groups
+
+    def _held(self, plan: Plan) -> list[HeldRows]:
+        """Return the held rows at or below the cut, counted exactly."""
+        held: list[HeldRows] = []
+        owned = [(mirror.mirror_id, group) for mirror in plan.mirrors for group in mirror.held]
+        for mirror_id, group in [*owned, *((None, group) for group in plan.held)]:
+            rows, since = self._count_held(group)
+            held.append(
+                HeldRows(
+                    database=group.database,
+                    table=group.table,
+                    schema_version=group.schema_version,
+                    mirror_id=mirror_id,
+                    rows=rows,
+                    min_ts=group.min_ts,
+                    since=since,
+                )
+            )
+        return sorted(held, key=lambda item: (item.database, item.table, item.schema_version))
+
+    def _count_held(self, group: HeldGroup) -> tuple[int, datetime]:
+        since = min(
+            row["first_landed_at"]
+            for row in self._groups.rows
+            if row["kind"] == "row"
+            and (row["database"], row["table"], row["schema_version"])
+            == (group.database, group.table, group.schema_version)
+        )
+        if group.max_ts <= self._tso:
+            return group.rows, since
+        count = (
+            self._log()
+            .where(
+                (F.col("kind") == "row")
+                & (F.col("database") == F.lit(group.database))
+                & (F.col("table") == F.lit(group.table))
+                & (F.col("schema_version") == group.schema_version)
+                & (F.col("commit_ts") <= self._tso)
+            )
+            .count()
+        )
+        return count, since
+
+    # One mirror -------------------------------------------------------------------------------
+
+    def _make_mirror(self, mirror: MirrorPlan, stale: bool) -> _Made:
+        before = self._before.get(mirror.mirror_id)
+        self._take_back(mirror, before)
+        if before is None or stale or before.floor_ts != mirror.floor_ts:
+            return self._overwrite(mirror, before, Mode.FOLD)
+        assert self._last is not None
+        steps = _steps_since(mirror, before.table_schema)
+        touched = (
+            any(step.changes_rows for step in steps)
+            or before.table_schema.handle_key != mirror.schema.handle_key
+            or _types(before.table_schema) != _types(mirror.schema)
+        )
+        changed = any(
+            group.max_ts > self._last.tso and _bound(mirror, group) for group in self._row_groups
+        )
+        if not changed and not touched:
+            return self._carried(before)
+        if touched or not mirror.schema.handle_key or not before.rows:
+            return self._overwrite(mirror, before, Mode.REWRITE)
+        return self._merge(mirror, before)
+
+    def _take_back(self, mirror: MirrorPlan, before: MirrorCut | None) -> None:
+        """Take back what a killed run committed to the mirror and did not publish."""
+        if before is None:
+            return
+        path = self._paths.mirror(mirror.mirror_id)
+        if latest_version(path) != before.version:
+            DeltaTable.forPath(self._spark, str(path)).restoreToVersion(before.version)
+
+    def _carried(self, before: MirrorCut) -> _Made:
+        return _Made(
+            # What was taken back stands under a newer version number with the same content.
+            version=before.version,
+            rows=before.rows,
+            hidden=before.hidden,
+            quarantined=before.quarantined,
+            mode=Mode.CARRIED,
+            changes=0,
+            unknown_deletes=before.unknown_deletes,
+        )
+
+    def _overwrite(self, mirror: MirrorPlan, before: MirrorCut | None, mode: Mode) -> _Made:
+        """Make the mirror whole, from the last cut's rows or from nothing, in one overwrite."""
+        layout = MirrorLayout(schema=mirror.schema)
+        path = str(self._paths.mirror(mirror.mirror_id))
+        base = before if mode is Mode.REWRITE else None
+        effects = self._changes(mirror, self._last.tso if base and self._last else None)
+        if base is not None and base.rows:
+            effects = self._mirror_rows(mirror, base).unionByName(effects)
+        folded = _fold_bag(effects) if not mirror.schema.handle_key else _fold(effects)
+        folded = folded.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            counts = _count(folded)
+            if counts.lost:
+                # A value of the last cut does not survive a schema step: its change must be found.
+                return self._overwrite(mirror, before, Mode.FOLD)
+            puts = folded.where("reason is null and copies > 0")
+            if not mirror.schema.handle_key:
+                puts = puts.withColumn("copy", F.explode(F.sequence(F.lit(1), F.col("copies"))))
+            (
+                _table_rows(puts, layout)
+                .write.format("delta")
+                .mode("overwrite")
+                .option("overwriteSchema", "true")
+                .option("delta.columnMapping.mode", "name")
+                .option("delta.enableDeletionVectors", "true")
+                .option("delta.enableTypeWidening", "true")
+                .option("userMetadata", self._metadata(mirror, mode))
+                .save(path)
+            )
+            self._quarantine(mirror, folded, counts, mode)
+            hidden = _hidden(mirror, folded, counts, base)
+        finally:
+            folded.unpersist()
+        return _Made(
+            version=_version(self._paths, mirror),
+            rows=counts.copies,
+            hidden=hidden,
+            quarantined=counts.errors + (base.quarantined if base else 0),
+            mode=mode,
+            changes=counts.changed,
+            unknown_deletes=counts.unknown_deletes + (base.unknown_deletes if base else 0),
+        )
+
+    def _merge(self, mirror: MirrorPlan, before: MirrorCut) -> _Made:
+        """Merge the changes since the last cut, one per key."""
+        assert self._last is not None
+        layout = MirrorLayout(schema=mirror.schema)
+        path = str(self._paths.mirror(mirror.mirror_id))
+        folded = _fold(self._changes(mirror, self._last.tso)).persist(
+            StorageLevel.MEMORY_AND_DISK
+        )
+        try:
+            counts = _count(folded)
+            self._quarantine(mirror, folded, counts, Mode.MERGE)
+            if not counts.changed:
+                return replace(
+                    self._carried(before), quarantined=before.quarantined + counts.errors
+                )
+            source = folded.where("reason is null").select(
+                F.col("is_delete").alias("deleted"),
+                *(
+                    F.col(place).alias(f"s{number}")
+                    for number, place in enumerate(_effect_columns(layout))
+                ),
+            )
+            names = {name: f"s.s{number}" for number, name in enumerate(layout.names)}
+            values: dict[str, str | Column] = {
+                quoted(name): F.col(source_name) for name, source_name in names.items()
+            }
+            (
+                DeltaTable.forPath(self._spark, path)
+                .alias("t")
+                .merge(source.alias("s"), _same_row(mirror.schema, layout, names))
+                .whenMatchedDelete(F.col("s.deleted"))
+                .whenMatchedUpdate(set=values)
+                .whenNotMatchedInsert(condition=~F.col("s.deleted"), values=values)
+                .execute()
+            )
+            hidden = _hidden(mirror, folded, counts, before)
+        finally:
+            folded.unpersist()
+        metrics = operation_metrics(self._paths.mirror(mirror.mirror_id))
+        inserted = metrics.get("numTargetRowsInserted", 0)
+        deleted = metrics.get("numTargetRowsDeleted", 0)
+        return _Made(
+            version=_version(self._paths, mirror),
+            rows=before.rows + inserted - deleted,
+            hidden=hidden,
+            quarantined=before.quarantined + counts.errors,
+            mode=Mode.MERGE,
+            changes=counts.changed,
+            unknown_deletes=before.unknown_deletes + max(0, counts.unknown_deletes - deleted),
+        )
+
+    def _changes(self, mirror: MirrorPlan, above: int | None) -> DataFrame:
+        """Return the effects of the mirror's row changes in (above, cut]."""
+        names = reduce(
+            lambda left, right: left | right,
+            (
+                (F.col("database") == F.lit(binding.database))
+                & (F.col("table") == F.lit(binding.table))
+                & (F.col("commit_ts") > binding.after_ts)
+                & (
+                    F.lit(True)
+                    if binding.until_ts is None
+                    else F.col("commit_ts") <= binding.until_ts
+                )
+                for binding in mirror.bindings
+            ),
+        )
+        rows = self._log().where(
+            (F.col("kind") == "row")
+            & (F.col("commit_ts") > max(mirror.floor_ts, above or 0))
+            & (F.col("commit_ts") <= self._tso)
+            & F.col("schema_version").isin([schema.version for schema in mirror.versions])
+            & names
+        )
+        if not mirror.schema.handle_key:
+            rows = self._without_replays(rows)
+        return _mapped(
+            rows.select(
+                "topic",
+                "partition",
+                "offset",
+                "index",
+                "op",
+                "commit_ts",
+                "schema_version",
+                "before",
+                "after",
+                "handle_key_only",
+            ),
+            change_effects(mirror, self._changefeed.timezone),
+            mirror.schema,
+        )
+
+    def _without_replays(self, rows: DataFrame) -> DataFrame:
+        """Leave out replays from the changes of a table without a key, as far as they show.
+
+        Without a key a replay cannot be told from a second identical row, but by this: a row that
+        comes behind a watermark at or above its commit ts, while the same change stands before
+        that watermark, was sent again.
+        """
+        watermarks = self._log().where(F.col("kind") == "watermark")
+        behind = (
+            rows.alias("r")
+            .join(
+                watermarks.alias("w"),
+                (F.col("r.topic") == F.col("w.topic"))
+                & (F.col("r.partition") == F.col("w.partition"))
+                & (F.col("w.offset") < F.col("r.offset"))
+                & (F.col("w.commit_ts") >= F.col("r.commit_ts")),
+                "left_semi",
+            )
+            .select("topic", "partition", "offset", "index", F.lit(True).alias("behind"))
+        )
+        identity = ["topic", "partition", "database", "table", "commit_ts", "op", "before", "after"]
+        flagged = rows.join(behind, ["topic", "partition", "offset", "index"], "left").withColumn(
+            "behind", F.coalesce("behind", F.lit(False))
+        )
+        first = flagged.groupBy(*identity).agg(
+            F.count_if(~F.col("behind")).alias("in_front")
+        )
+        same = reduce(
+            lambda left, right: left & right,
+            (F.col(f"f.{name}").eqNullSafe(F.col(f"g.{name}")) for name in identity),
+        )
+        return (
+            flagged.alias("f")
+            .join(first.alias("g"), same)
+            .where(~F.col("f.behind") | (F.col("g.in_front") == 0))
+            .select("f.*")
+        )
+
+    def _mirror_rows(self, mirror: MirrorPlan, base: MirrorCut) -> DataFrame:
+        """Return the rows of the last cut as puts under the schema of this one."""
+        rows = read_version(self._spark, self._paths, base)
+        return _mapped(
+            rows,
+            mirror_effects(
+                base.table_schema,
+                _steps_since(mirror, base.table_schema),
+                mirror,
+                self._changefeed.timezone,
+            ),
+            mirror.schema,
+        )
+
+    def _quarantine(
+        self, mirror: MirrorPlan, folded: DataFrame, counts: "_Counts", mode: Mode
+    ) -> None:
+        """Quarantine the changes that did not fit, unless they are there already.
+
+        A fold meets every change of the mirror, so what it no longer refuses is closed.
+        """
+        there = latest_version(self._paths.quarantine) is not None
+        if not counts.errors and not (there and mode is Mode.FOLD):
+            return
+        place = ["topic", "partition", "offset", "index"]
+        faults = folded.where("reason is not null").select(
+            F.lit("apply").alias("stage"),
+            *(F.col(f"sequence.{name}") for name in place),
+            "reason",
+            "position",
+            "expected",
+            "got",
+            F.lit(mirror.database).alias("database"),
+            F.lit(mirror.table).alias("table"),
+            F.col("sequence.commit_ts").alias("commit_ts"),
+            F.lit(self._groups.batch).cast("long").alias("batch"),
+        )
+        with self._quarantine_lock:
+            if there:
+                known = (
+                    self._spark.read.format("delta")
+                    .load(str(self._paths.quarantine))
+                    .where("stage = 'apply' and redriven_at is null")
+                )
+                if mode is Mode.FOLD:
+                    own = known.where(
+                        (F.col("database") == F.lit(mirror.database))
+                        & (F.col("table") == F.lit(mirror.table))
+                        & (F.col("commit_ts") <= self._tso)
+                    )
+                    fixed = own.select(*place).join(faults.select(*place), place, "left_anti")
+                    if not fixed.isEmpty():
+                        close_rows(self._spark, self._paths, "apply", fixed)
+                faults = faults.join(known.select(*place), place, "left_anti")
+            if counts.errors:
+                append_quarantine(
+                    self._paths,
+                    faults,
+                    app_id=f"apply-{mirror.mirror_id}-{self._tso}",
+                    version=self._groups.batch,
+                )
+
+    # The cut ----------------------------------------------------------------------------------
+
+    def _mirror_cut(
+        self, mirror: MirrorPlan, made: _Made, held: Sequence[HeldRows]
+    ) -> MirrorCut:
+        marks = [f"{mark.reason}, since {mark.since_ts}" for mark in mirror.marks]
+        if not mirror.schema.handle_key:
+            marks.append("no key: a bag of rows, replays that no watermark tells are counted twice")
+        return MirrorCut(
+            mirror_id=mirror.mirror_id,
+            database=mirror.database,
+            table=mirror.table,
+            table_id=mirror.table_id,
+            version=made.version,
+            rows=made.rows,
+            hidden=made.hidden,
+            schema=json.dumps(schema_to_json(mirror.schema), ensure_ascii=False),
+            floor_ts=mirror.floor_ts,
+            digest=mirror.digest,
+            held=sum(item.rows for item in held if item.mirror_id == mirror.mirror_id),
+            quarantined=made.quarantined,
+            marks=marks,
+            mode=str(made.mode),
+            changes=made.changes,
+            unknown_deletes=made.unknown_deletes,
+        )
+
+    def _log(self) -> DataFrame:
+        return (
+            self._spark.read.format("delta")
+            .load(str(self._paths.change_log))
+            .where(F.col("batch") <= self._groups.batch)
+        )
+
+    def _metadata(self, mirror: MirrorPlan, mode: Mode) -> str:
+        return json.dumps(
+            {
+                "tso": self._tso,
+                "mode": mode,
+                "database": mirror.database,
+                "table": mirror.table,
+            }
+        )
+
+
+def read_version(spark: SparkSession, paths: LakePaths, mirror: MirrorCut) -> DataFrame:
+    """Return the rows of a mirror as a cut names it."""
+    return (
+        spark.read.format("delta")
+        .option("versionAsOf", mirror.version)
+        .load(str(mirror.path(paths)))
+    )
+
+
+def quoted(name: str) -> str:
+    """Return a column name quoted for Spark's parser: in backticks, which are doubled inside."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _bound(mirror: MirrorPlan, group: RowGroup) -> bool:
+    """Whether rows of the group may be rows of the mirror."""
+    return any(
+        (binding.database, binding.table) == group.name
+        and binding.after_ts < group.max_ts
+        and (binding.until_ts is None or group.min_ts <= binding.until_ts)
+        for binding in mirror.bindings
+    )
+
+
+def _steps_since(mirror: MirrorPlan, base: TableSchema) -> tuple[SchemaStep, ...]:
+    return tuple(step for step in mirror.steps if step.from_version >= base.version)
+
+
+def _types(schema: TableSchema) -> dict[str, object]:
+    arrow = MirrorLayout(schema=schema).arrow
+    return dict(zip(arrow.names, arrow.types, strict=True))
+
+
+def _version(paths: LakePaths, mirror: MirrorPlan) -> int:
+    version = latest_version(paths.mirror(mirror.mirror_id))
+    assert version is not None
+    return version
+
+
+# Folding in Spark -------------------------------------------------------------------------------
+
+
+def _mapped(rows: DataFrame, function: ArrowMap, schema: TableSchema) -> DataFrame:
+    return rows.mapInArrow(function, from_arrow_schema(effect_schema(schema)))
+
+
+def _fold(effects: DataFrame) -> DataFrame:
+    """Return the last effect of each key, and whether its first one was a delete."""
+    columns = [name for name in effects.columns if name != "key"]
+    return (
+        effects.groupBy("key")
+        .agg(
+            F.max_by(F.struct(*columns), "sequence").alias("last"),
+            F.min_by("is_delete", "sequence").alias("first_is_delete"),
+            F.max(F.col("sequence.rank") >= 0).alias("is_changed"),
+        )
+        .select(
+            "key",
+            *(F.col(f"last.{name}") for name in columns),
+            F.when(F.col("last.is_delete"), 0).otherwise(1).alias("copies"),
+            F.when(F.col("first_is_delete"), 1).otherwise(0).alias("unknown_deletes"),
+            "is_changed",
+        )
+    )
+
+
+def _fold_bag(effects: DataFrame) -> DataFrame:
+    """Return each distinct row with how often it is there; a delete of none is counted."""
+    columns = [name for name in effects.columns if name != "key"]
+    steps = F.sort_array(F.collect_list(F.struct("sequence", "is_delete")))
+    start = F.struct(F.lit(0).alias("copies"), F.lit(0).alias("unknown"))
+
+    def step(total: Column, item: Column) -> Column:
+        missing = item["is_delete"] & (total["copies"] == 0)
+        return F.struct(
+            F.when(item["is_delete"], F.greatest(total["copies"] - 1, F.lit(0)))
+            .otherwise(total["copies"] + 1)
+            .alias("copies"),
+            (total["unknown"] + F.when(missing, 1).otherwise(0)).alias("unknown"),
+        )
+
+    return (
+        effects.groupBy("key")
+        .agg(
+            F.max_by(F.struct(*columns), "sequence").alias("last"),
+            F.aggregate(steps, start, step).alias("total"),
+            F.max(F.col("sequence.rank") >= 0).alias("is_changed"),
+        )
+        .select(
+            "key",
+            *(F.col(f"last.{name}") for name in columns),
+            F.col("total.copies").alias("copies"),
+            F.col("total.unknown").alias("unknown_deletes"),
+            "is_changed",
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counts:
+    copies: int
+    changed: int
+    unknown_deletes: int
+    errors: int
+    lost: int
+    with_missing: int
+    puts: int
+
+
+def _count(folded: DataFrame) -> _Counts:
+    fits = F.col("reason").isNull()
+    row = folded.agg(
+        F.coalesce(F.sum(F.when(fits, F.col("copies"))), F.lit(0)).alias("copies"),
+        F.count_if(fits & F.col("is_changed")).alias("changed"),
+        F.coalesce(F.sum(F.when(fits, F.col("unknown_deletes"))), F.lit(0)).alias(
+            "unknown_deletes"
+        ),
+        F.count_if(~fits & (F.col("sequence.rank") >= 0)).alias("errors"),
+        F.count_if(~fits & (F.col("sequence.rank") < 0)).alias("lost"),
+        F.count_if(fits & F.col("missing").isNotNull()).alias("with_missing"),
+        F.count_if(fits & F.col("is_changed") & ~F.col("is_delete")).alias("puts"),
+    ).collect()[0]
+    return _Counts(**row.asDict())
+
+
+def _hidden(
+    mirror: MirrorPlan, folded: DataFrame, counts: _Counts, before: MirrorCut | None
+) -> list[str]:
+    """Return the columns of the mirror that no row was ever sent for.
+
+    The DDL text tells them; where it is not known (a changefeed read from its middle) the rows do:
+    an image of the Simple protocol has every column but the virtual generated ones.
+    """
+    names = {column.name for column in mirror.schema.columns}
+    hidden = (set(before.hidden) if before else set[str]()) | mirror.generated
+    if counts.puts:
+        never: set[str] = set()
+        if counts.with_missing == counts.puts:
+            lists = (
+                folded.where("reason is null and is_changed and not is_delete")
+                .select("missing")
+                .distinct()
+                .collect()
+            )
+            never = set.intersection(*(set(row["missing"]) for row in lists))
+        known = before is not None and before.rows > 0
+        # A table that had rows keeps what it knows: its columns were sent before.
+        added = never - ({column.name for column in before.table_schema.columns} if known and before else set())
+        hidden = (hidden & never) | added
+    return sorted(hidden & names)
+
+
+def _table_rows(puts: DataFrame, layout: MirrorLayout) -> DataFrame:
+    """Return effects as rows of the mirror's table."""
+    return puts.select(*_effect_columns(layout)).toDF(*layout.names)
+
+
+def _effect_columns(layout: MirrorLayout) -> list[str]:
+    """Return where in an effect each column of the table is, in the table's order."""
+    columns = [f"c{number}" for number in range(len(layout.schema.columns))]
+    return [*columns, "sequence.commit_ts", "extra"]
+
+
+_EXACT_KINDS = frozenset({Kind.INTEGER, Kind.BIT, Kind.YEAR, Kind.TEXT, Kind.BINARY, Kind.SET})
+"""Kinds whose typed column holds every value, so that the extra map need not be looked at."""
+
+
+def _same_row(schema: TableSchema, layout: MirrorLayout, names: dict[str, str]) -> Column:
+    """Return the condition that target `t` and source `s` are the same row.
+
+    A key value that its typed column cannot hold is NULL there and told by the extra map.
+    """
+    conditions: list[Column] = []
+    for name in schema.handle_key:
+        column = schema.column(name)
+        assert column is not None
+        target = F.col(f"t.{quoted(name)}")
+        conditions.append(target.eqNullSafe(F.col(names[name])))
+        if kind_of(column) not in _EXACT_KINDS:
+            conditions.append(
+                F.col(f"t.{quoted(layout.extra)}")
+                .getItem(F.lit(name))
+                .eqNullSafe(F.col(names[layout.extra]).getItem(F.lit(name)))
+            )
+    return reduce(lambda left, right: left & right, conditions)

@@ -1,0 +1,77 @@
+"""Where the tables of a changefeed are: the only place that knows.
+
+Paths are built from the changefeed's name (restricted by the configuration to [a-z0-9_]) and from
+table ids. No name out of a message ever becomes part of a path.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakePaths:
+    """The tables of one changefeed below the lake's root."""
+
+    root: Path
+    changefeed: str
+
+    @property
+    def base(self) -> Path:
+        """Folder of the changefeed."""
+        return self.root / self.changefeed
+
+    @property
+    def raw_messages(self) -> Path:
+        """Landed Kafka records."""
+        return self.base / "raw_messages"
+
+    @property
+    def landings(self) -> Path:
+        """What each landing saw: partitions, offsets, records."""
+        return self.base / "landings"
+
+    @property
+    def change_log(self) -> Path:
+        """Decoded changes."""
+        return self.base / "change_log"
+
+    @property
+    def change_groups(self) -> Path:
+        """The change log in numbers: per partition and per cited schema."""
+        return self.base / "change_groups"
+
+    @property
+    def quarantine(self) -> Path:
+        """What could not be decoded or did not fit its schema."""
+        return self.base / "quarantine"
+
+    @property
+    def schema_registry(self) -> Path:
+        """Every version of every table's schema."""
+        return self.base / "schema_registry"
+
+    @property
+    def ddl_history(self) -> Path:
+        """Every DDL."""
+        return self.base / "ddl_history"
+
+    @property
+    def schema_conflicts(self) -> Path:
+        """Different structures claimed for one schema version."""
+        return self.base / "schema_conflicts"
+
+    @property
+    def cuts(self) -> Path:
+        """Published cuts."""
+        return self.base / "cuts"
+
+    @property
+    def lock(self) -> Path:
+        """Lock file of the one writer."""
+        return self.base / "writer.lock"
+
+    def mirror(self, mirror_id: str) -> Path:
+        """Table of one mirror; `mirror_id` is made of a table id's digits and a counter."""
+        if not mirror_id.replace("-", "").isdigit():
+            raise ValueError(f"mirror id {mirror_id!r} is not made of digits")
+        return self.base / "mirrors" / mirror_id

@@ -1,0 +1,95 @@
+"""Quarantine: what could not be decoded, or did not fit its schema; kept until it is re-driven.
+
+One row a fault: the record's coordinates, the stage that refused it (`decode`: the bytes are no
+message; `apply`: the row change does not fit the schema it cites), reason, position, expected and
+got. The record itself stays in `raw_messages` (or `change_log`), so nothing is copied and nothing
+lost. A row is *open* until its record was re-driven with success; then `redriven_at` is set and
+the row stays as history.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow.dataset as ds
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ticdc_assets.lake.control import read_rows
+from ticdc_assets.lake.paths import LakePaths
+
+COLUMNS = (
+    "stage",
+    "topic",
+    "partition",
+    "offset",
+    "index",
+    "reason",
+    "position",
+    "expected",
+    "got",
+    "database",
+    "table",
+    "commit_ts",
+    "batch",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineCounts:
+    """Open quarantine rows by stage."""
+
+    decode: int
+    apply: int
+
+
+def append_quarantine(paths: LakePaths, rows: DataFrame, *, app_id: str, version: int) -> None:
+    """Append faults; a version that the table has seen from `app_id` is skipped."""
+    (
+        rows.select(
+            *COLUMNS,
+            F.lit(datetime.now(UTC)).alias("quarantined_at"),
+            F.lit(None).cast("timestamp").alias("redriven_at"),
+        )
+        .write.format("delta")
+        .mode("append")
+        .option("txnAppId", app_id)
+        .option("txnVersion", version)
+        .save(str(paths.quarantine))
+    )
+
+
+def read_quarantine(paths: LakePaths, *, open_only: bool = True) -> list[dict[str, Any]]:
+    """Return quarantine rows in the order of their coordinates; needs no Spark."""
+    condition = ds.field("redriven_at").is_null() if open_only else None
+    return sorted(
+        read_rows(paths.quarantine, condition),
+        key=lambda row: (row["topic"], row["partition"], row["offset"], row["index"], row["stage"]),
+    )
+
+
+def count_open(paths: LakePaths) -> QuarantineCounts:
+    """Return how many rows are open; needs no Spark."""
+    rows = read_quarantine(paths)
+    decode = sum(row["stage"] == "decode" for row in rows)
+    return QuarantineCounts(decode=decode, apply=len(rows) - decode)
+
+
+def close_rows(spark: SparkSession, paths: LakePaths, stage: str, places: DataFrame) -> None:
+    """Set `redriven_at` on the open rows of `stage` at `places` (topic, partition, offset, index)."""
+    table = DeltaTable.forPath(spark, str(paths.quarantine))
+    (
+        table.alias("q")
+        .merge(
+            places.select("topic", "partition", "offset", "index").distinct().alias("p"),
+            (F.col("q.topic") == F.col("p.topic"))
+            & (F.col("q.partition") == F.col("p.partition"))
+            & (F.col("q.offset") == F.col("p.offset"))
+            & (F.col("q.index") == F.col("p.index"))
+            & (F.col("q.stage") == F.lit(stage))
+            & F.col("q.redriven_at").isNull(),
+        )
+        .whenMatchedUpdate(set={"redriven_at": F.lit(datetime.now(UTC))})
+        .execute()
+    )

@@ -1,0 +1,182 @@
+"""Reading mirrors: as DataFrames, and as the source's own text.
+
+Readers read what a cut names, so all mirrors they see stand at one TSO, whatever a run is writing
+meanwhile. `read_mirror` gives a mirror's typed columns; `row_texts` gives each row as one JSON
+object in canonical text, which is what the source would print, with the values that no typed
+column can hold in their place.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_assets.config import Changefeed
+from ticdc_assets.errors import NotFoundError
+from ticdc_assets.lake.cuts import Cut, MirrorCut, newest_cut
+from ticdc_assets.lake.mirror_rows import MirrorLayout, canonical_rows, spark_type_name
+from ticdc_assets.lake.mirrors import quoted, read_version
+from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.tso import physical_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnListing:
+    """A column of a mirror: its name, its type upstream and its Spark type."""
+
+    name: str
+    mysql_type: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorListing:
+    """A mirror as listed to people and programs.
+
+    Attributes:
+        database: database.
+        table: table.
+        key: columns of the handle key, [] if there is none.
+        columns: columns, without ours and without virtual generated ones.
+        rows: rows at the cut.
+        applied_ts: TSO of the cut.
+        lag_seconds: now less the physical time of `applied_ts`.
+        path: the Delta table.
+        version: Delta version that is the mirror at the cut.
+        held: row changes that wait for their schema.
+        quarantined: row changes that did not fit.
+        incomplete: whether any are held or quarantined.
+        marks: reasons why the mirror may differ from its table.
+    """
+
+    database: str
+    table: str
+    key: list[str]
+    columns: list[ColumnListing]
+    rows: int
+    applied_ts: int
+    lag_seconds: float
+    path: Path
+    version: int
+    held: int
+    quarantined: int
+    incomplete: bool
+    marks: list[str]
+
+
+def require_cut(paths: LakePaths) -> Cut:
+    """Return the newest cut, or raise NotFoundError."""
+    cut = newest_cut(paths)
+    if cut is None:
+        raise NotFoundError(
+            f"changefeed {paths.changefeed!r} has no published cut yet; run: "
+            f"ticdc-assets sync {paths.changefeed}"
+        )
+    return cut
+
+
+def require_mirror(paths: LakePaths, database: str, table: str) -> MirrorCut:
+    """Return the mirror of (database, table) in the newest cut, or raise NotFoundError."""
+    cut = require_cut(paths)
+    mirror = cut.mirror(database, table)
+    if mirror is None:
+        held = sum(
+            item.rows for item in cut.held if (item.database, item.table) == (database, table)
+        )
+        known = ", ".join(f"{item.database}.{item.table}" for item in cut.mirrors) or "none"
+        waiting = f"; {held} rows of it are held until its schema arrives" if held else ""
+        raise NotFoundError(
+            f"no mirror of database {database!r}, table {table!r} at {cut.tso}{waiting}; "
+            f"mirrors: {known}"
+        )
+    return mirror
+
+
+def list_mirrors(paths: LakePaths) -> list[MirrorListing]:
+    """Return the mirrors of the newest cut; [] before the first. Needs no Spark session."""
+    cut = newest_cut(paths)
+    if cut is None:
+        return []
+    now_ms = datetime.now(UTC).timestamp() * 1000
+    lag = round((now_ms - physical_ms(cut.tso)) / 1000, 3)
+    listings: list[MirrorListing] = []
+    for mirror in cut.mirrors:
+        schema = mirror.table_schema
+        listings.append(
+            MirrorListing(
+                database=mirror.database,
+                table=mirror.table,
+                key=list(schema.handle_key),
+                columns=[
+                    ColumnListing(
+                        name=column.name,
+                        mysql_type=column.mysql_type + (" unsigned" if column.unsigned else ""),
+                        type=spark_type_name(column),
+                    )
+                    for column in schema.columns
+                    if column.name not in mirror.hidden
+                ],
+                rows=mirror.rows,
+                applied_ts=cut.tso,
+                lag_seconds=lag,
+                path=mirror.path(paths),
+                version=mirror.version,
+                held=mirror.held,
+                quarantined=mirror.quarantined,
+                incomplete=mirror.incomplete,
+                marks=mirror.marks,
+            )
+        )
+    return listings
+
+
+def read_mirror(
+    spark: SparkSession, paths: LakePaths, database: str, table: str
+) -> DataFrame:
+    """Return a mirror at the newest cut: typed columns, the extra map and the commit ts.
+
+    Virtual generated columns, which TiCDC never sends, are left out.
+    """
+    mirror = require_mirror(paths, database, table)
+    layout = MirrorLayout(schema=mirror.table_schema)
+    names = [name for name in layout.names if name not in mirror.hidden]
+    return read_version(spark, paths, mirror).select(*(quoted(name) for name in names))
+
+
+def row_texts(
+    spark: SparkSession, paths: LakePaths, changefeed: Changefeed, mirror: MirrorCut
+) -> DataFrame:
+    """Return the rows of a mirror as one column `row`: a JSON object in canonical text."""
+    layout = MirrorLayout(schema=mirror.table_schema)
+    timezone = changefeed.timezone
+    hidden = frozenset(mirror.hidden)
+
+    def render(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            texts = [
+                orjson.dumps({name: text for name, text in row.items() if name not in hidden})
+                for row in canonical_rows(batch, layout, timezone)
+            ]
+            yield pa.RecordBatch.from_arrays([pa.array(texts, pa.binary()).cast(pa.string())], ["row"])
+
+    return read_version(spark, paths, mirror).mapInArrow(render, "row string")
+
+
+def iterate_rows(
+    spark: SparkSession,
+    paths: LakePaths,
+    changefeed: Changefeed,
+    mirror: MirrorCut,
+    *,
+    limit: int | None = None,
+) -> Iterator[str]:
+    """Yield the rows of a mirror as JSON text, a partition of it in memory at a time."""
+    rows = row_texts(spark, paths, changefeed, mirror)
+    if limit is not None:
+        rows = rows.limit(limit)
+    for row in rows.toLocalIterator():
+        yield row["row"]

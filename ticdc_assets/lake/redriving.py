@@ -1,0 +1,89 @@
+"""Re-driving: quarantined records once more, after a fix.
+
+In: the open rows of `quarantine` of stage `decode`, and their records in `raw_messages`. Out: what
+decodes now becomes a new batch of the change log, its quarantine rows are closed; what does not
+stays. The next apply gives each change its place by commit ts. Changes of stage `apply` need no
+decoding: the caller folds the mirrors they belong to again.
+
+Why running it again is safe: a record whose coordinates the change log has is left out, so a run
+killed between the append and the closing of the quarantine rows appends nothing twice.
+"""
+
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from ticdc_assets.config import Changefeed
+from ticdc_assets.lake.control import latest_version
+from ticdc_assets.lake.decoding import (
+    add_to_groups,
+    append_changes,
+    decode_new,
+    decoded,
+    decoded_position,
+)
+from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.quarantine import close_rows, count_open, read_quarantine
+from ticdc_assets.wire import WireFormat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redriving:
+    """What one re-drive did.
+
+    Attributes:
+        records: quarantined records tried again.
+        decoded: of these, decoded now.
+        still_quarantined: of these, still refused.
+        refold: (database, table) with quarantined row changes, to be folded again.
+    """
+
+    records: int
+    decoded: int
+    still_quarantined: int
+    refold: frozenset[tuple[str, str]]
+
+
+def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Redriving:
+    """Decode the quarantined records again."""
+    decode_new(spark, paths, changefeed)  # finishes a batch that a killed run left half done
+    refold = frozenset(
+        (row["database"], row["table"]) for row in read_quarantine(paths) if row["stage"] == "apply"
+    )
+    waiting = count_open(paths).decode
+    if not waiting or latest_version(paths.raw_messages) is None:
+        return Redriving(records=0, decoded=0, still_quarantined=0, refold=refold)
+    place = ["topic", "partition", "offset"]
+    open_rows = (
+        spark.read.format("delta")
+        .load(str(paths.quarantine))
+        .where("stage = 'decode' and redriven_at is null")
+        .select(*place)
+        .distinct()
+    )
+    log = spark.read.format("delta").load(str(paths.change_log))
+    raw = spark.read.format("delta").load(str(paths.raw_messages))
+    records = raw.join(F.broadcast(open_rows), place, "left_semi")
+    batch, landed = decoded_position(paths)
+    batch += 1
+    rows = decoded(records, WireFormat(changefeed.wire_format), batch).cache()
+    try:
+        good = rows.where(F.col("kind") != "error")
+        new = good.join(log.select(*place), place, "left_anti")
+        if not new.isEmpty():
+            append_changes(paths, new, batch=batch, landed=landed, redrive=True)
+            add_to_groups(spark, paths, batch)
+        done = good.select(*place).distinct().count()
+        if done:
+            close_rows(
+                spark,
+                paths,
+                "decode",
+                good.select(*place, F.lit(0).alias("index")),
+            )
+    finally:
+        rows.unpersist()
+    return Redriving(
+        records=waiting, decoded=done, still_quarantined=waiting - done, refold=refold
+    )

@@ -1,0 +1,63 @@
+"""The Spark session: one set of versions and settings for commands, Dagster and tests.
+
+The settings are those that were measured to matter on small machines (docs/performance.md): few
+shuffle partitions, because a sync moves few rows; one task for a Delta snapshot; deletion vectors
+and column mapping from a mirror's first version. UTC is the session's time zone: the changefeed's
+zone is applied where values are converted and nowhere else.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from ticdc_assets.jars import SPARK_JARS, resolve
+
+LOG4J = Path(__file__).parent / "log4j2.properties"
+
+
+def session_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the Spark configuration, with `extra` laid over it."""
+    conf = {
+        "spark.master": os.environ.get("TICDC_SPARK_MASTER", "local[2]"),
+        "spark.app.name": "ticdc_assets",
+        # Resolved jars as files: asking Ivy again would cost seconds of every start.
+        "spark.jars": ",".join(str(jar) for jar in resolve(SPARK_JARS)),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": os.environ.get("TICDC_SPARK_DRIVER_MEMORY", "3g"),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{LOG4J}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.databricks.delta.schema.autoMerge.enabled": "false",
+        "spark.databricks.delta.stats.skipping": "true",
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+        # Arrow batches of 300 wide columns: do not inline generated code beyond the JVM's limit.
+        "spark.sql.codegen.maxFields": "100",
+    }
+    conf.update(extra or {})
+    return conf
+
+
+def get_spark(extra: Mapping[str, str] | None = None) -> SparkSession:
+    """Return the Spark session of this process, started on first use."""
+    # Workers must run this interpreter, not the system's python.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder
+    for name, value in session_conf(extra).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

@@ -1,0 +1,230 @@
+"""Schema history: every schema version of every table, and every DDL, each kept once.
+
+In: bootstraps and DDL events with the coordinates of the record they came in.
+Out: `SchemaHistory`: schemas by exact (database, table, version), DDL in their order in time, and
+the conflicts, that is, two different structures claimed for one version.
+
+Adding is idempotent and does not depend on the order of arrival: the copies of one DDL on several
+partitions, replays and repeated bootstraps leave the history as it was. A conflicting schema is
+reported and never replaces the one that is there; which of two came first is decided by
+(source, topic, partition, offset), not by arrival, so that a rebuild gives the same answer.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import TypeAlias
+
+from ticdc_assets.events import DdlEvent
+from ticdc_assets.registry.ddl import DdlAction, DdlStatement, parse_ddl
+from ticdc_assets.schemas import TableSchema
+
+SchemaKey: TypeAlias = tuple[str, str, int]
+"""(database, table, version): how a row change cites its schema."""
+
+
+class SchemaSource(StrEnum):
+    """Where a schema was read, best first."""
+
+    DDL = "DDL tableSchema"
+    PRE_DDL = "DDL preTableSchema"
+    BOOTSTRAP = "BOOTSTRAP"
+
+
+_SOURCE_RANK = {source: rank for rank, source in enumerate(SchemaSource)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Coordinates:
+    """Where an event was: topic, partition, offset, and its index in the record."""
+
+    topic: str
+    partition: int
+    offset: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaVersion:
+    """One schema as registered.
+
+    Attributes:
+        schema: the structure.
+        source: kind of message it was read from.
+        sql: the DDL's text, None for a bootstrap.
+        commit_ts: the DDL's commit ts, None for a bootstrap (it has none).
+        coordinates: where it was first seen (lowest coordinates of the best source).
+    """
+
+    schema: TableSchema
+    source: SchemaSource
+    sql: str | None
+    commit_ts: int | None
+    coordinates: Coordinates
+
+    @property
+    def key(self) -> SchemaKey:
+        """(database, table, version)."""
+        return (self.schema.database, self.schema.table, self.schema.version)
+
+    @property
+    def _rank(self) -> tuple[int, int, Coordinates]:
+        return (_SOURCE_RANK[self.source], self.commit_ts or 0, self.coordinates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaConflict:
+    """A second structure claimed for a version that has one already."""
+
+    registered: SchemaVersion
+    claimed: SchemaVersion
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegisteredDdl:
+    """One DDL, however many copies of it came.
+
+    Attributes:
+        event: the event as sent.
+        coordinates: of its copy in the lowest (topic, partition, offset).
+        copies: on how many (topic, partition) it was seen.
+    """
+
+    event: DdlEvent
+    coordinates: Coordinates
+    copies: frozenset[tuple[str, int]]
+
+    @property
+    def identity(self) -> tuple[int, str, str, str]:
+        """(commit ts, SQL, database, table): what makes two copies one DDL."""
+        return ddl_identity(self.event)
+
+    @cached_property
+    def statement(self) -> DdlStatement:
+        """What the text says."""
+        return parse_ddl(self.event.sql)
+
+    @property
+    def order(self) -> tuple[int, Coordinates]:
+        """Place in time: commit ts, then the offset in the lowest partition."""
+        return (self.event.commit_ts, self.coordinates)
+
+
+def ddl_identity(event: DdlEvent) -> tuple[int, str, str, str]:
+    """Return (commit ts, SQL, database, table) of `event`."""
+    return (event.commit_ts, event.sql, event.database, event.table)
+
+
+_VIEW_ACTIONS = frozenset({DdlAction.CREATE_VIEW, DdlAction.DROP_VIEW})
+
+
+def same_structure(left: TableSchema, right: TableSchema) -> bool:
+    """Whether two schemas of one version agree.
+
+    The table id may differ (TRUNCATE keeps the version). The `nullable` of an index is ignored:
+    TiCDC computes it wrongly from the second encoding on (golden/QUIRKS.md B11).
+    """
+
+    def shape(schema: TableSchema) -> tuple[object, ...]:
+        return (
+            frozenset(schema.columns),
+            tuple(replace(index, nullable=False) for index in schema.indexes),
+        )
+
+    return shape(left) == shape(right)
+
+
+class SchemaHistory:
+    """All schema versions, DDL and conflicts of one changefeed."""
+
+    def __init__(self) -> None:
+        self._versions: dict[SchemaKey, SchemaVersion] = {}
+        self._conflicts: dict[tuple[SchemaKey, str], SchemaConflict] = {}
+        self._ddls: dict[tuple[int, str, str, str], RegisteredDdl] = {}
+
+    def add_schema(self, version: SchemaVersion) -> bool:
+        """Add one schema; return whether the history changed."""
+        present = self._versions.get(version.key)
+        if present is None:
+            self._versions[version.key] = version
+            return True
+        better = version._rank < present._rank
+        if same_structure(present.schema, version.schema):
+            if better:
+                self._versions[version.key] = version
+            return better
+        # The better source stays registered, so that the outcome does not hang on arrival.
+        winner, loser = (version, present) if better else (present, version)
+        self._versions[version.key] = winner
+        label = (version.key, repr(loser.schema))
+        changed = better or label not in self._conflicts
+        self._conflicts[label] = SchemaConflict(registered=winner, claimed=loser)
+        return changed
+
+    def add_ddl(self, event: DdlEvent, coordinates: Coordinates) -> bool:
+        """Add one copy of a DDL and the schemas it carries; return whether anything changed."""
+        identity = ddl_identity(event)
+        place = (coordinates.topic, coordinates.partition)
+        present = self._ddls.get(identity)
+        if present is None:
+            entry = RegisteredDdl(event=event, coordinates=coordinates, copies=frozenset({place}))
+        else:
+            entry = RegisteredDdl(
+                event=event if coordinates < present.coordinates else present.event,
+                coordinates=min(coordinates, present.coordinates),
+                copies=present.copies | {place},
+            )
+        changed = present is None or entry != present
+        self._ddls[identity] = entry
+        if entry.statement.action in _VIEW_ACTIONS:
+            return changed
+        for schema, source in (
+            (event.schema, SchemaSource.DDL),
+            (event.pre_schema, SchemaSource.PRE_DDL),
+        ):
+            if schema is not None:
+                changed |= self.add_schema(
+                    SchemaVersion(
+                        schema=schema,
+                        source=source,
+                        sql=event.sql,
+                        commit_ts=event.commit_ts,
+                        coordinates=coordinates,
+                    )
+                )
+        return changed
+
+    def at(self, database: str, table: str, version: int) -> TableSchema | None:
+        """Return the schema of exactly (database, table, version), or None: such rows are held."""
+        found = self._versions.get((database, table, version))
+        return found.schema if found else None
+
+    @property
+    def versions(self) -> list[SchemaVersion]:
+        """All schema versions by (database, table, version)."""
+        return [self._versions[key] for key in sorted(self._versions)]
+
+    @property
+    def conflicts(self) -> list[SchemaConflict]:
+        """All conflicts, in a stable order."""
+        return [self._conflicts[key] for key in sorted(self._conflicts)]
+
+    @property
+    def ddls(self) -> list[RegisteredDdl]:
+        """All DDL in their order in time."""
+        return sorted(self._ddls.values(), key=lambda ddl: ddl.order)
+
+    def restore(
+        self,
+        versions: Iterable[SchemaVersion],
+        ddls: Iterable[RegisteredDdl],
+        conflicts: Iterable[SchemaConflict],
+    ) -> None:
+        """Fill the history from what was stored of another one."""
+        for version in versions:
+            self._versions[version.key] = version
+        for ddl in ddls:
+            self._ddls[ddl.identity] = ddl
+        for conflict in conflicts:
+            self._conflicts[(conflict.claimed.key, repr(conflict.claimed.schema))] = conflict
