@@ -25,6 +25,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import yaml
 
 from ticdc_assets.errors import ConfigError, NotFoundError, shorten
+from ticdc_assets.wire import WireFormat
 
 CHANGEFEEDS_VARIABLE = "TICDC_CHANGEFEEDS"
 LAKE_VARIABLE = "TICDC_LAKE"
@@ -34,14 +35,8 @@ DEFAULT_LAKE = ".lake"
 DEFAULT_LAG_WARN_SECONDS = 300.0
 DEFAULT_LAG_ERROR_SECONDS = 900.0
 
-WIRE_FORMATS: Mapping[str, bool] = {
-    "simple-json": True,
-    "simple-avro": False,
-    "open-protocol": False,
-    "canal-json": False,
-    "craft": False,
-}
-"""The names a changefeed's `format` may have, and whether this version reads it."""
+WIRE_FORMATS = ("simple-json", "simple-avro", "open-protocol", "canal-json", "craft")
+"""The names a changefeed's `format` may have; this version reads those that `wire` knows."""
 
 
 class SecurityProtocol(StrEnum):
@@ -110,7 +105,7 @@ class Changefeed:
 
     Attributes:
         name: its name here: first part of its asset keys and its folder in the lake.
-        wire_format: one of `WIRE_FORMATS`.
+        wire_format: the value of a `wire.WireFormat`.
         timezone: IANA name of the zone TiCDC encodes timestamps in.
         source: where its records are.
         lag_warn_seconds: replication lag from which the lag check warns.
@@ -364,16 +359,16 @@ class _Reader:
         return ""
 
     def wire_format(self, value: Any, position: str) -> str:
-        known = ", ".join(name for name, read in WIRE_FORMATS.items() if read)
-        if not isinstance(value, str) or value not in WIRE_FORMATS:
-            hint = _did_you_mean(value, WIRE_FORMATS) if isinstance(value, str) else ""
-            self.problem(position, f"one of {known}{hint}", value)
-        elif not WIRE_FORMATS[value]:
+        read = ", ".join(WireFormat)
+        if value in tuple(WireFormat):
+            return WireFormat(value)
+        if value in WIRE_FORMATS:
             self.problems.append(
-                f"{position}: {value!r} is not supported yet by this version, which reads: {known}"
+                f"{position}: {value!r} is not supported yet by this version, which reads: {read}"
             )
         else:
-            return value
+            hint = _did_you_mean(value, WIRE_FORMATS) if isinstance(value, str) else ""
+            self.problem(position, f"one of {read}{hint}", value)
         return ""
 
     def timezone(self, value: Any, position: str) -> str:

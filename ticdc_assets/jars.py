@@ -16,6 +16,7 @@ import hashlib
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -24,7 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ticdc_assets.errors import PrerequisiteError
-from ticdc_assets.preflight import java_path
 
 SCALA = "2.13"
 DELTA = "4.4.0"
@@ -33,6 +33,11 @@ KAFKA_CONNECTOR = "4.0.0"
 BROKER = "3.9.2"
 
 RESOLVE_TIMEOUT_SECONDS = 900.0
+
+JAVA_FIX = (
+    "install a JDK 17 or 21 (Debian and Ubuntu: apt-get install openjdk-17-jdk-headless) and put "
+    "its java on PATH or its folder into JAVA_HOME"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +111,28 @@ BROKER_JARS = JarSet(
 
 Progress = Callable[[str], None]
 """Told one line about what is happening now."""
+
+
+def java_path(env: Mapping[str, str] | None = None) -> Path:
+    """Return the java program that Spark will run: JAVA_HOME's, else the one on PATH.
+
+    Raises:
+        PrerequisiteError: there is none.
+    """
+    env = os.environ if env is None else env
+    home = env.get("JAVA_HOME")
+    if home:
+        java = Path(home) / "bin" / "java"
+        if not os.access(java, os.X_OK):
+            raise PrerequisiteError(
+                f"JAVA_HOME is {home}, where there is no program bin/java; "
+                "point it to a JDK 17 or 21, or unset it to use the java on PATH"
+            )
+        return java
+    java = shutil.which("java", path=env.get("PATH"))
+    if java is None:
+        raise PrerequisiteError(f"no java on PATH and JAVA_HOME is not set; {JAVA_FIX}")
+    return Path(java)
 
 
 def spark_home() -> Path:

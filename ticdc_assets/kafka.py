@@ -1,0 +1,787 @@
+"""What we ask of a Kafka cluster outside Spark: options, offsets, topics, records out and in.
+
+In: a `KafkaSource`. Out: the options for each of the two clients, offset ranges, topic ids, and
+records one by one for recording and playing captures. Landing itself is Spark's connector, in
+`lake`. Every call has a deadline and ends in an answer or in one error whose sentence names the
+broker, the topic or the configuration key; nothing here commits positions or keeps a client open.
+
+Options are written once, by librdkafka's names, and translated for the Java client. A key that
+only one of the two clients knows goes to that one; a key that we do not know goes to both.
+
+Not handled: transactional producers (TiCDC uses none) and record headers (it sends none).
+"""
+
+# The client's types leave out what its futures hold, and what its documented modules export.
+# pyright: standard, reportPrivateImportUsage=false
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    TopicDescription,
+)
+
+from ticdc_assets.capture import CaptureRecord
+from ticdc_assets.config import KafkaSource, OptionValue
+from ticdc_assets.errors import ConfigError, SourceUnavailableError
+
+TIMEOUT_SECONDS = 15.0
+
+_LOGGER = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRange:
+    """The offsets a partition has: from `earliest` to just below `end`."""
+
+    earliest: int
+    end: int
+
+
+class KafkaRecord(Protocol):
+    """What `produce` needs to know of a record."""
+
+    @property
+    def topic(self) -> str:
+        """Name of the topic."""
+        ...
+
+    @property
+    def partition(self) -> int:
+        """Number of the partition."""
+        ...
+
+    @property
+    def timestamp_ms(self) -> int:
+        """Epoch milliseconds; below 0 if the record has none."""
+        ...
+
+    @property
+    def key(self) -> bytes | None:
+        """Kafka's key."""
+        ...
+
+    @property
+    def value(self) -> bytes | None:
+        """Kafka's value."""
+        ...
+
+
+# --- options ---
+
+Options = Mapping[str, OptionValue]
+
+
+def client_options(source: KafkaSource) -> dict[str, str]:
+    """Return the options for librdkafka (confluent-kafka). They contain secrets: never log them."""
+    options = {
+        key: option.value for key, option in source.options.items() if not _is_java_only(key)
+    }
+    return {"bootstrap.servers": source.bootstrap_servers} | options
+
+
+def spark_options(source: KafkaSource) -> dict[str, str]:
+    """Return the options for Spark's connector, Java names with `kafka.` before them.
+
+    They contain secrets: never log them.
+
+    Raises:
+        ConfigError: an option has no counterpart in the Java client, or its file cannot be read.
+    """
+    java: dict[str, str] = {}
+    for key, option in source.options.items():
+        translate = _TO_JAVA.get(key)
+        if translate is not None:
+            java |= translate(source.options, key)
+        else:
+            java[key] = option.value
+    # What is stated by its Java name wins over what was translated.
+    java |= {key: option.value for key, option in source.options.items() if _is_java_only(key)}
+    java = {"bootstrap.servers": source.bootstrap_servers} | java
+    return {f"kafka.{key}": value for key, value in java.items()}
+
+
+_JAVA_ONLY = (
+    "sasl.jaas.config",
+    "sasl.client.callback.handler.class",
+    "sasl.login.",
+    "sasl.kerberos.ticket.",
+    "ssl.truststore.",
+    "ssl.keystore.type",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.protocol",
+    "ssl.provider",
+    "ssl.enabled.protocols",
+    "ssl.trustmanager.algorithm",
+    "ssl.keymanager.algorithm",
+    "ssl.secure.random.implementation",
+    "security.providers",
+)
+
+
+def _is_java_only(key: str) -> bool:
+    return key.startswith(_JAVA_ONLY)
+
+
+_Translator = Callable[[Options, str], dict[str, str]]
+
+
+def _upper_case(options: Options, key: str) -> dict[str, str]:
+    return {key: options[key].value.upper()}
+
+
+def _mechanism(options: Options, key: str) -> dict[str, str]:
+    mechanism = options[key].value
+    java = {"sasl.mechanism": mechanism}
+    if "sasl.jaas.config" in options:
+        return java
+    login = _LOGIN_MODULES.get(mechanism)
+    if login is None:
+        raise ConfigError(
+            f"options.{key}: for {mechanism!r} also set sasl.jaas.config, Spark's client needs it; "
+            f"without it: {', '.join(_LOGIN_MODULES)}"
+        )
+    return java | login(options)
+
+
+def _scram_login(options: Options) -> dict[str, str]:
+    return _password_login("org.apache.kafka.common.security.scram.ScramLoginModule", options)
+
+
+def _plain_login(options: Options) -> dict[str, str]:
+    return _password_login("org.apache.kafka.common.security.plain.PlainLoginModule", options)
+
+
+def _password_login(module: str, options: Options) -> dict[str, str]:
+    username = _required(options, "sasl.username")
+    password = _required(options, "sasl.password")
+    return {"sasl.jaas.config": _jaas(module, {"username": username, "password": password})}
+
+
+def _oauth_login(options: Options) -> dict[str, str]:
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    given = {
+        "clientId": _required(options, "sasl.oauthbearer.client.id"),
+        "clientSecret": _required(options, "sasl.oauthbearer.client.secret"),
+    }
+    if "sasl.oauthbearer.scope" in options:
+        given["scope"] = options["sasl.oauthbearer.scope"].value
+    return {
+        "sasl.jaas.config": _jaas(module, given),
+        "sasl.login.callback.handler.class": (
+            "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler"
+        ),
+    }
+
+
+_LOGIN_MODULES: Mapping[str, Callable[[Options], dict[str, str]]] = {
+    "PLAIN": _plain_login,
+    "SCRAM-SHA-256": _scram_login,
+    "SCRAM-SHA-512": _scram_login,
+    "OAUTHBEARER": _oauth_login,
+}
+
+
+def _jaas(module: str, given: Mapping[str, str]) -> str:
+    words = [f'{key}="{_quoted(value)}"' for key, value in given.items()]
+    return f"{module} required {' '.join(words)};"
+
+
+def _quoted(value: str) -> str:
+    escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"}
+    return "".join(escapes.get(character, character) for character in value)
+
+
+def _required(options: Options, key: str) -> str:
+    if key not in options:
+        raise ConfigError(f"options.{key}: missing; the stated sasl.mechanism needs it")
+    return options[key].value
+
+
+def _nothing(_: Options, __: str) -> dict[str, str]:
+    """Drop a key that is translated together with another one."""
+    return {}
+
+
+def _ca_file(options: Options, key: str) -> dict[str, str]:
+    location = options[key].value
+    if location == "probe":
+        return {}  # The JVM's own certificates, as librdkafka would look for the system's.
+    if not Path(location).is_file():
+        raise ConfigError(f"options.{key}: no file {location!r} (a folder does not work for Spark)")
+    return {"ssl.truststore.type": "PEM", "ssl.truststore.location": location}
+
+
+def _ca_text(options: Options, key: str) -> dict[str, str]:
+    return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": options[key].value}
+
+
+def _certificate_file(options: Options, key: str) -> dict[str, str]:
+    return _key_store("ssl.keystore.certificate.chain", _read(options, key))
+
+
+def _certificate_text(options: Options, key: str) -> dict[str, str]:
+    return _key_store("ssl.keystore.certificate.chain", options[key].value)
+
+
+def _key_file(options: Options, key: str) -> dict[str, str]:
+    return _private_key(_read(options, key), key)
+
+
+def _key_text(options: Options, key: str) -> dict[str, str]:
+    return _private_key(options[key].value, key)
+
+
+def _private_key(text: str, key: str) -> dict[str, str]:
+    for kind in ("RSA", "EC", "DSA"):
+        if f"BEGIN {kind} PRIVATE KEY" in text:
+            raise ConfigError(
+                f"options.{key}: Spark's client reads PKCS#8 keys only; convert it by "
+                "`openssl pkcs8 -topk8 -nocrypt`"
+            )
+    return _key_store("ssl.keystore.key", text)
+
+
+def _key_store(name: str, text: str) -> dict[str, str]:
+    return {"ssl.keystore.type": "PEM", name: text}
+
+
+def _key_store_file(options: Options, key: str) -> dict[str, str]:
+    return {"ssl.keystore.type": "PKCS12", key: options[key].value}
+
+
+def _read(options: Options, key: str) -> str:
+    try:
+        return Path(options[key].value).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"options.{key}: the file cannot be read ({error})") from error
+
+
+def _host_name_check(options: Options, key: str) -> dict[str, str]:
+    value = options[key].value
+    return {key: "" if value == "none" else value}
+
+
+def _verification(options: Options, key: str) -> dict[str, str]:
+    if options[key].value.lower() in ("true", "1"):
+        return {}
+    raise ConfigError(
+        f"options.{key}: Spark's client always verifies certificates; set ssl.ca.location instead"
+    )
+
+
+_TO_JAVA: Mapping[str, _Translator] = {
+    "security.protocol": _upper_case,
+    "sasl.mechanism": _mechanism,
+    "sasl.mechanisms": _mechanism,
+    "sasl.username": _nothing,
+    "sasl.password": _nothing,
+    "sasl.oauthbearer.method": _nothing,
+    "sasl.oauthbearer.client.id": _nothing,
+    "sasl.oauthbearer.client.secret": _nothing,
+    "sasl.oauthbearer.scope": _nothing,
+    "ssl.ca.location": _ca_file,
+    "ssl.ca.pem": _ca_text,
+    "ssl.certificate.location": _certificate_file,
+    "ssl.certificate.pem": _certificate_text,
+    "ssl.key.location": _key_file,
+    "ssl.key.pem": _key_text,
+    "ssl.keystore.location": _key_store_file,
+    "ssl.endpoint.identification.algorithm": _host_name_check,
+    "enable.ssl.certificate.verification": _verification,
+}
+"""How an option of librdkafka is said in Java; what is not listed has the same name there."""
+
+
+# --- questions ---
+
+
+def end_offsets(
+    source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS
+) -> dict[tuple[str, int], OffsetRange]:
+    """Return the offsets of every partition of the source's topics.
+
+    Raises:
+        SourceUnavailableError: the broker did not answer, or a topic is not there.
+        ConfigError: an option is wrong.
+    """
+    return Administration(source).end_offsets(source.topics, timeout_seconds=timeout_seconds)
+
+
+def topic_ids(
+    source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS
+) -> dict[str, str | None]:
+    """Return the id of each of the source's topics; a recreated topic has another one.
+
+    None stands for a topic of a broker too old to have ids (before Kafka 2.8).
+
+    Raises:
+        SourceUnavailableError: the broker did not answer, or a topic is not there.
+        ConfigError: an option is wrong.
+    """
+    described = Administration(source).describe(source.topics, timeout_seconds=timeout_seconds)
+    return {name: topic.topic_id for name, topic in described.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic as the broker describes it: its id, if it has one, and its partitions."""
+
+    topic_id: str | None
+    partitions: tuple[int, ...]
+
+
+class Administration:
+    """Questions and orders to one cluster, over one connection that lives as long as this object.
+
+    Args:
+        source: the cluster; its topics are not looked at here.
+    """
+
+    def __init__(self, source: KafkaSource) -> None:
+        self._servers = source.bootstrap_servers
+        self._last_error = ""
+        self._client = _client(AdminClient, client_options(source) | {"error_cb": self._note_error})
+
+    def ping(self, *, timeout: float = TIMEOUT_SECONDS) -> None:
+        """Return when a broker answers.
+
+        Raises:
+            SourceUnavailableError: none did in time.
+        """
+        self._answer(self._client.describe_cluster(request_timeout=timeout), timeout)
+
+    def describe(
+        self, topics: Iterable[str], *, timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> dict[str, Topic]:
+        """Return what the broker says of `topics`.
+
+        Raises:
+            SourceUnavailableError: the broker did not answer, or a topic is not there.
+        """
+        names = list(topics)
+        futures = self._client.describe_topics(
+            TopicCollection(names), request_timeout=timeout_seconds
+        )
+        return {
+            name: _topic(self._answer(futures[name], timeout_seconds, topic=name)) for name in names
+        }
+
+    def end_offsets(
+        self, topics: Iterable[str], *, timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> dict[tuple[str, int], OffsetRange]:
+        """Return the offsets of every partition of `topics`.
+
+        Raises:
+            SourceUnavailableError: the broker did not answer, or a topic is not there.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        described = self.describe(topics, timeout_seconds=timeout_seconds)
+        partitions = [
+            (name, number) for name, topic in described.items() for number in topic.partitions
+        ]
+        while True:
+            left = max(1.0, deadline - time.monotonic())
+            try:
+                # First the ends, then the beginnings: what expires in between makes a range empty
+                # or shorter, never one that promises records that are gone.
+                end = self._offsets(partitions, OffsetSpec.latest(), left)
+                earliest = self._offsets(partitions, OffsetSpec.earliest(), left)
+                break
+            except _NoLeaderError:
+                # So it is for a moment after a topic was made, and while leaders move.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+        return {
+            key: OffsetRange(earliest=earliest[key], end=max(earliest[key], end[key]))
+            for key in partitions
+        }
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        *,
+        config: Mapping[str, str] | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
+        """Create a topic with the cluster's default replication and wait until it can be used."""
+        topic = NewTopic(name, num_partitions=partitions, config=dict(config or {}))
+        futures = self._client.create_topics([topic], request_timeout=timeout_seconds)
+        self._answer(futures[name], timeout_seconds, topic=name)
+        self._wait(lambda: len(self._partitions(name)) == partitions, timeout_seconds, name)
+
+    def delete_topic(self, name: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        """Delete a topic and wait until the broker no longer knows it."""
+        futures = self._client.delete_topics([name], request_timeout=timeout_seconds)
+        self._answer(futures[name], timeout_seconds, topic=name)
+        self._wait(lambda: not self._partitions(name), timeout_seconds, name)
+
+    def add_partitions(
+        self, name: str, partitions: int, *, timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> None:
+        """Give a topic more partitions, `partitions` in total, and wait until they can be used."""
+        futures = self._client.create_partitions(
+            [NewPartitions(name, partitions)], request_timeout=timeout_seconds
+        )
+        self._answer(futures[name], timeout_seconds, topic=name)
+        self._wait(lambda: len(self._partitions(name)) == partitions, timeout_seconds, name)
+
+    def delete_records(
+        self,
+        name: str,
+        before: Mapping[int, int],
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
+        """Let records expire: of each partition of `before` those below its offset."""
+        wanted = [TopicPartition(name, number, offset) for number, offset in before.items()]
+        futures = self._client.delete_records(wanted, request_timeout=timeout_seconds)
+        for future in futures.values():
+            self._answer(future, timeout_seconds, topic=name)
+
+    def partition_count(self, name: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> int | None:
+        """Return how many partitions a topic has, None if there is no such topic."""
+        try:
+            return len(self.describe([name], timeout_seconds=timeout_seconds)[name].partitions)
+        except TopicMissingError:
+            return None
+
+    # --- pieces ---
+
+    def _offsets(
+        self, partitions: list[tuple[str, int]], spec: OffsetSpec | None, timeout: float
+    ) -> dict[tuple[str, int], int]:
+        if not partitions:
+            return {}
+        asked: dict[TopicPartition, Any] = {TopicPartition(*key): spec for key in partitions}
+        futures = self._client.list_offsets(asked, request_timeout=timeout)
+        return {
+            (partition.topic, partition.partition): self._answer(
+                future, timeout, topic=partition.topic, partition=partition.partition
+            ).offset
+            for partition, future in futures.items()
+        }
+
+    def _partitions(self, name: str) -> tuple[int, ...]:
+        try:
+            return self.describe([name])[name].partitions
+        except TopicMissingError:
+            return ()
+
+    def _wait(self, condition: Callable[[], bool], timeout: float, topic: str) -> None:
+        # Metadata reaches a broker a moment after the controller has said yes.
+        deadline = time.monotonic() + timeout
+        while not condition():
+            if time.monotonic() > deadline:
+                raise SourceUnavailableError(
+                    f"the Kafka broker {self._servers} did not finish changing topic {topic!r} "
+                    f"within {timeout:g} s"
+                )
+            time.sleep(0.05)
+
+    def _answer(
+        self,
+        future: "Future[_T]",
+        timeout: float,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> _T:
+        """Return the result of `future`, or say in one sentence why there is none."""
+        try:
+            # The client keeps the time; the little more is for its own bookkeeping.
+            return future.result(timeout + 5.0)
+        except KafkaException as error:
+            kafka_error: KafkaError = error.args[0]
+        except TimeoutError:
+            kafka_error = KafkaError(KafkaError._TIMED_OUT)
+        self._client.poll(0)
+        raise self._unavailable(kafka_error, timeout, topic, partition)
+
+    def _unavailable(
+        self, error: KafkaError, timeout: float, topic: str | None, partition: int | None
+    ) -> SourceUnavailableError:
+        code = error.code()
+        if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return TopicMissingError(f"the Kafka broker {self._servers} has no topic {topic!r}")
+        if code in _NO_ANSWER:
+            reason = f": {self._last_error}" if self._last_error else ""
+            return SourceUnavailableError(
+                f"the Kafka broker {self._servers} did not answer within {timeout:g} s{reason}"
+            )
+        if code in _NO_LEADER:
+            return _NoLeaderError(
+                f"no Kafka broker of {self._servers} leads topic {topic!r} partition {partition}"
+            )
+        where = "" if topic is None else f" about topic {topic!r}"
+        where += "" if partition is None else f" partition {partition}"
+        return SourceUnavailableError(
+            f"the Kafka broker {self._servers} refused a question{where}: {error.str()}"
+        )
+
+    def _note_error(self, error: KafkaError) -> None:
+        # The first reason tells more than "all brokers are down", which follows it.
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._last_error:
+            self._last_error = error.str()
+
+
+class TopicMissingError(SourceUnavailableError):
+    """The broker answers and has no such topic (yet)."""
+
+
+class _NoLeaderError(SourceUnavailableError):
+    """A partition has no leader, or the broker that was asked is not it."""
+
+
+_NO_LEADER = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+}
+
+_NO_ANSWER = {
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._AUTHENTICATION,
+    KafkaError._SSL,
+}
+
+_NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+def _topic(description: TopicDescription) -> Topic:
+    topic_id = str(description.topic_id) if description.topic_id is not None else _NO_TOPIC_ID
+    return Topic(
+        topic_id=None if topic_id == _NO_TOPIC_ID else topic_id,
+        partitions=tuple(sorted(partition.id for partition in description.partitions)),
+    )
+
+
+# --- records ---
+
+
+def produce(
+    target: KafkaSource,
+    records: Iterable[KafkaRecord],
+    *,
+    timeout_seconds: float = 60.0,
+) -> int:
+    """Write records to the partitions they name and return how many, once all are acknowledged.
+
+    Key, value and timestamp are kept, and so is the order within each partition (the producer is
+    idempotent, so a repeated request neither doubles nor reorders).
+
+    Args:
+        target: the cluster; topics are those of the records and must exist.
+        records: what to write.
+        timeout_seconds: how long one record may take to be acknowledged.
+
+    Raises:
+        SourceUnavailableError: a record was not acknowledged; records before it may have been.
+    """
+    failures: list[str] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None and not failures:
+            failures.append(
+                f"topic {message.topic()!r} partition {message.partition()}: {error.str()}"
+            )
+
+    timeout_ms = str(int(timeout_seconds * 1000))
+    producer = _client(
+        Producer,
+        client_options(target)
+        | {
+            "enable.idempotence": "true",
+            "delivery.timeout.ms": timeout_ms,
+            "transaction.timeout.ms": timeout_ms,
+            "linger.ms": "20",
+            # TiCDC's own limit is the broker's: let the broker be the one that refuses.
+            "message.max.bytes": "1000000000",
+            "on_delivery": delivered,
+            "allow.auto.create.topics": "false",
+        },
+    )
+
+    def unavailable() -> SourceUnavailableError:
+        return SourceUnavailableError(
+            f"the Kafka broker {target.bootstrap_servers} did not take a record of {failures[0]}"
+        )
+
+    count = 0
+    try:
+        for record in records:
+            timestamp: dict[str, Any] = {}
+            if record.timestamp_ms >= 0:
+                timestamp["timestamp"] = record.timestamp_ms
+            while not failures:
+                try:
+                    producer.produce(
+                        record.topic,
+                        value=record.value,
+                        key=record.key,
+                        partition=record.partition,
+                        **timestamp,
+                    )
+                    break
+                except BufferError:
+                    producer.poll(0.5)
+            producer.poll(0)
+            if failures:
+                raise unavailable()
+            count += 1
+        # Each record is delivered or reported as failed within its own timeout.
+        producer.flush(timeout_seconds + 10.0)
+    finally:
+        if failures:
+            producer.purge()
+            producer.flush(1.0)
+    if failures:
+        raise unavailable()
+    return count
+
+
+def consume(
+    source: KafkaSource,
+    ranges: Mapping[tuple[str, int], OffsetRange],
+    *,
+    limit: int | None = None,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> Iterator[CaptureRecord]:
+    """Read the records of `ranges`, in order within each partition.
+
+    Args:
+        source: the cluster.
+        ranges: what to read of each (topic, partition).
+        limit: stop after this many records.
+        timeout_seconds: how long the broker may send nothing before that is an error.
+
+    Raises:
+        SourceUnavailableError: the broker stopped answering, or records of a range are gone.
+    """
+    left = {key: span for key, span in ranges.items() if span.earliest < span.end}
+    if not left or limit == 0:
+        return
+    consumer = _client(
+        Consumer,
+        client_options(source)
+        | {
+            "group.id": "ticdc-assets",  # asked for by the client; nothing is ever committed
+            "enable.auto.commit": "false",
+            "enable.auto.offset.store": "false",
+            "auto.offset.reset": "error",
+            "enable.partition.eof": "true",
+            "max.poll.interval.ms": "86400000",  # a slow reader is no dead member of a group
+        },
+    )
+    try:
+        consumer.assign(
+            [TopicPartition(topic, number, left[topic, number].earliest) for topic, number in left]
+        )
+        count = 0
+        silent_seconds = 0.0  # only while waiting here: the caller may take its time with a record
+        while left:
+            asked_at = time.monotonic()
+            messages = consumer.consume(500, timeout=0.5)
+            silent_seconds = 0.0 if messages else silent_seconds + time.monotonic() - asked_at
+            if silent_seconds > timeout_seconds:
+                raise SourceUnavailableError(
+                    f"the Kafka broker {source.bootstrap_servers} sent nothing for "
+                    f"{timeout_seconds:g} s while records of {_named(left)} were outstanding"
+                )
+            for message in messages:
+                key = _coordinates(message)
+                if key not in left:
+                    continue
+                error = message.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise SourceUnavailableError(
+                        f"the Kafka broker {source.bootstrap_servers} gave an error for topic "
+                        f"{key[0]!r} partition {key[1]}: {error.str()}"
+                    )
+                # The end of a partition is also a proof that no more of its range will come: the
+                # last offsets of a range need not exist (compaction, transaction markers).
+                ended = error is not None or _offset(message) >= left[key].end - 1
+                if error is None and _offset(message) < left[key].end:
+                    yield _capture_record(message)
+                    count += 1
+                    if count == limit:
+                        return
+                if ended:
+                    del left[key]
+                    consumer.incremental_unassign([TopicPartition(*key)])
+    finally:
+        consumer.close()
+
+
+def _coordinates(message: Message) -> tuple[str, int]:
+    topic, partition = message.topic(), message.partition()
+    if topic is None or partition is None:
+        return "", -1
+    return topic, partition
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    return -1 if offset is None else offset
+
+
+def _capture_record(message: Message) -> CaptureRecord:
+    topic, partition = _coordinates(message)
+    key: Any = message.key()
+    value: Any = message.value()
+    return CaptureRecord(
+        topic=topic,
+        partition=partition,
+        offset=_offset(message),
+        timestamp_ms=message.timestamp()[1],
+        key=key,
+        value=value,
+    )
+
+
+def _named(partitions: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{topic}/{number}" for topic, number in sorted(partitions))
+
+
+class _QuietLog:
+    """Takes the client's log, which would go to standard error and repeats itself many a second.
+
+    What matters of it comes back as the error of a call; the rest is for those who debug.
+    """
+
+    def log(self, _level: int, message: str, *arguments: object) -> None:
+        _LOGGER.debug(message, *arguments)
+
+
+def _client(kind: Callable[..., _T], options: Mapping[str, Any]) -> _T:
+    try:
+        return kind(dict(options), logger=_QuietLog())
+    except KafkaException as error:
+        # Names the property and, for a list of choices, the value; never a credential.
+        raise ConfigError(f"options: {error.args[0].str()}") from error

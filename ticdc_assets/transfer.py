@@ -1,0 +1,172 @@
+"""Topics into captures and captures into topics.
+
+Recording: in go a source and a path, out comes a capture with every record the topics had when
+recording began, in order within each partition. Recording into an existing capture continues it
+where it ends, so running it again adds only what is new, and after a crash it goes on.
+
+Playing: in go a capture and a cluster, out come its records in topics of the same names, each in
+its partition with its key, value and timestamp, in order. Topics that do not exist are made with
+enough partitions and without expiry. Playing again writes the records again, as TiCDC does after a
+restart: mirrors do not change by that.
+
+Not handled: offsets. A played record gets the offset its new partition gives it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ticdc_assets.capture import CaptureRecord, CaptureWriter, read_capture
+from ticdc_assets.config import CaptureSource, KafkaSource
+from ticdc_assets.errors import ConfigError, LandingGapError
+from ticdc_assets.kafka import Administration, OffsetRange, consume, end_offsets, produce
+
+_TOPIC_CONFIG = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
+_PROGRESS_RECORDS = 10_000
+
+Progress = Callable[[int], None]
+"""Told how many records were written so far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transferred:
+    """What a recording or playing did.
+
+    Attributes:
+        records: how many records were written.
+        complete: False if a limit ended it before its end.
+        partitions: number of partitions of each topic seen.
+    """
+
+    records: int
+    complete: bool
+    partitions: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+def record_topic(
+    source: KafkaSource,
+    path: Path,
+    *,
+    limit: int | None = None,
+    progress: Progress | None = None,
+) -> Transferred:
+    """Write the records that the source's topics have now to the capture at `path`.
+
+    Args:
+        source: what to record.
+        path: the capture; continued if it exists.
+        limit: write at most this many records.
+        progress: told how many records were written so far, now and then.
+
+    Raises:
+        SourceUnavailableError: the broker or the file does not answer.
+        LandingGapError: the capture would miss records that expired since it was last written.
+    """
+    recorded = _next_offsets(path) if path.exists() else {}
+    ranges = end_offsets(source)
+    wanted = {
+        key: _rest_of(key, span, recorded.get(key, span.earliest)) for key, span in ranges.items()
+    }
+    outstanding = sum(span.end - span.earliest for span in wanted.values())
+    count = 0
+    with CaptureWriter(path) as writer:
+        for record in _counted(consume(source, wanted, limit=limit), progress):
+            writer.append(record)
+            count += 1
+    partitions: dict[str, int] = {}
+    for topic, number in ranges:
+        partitions[topic] = max(partitions.get(topic, 0), number + 1)
+    complete = limit is None or count < limit or outstanding <= limit
+    return Transferred(records=count, complete=complete, partitions=partitions)
+
+
+def play_capture(
+    capture: CaptureSource,
+    target: KafkaSource,
+    *,
+    rename: Mapping[str, str] | None = None,
+    limit: int | None = None,
+    progress: Progress | None = None,
+) -> Transferred:
+    """Write the records of a capture to the topics they come from.
+
+    Args:
+        capture: the capture; its `partitions` make a new topic wider than the file shows.
+        target: the cluster; the topics are those of the capture.
+        rename: other names for topics.
+        limit: write at most this many records.
+        progress: told how many records were written so far, now and then.
+
+    Raises:
+        ConfigError: a topic exists with fewer partitions than the capture has.
+        SourceUnavailableError: the broker or the file does not answer.
+        CaptureError: the file is no capture.
+    """
+    names = dict(rename or {})
+    partitions, total = _partitions_of(capture)
+    administration = Administration(target)
+    for topic, needed in partitions.items():
+        name = names.get(topic, topic)
+        there = administration.partition_count(name)
+        if there is None:
+            administration.create_topic(name, needed, config=_TOPIC_CONFIG)
+        elif there < needed:
+            raise ConfigError(
+                f"topic {name!r} at {target.bootstrap_servers} has {there} partitions, the capture "
+                f"{capture.path} has {needed}; give it more, or play into a topic of another name"
+            )
+    wanted = total if limit is None else min(limit, total)
+    with read_capture(capture.path) as reader:
+        records = (
+            replace(record, topic=names.get(record.topic, record.topic)) for record in reader
+        )
+        count = produce(target, _counted(_first(records, wanted), progress))
+    renamed = {names.get(topic, topic): number for topic, number in partitions.items()}
+    return Transferred(records=count, complete=count == total, partitions=renamed)
+
+
+def _next_offsets(path: Path) -> dict[tuple[str, int], int]:
+    with read_capture(path) as reader:
+        return {(record.topic, record.partition): record.offset + 1 for record in reader}
+
+
+def _rest_of(key: tuple[str, int], span: OffsetRange, start: int) -> OffsetRange:
+    topic, partition = key
+    if start < span.earliest:
+        raise LandingGapError(
+            topic, partition, start, span.earliest, "records expired since the last recording"
+        )
+    if start > span.end:
+        raise LandingGapError(
+            topic, partition, start, span.end, "the topic is shorter than the capture: recreated?"
+        )
+    return OffsetRange(earliest=start, end=span.end)
+
+
+def _partitions_of(capture: CaptureSource) -> tuple[dict[str, int], int]:
+    """Return the number of partitions of each topic of a capture, and how many records it has."""
+    partitions: dict[str, int] = {}
+    total = 0
+    with read_capture(capture.path) as reader:
+        for record in reader:
+            total += 1
+            partitions[record.topic] = max(partitions.get(record.topic, 0), record.partition + 1)
+    for topic, number in capture.partitions.items():
+        partitions[topic] = max(partitions.get(topic, 0), number)
+    return partitions, total
+
+
+def _first(records: Iterable[CaptureRecord], count: int) -> Iterator[CaptureRecord]:
+    for number, record in enumerate(records):
+        if number == count:
+            return
+        yield record
+
+
+def _counted(
+    records: Iterable[CaptureRecord], progress: Progress | None
+) -> Iterator[CaptureRecord]:
+    for number, record in enumerate(records):
+        if progress is not None and number % _PROGRESS_RECORDS == 0 and number:
+            progress(number)
+        yield record
