@@ -7,7 +7,7 @@ ways, and `stored_json` gives what comes back.
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from ticdc_assets.values import shapes
 from ticdc_assets.values.floats import double_text
@@ -87,9 +87,13 @@ def write_json(value: Any) -> str:
         case str():
             return f'"{value.translate(_ESCAPE_TABLE)}"'
         case list():
-            return f"[{','.join(write_json(item) for item in value)}]"
+            return _write_array(cast("list[Any]", value))
         case _:
             return _write_object(value)
+
+
+def _write_array(value: list[Any]) -> str:
+    return f"[{','.join(map(write_json, value))}]"
 
 
 def _write_object(value: dict[str, Any]) -> str:

@@ -1,0 +1,226 @@
+"""Casts to the text and binary types, ENUM, SET, JSON and VECTOR."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ticdc_assets.errors import ImageError
+from ticdc_assets.mysql_types import Kind, base_type, declared_length, is_char, kind_of
+from ticdc_assets.schemas import ColumnSchema
+from ticdc_assets.values import json_texts, shapes
+from ticdc_assets.values.datum import Datum, TextCast, refusal, refuse, through_datum
+from ticdc_assets.values.floats import to_float32
+from ticdc_assets.values.physical import binary_bytes
+from ticdc_assets.values.widening import TEXT_LIMITS, text_room
+
+_CODECS: Final = {"ascii": "ascii", "gbk": "gbk", "gb18030": "gb18030"}
+_THREE_BYTE_CHARSETS: Final = frozenset({"utf8", "utf8mb3"})
+_PLAIN_INDEX = re.compile(r"0|[1-9][0-9]{0,19}")
+
+
+def to_text(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+    """Compile the cast from `old` to `new`, which is a text type."""
+    del timezone
+    printed = _printed(old)
+    characters, most_bytes = text_room(new)
+    limited_by_bytes = base_type(new) in TEXT_LIMITS
+    codec = _CODECS.get(new.charset.lower(), "utf-8")
+    strip = is_char(new)
+    highest = "\uffff" if new.charset.lower() in _THREE_BYTE_CHARSETS else "\U0010ffff"
+
+    def convert(text: str) -> str:
+        try:
+            made = printed(text)
+            made.encode(codec)
+        except (ValueError, ImageError):
+            refuse(new, f"text in {new.charset}", text)
+        if made and max(made) > highest:
+            refuse(new, f"text in {new.charset}", text)
+        if limited_by_bytes:
+            if len(made.encode()) > (most_bytes or 0):
+                refuse(new, f"at most {most_bytes} bytes", text)
+        elif characters is not None and len(made) > characters:
+            if made[characters:].strip(" \t\r\n"):
+                refuse(new, f"at most {characters} characters", text)
+            made = made[:characters]
+        return made.rstrip(" ") if strip else made
+
+    return convert
+
+
+def _printed(old: ColumnSchema) -> TextCast:
+    """Return how TiDB prints a value of `old` as text; ValueError for bytes that are none."""
+    match kind_of(old):
+        case Kind.BINARY:
+            return lambda text: binary_bytes(text, old).decode()
+        case Kind.JSON:
+            return shapes.spaced_json
+        case _:
+            return str
+
+
+def to_binary(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+    """Compile the cast from `old` to `new`, which is a binary type."""
+    del timezone
+    length = declared_length(new)
+    padded = length if is_char(new) else 0
+    from_binary = kind_of(old) is Kind.BINARY
+    if old.charset.lower() in ("gbk", "gb18030"):
+        return refusal(old, new)
+    printed = _printed(old)
+
+    def convert(text: str) -> str:
+        try:
+            raw = binary_bytes(text, old) if from_binary else printed(text).encode()
+        except (ValueError, ImageError):
+            refuse(new, "bytes", text)
+        if length and len(raw) > length:
+            refuse(new, f"at most {length} bytes", text)
+        return "0x" + raw.ljust(padded, b"\0").hex()
+
+    return convert
+
+
+def to_enum(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+    """Compile the cast from `old` to `new`, which is ENUM."""
+    del timezone
+    if kind_of(old) is Kind.INTEGER:
+        return through_datum(
+            old, new, expected="index of a label", make=lambda datum: _nth(new.elements, datum)
+        )
+    find = _label_finder(new)
+    from_enum = kind_of(old) is Kind.ENUM and "" not in old.elements
+    printed = _printed(old)
+
+    def convert(text: str) -> str:
+        if from_enum and text == "":
+            return ""
+        try:
+            name = printed(text)
+        except (ValueError, ImageError):
+            refuse(new, "a label", text)
+        label = find(name)
+        if label is None and _PLAIN_INDEX.fullmatch(name):
+            label = _nth(new.elements, int(name))
+        if label is None:
+            refuse(new, "a label", text)
+        return label
+
+    return convert
+
+
+def _nth(elements: Sequence[str], datum: Datum) -> str | None:
+    return elements[datum - 1] if isinstance(datum, int) and 1 <= datum <= len(elements) else None
+
+
+def _label_finder(column: ColumnSchema) -> Callable[[str], str | None]:
+    """Return the search for a label as the collation compares, as far as it can be known.
+
+    All collations but the `_0900_` ones ignore trailing spaces; `_ci` ones ignore case.
+    """
+    collation = column.collation.lower()
+    elements = column.elements
+
+    def folded(label: str) -> str:
+        if "_0900_" not in collation and collation != "binary":
+            label = label.rstrip(" ")
+        return label.lower() if collation.endswith("_ci") else label
+
+    def find(name: str) -> str | None:
+        if name in elements:
+            return name
+        return next((label for label in elements if folded(label) == folded(name)), None)
+
+    return find
+
+
+def to_set(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+    """Compile the cast from `old` to `new`, which is SET."""
+    del timezone
+    if kind_of(old) is Kind.INTEGER:
+        return through_datum(
+            old, new, expected="bit mask of labels", make=lambda datum: _joined(new, datum)
+        )
+    find = _label_finder(new)
+    printed = _printed(old)
+
+    def convert(text: str) -> str:
+        try:
+            name = printed(text)
+        except (ValueError, ImageError):
+            refuse(new, "labels", text)
+        found = {find(item) for item in name.split(",")} if name else set[str | None]()
+        if None not in found:
+            return ",".join(label for label in new.elements if label in found)
+        made = None
+        if _PLAIN_INDEX.fullmatch(name):
+            made = _joined(new, int(name))
+        if made is None:
+            refuse(new, "labels", text)
+        return made
+
+    return convert
+
+
+def _joined(column: ColumnSchema, datum: Datum) -> str | None:
+    if not isinstance(datum, int) or not 0 <= datum < 2 ** len(column.elements):
+        return None
+    return ",".join(label for bit, label in enumerate(column.elements) if datum >> bit & 1)
+
+
+def to_json(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+    """Compile the cast from `old` to `new`, which is JSON."""
+    del timezone
+    make = _JSON_MAKERS[kind_of(old)]
+    printed = _printed(old)
+
+    def convert(text: str) -> str:
+        try:
+            return make(printed(text))
+        except (ValueError, ArithmeticError, ImageError):
+            refuse(new, "JSON", text)
+
+    return convert
+
+
+def _quoted_moment(text: str) -> str:
+    return f'"{shapes.pad_fraction(text, 6) if len(text) > 10 else text}"'
+
+
+def _quoted_time(text: str) -> str:
+    return f'"{shapes.pad_fraction(text, 6)}"'
+
+
+_JSON_MAKERS: dict[Kind, Callable[[str], str]] = {
+    Kind.INTEGER: str,
+    Kind.YEAR: str,
+    Kind.DECIMAL: lambda text: json_texts.write_json(float(text)),
+    Kind.FLOAT: lambda text: json_texts.write_json(to_float32(float(text))),
+    Kind.DOUBLE: lambda text: json_texts.write_json(float(text)),
+    Kind.DATE: _quoted_moment,
+    Kind.DATETIME: _quoted_moment,
+    Kind.TIMESTAMP: _quoted_moment,
+    Kind.TIME: _quoted_time,
+    Kind.TEXT: json_texts.stored_json,
+    Kind.BINARY: json_texts.stored_json,
+    Kind.ENUM: json_texts.stored_json,
+    Kind.SET: json_texts.stored_json,
+}
+
+
+def to_vector(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+    """Compile the cast from `old` to `new`, which is VECTOR."""
+    del old, timezone
+    dimensions = declared_length(new)
+
+    def convert(text: str) -> str:
+        if (text.count(",") + 1 if text != "[]" else 0) != dimensions:
+            refuse(new, f"{dimensions} dimensions", text)
+        return text
+
+    return convert
+
+
+def to_unknown(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+    del timezone
+    return refusal(old, new)
