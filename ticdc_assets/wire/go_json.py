@@ -33,11 +33,12 @@ _MIN_INTEGER: Final = -(2**63)
 _MAX_INTEGER: Final = 2**64 - 1
 _LONGEST_INTEGER: Final = len(str(_MIN_INTEGER))
 
-# A string without its end swallows the rest: the parser stops there too, and a scan stays linear.
-_STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-_NO_BRACKETS: Final = re.compile(r"[^\[\]{}]+")
+# A string without its end swallows the rest: the parser stops there too, and as each attempt to
+# match succeeds, a scan never goes back and stays linear.
+_STRING: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
+_STRING_OR_BRACKET: Final = re.compile(rf"{_STRING.pattern}|[\[\]{{}}]", re.DOTALL)
 _CONSTANT: Final = re.compile("NaN|-?Infinity")
-_STEP: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
+_STEP: Final = {"[": 1, "{": 1, "]": -1, "}": -1, '"': 0}
 
 _HIGH: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}"
 _LOW: Final = r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -145,8 +146,8 @@ def _check_depth(text: str) -> None:
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
     depth = 0
-    for bracket in _NO_BRACKETS.sub("", _STRING.sub("", text)):
-        depth += _STEP[bracket]
+    for match in _STRING_OR_BRACKET.finditer(text):
+        depth += _STEP[text[match.start()]]
         if depth > MAX_DEPTH:
             raise WireError(
                 "too_deep", "byte 0", f"at most {MAX_DEPTH} nested arrays and objects", "more"

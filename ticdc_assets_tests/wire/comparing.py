@@ -1,0 +1,162 @@
+"""Both decoders over the same values, compared to the last reason and position."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ticdc_assets.errors import WireError
+from ticdc_assets.events import Bootstrap, DdlEvent, Event, Op, RowChange, Watermark
+from ticdc_assets.schemas import schema_from_json
+from ticdc_assets.wire import WireFormat, decode
+from ticdc_assets.wire.batch import (
+    CHANGE_SCHEMA,
+    checksum_from_json,
+    decode_batch,
+    image_from_json,
+)
+from ticdc_assets.wire.record import Record
+
+Outcome = list[Event] | tuple[str, str, str, str]
+
+_REASON = re.compile(r"[a-z][a-z0-9_]*\Z")
+_POSITION = re.compile(r"(?:\$|byte \d+\Z)")
+
+
+def batch_of(values: Sequence[bytes | None]) -> pa.RecordBatch:
+    """Return a batch with one record for each value."""
+    count = len(values)
+    return pa.RecordBatch.from_pydict(
+        {
+            "topic": ["topic"] * count,
+            "partition": [3] * count,
+            "offset": list(range(1000, 1000 + count)),
+            "key": [None] * count,
+            "value": list(values),
+        },
+        schema=pa.schema(
+            [
+                ("topic", pa.string()),
+                ("partition", pa.int32()),
+                ("offset", pa.int64()),
+                ("key", pa.binary()),
+                ("value", pa.binary()),
+            ]
+        ),
+    )
+
+
+def decoded(value: bytes | None, wire_format: WireFormat = WireFormat.SIMPLE_JSON) -> Outcome:
+    """Return what the reference decoder says: the events, or the parts of its error."""
+    try:
+        return decode(wire_format, Record(key=None, value=value))
+    except WireError as error:
+        parts = (error.reason, error.position, error.expected, error.got)
+    reason, position, expected, got = parts
+    assert _REASON.match(reason), parts
+    assert _POSITION.match(position), parts
+    assert expected, parts
+    assert 0 < len(got) <= 200, parts
+    return parts
+
+
+def batch_decoded(
+    values: Sequence[bytes | None], wire_format: WireFormat = WireFormat.SIMPLE_JSON
+) -> list[Outcome]:
+    """Return what the batch decoder says about each value."""
+    batch = decode_batch(wire_format, batch_of(values))
+    batch.validate(full=True)
+    assert batch.schema == CHANGE_SCHEMA
+    outcomes: list[Outcome] = [[] for _ in values]
+    for row in batch.to_pylist():
+        assert (row["topic"], row["partition"]) == ("topic", 3)
+        number = row["offset"] - 1000
+        if row["kind"] == "error":
+            assert row["index"] == 0
+            assert outcomes[number] == []
+            outcomes[number] = (
+                row["error_reason"],
+                row["error_position"],
+                row["error_expected"],
+                row["error_got"],
+            )
+            continue
+        events = outcomes[number]
+        assert isinstance(events, list)
+        assert row["index"] == len(events)
+        events.append(event_of(row))
+    assert all(outcomes)
+    return outcomes
+
+
+def assert_equal(values: Sequence[bytes | None]) -> list[Outcome]:
+    """Assert that both decoders say the same about `values`, and return it."""
+    outcomes = [decoded(value) for value in values]
+    for value, fast, slow in zip(values, batch_decoded(values), outcomes, strict=True):
+        assert fast == slow, value
+    return outcomes
+
+
+def event_of(row: Mapping[str, Any]) -> Event:
+    """Return the event that a row of a batch of changes stands for."""
+    return _EVENTS[row["kind"]](row)
+
+
+def _image(text: str | None) -> Any:
+    return None if text is None else image_from_json(text)
+
+
+def _schema(text: str | None) -> Any:
+    return None if text is None else schema_from_json(json.loads(text), "$")
+
+
+def _row(row: Mapping[str, Any]) -> Event:
+    checksum = row["checksum"]
+    return RowChange(
+        op=Op(row["op"]),
+        commit_ts=row["commit_ts"],
+        build_ts_ms=row["build_ts_ms"],
+        database=row["database"],
+        table=row["table"],
+        table_id=row["table_id"],
+        schema_version=row["schema_version"],
+        before=_image(row["before"]),
+        after=_image(row["after"]),
+        handle_key_only=row["handle_key_only"],
+        claim_check_location=row["claim_check_location"],
+        checksum=None if checksum is None else checksum_from_json(checksum),
+    )
+
+
+def _ddl(row: Mapping[str, Any]) -> Event:
+    schema, pre_schema = _schema(row["schema"]), _schema(row["pre_schema"])
+    named = schema or pre_schema
+    assert row["table_id"] == (named and named.table_id)
+    assert row["schema_version"] == (schema and schema.version)
+    return DdlEvent(
+        ddl_type=row["ddl_type"],
+        commit_ts=row["commit_ts"],
+        build_ts_ms=row["build_ts_ms"],
+        sql=row["sql"],
+        database=row["database"],
+        table=row["table"],
+        schema=schema,
+        pre_schema=pre_schema,
+    )
+
+
+def _bootstrap(row: Mapping[str, Any]) -> Event:
+    schema = _schema(row["schema"])
+    assert row["commit_ts"] is None
+    assert (row["database"], row["table"]) == (schema.database, schema.table)
+    assert (row["table_id"], row["schema_version"]) == (schema.table_id, schema.version)
+    return Bootstrap(build_ts_ms=row["build_ts_ms"], schema=schema)
+
+
+def _watermark(row: Mapping[str, Any]) -> Event:
+    return Watermark(watermark_ts=row["commit_ts"], build_ts_ms=row["build_ts_ms"])
+
+
+_EVENTS = {"row": _row, "ddl": _ddl, "bootstrap": _bootstrap, "watermark": _watermark}

@@ -1,0 +1,278 @@
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ticdc_assets.events import Event, Image, RowChange
+from ticdc_assets.wire import WireFormat, encode
+from ticdc_assets.wire.batch import (
+    CHANGE_SCHEMA,
+    checksum_from_json,
+    decode_batch,
+    image_from_json,
+    image_to_json,
+)
+from ticdc_assets_tests import strategies
+from ticdc_assets_tests.wire import golden
+from ticdc_assets_tests.wire.comparing import assert_equal, batch_decoded, batch_of
+from ticdc_assets_tests.wire.simple_messages import (
+    BOOTSTRAP,
+    DATABASE_DDL,
+    DDL,
+    DELETE,
+    EVENTS,
+    INSERT,
+    UPDATE,
+    USER_JSON,
+    WATERMARK,
+)
+
+
+def rows(values: Sequence[bytes | None]) -> list[dict[str, object]]:
+    batch = decode_batch(WireFormat.SIMPLE_JSON, batch_of(values))
+    return [
+        {name: value for name, value in row.items() if value is not None}
+        for row in batch.to_pylist()
+    ]
+
+
+def place(number: int) -> dict[str, object]:
+    return {"topic": "topic", "partition": 3, "offset": 1000 + number, "index": 0}
+
+
+def test_the_columns_of_every_kind() -> None:
+    user = {"database": "simple", "table": "user", "table_id": 148}
+    version = {"schema_version": 447984074911121426}
+    assert rows([INSERT, UPDATE, DELETE, WATERMARK, BOOTSTRAP, DDL, DATABASE_DDL, None]) == [
+        place(0)
+        | user
+        | version
+        | {
+            "kind": "row",
+            "op": "insert",
+            "commit_ts": 447984084414103554,
+            "build_ts_ms": 1708923662983,
+            "after": INSERT[INSERT.index(b'{"age"') : -1].decode(),
+            "handle_key_only": False,
+        },
+        place(1)
+        | user
+        | version
+        | {
+            "kind": "row",
+            "op": "update",
+            "commit_ts": 447984099186180098,
+            "build_ts_ms": 1708923719184,
+            "before": '{"id":"1"}',
+            "after": '{"id":"1"}',
+            "handle_key_only": True,
+            "claim_check_location": "file:///tmp/a.json",
+            "checksum": '{"version":1,"corrupted":false,"current":4294967295,"previous":0}',
+        },
+        place(2)
+        | user
+        | version
+        | {
+            "kind": "row",
+            "op": "delete",
+            "commit_ts": 447984114259722243,
+            "build_ts_ms": 1708923776484,
+            "before": '{"age":"25","id":"1"}',
+            "handle_key_only": False,
+        },
+        place(3)
+        | {
+            "kind": "watermark",
+            "commit_ts": 447984124732375041,
+            "build_ts_ms": 1708923816911,
+        },
+        place(4)
+        | user
+        | version
+        | {
+            "kind": "bootstrap",
+            "build_ts_ms": 1708924603278,
+            "schema": USER_JSON.decode(),
+        },
+        place(5)
+        | user
+        | version
+        | {
+            "kind": "ddl",
+            "commit_ts": 447987408682614795,
+            "build_ts_ms": 1708936343598,
+            "ddl_type": "ALTER",
+            "sql": "alter table user comment '&'",
+            "schema": USER_JSON.decode(),
+            "pre_schema": USER_JSON.decode(),
+        },
+        place(6)
+        | {
+            "kind": "ddl",
+            "commit_ts": 447987408682614790,
+            "build_ts_ms": 1708936343000,
+            "ddl_type": "QUERY",
+            "sql": "create database `simple`",
+            "database": "",
+            "table": "",
+        },
+        place(7)
+        | {
+            "kind": "error",
+            "error_reason": "null_value",
+            "error_position": "byte 0",
+            "error_expected": "a JSON object",
+            "error_got": "null value (tombstone)",
+        },
+    ]
+
+
+def test_a_ddl_without_new_schema_is_placed_by_the_one_before() -> None:
+    value = DDL.replace(b'"tableSchema":' + USER_JSON + b",", b"")
+    (row,) = rows([value])
+    assert row["table_id"] == 148
+    assert "schema" not in row
+    assert "schema_version" not in row
+    assert row["pre_schema"] == USER_JSON.decode()
+
+
+def test_no_records_give_no_rows() -> None:
+    batch = decode_batch(WireFormat.SIMPLE_JSON, batch_of([]))
+    assert batch.num_rows == 0
+    assert batch.schema == CHANGE_SCHEMA
+
+
+@pytest.mark.parametrize("value_type", [pa.binary(), pa.large_binary(), pa.binary_view()])
+def test_other_columns_and_wider_types_are_taken(value_type: pa.DataType) -> None:
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array([INSERT, b"\xff", None], value_type),
+            pa.array(["x"] * 3),
+            pa.array([7, 8, 9], pa.int32()),
+            pa.array(["t"] * 3, pa.large_string()),
+            pa.array([0, 0, 0], pa.int64()),
+            pa.array([b"k"] * 3, pa.binary()),
+        ],
+        names=["value", "more", "offset", "topic", "partition", "key"],
+    )
+    decoded = decode_batch(WireFormat.SIMPLE_JSON, batch)
+    assert decoded.schema == CHANGE_SCHEMA
+    assert decoded.column("offset").to_pylist() == [7, 8, 9]
+    assert decoded.column("kind").to_pylist() == ["row", "error", "error"]
+
+
+def test_a_slice_of_a_batch_is_decoded_as_it_stands() -> None:
+    batch = batch_of([b"x", INSERT, b"\xff", WATERMARK, b"y"]).slice(1, 3)
+    decoded = decode_batch(WireFormat.SIMPLE_JSON, batch)
+    assert decoded.column("offset").to_pylist() == [1001, 1002, 1003]
+    assert decoded.column("kind").to_pylist() == ["row", "error", "watermark"]
+
+
+@settings(deadline=None)
+@given(st.lists(strategies.events, max_size=6))
+def test_both_decoders_say_the_same_of_generated_messages(events: list[Event]) -> None:
+    values = [record.value for record in encode(WireFormat.SIMPLE_JSON, events)]
+    assert batch_decoded(values) == [[event] for event in events]
+
+
+@settings(deadline=None)
+@given(strategies.events, st.data())
+def test_both_decoders_say_the_same_of_reshaped_messages(event: Event, data: st.DataObject) -> None:
+    """Other spacing, order and escapes, twice the same member, unknown ones, wrong types."""
+    (record,) = encode(WireFormat.SIMPLE_JSON, [event])
+    members = list(json.loads(record.value or b"").items())
+    others = st.sampled_from(
+        [None, True, 0, -1, 2**63, 2**70, 1.5, "", "x", [], {}, [[]], {"a": 1}, {"id": "1"}]
+    )
+    for name in data.draw(st.lists(st.sampled_from([name for name, _ in members]), max_size=2)):
+        members.insert(data.draw(st.integers(0, len(members))), (name, data.draw(others)))
+    if data.draw(st.booleans()):
+        members.append(("new", data.draw(others)))
+    if data.draw(st.booleans()):
+        members = data.draw(st.permutations(members))
+    ascii_only = data.draw(st.booleans())
+    text = ",".join(
+        f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=ascii_only)}"
+        for name, value in members
+    )
+    assert_equal([("{" + text + "}").encode()])
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([*EVENTS, b"", b"\xff", b"{}", None]), max_size=8), st.data())
+def test_cutting_a_batch_anywhere_changes_nothing(
+    values: list[bytes | None], data: st.DataObject
+) -> None:
+    batch = batch_of(values)
+    cut = data.draw(st.integers(0, len(values)))
+    whole = decode_batch(WireFormat.SIMPLE_JSON, batch)
+    parts = [
+        decode_batch(WireFormat.SIMPLE_JSON, batch.slice(0, cut)),
+        decode_batch(WireFormat.SIMPLE_JSON, batch.slice(cut)),
+    ]
+    assert pa.Table.from_batches(parts) == pa.Table.from_batches([whole])
+
+
+@golden.needs_golden
+def test_cutting_golden_messages_anywhere_changes_nothing() -> None:
+    values = [record.value for record in golden.messages("simple-json/corrupt")]
+    whole = decode_batch(WireFormat.SIMPLE_JSON, batch_of(values))
+    parts = [
+        decode_batch(WireFormat.SIMPLE_JSON, batch_of(values).slice(start, 97))
+        for start in range(0, len(values), 97)
+    ]
+    assert pa.Table.from_batches(parts) == pa.Table.from_batches([whole])
+
+
+def test_most_messages_take_the_short_way() -> None:
+    """The long way means the same, so only this sees a short way that is never taken."""
+    spaced = json.dumps(json.loads(INSERT)).encode()
+    (plain, long_way) = rows([spaced, b'{"new":1,' + spaced[1:]])
+    assert '"age": null' in str(plain["after"])
+    assert '"age":null' in str(long_way["after"])
+
+
+@settings(deadline=None)
+@given(strategies.wild_images)
+def test_images_as_text_are_read_back(image: Image) -> None:
+    text = image_to_json(image)
+    assert image_from_json(text) == image
+    assert image_from_json(text.encode()) == image
+
+
+@settings(deadline=None)
+@given(strategies.row_changes())
+def test_checksums_as_text_are_read_back(row: RowChange) -> None:
+    values = [record.value or b"" for record in encode(WireFormat.SIMPLE_JSON, [row])]
+    values += [b'{"new":1,' + value[1:] for value in values]
+    for text in decode_batch(WireFormat.SIMPLE_JSON, batch_of(values)).column("checksum"):
+        found = text.as_py()
+        assert (found and checksum_from_json(found)) == row.checksum
+
+
+def test_a_schema_keeps_its_unknown_fields_unless_nobody_could_read_them() -> None:
+    (row,) = rows([BOOTSTRAP.replace(b'"tableID"', b'"new":[1.50],"tableID"')])
+    assert '"new":[1.50]' in str(row["schema"])
+    digits = b"9" * 5000
+    (row,) = rows([BOOTSTRAP.replace(b'"tableID"', b'"new":' + digits + b',"tableID"')])
+    assert '"new"' not in str(row["schema"])
+    assert json.loads(str(row["schema"]))["table"] == "user"
+
+
+def test_the_last_schema_of_a_message_is_the_one_that_is_kept() -> None:
+    value = b'{"tableSchema":{"schema":1},' + BOOTSTRAP[1:]
+    (row,) = rows([value])
+    assert row["schema"] == USER_JSON.decode()
+    assert assert_equal([value]) == [[EVENTS[BOOTSTRAP]]]
+
+
+def test_a_wide_row() -> None:
+    event = EVENTS[INSERT]
+    assert isinstance(event, RowChange)
+    wide = replace(event, after={f"column {number}": "x" * number for number in range(1000)})
+    (record,) = encode(WireFormat.SIMPLE_JSON, [wide])
+    assert assert_equal([record.value]) == [[wide]]

@@ -1,0 +1,393 @@
+import pickle
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+from hypothesis import given, settings
+
+from ticdc_assets.errors import UnsupportedVersionError, WireError
+from ticdc_assets.events import Event, Op, RowChange
+from ticdc_assets.wire import DECODERS, ENCODERS, WireFormat, decode, encode
+from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.simple_message import DDL_TYPES, FIELDS, MessageType
+from ticdc_assets_tests import strategies
+from ticdc_assets_tests.wire.comparing import assert_equal
+from ticdc_assets_tests.wire.simple_messages import (
+    BOOTSTRAP,
+    DATABASE_DDL,
+    DDL,
+    DELETE,
+    EVENTS,
+    INSERT,
+    UPDATE,
+    USER_JSON,
+    WATERMARK,
+    changed,
+)
+
+
+def only(value: bytes) -> Event:
+    (event,) = decode(WireFormat.SIMPLE_JSON, Record(key=None, value=value))
+    return event
+
+
+def refused(value: bytes) -> tuple[str, str]:
+    """Return reason and position, on which both decoders must agree."""
+    (outcome,) = assert_equal([value])
+    assert isinstance(outcome, tuple), outcome
+    return outcome[:2]
+
+
+def test_every_format_reads_and_writes() -> None:
+    assert set(DECODERS) == set(ENCODERS) == set(WireFormat)
+    assert set(FIELDS) == set(MessageType)
+
+
+@pytest.mark.parametrize(("value", "event"), EVENTS.items(), ids=lambda item: None)
+def test_a_message_means_its_event(value: bytes, event: Event) -> None:
+    assert assert_equal([value]) == [[event]]
+
+
+@pytest.mark.parametrize(("value", "event"), EVENTS.items(), ids=lambda item: None)
+def test_an_event_is_written_byte_for_byte(value: bytes, event: Event) -> None:
+    assert encode(WireFormat.SIMPLE_JSON, [event]) == [Record(key=None, value=value)]
+
+
+def test_several_events_are_several_records() -> None:
+    records = encode(WireFormat.SIMPLE_JSON, list(EVENTS.values()))
+    assert [record.value for record in records] == list(EVENTS)
+
+
+@settings(deadline=None)
+@given(strategies.events)
+def test_what_is_written_is_read_back(event: Event) -> None:
+    (record,) = encode(WireFormat.SIMPLE_JSON, [event])
+    assert decode(WireFormat.SIMPLE_JSON, record) == [event]
+
+
+def test_members_may_come_in_any_order_and_with_spaces() -> None:
+    spaced = INSERT.replace(b'{"version":1,', b"{ ").replace(b"}}", b'} ,\n"version" : 1 }')
+    assert only(spaced) == EVENTS[INSERT]
+
+
+def test_the_key_is_not_looked_at() -> None:
+    record = Record(key=b"\xff\x00", value=INSERT)
+    assert decode(WireFormat.SIMPLE_JSON, record) == [EVENTS[INSERT]]
+
+
+def test_images_may_be_any_mapping() -> None:
+    row = EVENTS[INSERT]
+    assert isinstance(row, RowChange)
+    frozen = replace(row, after=MappingProxyType(dict(row.after or {})))
+    assert encode(WireFormat.SIMPLE_JSON, [frozen])[0].value == INSERT
+
+
+def test_an_empty_image_is_an_image() -> None:
+    empty = changed(DELETE, b'{"age":"25","id":"1"}', b"{}")
+    event = only(empty)
+    assert isinstance(event, RowChange)
+    assert event.before == {}
+    assert event.after is None
+    # TiCDC would leave the member out, and nobody could read that back.
+    assert encode(WireFormat.SIMPLE_JSON, [event])[0].value == empty
+
+
+@pytest.mark.parametrize("word", sorted(DDL_TYPES))
+def test_every_ddl_word_is_read(word: str) -> None:
+    event = replace(EVENTS[DDL], ddl_type=word)
+    assert only(changed(DDL, b'"type":"ALTER"', f'"type":"{word}"'.encode())) == event
+
+
+@pytest.mark.parametrize("word", ["alter", "DDL", "DML", "", "ALTER ", "INSERT\u0000", "RESOLVED"])
+def test_any_other_word_is_refused(word: str) -> None:
+    escaped = word.replace("\x00", "\\u0000").encode()
+    value = changed(DDL, b'"type":"ALTER"', b'"type":"' + escaped + b'"')
+    assert refused(value) == ("unknown_type", "$.type")
+
+
+@pytest.mark.parametrize("message", [INSERT, WATERMARK, BOOTSTRAP, DDL])
+@pytest.mark.parametrize("version", [b"0", b"2", b"9223372036854775807"])
+def test_another_version_is_refused_as_such(message: bytes, version: bytes) -> None:
+    value = message.replace(b'{"version":1,', b'{"version":' + version + b",", 1)
+    assert refused(value) == ("unsupported_version", "$.version")
+    with pytest.raises(UnsupportedVersionError) as caught:
+        only(value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_another_version_is_refused_before_its_type_is_looked_at() -> None:
+    assert refused(b'{"version":2,"type":"NEW"}') == ("unsupported_version", "$.version")
+    assert refused(b'{"version":2}') == ("unsupported_version", "$.version")
+
+
+REQUIRED = {
+    INSERT: (
+        b'"version":1,',
+        b'"database":"simple",',
+        b'"table":"user",',
+        b'"tableID":148,',
+        b'"type":"INSERT",',
+        b'"commitTs":447984084414103554,',
+        b'"buildTs":1708923662983,',
+        b'"schemaVersion":447984074911121426,',
+    ),
+    UPDATE: (b'"data":{"id":"1"},',),
+    WATERMARK: (b'"type":"WATERMARK",', b'"commitTs":447984124732375041,'),
+    BOOTSTRAP: (b'"buildTs":1708924603278,',),
+    DDL: (
+        b'"sql":"alter table user comment \'\\u0026\'",',
+        b'"commitTs":447987408682614795,',
+        b'"buildTs":1708936343598,',
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("message", "part"), [(message, part) for message, parts in REQUIRED.items() for part in parts]
+)
+def test_a_required_field_may_not_be_missing_or_null(message: bytes, part: bytes) -> None:
+    name = part.split(b'"')[1]
+    path = f"$.{name.decode()}"
+    assert refused(changed(message, part, b"")) == ("missing_field", path)
+    null = changed(message, part, b'"' + name + b'":null,')
+    assert refused(null) == ("wrong_type", path)
+
+
+@pytest.mark.parametrize(
+    ("message", "part", "path"),
+    [
+        (INSERT, INSERT[INSERT.index(b',"data"') : -1], "$.data"),
+        (UPDATE, b',"old":{"id":"1"}', "$.old"),
+        (DELETE, b',"old":{"age":"25","id":"1"}', "$.old"),
+        (BOOTSTRAP, b',"tableSchema":' + USER_JSON, "$.tableSchema"),
+    ],
+)
+def test_images_and_the_schema_of_a_bootstrap_are_required(
+    message: bytes, part: bytes, path: str
+) -> None:
+    assert refused(changed(message, part, b"")) == ("missing_field", path)
+    name = path[2:].encode()
+    assert refused(changed(message, part, b',"' + name + b'":null')) == ("wrong_type", path)
+    assert refused(changed(message, part, b',"' + name + b'":[]')) == ("wrong_type", path)
+
+
+def test_an_insert_has_no_old_and_a_delete_no_data() -> None:
+    insert = INSERT[:-1] + b',"old":{"id":"1"}}'
+    delete = DELETE[:-1] + b',"data":{}}'
+    assert refused(insert) == ("unexpected_field", "$.old")
+    assert refused(delete) == ("unexpected_field", "$.data")
+    # Null says the same as nothing.
+    assert only(INSERT[:-1] + b',"old":null}') == EVENTS[INSERT]
+    assert only(DELETE[:-1] + b',"data":null}') == EVENTS[DELETE]
+
+
+WRONG_NUMBERS = [b'"1"', b"1.0", b"1e3", b"true", b"[]", b"{}", b"9" * 100_000, b"0.1", b"-1.5e-7"]
+
+
+@pytest.mark.parametrize(
+    "name", [b"version", b"tableID", b"commitTs", b"buildTs", b"schemaVersion"]
+)
+@pytest.mark.parametrize("number", WRONG_NUMBERS, ids=lambda number: number[:8])
+def test_an_integer_is_nothing_else(name: bytes, number: bytes) -> None:
+    start = INSERT.index(b'"' + name + b'":') + len(name) + 3
+    end = INSERT.index(b",", start)
+    value = INSERT[:start] + number + INSERT[end:]
+    assert refused(value) == ("wrong_type", f"$.{name.decode()}")
+
+
+@pytest.mark.parametrize("name", [b"tableID", b"commitTs", b"buildTs", b"schemaVersion"])
+def test_an_integer_has_a_range(name: bytes) -> None:
+    start = INSERT.index(b'"' + name + b'":') + len(name) + 3
+    end = INSERT.index(b",", start)
+    for number in (b"-1", b"9223372036854775808", b"18446744073709551615"):
+        value = INSERT[:start] + number + INSERT[end:]
+        assert refused(value) == ("out_of_range", f"$.{name.decode()}")
+    for number in (b"0", b"9223372036854775807"):
+        (outcome,) = assert_equal([INSERT[:start] + number + INSERT[end:]])
+        assert isinstance(outcome, list)
+
+
+@pytest.mark.parametrize(
+    ("message", "part", "path"),
+    [
+        (INSERT, b'"database":"simple"', "$.database"),
+        (INSERT, b'"table":"user"', "$.table"),
+        (DATABASE_DDL, b'"sql":"create database `simple`"', "$.sql"),
+    ],
+)
+def test_a_name_is_a_text_that_is_not_empty(message: bytes, part: bytes, path: str) -> None:
+    name = part.split(b":")[0]
+    assert refused(changed(message, part, name + b':""')) == ("empty_text", path)
+    for other in (b"1", b"true", b"[]", b"{}"):
+        assert refused(changed(message, part, name + b":" + other)) == ("wrong_type", path)
+
+
+@pytest.mark.parametrize(
+    ("item", "reason", "path"),
+    [
+        (b"1", "wrong_type", "$.old.age"),
+        (b"1.5", "wrong_type", "$.old.age"),
+        (b"true", "wrong_type", "$.old.age"),
+        (b"[]", "wrong_type", "$.old.age"),
+        (b'["x"]', "wrong_type", "$.old.age"),
+        (b"9" * 100_000, "wrong_type", "$.old.age"),
+        (b"{}", "wrong_members", "$.old.age"),
+        (b'{"location":"UTC"}', "wrong_members", "$.old.age"),
+        (b'{"location":"UTC","value":"x","more":null}', "wrong_members", "$.old.age"),
+        (b'{"Location":"UTC","value":"x"}', "wrong_members", "$.old.age"),
+        (b'{"location":null,"value":"x"}', "wrong_type", "$.old.age.location"),
+        (b'{"location":"UTC","value":1}', "wrong_type", "$.old.age.value"),
+    ],
+    ids=lambda item: str(item)[:30],
+)
+def test_a_value_is_text_null_or_a_zoned_timestamp(item: bytes, reason: str, path: str) -> None:
+    assert refused(changed(DELETE, b'"age":"25"', b'"age":' + item)) == (reason, path)
+
+
+def test_a_path_quotes_what_is_no_plain_name() -> None:
+    value = changed(DELETE, b'"age":"25"', b'"a.b \\"c\\"":1')
+    assert refused(value) == ("wrong_type", '$.old["a.b \\"c\\""]')
+
+
+@pytest.mark.parametrize(
+    ("part", "other", "reason", "path"),
+    [
+        (b'"version":1,"corrupted"', b'"corrupted"', "missing_field", "version"),
+        (b'"corrupted":false,', b"", "missing_field", "corrupted"),
+        (b'"corrupted":false', b'"corrupted":0', "wrong_type", "corrupted"),
+        (b'"current":4294967295', b'"current":4294967296', "out_of_range", "current"),
+        (b'"previous":0', b'"previous":-1', "out_of_range", "previous"),
+        (b'"previous":0', b'"previous":"0"', "wrong_type", "previous"),
+    ],
+)
+def test_a_checksum_is_two_unsigned_32_bit_numbers(
+    part: bytes, other: bytes, reason: str, path: str
+) -> None:
+    assert refused(changed(UPDATE, part, other)) == (reason, f"$.checksum.{path}")
+
+
+def test_a_checksum_is_an_object_or_nothing() -> None:
+    start, end = UPDATE.index(b'{"version":1,"corrupted"'), UPDATE.index(b',"data"')
+    assert refused(UPDATE[:start] + b"7" + UPDATE[end:]) == ("wrong_type", "$.checksum")
+    event = only(UPDATE[:start] + b"null" + UPDATE[end:])
+    assert event == replace(EVENTS[UPDATE], checksum=None)
+
+
+def test_the_marks_of_large_messages_have_their_types() -> None:
+    location = b'"claimCheckLocation":"file:///tmp/a.json"'
+    assert refused(changed(UPDATE, b'"handleKeyOnly":true', b'"handleKeyOnly":1')) == (
+        "wrong_type",
+        "$.handleKeyOnly",
+    )
+    assert refused(changed(UPDATE, location, b'"claimCheckLocation":1')) == (
+        "wrong_type",
+        "$.claimCheckLocation",
+    )
+    for nothing in (b'""', b"null"):
+        (outcome,) = assert_equal([changed(UPDATE, location, b'"claimCheckLocation":' + nothing)])
+        assert isinstance(outcome, list)
+        assert isinstance(outcome[0], RowChange)
+        assert outcome[0].claim_check_location is None
+
+
+def test_a_ddl_takes_its_names_from_the_schema_before_where_there_is_no_other() -> None:
+    value = changed(DDL, b'"tableSchema":' + USER_JSON + b",", b'"tableSchema":null,')
+    event = only(value)
+    assert event == replace(EVENTS[DDL], schema=None)
+    assert_equal([value])
+
+
+@pytest.mark.parametrize(
+    ("part", "other", "reason", "path"),
+    [
+        (b'"mysqlType":"enum",', b"", "missing_field", ".columns[1].dataType.mysqlType"),
+        (
+            b'"elements":["good",',
+            b'"elements":[1,',
+            "wrong_type",
+            ".columns[1].dataType.elements[0]",
+        ),
+        (b'"columns":["id"]', b'"columns":["nope"]', "unknown_column", ".indexes[0].columns"),
+        (b'"name":"mood"', b'"name":"id"', "duplicate_column", ".columns"),
+        (b'"default":5', b'"default":' + b"9" * 5000, "wrong_type", ".columns[2].default"),
+        (b'"tableID":148', b'"tableID":"148"', "wrong_type", ".tableID"),
+    ],
+)
+def test_a_bad_schema_is_refused_with_its_path(
+    part: bytes, other: bytes, reason: str, path: str
+) -> None:
+    assert refused(changed(BOOTSTRAP, part, other)) == (reason, f"$.tableSchema{path}")
+
+
+def test_fields_a_type_does_not_use_are_ignored_whatever_they_are() -> None:
+    more = b'{"sql":1,"tableSchema":[],"new":{"a":[1.5,' + b"9" * 10_000 + b']},"":null,'
+    for message, event in EVENTS.items():
+        if not isinstance(event, RowChange):
+            continue
+        assert assert_equal([more + message[1:]]) == [[event]]
+    watermark = b'{"data":1,"old":[],"checksum":"","database":7,' + WATERMARK[1:]
+    assert assert_equal([watermark]) == [[EVENTS[WATERMARK]]]
+    bootstrap = changed(BOOTSTRAP, b'"commitTs":0,', b'"commitTs":"?",')
+    assert assert_equal([bootstrap]) == [[EVENTS[BOOTSTRAP]]]
+
+
+def test_unknown_fields_must_still_be_strict_json() -> None:
+    for part in (b'"\xff"', b'"\\ud800"', b"NaN", b"[" * 101 + b"]" * 101, b"01"):
+        for message in (INSERT, WATERMARK, DDL):
+            (outcome,) = assert_equal([b'{"new":' + part + b"," + message[1:]])
+            assert isinstance(outcome, tuple), part
+
+
+def test_the_last_of_several_members_of_one_name_wins_as_a_whole() -> None:
+    twice = b'{"data":{"other":"x"},"commitTs":"?","database":"x",' + INSERT[1:]
+    assert assert_equal([twice]) == [[EVENTS[INSERT]]]
+    last = INSERT[:-1] + b',"data":{"id":"9"}}'
+    event = EVENTS[INSERT]
+    assert isinstance(event, RowChange)
+    assert assert_equal([last]) == [[replace(event, after={"id": "9"})]]
+    assert refused(INSERT[:-1] + b',"data":null}') == ("wrong_type", "$.data")
+
+
+def test_names_of_fields_are_exact() -> None:
+    assert refused(changed(WATERMARK, b'"commitTs"', b'"committs"')) == (
+        "missing_field",
+        "$.commitTs",
+    )
+    escaped = changed(WATERMARK, b'"commitTs"', b'"\\u0063ommitTs"')
+    assert assert_equal([escaped]) == [[EVENTS[WATERMARK]]]
+
+
+@pytest.mark.parametrize("value", [b"[1,2,3]", b'"x"', b"1", b"true", b"null", b"NaN"])
+def test_a_message_is_an_object(value: bytes) -> None:
+    assert refused(value)[0] in ("wrong_type", "invalid_json")
+
+
+def test_messages_of_other_protocols_are_refused() -> None:
+    foreign = b'{"payload":{"op":"c","after":{"id":1}},"schema":null}'
+    assert refused(foreign) == ("missing_field", "$.version")
+    assert refused(b"{}") == ("missing_field", "$.version")
+    assert refused(b'{"version":1}') == ("missing_field", "$.type")
+
+
+def test_what_utf8_cannot_hold_is_not_written() -> None:
+    row = EVENTS[INSERT]
+    assert isinstance(row, RowChange)
+    with pytest.raises(ValueError, match="UTF-8"):
+        encode(WireFormat.SIMPLE_JSON, [replace(row, table="\ud800")])
+
+
+def test_a_ddl_of_no_known_type_is_not_written() -> None:
+    with pytest.raises(WireError):
+        encode(
+            WireFormat.SIMPLE_JSON,
+            [replace(EVENTS[DDL], ddl_type="VACUUM")],
+        )
+
+
+def test_every_op_has_its_images() -> None:
+    images = {
+        event.op: (event.before is not None, event.after is not None)
+        for event in EVENTS.values()
+        if isinstance(event, RowChange)
+    }
+    assert images == {Op.INSERT: (False, True), Op.UPDATE: (True, True), Op.DELETE: (True, False)}
