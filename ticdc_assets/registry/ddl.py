@@ -234,17 +234,21 @@ def _alter_database(cursor: Cursor) -> DdlStatement:
     start = cursor.at
     name = None
     if cursor.word() not in ("DEFAULT", "CHARACTER", "COLLATE", "SET"):
-        option = take_option(cursor)
-        if option is None or not (cursor.done or take_option(cursor) is not None):
-            cursor.at = start
+        # The other option words are ordinary names too: they are options if an option is all
+        # that stands here, or if another one follows.
+        option = take_option(cursor) if cursor.word() in _DATABASE_OPTION_WORDS else None
+        unnamed = option is not None and (cursor.done or take_option(cursor) is not None)
+        cursor.at = start
+        if not unnamed:
             name = cursor.take_name()
             if name is None:
                 cursor.missing()
-        else:
-            cursor.at = start
     return DdlStatement(
         action=DdlAction.ALTER_DATABASE, database=name, options=_database_options(cursor)
     )
+
+
+_DATABASE_OPTION_WORDS: Final = ("CHARSET", "ENCRYPTION", "PLACEMENT")
 
 
 def _drop_many(action: DdlAction) -> Callable[[Cursor], DdlStatement]:
@@ -420,16 +424,23 @@ def _recover(cursor: Cursor) -> DdlStatement | None:
     return _of_table(DdlAction.RECOVER_TABLE, name)
 
 
+def _stands_rewind(cursor: Cursor) -> bool:
+    """Whether `TO TIMESTAMP ...` stands here: rows go back in time, nothing dropped comes back."""
+    return cursor.word() == "TO" and cursor.word(1) in ("TIMESTAMP", "TSO") and bool(cursor.kind(2))
+
+
 def _flashback(cursor: Cursor) -> DdlStatement | None:
     if cursor.take_any(("DATABASE", "SCHEMA")):
         name = cursor.take_name()
         if name is None:
             cursor.missing()
-        new_name = cursor.take_name() if cursor.take("TO") else None
-        options = () if new_name is None else (TableOption(name="to", value=new_name),)
-        return DdlStatement(action=DdlAction.FLASHBACK_DATABASE, database=name, options=options)
-    to_time = cursor.word(1) == "TO" and cursor.word(2) in ("TIMESTAMP", "TSO")
-    if to_time and cursor.take("CLUSTER"):
+        new_name = None if _stands_rewind(cursor) or not cursor.take("TO") else cursor.take_name()
+        return DdlStatement(
+            action=DdlAction.FLASHBACK_DATABASE, database=name, new_database=new_name
+        )
+    if cursor.take("CLUSTER"):
+        if not _stands_rewind(cursor):
+            return None
         cursor.at = cursor.end
         return DdlStatement(action=DdlAction.FLASHBACK_CLUSTER)
     if not cursor.take("TABLE"):
@@ -441,11 +452,7 @@ def _flashback(cursor: Cursor) -> DdlStatement | None:
             break
     first = names[0] if names else None
     renames: tuple[TableRename, ...] = ()
-    if cursor.take("TO"):
-        if cursor.word() in ("TIMESTAMP", "TSO") and cursor.kind(1):
-            # A rewind of rows that stay in place, not a table that comes back.
-            cursor.at -= 1
-            return replace(_of_table(DdlAction.FLASHBACK_TABLE, first), tables=tuple(names))
+    if not _stands_rewind(cursor) and cursor.take("TO"):
         new = _named_table(cursor)
         if first is not None and new is not None:
             renames = (TableRename(old=first, new=new),)
@@ -468,11 +475,9 @@ def _create_table(cursor: Cursor) -> DdlStatement:
     clauses: list[ColumnClause] = []
     indexes: list[IndexDefinition] = []
     group = None if _stands_query(cursor, 1) else cursor.take_group()
-    if group is not None and _stands_query(group, 0):
-        group = None
     while group is not None and not group.done:
         _take_element(group, clauses, indexes)
-    options = take_options(cursor)
+    options = take_options(cursor, commas=True)
     partitioning = take_partitioning(cursor) if cursor.take("PARTITION", "BY") else None
     query: str | None = None
     cursor.take_any(("IGNORE", "REPLACE"))
@@ -576,12 +581,9 @@ def _take_changes(cursor: Cursor) -> tuple[AlterChange, ...]:
         word = cursor.take_any(_CHANGES)
         found = _CHANGES[word](cursor) if word else ()
         if not found:
-            # The words were ours, what followed was not: the note covers the change as a whole.
-            noted = cursor.tokens.problem
+            # Whatever was read of it, the change as a whole is what was not understood.
             cursor.at = start
             cursor.unexpected()
-            if noted is not None and noted[0] >= cursor.tokens.starts[start]:
-                cursor.tokens.problem = noted
     text = cursor.text(start)
     return tuple(change if change.text else replace(change, text=text) for change in found)
 
@@ -631,7 +633,7 @@ def _add_column(
     return AlterChange(
         kind=ChangeKind.ADD_COLUMN,
         name=clause.column.name,
-        column=clause.column,
+        column=with_charset(clause.column, None),
         position=position,
         conditional=conditional,
     )
@@ -661,23 +663,14 @@ def _take_position(cursor: Cursor) -> ColumnPosition | None:
         return ColumnPosition(after=None)
     if cursor.word() == "AFTER" and cursor.is_name(1):
         cursor.at += 1
-        return ColumnPosition(after=cursor.take_name())
+        return ColumnPosition(after=cursor.take_column_name())
     return None
-
-
-def _take_column_name(cursor: Cursor) -> str | None:
-    """Take a column's name, which ALTER also accepts as `table.column`."""
-    name = cursor.take_name()
-    while cursor.is_char(".") and cursor.is_name(1):
-        cursor.at += 1
-        name = cursor.take_name()
-    return name
 
 
 def _modify(cursor: Cursor) -> _Changes:
     cursor.take("COLUMN")
     conditional = take_if_exists(cursor)
-    name = _take_column_name(cursor)
+    name = cursor.take_column_name()
     clause = None if name is None else take_column_definition(cursor, name)
     if clause is None:
         return ()
@@ -685,7 +678,7 @@ def _modify(cursor: Cursor) -> _Changes:
         AlterChange(
             kind=ChangeKind.MODIFY_COLUMN,
             name=name,
-            column=clause.column,
+            column=with_charset(clause.column, None),
             position=_take_position(cursor),
             conditional=conditional,
         ),
@@ -695,8 +688,8 @@ def _modify(cursor: Cursor) -> _Changes:
 def _change(cursor: Cursor) -> _Changes:
     cursor.take("COLUMN")
     conditional = take_if_exists(cursor)
-    old = _take_column_name(cursor)
-    new = _take_column_name(cursor)
+    old = cursor.take_column_name()
+    new = cursor.take_column_name()
     clause = None if old is None or new is None else take_column_definition(cursor, new)
     if clause is None:
         return ()
@@ -705,7 +698,7 @@ def _change(cursor: Cursor) -> _Changes:
             kind=ChangeKind.CHANGE_COLUMN,
             name=old,
             new_name=new,
-            column=clause.column,
+            column=with_charset(clause.column, None),
             position=_take_position(cursor),
             conditional=conditional,
         ),
@@ -728,10 +721,11 @@ def _drop(cursor: Cursor) -> _Changes:
     else:
         cursor.take("COLUMN")
     conditional = take_if_exists(cursor)
-    name = cursor.take_name()
+    is_column = kind is ChangeKind.DROP_COLUMN
+    name = cursor.take_column_name() if is_column else cursor.take_name()
     if name is None:
         return ()
-    if kind is ChangeKind.DROP_COLUMN:
+    if is_column:
         cursor.take_any(("RESTRICT", "CASCADE"))
     if kind is ChangeKind.DROP_INDEX:
         return (_drop_index_change(name, conditional=conditional, text=""),)
@@ -740,12 +734,11 @@ def _drop(cursor: Cursor) -> _Changes:
 
 def _rename_change(cursor: Cursor) -> _Changes:
     for words, kind in _RENAMES:
-        # A table can be called `column` only in quotes, but TO tells anyway.
         if cursor.word() in words and cursor.is_name(1):
             cursor.at += 1
             conditional = take_if_exists(cursor)
-            old = cursor.take_name()
-            new = cursor.take_name() if cursor.take("TO") else None
+            old = cursor.take_column_name()
+            new = cursor.take_column_name() if cursor.take("TO") else None
             if old is None or new is None:
                 return ()
             return (AlterChange(kind=kind, name=old, new_name=new, conditional=conditional),)
@@ -774,7 +767,9 @@ def _alter(cursor: Cursor) -> _Changes:
         return (AlterChange(kind=ChangeKind.OTHER, name=name),)
     cursor.take("COLUMN")
     conditional = take_if_exists(cursor)
-    name = cursor.take_name()
+    name = cursor.take_column_name()
+    if name is None:
+        return ()
     if cursor.take("DROP", "DEFAULT"):
         return (AlterChange(kind=ChangeKind.DROP_DEFAULT, name=name, conditional=conditional),)
     if not cursor.take("SET"):
@@ -810,7 +805,7 @@ def _other(cursor: Cursor) -> _Changes:
 def _order(cursor: Cursor) -> _Changes:
     if not cursor.take("BY"):
         return ()
-    while _take_column_name(cursor) is not None:
+    while cursor.take_column_name() is not None:
         cursor.take_any(("ASC", "DESC"))
         if not cursor.is_char(",") or cursor.word(1) in _CHANGES or not cursor.is_name(1):
             break

@@ -179,19 +179,17 @@ class ColumnClause:
     indexes: tuple[IndexDefinition, ...]
 
 
-def take_column(cursor: Cursor, *, table_charset: str | None = None) -> ColumnClause | None:
+def take_column(cursor: Cursor) -> ColumnClause | None:
     """Take `name type attribute...`; None, with a note, if no name or type stands here."""
-    if not cursor.is_name():
+    name = cursor.take_column_name()
+    if name is None:
         cursor.missing()
         return None
-    name = cursor.take_name() or ""
-    return take_column_definition(cursor, name, table_charset=table_charset)
+    return take_column_definition(cursor, name)
 
 
-def take_column_definition(
-    cursor: Cursor, name: str, *, table_charset: str | None = None
-) -> ColumnClause | None:
-    """Take `type attribute...` of the column called `name`."""
+def take_column_definition(cursor: Cursor, name: str) -> ColumnClause | None:
+    """Take `type attribute...` of the column called `name`, the type as it is written."""
     column = _Column()
     if not _take_type(cursor, column):
         cursor.missing()
@@ -236,13 +234,14 @@ def take_column_definition(
         )
     if column.unique:
         indexes.append(IndexDefinition(name=None, kind=IndexKind.UNIQUE, parts=part))
-    return ColumnClause(column=with_charset(definition, table_charset), indexes=tuple(indexes))
+    return ColumnClause(column=definition, indexes=tuple(indexes))
 
 
 def with_charset(column: ColumnDefinition, table_charset: str | None) -> ColumnDefinition:
     """Return `column` with the type its character set makes of it, as the server stores it.
 
     Text in charset `binary` is bytes, and TEXT(n) is the smallest text that holds n characters.
+    Where neither the column nor the table names a charset it is TiDB's, utf8mb4.
     """
     charset = column.charset or table_charset or _CHARSET_OF_TIDB
     mysql_type, length = column.mysql_type, column.length

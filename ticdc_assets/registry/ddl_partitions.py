@@ -74,6 +74,10 @@ def _charset_option(cursor: Cursor, name: str, start: int) -> TableOption | None
 
 def _valued_option(cursor: Cursor, name: str, start: int) -> TableOption | None:
     cursor.take_char("=")
+    if name == "comment" and not cursor.is_string():
+        # `comment` is also an ordinary name; as an option only a string follows.
+        cursor.at = start
+        return None
     if cursor.is_string():
         return TableOption(name=name, value=cursor.take_string())
     group = cursor.take_group()
@@ -82,8 +86,8 @@ def _valued_option(cursor: Cursor, name: str, start: int) -> TableOption | None:
     if cursor.done or cursor.is_char(","):
         cursor.at = start
         return None
-    if cursor.take("SET"):  # PLACEMENT POLICY = SET DEFAULT
-        pass
+    if name == "placement_policy":
+        cursor.take("SET")  # PLACEMENT POLICY = SET DEFAULT
     if cursor.is_name():
         return TableOption(name=name, value=cursor.take_name())
     value_start = cursor.at
@@ -110,14 +114,18 @@ _TTL_ENDS: Final = frozenset(
 )
 
 
-def take_options(cursor: Cursor) -> tuple[TableOption, ...]:
-    """Take options as long as there are some, with or without commas between them."""
+def take_options(cursor: Cursor, *, commas: bool = False) -> tuple[TableOption, ...]:
+    """Take options as long as there are some, where `commas` also with commas between them."""
     options: list[TableOption] = []
-    while (option := take_option(cursor)) is not None:
+    while True:
+        start = cursor.at
+        if commas and options:
+            cursor.take_char(",")
+        option = take_option(cursor)
+        if option is None:
+            cursor.at = start
+            return tuple(options)
         options.append(option)
-        if cursor.is_char(","):
-            cursor.at += 1
-    return tuple(options)
 
 
 _METHODS: Final = {
@@ -158,7 +166,7 @@ def take_partitioning(cursor: Cursor) -> Partitioning | None:
     interval: str | None = None
     while True:
         start = cursor.at
-        if cursor.take("INTERVAL"):
+        if interval is None and cursor.take("INTERVAL"):
             _skip_interval(cursor)
             interval = cursor.text(start)
         elif cursor.take("PARTITIONS"):

@@ -415,6 +415,7 @@ class DdlStatement:
             mean all of them against the table as it was before the statement.
         columns: columns of CREATE TABLE (ALTER's are in `changes`).
         indexes: indexes of CREATE TABLE, those inside column definitions last.
+        new_database: the name after TO of FLASHBACK DATABASE.
         options: table or database options of CREATE and ALTER DATABASE, CREATE TABLE.
         partitioning: PARTITION BY of CREATE TABLE.
         query: text of a view's query, or of CREATE TABLE ... AS SELECT.
@@ -437,6 +438,7 @@ class DdlStatement:
     changes: tuple[AlterChange, ...] = ()
     columns: tuple[ColumnDefinition, ...] = ()
     indexes: tuple[IndexDefinition, ...] = ()
+    new_database: str | None = None
     options: tuple[TableOption, ...] = ()
     partitioning: Partitioning | None = None
     query: str | None = None

@@ -147,6 +147,8 @@ class Tokens:
                 kind = OTHER
             else:
                 kind = BROKEN if group == _NEVER_CLOSED else _KINDS[group]
+            if kind == BROKEN:
+                self.note(start, end)
             kinds.append(kind)
             starts.append(start)
             ends.append(end)
@@ -267,6 +269,14 @@ class Cursor:
         if kind == DOUBLE_QUOTED:
             return raw[1:-1].replace('""', '"')
         return raw
+
+    def take_column_name(self) -> str | None:
+        """Take a column's name; both servers also accept `table.column` and drop the table."""
+        name = self.take_name()
+        while name is not None and self.is_char(".") and self.is_name(1):
+            self.at += 1
+            name = self.take_name()
+        return name
 
     def take_table_name(self) -> TableName | None:
         """Take `table` or `database.table`."""
