@@ -1,0 +1,336 @@
+"""Run the simulator: a workload into an upstream, its changefeed into a topic or a capture.
+
+In: a changefeed's place (a Kafka topic, a capture), sizes and a pace. Out: the records there, and
+the upstream's own truth as a file of `{"database", "table", "row"}` lines in canonical text, with
+the TSO at which it is true: the final watermark, which is above everything.
+
+Each run is a new upstream. In a live run TSOs are those of the wall clock, so a second run into
+the same topic continues it in time, but with other databases of the same names: give each run a
+topic (or a capture) of its own. A run that fails leaves a shorter topic and no truth file, and
+running again into a new topic is all that is needed.
+
+Not handled: topics that do not exist where `create_topic` is False, and resuming a run.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from ticdc_assets.capture import CaptureRecord, CaptureWriter
+from ticdc_assets.config import KafkaSource
+from ticdc_assets.errors import ConfigError
+from ticdc_assets.kafka import Administration, produce
+from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.simulator.clock import TsoClock, wall_clock_ms
+from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
+from ticdc_assets.simulator.upstream import Truth, Upstream
+from ticdc_assets.wire import WireFormat
+
+Sink: TypeAlias = Callable[[list[CaptureRecord]], None]
+"""Takes records and returns when they are stored."""
+
+_SEND_SECONDS: Final = 0.2
+_WATERMARK_SECONDS: Final = 1.0
+_STEPS_WITHOUT_PACE: Final = 200
+# Kafka's retention counts from record timestamps; a demo's topic should simply stay.
+_TOPIC_CONFIG: Final = {"retention.ms": "-1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatorProgress:
+    """How far a run is.
+
+    Attributes:
+        transactions: row transactions committed upstream.
+        statements: DDL statements committed upstream.
+        records: Kafka records stored.
+        watermark_ts: highest watermark stored; 0 before the first.
+        seconds: time since the run began.
+        finished: whether the final watermark is stored.
+    """
+
+    transactions: int = 0
+    statements: int = 0
+    records: int = 0
+    watermark_ts: int = 0
+    seconds: float = 0.0
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatorResult:
+    """What a finished run left.
+
+    Attributes:
+        progress: its last progress.
+        final_ts: the final watermark, above everything.
+        truth: rows of every replicated table at `final_ts`.
+    """
+
+    progress: SimulatorProgress
+    final_ts: int
+    truth: Truth
+
+
+class SimulatorRun:
+    """One bounded run of a workload, in the calling thread or in one of its own.
+
+    Args:
+        workload: what commits; its upstream is the changefeed's.
+        changefeed: what turns commits into records.
+        sink: where records go.
+        max_transactions: stop after this many steps of the workload.
+        max_seconds: stop after this time; None for no such bound.
+        transactions_per_second: pace; None for as fast as possible.
+        on_progress: told after each sending.
+        truth_path: where the truth is written at the end, None for nowhere.
+    """
+
+    def __init__(
+        self,
+        workload: ShopWorkload,
+        changefeed: StandInChangefeed,
+        *,
+        sink: Sink,
+        max_transactions: int,
+        max_seconds: float | None = None,
+        transactions_per_second: float | None = None,
+        on_progress: Callable[[SimulatorProgress], None] | None = None,
+        truth_path: Path | None = None,
+    ) -> None:
+        self._workload = workload
+        self._changefeed = changefeed
+        self._sink = sink
+        self._max_transactions = max_transactions
+        self._max_seconds = max_seconds
+        self._pace = transactions_per_second
+        self._on_progress = on_progress
+        self._truth_path = truth_path
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._progress = SimulatorProgress()
+        self._result: SimulatorResult | None = None
+        self._error: BaseException | None = None
+        self._began = 0.0
+
+    @property
+    def progress(self) -> SimulatorProgress:
+        """How far the run is; may be read from any thread."""
+        return self._progress
+
+    def start(self) -> None:
+        """Run in a thread of its own, which does not keep the program alive."""
+        self._thread = threading.Thread(target=self._run_in_thread, name="simulator", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask the run to end soon, with its final watermark and its truth."""
+        self._stop.set()
+
+    def join(self, timeout_seconds: float | None = None) -> SimulatorResult:
+        """Wait for a started run and return its result; an error of the run is raised here.
+
+        Raises:
+            TimeoutError: it did not end in time.
+        """
+        if self._thread is not None:
+            self._thread.join(timeout_seconds)
+        if self._error is not None:
+            raise self._error
+        if self._result is None:
+            raise TimeoutError("the simulator is still running")
+        return self._result
+
+    def run(self) -> SimulatorResult:
+        """Run here, to the end."""
+        self._began = time.monotonic()
+        # What was there before the workload begins travels at once: a cluster is not born empty.
+        self._workload.open()
+        self._send(self._changefeed.records())
+        steps = 0
+        next_watermark = time.monotonic() + _WATERMARK_SECONDS
+        while steps < self._max_transactions and not self._is_over():
+            due = min(self._due_steps(steps), self._max_transactions - steps)
+            for _ in self._workload.steps(due):
+                steps += 1
+            if time.monotonic() >= next_watermark:
+                self._send(self._changefeed.tick())
+                next_watermark = time.monotonic() + _WATERMARK_SECONDS
+            else:
+                self._send(self._changefeed.records())
+            if self._pace is not None and steps < self._max_transactions:
+                self._stop.wait(_SEND_SECONDS)
+        self._send(self._changefeed.tick())
+        final_ts = self._changefeed.watermark_ts
+        truth = self._changefeed.truth()
+        if self._truth_path is not None:
+            write_truth(self._truth_path, truth)
+        self._report(finished=True)
+        self._result = SimulatorResult(progress=self._progress, final_ts=final_ts, truth=truth)
+        return self._result
+
+    def _run_in_thread(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:  # noqa: BLE001 - raised again by join
+            self._error = error
+
+    def _is_over(self) -> bool:
+        seconds = time.monotonic() - self._began
+        return self._stop.is_set() or (
+            self._max_seconds is not None and seconds > self._max_seconds
+        )
+
+    def _due_steps(self, taken: int) -> int:
+        if self._pace is None:
+            return _STEPS_WITHOUT_PACE
+        return max(0, round((time.monotonic() - self._began) * self._pace) - taken)
+
+    def _send(self, records: Iterable[CaptureRecord]) -> None:
+        batch = list(records)
+        if batch:
+            self._sink(batch)
+        self._report(records=len(batch))
+
+    def _report(self, *, records: int = 0, finished: bool = False) -> None:
+        self._progress = SimulatorProgress(
+            transactions=self._workload.transactions,
+            statements=self._workload.statements,
+            records=self._progress.records + records,
+            watermark_ts=self._changefeed.watermark_ts,
+            seconds=time.monotonic() - self._began,
+            finished=finished,
+        )
+        if self._on_progress is not None:
+            self._on_progress(self._progress)
+
+
+def run_simulator(
+    target: KafkaSource,
+    *,
+    truth_path: Path | None = None,
+    partitions: int = 3,
+    seed: int = 0,
+    timezone: str = "UTC",
+    max_transactions: int = 1_000,
+    max_seconds: float | None = 60.0,
+    transactions_per_second: float | None = 40.0,
+    wire_format: WireFormat = WireFormat.SIMPLE_JSON,
+    shop: ShopOptions | None = None,
+    feed: FeedOptions | None = None,
+    create_topic: bool = True,
+    on_progress: Callable[[SimulatorProgress], None] | None = None,
+) -> SimulatorRun:
+    """Return a run of the shop into a Kafka topic, ready for `run` or `start`.
+
+    Args:
+        target: the cluster and the one topic.
+        truth_path: where the truth is written at the end.
+        partitions: partitions of the topic where it is created here.
+        seed: of the workload and of the order of the records.
+        timezone: the changefeed's time zone.
+        max_transactions: stop after this many steps.
+        max_seconds: stop after this time.
+        transactions_per_second: pace; None for as fast as possible.
+        wire_format: format of the messages.
+        shop: sizes of the workload.
+        feed: how the changefeed sends.
+        create_topic: create the topic if it does not exist.
+        on_progress: told after each sending.
+
+    Raises:
+        ConfigError: the target does not name exactly one topic.
+        SourceUnavailableError: the broker does not answer, or has no such topic.
+    """
+    if len(target.topics) != 1:
+        raise ConfigError(f"topics: one topic is needed to write to, got {len(target.topics)}")
+    topic = target.topics[0]
+    administration = Administration(target)
+    count = administration.partition_count(topic)
+    if count is None and create_topic:
+        administration.create_topic(topic, partitions, config=_TOPIC_CONFIG)
+        count = partitions
+    if count is None:
+        raise ConfigError(f"topics: there is no topic {topic!r}")
+
+    def sink(records: list[CaptureRecord]) -> None:
+        produce(target, records)
+
+    upstream = Upstream(clock=TsoClock(now_ms=wall_clock_ms), timezone=timezone)
+    return SimulatorRun(
+        ShopWorkload(upstream, seed, options=shop),
+        StandInChangefeed(
+            upstream, topic, partitions=count, wire_format=wire_format, options=feed, seed=seed
+        ),
+        sink=sink,
+        max_transactions=max_transactions,
+        max_seconds=max_seconds,
+        transactions_per_second=transactions_per_second,
+        on_progress=on_progress,
+        truth_path=truth_path,
+    )
+
+
+def write_capture(path: Path, records: Iterable[CaptureRecord]) -> int:
+    """Append records to the capture at `path` and return how many."""
+    count = 0
+    with CaptureWriter(path) as writer:
+        for record in records:
+            writer.append(record)
+            count += 1
+    return count
+
+
+def write_shop_capture(
+    path: Path,
+    *,
+    steps: int,
+    topic: str = "shop",
+    partitions: int = 4,
+    seed: int = 0,
+    timezone: str = "UTC",
+    shop: ShopOptions | None = None,
+    feed: FeedOptions | None = None,
+) -> StandInChangefeed:
+    """Write a shop's life into a capture, repeatable by seed, and return its changefeed.
+
+    Args:
+        path: the capture.
+        steps: steps of the workload.
+        topic: topic of the records.
+        partitions: partitions of the topic.
+        seed: of the workload and of the order of the records.
+        timezone: the changefeed's time zone.
+        shop: sizes of the workload.
+        feed: how the changefeed sends.
+    """
+    upstream = Upstream(timezone=timezone)
+    changefeed = StandInChangefeed(upstream, topic, partitions=partitions, options=feed, seed=seed)
+    workload = ShopWorkload(upstream, seed, options=shop)
+    for _ in workload.steps(steps):
+        pass
+    write_capture(path, changefeed.tick())
+    return changefeed
+
+
+def truth_lines(truth: Truth) -> Iterator[str]:
+    """Yield one JSON object a row, `{"database", "table", "row"}`, sorted by table and key."""
+    for (database, table), rows in sorted(truth.items()):
+        for _, row in sorted(rows.items()):
+            yield json.dumps(
+                {"database": database, "table": table, "row": dict(row)},
+                ensure_ascii=False,
+                separators=(",", ":"),
+            )
+
+
+def write_truth(path: Path, truth: Truth) -> None:
+    """Write truth as JSON lines; the file appears whole or not at all."""
+    whole = path.with_name(path.name + ".part")
+    with whole.open("w", encoding="utf-8") as file:
+        file.writelines(f"{line}\n" for line in truth_lines(truth))
+    whole.replace(path)
