@@ -70,7 +70,7 @@ from ticdc_assets.registry.ddl_statement import (
     TableOption,
     TableRename,
 )
-from ticdc_assets.registry.ddl_tokens import UNPARSED_LIMIT, Cursor, tokenize
+from ticdc_assets.registry.ddl_tokens import NUMBER, UNPARSED_LIMIT, Cursor, tokenize
 
 __all__ = [
     "MAX_SQL_LENGTH",
@@ -197,14 +197,22 @@ def _database_options(cursor: Cursor) -> tuple[TableOption, ...]:
             cursor.take_char("=")
             options.append(TableOption(name="read_only", value=cursor.raw()))
             cursor.skip_token()
-        elif cursor.take("SET", "TIFLASH", "REPLICA"):
-            cursor.take_integer()
-            if cursor.take("LOCATION", "LABELS"):
-                while cursor.take_string() is not None:
-                    cursor.take_char(",")
+        elif cursor.take("SET") and _take_tiflash(cursor):
+            pass
         elif not cursor.done:
             cursor.expect_done()
     return tuple(options)
+
+
+def _take_tiflash(cursor: Cursor) -> bool:
+    """Take what stands after SET: `TIFLASH REPLICA n LOCATION LABELS 'a', 'b'`."""
+    cursor.take("HYPO")
+    if not cursor.take("TIFLASH", "REPLICA") or cursor.take_integer() is None:
+        return False
+    if cursor.take("LOCATION", "LABELS"):
+        while cursor.take_string() is not None and cursor.is_char(",") and cursor.is_string(1):
+            cursor.at += 1
+    return True
 
 
 def _create_database(cursor: Cursor) -> DdlStatement:
@@ -371,8 +379,8 @@ def _sequence(action: DdlAction) -> Callable[[Cursor], DdlStatement]:
             if word in ("COMMENT", "ENGINE"):
                 cursor.skip_token()
             else:
-                cursor.take_char("-")
-                cursor.take_integer()
+                if cursor.take_char("-") or cursor.kind() == NUMBER:
+                    cursor.skip_token()
         return _of_table(action, name, conditional=conditional)
 
     return statement
@@ -475,6 +483,8 @@ def _create_table(cursor: Cursor) -> DdlStatement:
     clauses: list[ColumnClause] = []
     indexes: list[IndexDefinition] = []
     group = None if _stands_query(cursor, 1) else cursor.take_group()
+    if group is not None and group.done:
+        group.missing()
     while group is not None and not group.done:
         _take_element(group, clauses, indexes)
     options = take_options(cursor, commas=True)
@@ -802,6 +812,17 @@ def _other(cursor: Cursor) -> _Changes:
     return (AlterChange(kind=ChangeKind.OTHER),)
 
 
+def _set(cursor: Cursor) -> _Changes:
+    return (AlterChange(kind=ChangeKind.OTHER),) if _take_tiflash(cursor) else ()
+
+
+def _tablespace(cursor: Cursor) -> _Changes:
+    """Take `DISCARD TABLESPACE`, `IMPORT PARTITION p, q TABLESPACE`."""
+    if cursor.take("PARTITION") and not cursor.take("ALL"):
+        take_names(cursor)
+    return (AlterChange(kind=ChangeKind.OTHER),) if cursor.take("TABLESPACE") else ()
+
+
 def _order(cursor: Cursor) -> _Changes:
     if not cursor.take("BY"):
         return ()
@@ -973,13 +994,13 @@ _CHANGES: Final[dict[str, Callable[[Cursor], _Changes]]] = {
     "COMPACT": _other,
     "CONVERT": _convert,
     "DISABLE": _other,
-    "DISCARD": _other,
+    "DISCARD": _tablespace,
     "DROP": _drop,
     "ENABLE": _other,
     "EXCHANGE": _exchange,
     "FIRST": _bounded(PartitionAction.FIRST, "PARTITION"),
     "FORCE": _word,
-    "IMPORT": _other,
+    "IMPORT": _tablespace,
     "LAST": _bounded(PartitionAction.LAST, "PARTITION"),
     "LOCK": _setting,
     "MERGE": _bounded(PartitionAction.MERGE_FIRST, "FIRST", "PARTITION"),
@@ -996,7 +1017,7 @@ _CHANGES: Final[dict[str, Callable[[Cursor], _Changes]]] = {
     "REPAIR": _maintained(PartitionAction.REPAIR),
     "SECONDARY_LOAD": _word,
     "SECONDARY_UNLOAD": _word,
-    "SET": _other,
+    "SET": _set,
     "SPLIT": _bounded(PartitionAction.SPLIT_MAXVALUE, "MAXVALUE", "PARTITION"),
     "STATS_OPTIONS": _setting,
     "TRUNCATE": _of_partition(PartitionAction.TRUNCATE),

@@ -770,19 +770,11 @@ def take_if_exists(cursor: Cursor) -> bool:
 
 def take_index_name(cursor: Cursor) -> str | None:
     """Take an index name, if there is one before the parentheses, and USING after it."""
-    name = None
-    if not _take_index_type(cursor):
-        name = cursor.take_name()
-        _take_index_type(cursor)
+    # USING can stand without a name; TYPE cannot, so a first `type` is the name.
+    name = None if cursor.word() == "USING" else cursor.take_name()
+    if cursor.word() in ("USING", "TYPE") and cursor.is_name(1):
+        cursor.at += 2
     return name
-
-
-def _take_index_type(cursor: Cursor) -> bool:
-    """Take `USING BTREE` or `TYPE BTREE`; an index may itself be called `type`."""
-    if cursor.word() == "USING" or (cursor.word() == "TYPE" and cursor.word(1)):
-        cursor.at += 2 if cursor.is_name(1) else 1
-        return True
-    return False
 
 
 def take_index_body(cursor: Cursor, name: str | None, kind: IndexKind) -> IndexDefinition | None:
@@ -798,6 +790,9 @@ def take_index_body(cursor: Cursor, name: str | None, kind: IndexKind) -> IndexD
             group.expect_done()
         if part is not None:
             parts.append(part)
+    if not parts:
+        group.missing()
+        return None
     clustered: bool | None = None
     visible = True
     condition: str | None = None

@@ -108,7 +108,6 @@ class PartitionMethod(StrEnum):
     RANGE_COLUMNS = "range_columns"
     LIST = "list"
     LIST_COLUMNS = "list_columns"
-    SYSTEM_TIME = "system_time"
 
 
 class PartitionAction(StrEnum):

@@ -102,7 +102,7 @@ STATEMENTS: list[tuple[str, DdlAction, str | None, list[str]]] = [
     ("flashback cluster to tso 470614220985860096", DdlAction.FLASHBACK_CLUSTER, None, []),
     ("drop view if exists v, w", DdlAction.DROP_VIEW, None, ["v", "w"]),
     (
-        "create sequence if not exists s start with 1 increment by -1 minvalue = -5 no maxvalue"
+        "create sequence if not exists s start with 1 increment - 9223372036854775808 no maxvalue"
         " cache 10 nocycle comment='x'",
         DdlAction.CREATE_SEQUENCE,
         None,
@@ -263,7 +263,10 @@ CHANGES: list[tuple[str, str]] = [
         "add unique uk (a), add unique key (b), add index (c(10)), add key k ((lower(d)))",
         "add_index uk; add_index; add_index; add_index k",
     ),
-    ("add index type (a), add index type btree (a)", "add_index type; add_index"),
+    (
+        "add index type (a), add index type type btree (a), add index using btree (a)",
+        "add_index type; add_index type; add_index",
+    ),
     ("add fulltext index f (a) with parser standard comment 'x'", "add_index f"),
     ("add columnar index f (a) using inverted", "add_index f"),
     ("add constraint u unique (a)", "add_index u"),
@@ -297,6 +300,10 @@ CHANGES: list[tuple[str, str]] = [
     ("convert to charset default", "convert_charset"),
     ("order by a, b desc, add column c int", "other; add_column c"),
     ("algorithm=instant, lock = none, add column a int", "other; other; add_column a"),
+    ("set tiflash replica 2 location labels 'a', 'b', add column a int", "other; add_column a"),
+    ("import partition p0, p1 tablespace, discard tablespace", "other; other"),
+    ("storage disk, modify a national varcharacter(12)", "table_option; modify_column a"),
+    ("followers = 3", "table_option"),
     ("cache", "other"),
     ("attributes='merge_option=allow'", "table_option"),
     ("disable keys, discard tablespace, secondary_load", "other; other; other"),
@@ -465,7 +472,7 @@ PARTITIONINGS: list[tuple[str, PartitionMethod, str, tuple[str, ...], list[str]]
         ["p 0:1, 2, null", "p1:default", "p2:None"],
     ),
     (
-        "list columns(a) (partition p0 values in (('x'), ('y')))",
+        "list fields(a) (partition p0 values in (('x'), ('y')))",
         PartitionMethod.LIST_COLUMNS,
         "a",
         ("a",),
@@ -876,6 +883,8 @@ UNPARSED: list[tuple[str, DdlAction, str | None, int]] = [
     ("drop table", DdlAction.DROP_TABLE, "", 10),
     ("rename table a to", DdlAction.RENAME_TABLE, "", 17),
     ("create table t", DdlAction.CREATE_TABLE, "", 14),
+    ("create table t ()", DdlAction.CREATE_TABLE, "", 16),
+    ("alter table t add unique ()", DdlAction.ALTER_TABLE, "add unique ()", 14),
     ("create table t (a)", DdlAction.CREATE_TABLE, "", 17),
     ("create table t (a int,)", DdlAction.CREATE_TABLE, "", 22),
     ("create table t (a int", DdlAction.CREATE_TABLE, "(a int", 15),
