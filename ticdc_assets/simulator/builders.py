@@ -14,7 +14,8 @@ from typing import Final
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column, random_value
-from ticdc_assets.simulator.upstream import Row, TableName, Upstream, index
+from ticdc_assets.simulator.stored_table import Row, TableName, index
+from ticdc_assets.simulator.upstream import Upstream
 
 ODD_NAMES: Final[tuple[str, ...]] = (
     "with space",

@@ -41,12 +41,12 @@ from ticdc_assets.events import (
     Watermark,
 )
 from ticdc_assets.schemas import TableSchema
+from ticdc_assets.simulator.stored_table import Row, TableName
+from ticdc_assets.simulator.transaction import CommittedRow
 from ticdc_assets.simulator.upstream import (
     Commit,
     CommittedDdl,
-    CommittedRow,
     CommittedTransaction,
-    Row,
     Truth,
     Upstream,
     is_in_cut,
@@ -354,7 +354,7 @@ class StandInChangefeed:
     def _is_replicated(self, schema: TableSchema) -> bool:
         return self._options.force_replicate or bool(schema.handle_key)
 
-    def _has_key_at(self, name: tuple[str, str], at: int | None) -> bool:
+    def _has_key_at(self, name: TableName, at: int | None) -> bool:
         """Tell whether a table had a key in the cut at `at`, by the first DDL after it."""
         for commit in self._upstream.history if at is not None else ():
             if isinstance(commit, CommittedDdl) and at is not None and commit.commit_ts >= at:

@@ -14,56 +14,28 @@ Not handled: unique keys other than the row's own are not enforced; collations (
 if their canonical text is); partitions, views, generated columns, foreign keys.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-from ticdc_assets.events import DdlEvent, Op
+from ticdc_assets.events import DdlEvent
 from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
+from ticdc_assets.simulator.alterations import AlterAction, alter
 from ticdc_assets.simulator.clock import TsoClock
-from ticdc_assets.simulator.columns import (
-    column_sql,
-    default_sql,
-    default_value,
-    modified_value,
-    quoted,
-    rewrites_rows,
-    zero_value,
+from ticdc_assets.simulator.columns import column_sql, quoted
+from ticdc_assets.simulator.stored_table import (
+    Key,
+    Row,
+    StoredTable,
+    TableName,
+    key_of,
+    with_indexes,
 )
-
-TableName: TypeAlias = tuple[str, str]
-"""Database and table."""
-
-Row: TypeAlias = Mapping[str, str | None]
-"""One row: column name to canonical text."""
-
-Key: TypeAlias = tuple[str, ...]
-"""The values of a row's handle key; for a table without one the hidden row id."""
+from ticdc_assets.simulator.transaction import CommittedRow, Transaction
 
 Truth: TypeAlias = dict[TableName, dict[Key, Row]]
 """The rows of every table by their key."""
-
-ROW_ID: Final = "_tidb_rowid"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedRow:
-    """One row change as TiCDC sees it: an update of a unique key is already two of them.
-
-    Attributes:
-        schema: schema of the table at the commit.
-        op: insert, update or delete.
-        key: key of the row (before and after are of one key).
-        before: row before the change, None for an insert.
-        after: row after the change, None for a delete.
-    """
-
-    schema: TableSchema
-    op: Op
-    key: Key
-    before: Row | None
-    after: Row | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,18 +44,6 @@ class CommittedTransaction:
 
     commit_ts: int
     rows: tuple[CommittedRow, ...]
-
-
-@dataclass(slots=True)
-class _Table:
-    """A table as it is now; after a DDL a new object stands in its place."""
-
-    schema: TableSchema
-    primary_key: tuple[str, ...]
-    clustered: bool
-    secondary: tuple[IndexSchema, ...]
-    rows: dict[Key, Row]
-    next_row_id: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,167 +58,10 @@ class CommittedDdl:
 
     commit_ts: int
     events: tuple[DdlEvent, ...]
-    previous: Mapping[TableName, _Table | None]
+    previous: Mapping[TableName, StoredTable | None]
 
 
 Commit: TypeAlias = CommittedTransaction | CommittedDdl
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddColumn:
-    """ADD COLUMN; `place` is `""`, `"first"` or `"after x"` and changes nothing that travels."""
-
-    column: ColumnSchema
-    place: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropColumn:
-    """DROP COLUMN, with the index on it if it has one of its own."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenameColumn:
-    """RENAME COLUMN."""
-
-    name: str
-    new_name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModifyColumn:
-    """MODIFY COLUMN, or CHANGE COLUMN where `name` is not the column's new name."""
-
-    name: str
-    column: ColumnSchema
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetDefault:
-    """ALTER COLUMN ... SET DEFAULT, or DROP DEFAULT for None; rows stay as they are."""
-
-    name: str
-    default: str | int | None
-
-
-AlterAction: TypeAlias = AddColumn | DropColumn | RenameColumn | ModifyColumn | SetDefault
-
-
-class Transaction:
-    """Row changes that will be committed together; made by `Upstream.transaction`.
-
-    It reads its own writes. What is sent is the net of each row, as TiKV sees it: a row inserted
-    and deleted again leaves no trace, an update to the same values neither.
-    """
-
-    def __init__(self, tables: Mapping[TableName, _Table], *, timezone: str) -> None:
-        self._tables = tables
-        self._timezone = timezone
-        # Per table, in the order in which rows were first touched.
-        self._writes: dict[TableName, dict[Key, Row | None]] = {}
-        self._moved: set[tuple[TableName, Key]] = set()
-
-    def row(self, name: TableName, key: Key) -> Row | None:
-        """Return a row as this transaction sees it, or None."""
-        written = self._writes.get(name, {})
-        return written[key] if key in written else self._tables[name].rows.get(key)
-
-    def insert(self, name: TableName, values: Row) -> Key:
-        """Insert a row, columns left out get their default, and return its key.
-
-        Raises:
-            ValueError: a column is unknown, NULL where it may not be, or the key is taken.
-        """
-        table = self._tables[name]
-        row = _complete_row(table.schema, values, timezone=self._timezone)
-        key = _key_of(table.schema, row)
-        if key is None:
-            key = (ROW_ID, str(table.next_row_id))
-            table.next_row_id += 1
-        elif self.row(name, key) is not None:
-            raise ValueError(f"{name}: key {key} is taken")
-        self._write(name, key, row)
-        return key
-
-    def update(self, name: TableName, key: Key, *, changes: Row) -> Key:
-        """Change columns of the row with `key`, the key's own among them, and return its new key.
-
-        Raises:
-            ValueError: there is no such row, or the new row cannot be.
-        """
-        table = self._tables[name]
-        old = self.row(name, key)
-        if old is None:
-            raise ValueError(f"{name}: no row {key}")
-        row = _complete_row(table.schema, {**old, **changes}, timezone=self._timezone)
-        new_key = _key_of(table.schema, row) or key
-        if new_key != key:
-            if self.row(name, new_key) is not None:
-                raise ValueError(f"{name}: key {new_key} is taken")
-            self._write(name, key, None)
-            if not table.clustered:
-                # The row keeps its row id, so this is an update, which TiCDC splits.
-                self._moved.update(((name, key), (name, new_key)))
-        if any(
-            old[column] != row[column]
-            for index in table.schema.indexes
-            if index.unique and not index.primary
-            for column in index.columns
-        ):
-            self._moved.add((name, new_key))
-        self._write(name, new_key, row)
-        return new_key
-
-    def delete(self, name: TableName, key: Key) -> None:
-        """Delete the row with `key`.
-
-        Raises:
-            ValueError: there is no such row.
-        """
-        if self.row(name, key) is None:
-            raise ValueError(f"{name}: no row {key}")
-        self._write(name, key, None)
-
-    def _write(self, name: TableName, key: Key, row: Row | None) -> None:
-        writes = self._writes.setdefault(name, {})
-        if row is not None and not self._tables[name].clustered and writes.get(key, row) is None:
-            # A key freed and taken again belongs to another row id: a delete and an insert.
-            self._moved.add((name, key))
-        writes[key] = row
-
-    def net(self) -> list[CommittedRow]:
-        """Return the net changes; in each table deletes come first."""
-        changes: list[CommittedRow] = []
-        for name, writes in self._writes.items():
-            table = self._tables[name]
-            deletes: list[CommittedRow] = []
-            others: list[CommittedRow] = []
-            for key, after in writes.items():
-                before = table.rows.get(key)
-                if before == after:
-                    continue
-                split = before is not None and after is not None and (name, key) in self._moved
-                if split or after is None:
-                    deletes.append(
-                        CommittedRow(
-                            schema=table.schema, op=Op.DELETE, key=key, before=before, after=None
-                        )
-                    )
-                if after is not None:
-                    op = Op.INSERT if before is None or split else Op.UPDATE
-                    others.append(
-                        CommittedRow(
-                            schema=table.schema,
-                            op=op,
-                            key=key,
-                            before=before if op is Op.UPDATE else None,
-                            after=after,
-                        )
-                    )
-            changes += deletes + others
-        return changes
 
 
 class Upstream:
@@ -277,7 +80,7 @@ class Upstream:
         self.timezone = timezone
         self.history: list[Commit] = []
         self._databases: set[str] = set()
-        self._tables: dict[TableName, _Table] = {}
+        self._tables: dict[TableName, StoredTable] = {}
         self._next_table_id = 100
         self._share_ts = False
 
@@ -344,7 +147,7 @@ class Upstream:
     # Rows
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self) -> Generator[Transaction]:
         """Commit the changes made in the `with` block together; an error in it commits nothing."""
         transaction = Transaction(self._tables, timezone=self.timezone)
         yield transaction
@@ -380,7 +183,7 @@ class Upstream:
             del self._tables[name]
         return self._commit_query(sql or f"DROP DATABASE {quoted(database)}", previous)
 
-    def _commit_query(self, sql: str, previous: Mapping[TableName, _Table]) -> int:
+    def _commit_query(self, sql: str, previous: Mapping[TableName, StoredTable]) -> int:
         commit_ts = self._ddl_ts()
         event = DdlEvent(
             ddl_type="QUERY",
@@ -431,7 +234,7 @@ class Upstream:
                 parts.append(f"primary key ({_names(primary_key)}) /*T![clustered_index] {kind} */")
             parts += [_index_sql(index) for index in indexes]
             sql = f"CREATE TABLE {_path(name)} ({', '.join(parts)})"
-        table = _Table(
+        table = StoredTable(
             schema=TableSchema(
                 database=name[0],
                 table=name[1],
@@ -445,7 +248,7 @@ class Upstream:
             secondary=tuple(indexes),
             rows={},
         )
-        table.schema = _with_indexes(table)
+        table.schema = with_indexes(table)
         return self._commit_table("CREATE", sql, name=name, table=table)
 
     def create_table_like(
@@ -497,7 +300,7 @@ class Upstream:
 
         `a` to `tmp`, `b` to `a`, `tmp` to `b` swaps two tables. TiCDC sends one event for each.
         """
-        previous: dict[TableName, _Table | None] = {}
+        previous: dict[TableName, StoredTable | None] = {}
         events: list[tuple[str, str, TableSchema | None, TableSchema | None]] = []
         for number, (name, new_name) in enumerate(renames):
             table = self._table(name)
@@ -517,7 +320,7 @@ class Upstream:
     def alter_table(self, name: TableName, *actions: AlterAction, sql: str | None = None) -> int:
         """Run ALTER TABLE with one or more changes to columns and return its commit ts."""
         table = replace(self._table(name), rows=dict(self._table(name).rows))
-        parts = [_ACTIONS[type(action)](table, action, self.timezone) for action in actions]
+        parts = [alter(table, action, timezone=self.timezone) for action in actions]
         text = sql or f"ALTER TABLE {_path(name)} {', '.join(parts)}"
         return self._commit_altered("ALTER", text, name=name, table=table)
 
@@ -551,7 +354,7 @@ class Upstream:
         text = sql or f"DROP INDEX {quoted(index)} ON {_path(name)}"
         return self._commit_altered("DINDEX", text, name=name, table=table)
 
-    def _table(self, name: TableName) -> _Table:
+    def _table(self, name: TableName) -> StoredTable:
         table = self._tables.get(name)
         if table is None:
             raise ValueError(f"no table {name}")
@@ -571,16 +374,18 @@ class Upstream:
         self._share_ts = False
         return commit_ts
 
-    def _commit_altered(self, ddl_type: str, sql: str, *, name: TableName, table: _Table) -> int:
-        table.schema = replace(_with_indexes(table), version=self._version())
+    def _commit_altered(
+        self, ddl_type: str, sql: str, *, name: TableName, table: StoredTable
+    ) -> int:
+        table.schema = replace(with_indexes(table), version=self._version())
         rekeyed: dict[Key, Row] = {}
         for key, row in table.rows.items():
             ordered = {column.name: row[column.name] for column in table.schema.columns}
-            rekeyed[_key_of(table.schema, ordered) or key] = ordered
+            rekeyed[key_of(table.schema, ordered) or key] = ordered
         table.rows = rekeyed
         return self._commit_table(ddl_type, sql, name=name, table=table)
 
-    def _commit_table(self, ddl_type: str, sql: str, *, name: TableName, table: _Table) -> int:
+    def _commit_table(self, ddl_type: str, sql: str, *, name: TableName, table: StoredTable) -> int:
         previous = self._tables.get(name)
         self._tables[name] = table
         return self._commit_events(
@@ -592,7 +397,7 @@ class Upstream:
         self,
         events: Iterable[tuple[str, str, TableSchema | None, TableSchema | None]],
         *,
-        previous: Mapping[TableName, _Table | None],
+        previous: Mapping[TableName, StoredTable | None],
     ) -> int:
         commit_ts = self._ddl_ts()
         self.history.append(
@@ -624,165 +429,14 @@ def is_in_cut(commit: Commit, at: int) -> bool:
     return commit.commit_ts <= at
 
 
+def _index_sql(index: IndexSchema) -> str:
+    kind = "unique key" if index.unique else "key"
+    return f"{kind} {quoted(index.name)} ({_names(index.columns)})"
+
+
 def _path(name: TableName) -> str:
     return f"{quoted(name[0])}.{quoted(name[1])}"
 
 
 def _names(columns: Iterable[str]) -> str:
     return ", ".join(map(quoted, columns))
-
-
-def _index_sql(index: IndexSchema) -> str:
-    kind = "unique key" if index.unique else "key"
-    return f"{kind} {quoted(index.name)} ({_names(index.columns)})"
-
-
-def index(name: str, *columns: str, unique: bool = False) -> IndexSchema:
-    """Return an index for `Upstream.create_table`."""
-    return IndexSchema(name=name, unique=unique, primary=False, nullable=False, columns=columns)
-
-
-def _complete_row(schema: TableSchema, values: Row, *, timezone: str) -> Row:
-    row = {
-        column.name: values[column.name]
-        if column.name in values
-        else default_value(column, timezone)
-        for column in schema.columns
-    }
-    unknown = values.keys() - row.keys()
-    if unknown:
-        raise ValueError(f"{schema.table}: unknown columns {sorted(unknown)}")
-    for column in schema.columns:
-        if row[column.name] is None and not column.nullable:
-            raise ValueError(f"{schema.table}: {column.name!r} may not be NULL")
-    return row
-
-
-def _key_of(schema: TableSchema, row: Row) -> Key | None:
-    """Return the values of the handle key, None for a table without one."""
-    key = tuple(row[name] or "" for name in schema.handle_key)
-    return key or None
-
-
-def _with_indexes(table: _Table) -> TableSchema:
-    """Return the schema with its indexes as TiCDC sends them."""
-    columns = {column.name: column for column in table.schema.columns}
-    secondary = tuple(
-        replace(index, nullable=any(columns[name].nullable for name in index.columns))
-        for index in table.secondary
-    )
-    is_row_id = (
-        table.clustered
-        and len(table.primary_key) == 1
-        and columns[table.primary_key[0]].mysql_type.endswith("int")
-    )
-    if table.primary_key and not is_row_id:
-        return replace(table.schema, indexes=(_primary("PRIMARY", table.primary_key), *secondary))
-    # TiDB keeps no index for these keys, and TiCDC adds one.
-    key = table.primary_key or min(
-        (index.columns for index in secondary if index.unique and not index.nullable),
-        key=len,
-        default=(),
-    )
-    added = (_primary("primary", key),) if key else ()
-    return replace(table.schema, indexes=(*secondary, *added))
-
-
-def _primary(name: str, columns: tuple[str, ...]) -> IndexSchema:
-    return IndexSchema(name=name, unique=True, primary=True, nullable=False, columns=columns)
-
-
-def _existing(table: _Table, name: str) -> ColumnSchema:
-    found = table.schema.column(name)
-    if found is None:
-        raise ValueError(f"{table.schema.table}: no column {name!r}")
-    return found
-
-
-def _add_column(table: _Table, action: AddColumn, timezone: str) -> str:
-    column = action.column
-    if table.schema.column(column.name) is not None:
-        raise ValueError(f"{table.schema.table}: column {column.name!r} exists")
-    value = default_value(column, timezone)
-    if value is None and not column.nullable:
-        value = zero_value(column)
-    table.schema = replace(table.schema, columns=(*table.schema.columns, column))
-    table.rows = {key: {**row, column.name: value} for key, row in table.rows.items()}
-    return f"ADD COLUMN {column_sql(column, timezone)} {action.place}".rstrip()
-
-
-def _drop_column(table: _Table, action: DropColumn, timezone: str) -> str:
-    del timezone
-    _existing(table, action.name)
-    wider = [index.columns for index in table.secondary if len(index.columns) > 1]
-    if any(action.name in columns for columns in (table.primary_key, *wider)):
-        raise ValueError(f"{table.schema.table}: {action.name!r} is part of a key")
-    table.secondary = tuple(i for i in table.secondary if i.columns != (action.name,))
-    table.schema = replace(
-        table.schema, columns=tuple(c for c in table.schema.columns if c.name != action.name)
-    )
-    table.rows = {
-        key: {name: value for name, value in row.items() if name != action.name}
-        for key, row in table.rows.items()
-    }
-    return f"DROP COLUMN {quoted(action.name)}"
-
-
-def _replace_column(table: _Table, old: str, column: ColumnSchema) -> None:
-    """Put `column` in the place of the column called `old`, with its values, in keys too."""
-    if column.name != old and table.schema.column(column.name) is not None:
-        raise ValueError(f"{table.schema.table}: column {column.name!r} exists")
-    table.schema = replace(
-        table.schema, columns=tuple(column if c.name == old else c for c in table.schema.columns)
-    )
-    table.primary_key = tuple(column.name if c == old else c for c in table.primary_key)
-    table.secondary = tuple(
-        replace(index, columns=tuple(column.name if c == old else c for c in index.columns))
-        for index in table.secondary
-    )
-    table.rows = {
-        key: {column.name if name == old else name: value for name, value in row.items()}
-        for key, row in table.rows.items()
-    }
-
-
-def _rename_column(table: _Table, action: RenameColumn, timezone: str) -> str:
-    del timezone
-    renamed = replace(_existing(table, action.name), name=action.new_name)
-    _replace_column(table, action.name, renamed)
-    return f"RENAME COLUMN {quoted(action.name)} TO {quoted(action.new_name)}"
-
-
-def _modify_column(table: _Table, action: ModifyColumn, timezone: str) -> str:
-    old, new = _existing(table, action.name), action.column
-    if old.name in table.primary_key:
-        new = replace(new, nullable=False)
-    modified = {key: modified_value(row[old.name], old, new) for key, row in table.rows.items()}
-    if not new.nullable and None in modified.values():
-        raise ValueError(f"{table.schema.table}: {old.name!r} holds NULL")
-    _replace_column(table, old.name, new)
-    table.rows = {key: {**row, new.name: modified[key]} for key, row in table.rows.items()}
-    if rewrites_rows(old, new):
-        others = tuple(c for c in table.schema.columns if c.name != new.name)
-        table.schema = replace(table.schema, columns=(*others, new))
-    definition = column_sql(new, timezone)
-    if new.name == old.name:
-        return f"MODIFY COLUMN {definition}"
-    return f"CHANGE COLUMN {quoted(old.name)} {definition}"
-
-
-def _set_default(table: _Table, action: SetDefault, timezone: str) -> str:
-    column = replace(_existing(table, action.name), default=action.default)
-    _replace_column(table, action.name, column)
-    if action.default is None:
-        return f"ALTER COLUMN {quoted(action.name)} DROP DEFAULT"
-    return f"ALTER COLUMN {quoted(action.name)} SET DEFAULT {default_sql(column, timezone)}"
-
-
-_ACTIONS: Final[Mapping[type[AlterAction], Callable[..., str]]] = {
-    AddColumn: _add_column,
-    DropColumn: _drop_column,
-    RenameColumn: _rename_column,
-    ModifyColumn: _modify_column,
-    SetDefault: _set_default,
-}

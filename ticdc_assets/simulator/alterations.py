@@ -1,0 +1,170 @@
+"""What ALTER TABLE does to a table of the stand-in upstream, and how it reads in SQL.
+
+In: a table (a copy that may be changed) and an action. Out: the table with its columns, indexes
+and rows after it, and the action's clause of the statement.
+
+Not handled: what `columns.modified_value` has no rule for; it raises.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from ticdc_assets.schemas import ColumnSchema
+from ticdc_assets.simulator.columns import (
+    column_sql,
+    default_sql,
+    default_value,
+    modified_value,
+    quoted,
+    rewrites_rows,
+    zero_value,
+)
+from ticdc_assets.simulator.stored_table import StoredTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddColumn:
+    """ADD COLUMN; `place` is `""`, `"first"` or `"after x"` and changes nothing that travels."""
+
+    column: ColumnSchema
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropColumn:
+    """DROP COLUMN, with the index on it if it has one of its own."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenameColumn:
+    """RENAME COLUMN."""
+
+    name: str
+    new_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModifyColumn:
+    """MODIFY COLUMN, or CHANGE COLUMN where `name` is not the column's new name."""
+
+    name: str
+    column: ColumnSchema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetDefault:
+    """ALTER COLUMN ... SET DEFAULT, or DROP DEFAULT for None; rows stay as they are."""
+
+    name: str
+    default: str | int | None
+
+
+AlterAction: TypeAlias = AddColumn | DropColumn | RenameColumn | ModifyColumn | SetDefault
+
+
+def alter(table: StoredTable, action: AlterAction, *, timezone: str) -> str:
+    """Change `table` as `action` says and return the action's clause of ALTER TABLE.
+
+    Raises:
+        ValueError: the action does not fit the table.
+    """
+    return _ACTIONS[type(action)](table, action, timezone)
+
+
+def _existing(table: StoredTable, name: str) -> ColumnSchema:
+    found = table.schema.column(name)
+    if found is None:
+        raise ValueError(f"{table.schema.table}: no column {name!r}")
+    return found
+
+
+def _add_column(table: StoredTable, action: AddColumn, timezone: str) -> str:
+    column = action.column
+    if table.schema.column(column.name) is not None:
+        raise ValueError(f"{table.schema.table}: column {column.name!r} exists")
+    value = default_value(column, timezone)
+    if value is None and not column.nullable:
+        value = zero_value(column)
+    table.schema = replace(table.schema, columns=(*table.schema.columns, column))
+    table.rows = {key: {**row, column.name: value} for key, row in table.rows.items()}
+    return f"ADD COLUMN {column_sql(column, timezone)} {action.place}".rstrip()
+
+
+def _drop_column(table: StoredTable, action: DropColumn, timezone: str) -> str:
+    del timezone
+    _existing(table, action.name)
+    wider = [index.columns for index in table.secondary if len(index.columns) > 1]
+    if any(action.name in columns for columns in (table.primary_key, *wider)):
+        raise ValueError(f"{table.schema.table}: {action.name!r} is part of a key")
+    table.secondary = tuple(i for i in table.secondary if i.columns != (action.name,))
+    table.schema = replace(
+        table.schema, columns=tuple(c for c in table.schema.columns if c.name != action.name)
+    )
+    table.rows = {
+        key: {name: value for name, value in row.items() if name != action.name}
+        for key, row in table.rows.items()
+    }
+    return f"DROP COLUMN {quoted(action.name)}"
+
+
+def _replace_column(table: StoredTable, old: str, column: ColumnSchema) -> None:
+    """Put `column` in the place of the column called `old`, with its values, in keys too."""
+    if column.name != old and table.schema.column(column.name) is not None:
+        raise ValueError(f"{table.schema.table}: column {column.name!r} exists")
+    table.schema = replace(
+        table.schema, columns=tuple(column if c.name == old else c for c in table.schema.columns)
+    )
+    table.primary_key = tuple(column.name if c == old else c for c in table.primary_key)
+    table.secondary = tuple(
+        replace(index, columns=tuple(column.name if c == old else c for c in index.columns))
+        for index in table.secondary
+    )
+    table.rows = {
+        key: {column.name if name == old else name: value for name, value in row.items()}
+        for key, row in table.rows.items()
+    }
+
+
+def _rename_column(table: StoredTable, action: RenameColumn, timezone: str) -> str:
+    del timezone
+    renamed = replace(_existing(table, action.name), name=action.new_name)
+    _replace_column(table, action.name, renamed)
+    return f"RENAME COLUMN {quoted(action.name)} TO {quoted(action.new_name)}"
+
+
+def _modify_column(table: StoredTable, action: ModifyColumn, timezone: str) -> str:
+    old, new = _existing(table, action.name), action.column
+    if old.name in table.primary_key:
+        new = replace(new, nullable=False)
+    modified = {key: modified_value(row[old.name], old, new) for key, row in table.rows.items()}
+    if not new.nullable and None in modified.values():
+        raise ValueError(f"{table.schema.table}: {old.name!r} holds NULL")
+    _replace_column(table, old.name, new)
+    table.rows = {key: {**row, new.name: modified[key]} for key, row in table.rows.items()}
+    if rewrites_rows(old, new):
+        others = tuple(c for c in table.schema.columns if c.name != new.name)
+        table.schema = replace(table.schema, columns=(*others, new))
+    definition = column_sql(new, timezone)
+    if new.name == old.name:
+        return f"MODIFY COLUMN {definition}"
+    return f"CHANGE COLUMN {quoted(old.name)} {definition}"
+
+
+def _set_default(table: StoredTable, action: SetDefault, timezone: str) -> str:
+    column = replace(_existing(table, action.name), default=action.default)
+    _replace_column(table, action.name, column)
+    if action.default is None:
+        return f"ALTER COLUMN {quoted(action.name)} DROP DEFAULT"
+    return f"ALTER COLUMN {quoted(action.name)} SET DEFAULT {default_sql(column, timezone)}"
+
+
+_ACTIONS: Final[Mapping[type[AlterAction], Callable[[StoredTable, Any, str], str]]] = {
+    AddColumn: _add_column,
+    DropColumn: _drop_column,
+    RenameColumn: _rename_column,
+    ModifyColumn: _modify_column,
+    SetDefault: _set_default,
+}

@@ -1,0 +1,95 @@
+"""A table of the stand-in upstream: its schema as TiCDC sends it, its key, its rows.
+
+In: columns, key and indexes as CREATE TABLE says them. Out: the `TableSchema` with the indexes in
+TiCDC's form, complete rows with their defaults, and the key of a row.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from ticdc_assets.schemas import IndexSchema, TableSchema
+from ticdc_assets.simulator.columns import default_value
+
+TableName: TypeAlias = tuple[str, str]
+"""Database and table."""
+
+Row: TypeAlias = Mapping[str, str | None]
+"""One row: column name to canonical text."""
+
+Key: TypeAlias = tuple[str, ...]
+"""The values of a row's handle key; for a table without one the hidden row id."""
+
+ROW_ID: Final = "_tidb_rowid"
+
+
+@dataclass(slots=True)
+class StoredTable:
+    """A table as it is now; after a DDL a new object stands in its place."""
+
+    schema: TableSchema
+    primary_key: tuple[str, ...]
+    clustered: bool
+    secondary: tuple[IndexSchema, ...]
+    rows: dict[Key, Row]
+    next_row_id: int = 1
+
+
+def index(name: str, *columns: str, unique: bool = False) -> IndexSchema:
+    """Return an index for `Upstream.create_table`."""
+    return IndexSchema(name=name, unique=unique, primary=False, nullable=False, columns=columns)
+
+
+def complete_row(schema: TableSchema, values: Row, *, timezone: str) -> Row:
+    """Return a row with the default in each column that `values` leaves out.
+
+    Raises:
+        ValueError: a column is unknown, or NULL where it may not be.
+    """
+    row = {
+        column.name: values[column.name]
+        if column.name in values
+        else default_value(column, timezone)
+        for column in schema.columns
+    }
+    unknown = values.keys() - row.keys()
+    if unknown:
+        raise ValueError(f"{schema.table}: unknown columns {sorted(unknown)}")
+    for column in schema.columns:
+        if row[column.name] is None and not column.nullable:
+            raise ValueError(f"{schema.table}: {column.name!r} may not be NULL")
+    return row
+
+
+def key_of(schema: TableSchema, row: Row) -> Key | None:
+    """Return the values of the handle key, None for a table without one."""
+    key = tuple(row[name] or "" for name in schema.handle_key)
+    return key or None
+
+
+def with_indexes(table: StoredTable) -> TableSchema:
+    """Return the schema with its indexes as TiCDC sends them."""
+    columns = {column.name: column for column in table.schema.columns}
+    secondary = tuple(
+        replace(index, nullable=any(columns[name].nullable for name in index.columns))
+        for index in table.secondary
+    )
+    is_row_id = (
+        table.clustered
+        and len(table.primary_key) == 1
+        and columns[table.primary_key[0]].mysql_type.endswith("int")
+    )
+    if table.primary_key and not is_row_id:
+        return replace(table.schema, indexes=(_primary("PRIMARY", table.primary_key), *secondary))
+    # TiDB keeps no index for these keys, and TiCDC adds one.
+    key = table.primary_key or min(
+        (index.columns for index in secondary if index.unique and not index.nullable),
+        key=len,
+        default=(),
+    )
+    added = (_primary("primary", key),) if key else ()
+    return replace(table.schema, indexes=(*secondary, *added))
+
+
+def _primary(name: str, columns: tuple[str, ...]) -> IndexSchema:
+    return IndexSchema(name=name, unique=True, primary=True, nullable=False, columns=columns)
