@@ -15,6 +15,8 @@ a `.gz`), so that a reader at any moment sees whole lines and at worst an incomp
 an existing capture continues it; offsets of one partition must increase through the whole file.
 Running a writer again over what it wrote is refused by that rule instead of doubling records.
 
+A gzip checksum stands behind its member, so what it finds wrong is known only after the lines.
+
 Not handled: two writers at once, headers (they are dropped), other compressions.
 """
 

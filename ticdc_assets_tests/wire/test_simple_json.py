@@ -1,3 +1,4 @@
+import json
 import pickle
 from dataclasses import replace
 from types import MappingProxyType
@@ -80,6 +81,18 @@ def test_images_may_be_any_mapping() -> None:
     assert isinstance(row, RowChange)
     frozen = replace(row, after=MappingProxyType(dict(row.after or {})))
     assert encode(WireFormat.SIMPLE_JSON, [frozen])[0].value == INSERT
+
+
+def test_columns_are_written_in_the_order_of_their_bytes() -> None:
+    row = EVENTS[DELETE]
+    assert isinstance(row, RowChange)
+    names = ["z", "Z", "é", "a b", "a", "🚀", "\uffff", "_", "10", "9"]
+    (record,) = encode(WireFormat.SIMPLE_JSON, [replace(row, before=dict.fromkeys(names))])
+    written = [json.dumps(name, ensure_ascii=False).encode() for name in names]
+    places = [(record.value or b"").index(name + b":null") for name in written]
+    assert sorted(zip(places, names, strict=True)) == sorted(
+        zip(places, names, strict=True), key=lambda pair: pair[1].encode()
+    )
 
 
 def test_an_empty_image_is_an_image() -> None:
