@@ -379,14 +379,28 @@ def _decoded(literal: DefaultValue) -> str | None:
 def take_default(cursor: Cursor) -> DefaultValue | None:
     """Take what stands after DEFAULT or SET DEFAULT."""
     start = cursor.at
+    constant = _take_constant(cursor)
+    if constant is not None:
+        return constant
+    group = cursor.take_group()
+    if group is None and not _take_call(cursor):
+        return None
+    text = cursor.text(start)
+    while group is not None and not group.done:
+        # A constant in parentheses is that constant.
+        constant = _take_constant(group)
+        if constant is not None and group.done:
+            return replace(constant, text=text)
+        inner = group.take_group()
+        group = inner if group.done else None
+    return DefaultValue(kind=DefaultKind.EXPRESSION, text=text)
+
+
+def _take_constant(cursor: Cursor) -> DefaultValue | None:
+    start = cursor.at
     if cursor.take("NULL"):
         return DefaultValue(kind=DefaultKind.NULL, text=cursor.text(start))
-    literal = _take_literal(cursor)
-    if literal is not None:
-        return literal
-    if cursor.take_group() is not None or _take_call(cursor):
-        return DefaultValue(kind=DefaultKind.EXPRESSION, text=cursor.text(start))
-    return None
+    return _take_literal(cursor)
 
 
 def _take_literal(cursor: Cursor) -> DefaultValue | None:
@@ -637,7 +651,8 @@ _ATTRIBUTES: Final[dict[str, _Attribute]] = {
     "COLLATE": _set_collation,
     "ASCII": _fixed_charset("latin1"),
     "UNICODE": _fixed_charset("ucs2"),
-    "BYTE": _fixed_charset("binary"),
+    # MySQL makes bytes of CHAR BYTE; TiDB, which is what TiCDC reads, ignores the word.
+    "BYTE": _skip_nothing,
     "BINARY": _set_binary,
     "NOT": _set_not,
     "NULL": _set_null,
