@@ -50,7 +50,7 @@ CHANGE_LOG_COLUMNS = tuple(name for name in DECODED_SCHEMA.names if name not in 
 CHANGE_LOG_SCHEMA = T.StructType(
     [
         field
-        for field in from_arrow_schema(DECODED_SCHEMA).fields
+        for field in from_arrow_schema(DECODED_SCHEMA, prefer_timestamp_ntz=True).fields
         if field.name in CHANGE_LOG_COLUMNS
     ]
 )
@@ -152,7 +152,7 @@ def decoded(raw: DataFrame, wire_format: WireFormat, batch: int) -> DataFrame:
             )
 
     columns = raw.select("landed_at", "topic", "partition", "offset", "key", "value")
-    return columns.mapInArrow(decode, from_arrow_schema(DECODED_SCHEMA))
+    return columns.mapInArrow(decode, from_arrow_schema(DECODED_SCHEMA, prefer_timestamp_ntz=True))
 
 
 def _landing_times(records: pa.RecordBatch, rows: pa.RecordBatch) -> pa.Array:

@@ -71,7 +71,7 @@ class MirrorLayout:
     @cached_property
     def spark(self) -> T.StructType:
         """Spark schema of the table."""
-        return from_arrow_schema(self.arrow)
+        return from_arrow_schema(self.arrow, prefer_timestamp_ntz=True)
 
     def _free_name(self, name: str) -> str:
         taken = {column.name.lower() for column in self.schema.columns}
@@ -82,7 +82,7 @@ class MirrorLayout:
 
 def spark_type_name(column: ColumnSchema) -> str:
     """Return the Spark SQL name of a column's type in its mirror."""
-    return from_arrow_type(arrow_type(column)).simpleString()
+    return from_arrow_type(arrow_type(column), prefer_timestamp_ntz=True).simpleString()
 
 
 SEQUENCE_FIELDS = ("commit_ts", "rank", "topic", "partition", "offset", "index")
@@ -99,12 +99,17 @@ _SEQUENCE = pa.struct(
 
 
 def effect_schema(schema: TableSchema) -> pa.Schema:
-    """Return the Arrow schema of effects: one row a put, delete or error."""
+    """Return the Arrow schema of effects: one row a put, delete or error.
+
+    `is_new` says that the row was not there before (an insert), so that a delete or update of a
+    row that is not there can be counted.
+    """
     return pa.schema(
         [
             ("key", pa.string()),
             ("sequence", _SEQUENCE),
             ("is_delete", pa.bool_()),
+            ("is_new", pa.bool_()),
             ("missing", pa.list_(pa.string())),
             ("reason", pa.string()),
             ("position", pa.string()),
@@ -121,6 +126,7 @@ class _Effect:
     key: str
     sequence: dict[str, object]
     is_delete: bool
+    is_new: bool
     values: CanonicalRow
     missing: tuple[str, ...] = ()
     error: InputError | None = None
@@ -154,7 +160,7 @@ def _resolve_batch(
             )
         except InputError as error:
             place = f"{row['topic']}/{row['partition']}/{row['offset']}/{row['index']}"
-            yield _Effect("!" + place, _sequence(row, PUT_RANK), False, {}, error=error)
+            yield _Effect("!" + place, _sequence(row, PUT_RANK), False, False, {}, error=error)
             continue
         for change in changes:
             yield _effect(change, row, key_columns)
@@ -170,6 +176,7 @@ def _effect(
         "=" + change.key,
         _sequence(row, DELETE_RANK if change.is_delete else PUT_RANK),
         change.is_delete,
+        row["op"] == Op.INSERT,
         values,
         change.missing,
     )
@@ -215,6 +222,7 @@ class _EffectBuilder:
                 pa.array([effect.key for effect in effects], pa.string()),
                 pa.array([effect.sequence for effect in effects], _SEQUENCE),
                 pa.array([effect.is_delete for effect in effects], pa.bool_()),
+                pa.array([effect.is_new for effect in effects], pa.bool_()),
                 pa.array(
                     [list(effect.missing) if effect.missing else None for effect in effects],
                     pa.list_(pa.string()),
@@ -265,9 +273,11 @@ def mirror_effects(
                 try:
                     for transform in transforms:
                         row = transform(row)
-                    effects.append(_Effect("=" + resolver.key_of(row), sequence, False, row))
+                    effects.append(
+                        _Effect("=" + resolver.key_of(row), sequence, False, True, row)
+                    )
                 except InputError as error:
-                    effects.append(_Effect(f"!{number}", sequence, False, {}, error=error))
+                    effects.append(_Effect(f"!{number}", sequence, False, False, {}, error=error))
             yield builder.build(effects)
 
     return convert

@@ -503,7 +503,7 @@ class _Run:
             quarantined=before.quarantined + counts.errors,
             mode=Mode.MERGE,
             changes=counts.changed,
-            unknown_deletes=before.unknown_deletes + max(0, counts.unknown_deletes - deleted),
+            unknown_deletes=before.unknown_deletes + max(0, counts.taken - deleted),
         )
 
     def _changes(self, mirror: MirrorPlan, above: int | None) -> DataFrame:
@@ -736,7 +736,8 @@ def _version(paths: LakePaths, mirror: MirrorPlan) -> int:
 
 
 def _mapped(rows: DataFrame, function: ArrowMap, schema: TableSchema) -> DataFrame:
-    return rows.mapInArrow(function, from_arrow_schema(effect_schema(schema)))
+    effects = from_arrow_schema(effect_schema(schema), prefer_timestamp_ntz=True)
+    return rows.mapInArrow(function, effects)
 
 
 def _fold(effects: DataFrame) -> DataFrame:
@@ -747,6 +748,7 @@ def _fold(effects: DataFrame) -> DataFrame:
         .agg(
             F.max_by(F.struct(*columns), "sequence").alias("last"),
             F.min_by("is_delete", "sequence").alias("first_is_delete"),
+            F.min_by("is_new", "sequence").alias("first_is_new"),
             F.max(F.col("sequence.rank") >= 0).alias("is_changed"),
         )
         .select(
@@ -754,6 +756,7 @@ def _fold(effects: DataFrame) -> DataFrame:
             *(F.col(f"last.{name}") for name in columns),
             F.when(F.col("last.is_delete"), 0).otherwise(1).alias("copies"),
             F.when(F.col("first_is_delete"), 1).otherwise(0).alias("unknown_deletes"),
+            (F.col("last.is_delete") & ~F.col("first_is_new")).alias("takes_row"),
             "is_changed",
         )
     )
@@ -786,6 +789,7 @@ def _fold_bag(effects: DataFrame) -> DataFrame:
             *(F.col(f"last.{name}") for name in columns),
             F.col("total.copies").alias("copies"),
             F.col("total.unknown").alias("unknown_deletes"),
+            F.lit(False).alias("takes_row"),
             "is_changed",
         )
     )
@@ -796,6 +800,7 @@ class _Counts:
     copies: int
     changed: int
     unknown_deletes: int
+    taken: int
     errors: int
     lost: int
     with_missing: int
@@ -810,6 +815,7 @@ def _count(folded: DataFrame) -> _Counts:
         F.coalesce(F.sum(F.when(fits, F.col("unknown_deletes"))), F.lit(0)).alias(
             "unknown_deletes"
         ),
+        F.count_if(fits & F.col("takes_row")).alias("taken"),
         F.count_if(~fits & (F.col("sequence.rank") >= 0)).alias("errors"),
         F.count_if(~fits & (F.col("sequence.rank") < 0)).alias("lost"),
         F.count_if(fits & F.col("missing").isNotNull()).alias("with_missing"),
@@ -872,9 +878,6 @@ def _same_row(schema: TableSchema, layout: MirrorLayout, names: dict[str, str]) 
         target = F.col(f"t.{quoted(name)}")
         conditions.append(target.eqNullSafe(F.col(names[name])))
         if kind_of(column) not in _EXACT_KINDS:
-            conditions.append(
-                F.col(f"t.{quoted(layout.extra)}")
-                .getItem(F.lit(name))
-                .eqNullSafe(F.col(names[layout.extra]).getItem(F.lit(name)))
-            )
+            exact = F.col(f"t.{quoted(layout.extra)}")[name]
+            conditions.append(exact.eqNullSafe(F.col(names[layout.extra])[name]))
     return reduce(lambda left, right: left & right, conditions)

@@ -6,14 +6,16 @@ object in canonical text, which is what the source would print, with the values 
 column can hold in their place.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import reduce
 from pathlib import Path
 
 import orjson
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from ticdc_assets.config import Changefeed
 from ticdc_assets.errors import NotFoundError
@@ -150,7 +152,7 @@ def read_mirror(
 def row_texts(
     spark: SparkSession, paths: LakePaths, changefeed: Changefeed, mirror: MirrorCut
 ) -> DataFrame:
-    """Return the rows of a mirror as one column `row`: a JSON object in canonical text."""
+    """Return the rows of a mirror as (database, table, row), `row` a JSON object in canonical text."""
     layout = MirrorLayout(schema=mirror.table_schema)
     timezone = changefeed.timezone
     hidden = frozenset(mirror.hidden)
@@ -161,22 +163,35 @@ def row_texts(
                 orjson.dumps({name: text for name, text in row.items() if name not in hidden})
                 for row in canonical_rows(batch, layout, timezone)
             ]
-            yield pa.RecordBatch.from_arrays([pa.array(texts, pa.binary()).cast(pa.string())], ["row"])
+            rows = pa.array(texts, pa.binary()).cast(pa.string())
+            yield pa.RecordBatch.from_arrays([rows], ["row"])
 
-    return read_version(spark, paths, mirror).mapInArrow(render, "row string")
+    texts = read_version(spark, paths, mirror).mapInArrow(render, "row string")
+    return texts.select(
+        F.lit(mirror.database).alias("database"), F.lit(mirror.table).alias("table"), "row"
+    )
 
 
 def iterate_rows(
     spark: SparkSession,
     paths: LakePaths,
     changefeed: Changefeed,
-    mirror: MirrorCut,
+    mirrors: Sequence[MirrorCut],
     *,
     limit: int | None = None,
-) -> Iterator[str]:
-    """Yield the rows of a mirror as JSON text, a partition of it in memory at a time."""
-    rows = row_texts(spark, paths, changefeed, mirror)
-    if limit is not None:
-        rows = rows.limit(limit)
-    for row in rows.toLocalIterator():
-        yield row["row"]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield (database, table, row as JSON text) of mirrors, one partition in memory at a time."""
+    for start in range(0, len(mirrors), _MIRRORS_PER_JOB):
+        parts = [
+            row_texts(spark, paths, changefeed, mirror)
+            for mirror in mirrors[start : start + _MIRRORS_PER_JOB]
+        ]
+        rows = reduce(lambda left, right: left.unionAll(right), parts)
+        if limit is not None:
+            rows = rows.limit(limit)
+        for row in rows.toLocalIterator(prefetchPartitions=True):
+            yield row["database"], row["table"], row["row"]
+
+
+_MIRRORS_PER_JOB = 20
+"""Mirrors read by one Spark plan: enough to share its cost, few enough to keep it small."""
