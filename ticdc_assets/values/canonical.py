@@ -116,7 +116,7 @@ def _decimal(column: ColumnSchema) -> TextConverter:
 def normal_decimal(text: str, *, scale: int, column: ColumnSchema) -> str:
     """Return decimal `text` without leading zeros or `+`, its fraction padded to `scale`."""
     found = shapes.DECIMAL.fullmatch(text)
-    if found is None or not (found[3] or text[-1:].isdigit()):
+    if found is None:
         raise ImageError("invalid_decimal", column.name, "decimal", shorten(text))
     sign = "-" if found[1] == "-" else ""
     fraction = (found[3] or "").ljust(scale, "0")

@@ -11,7 +11,7 @@ from ticdc_assets.values import json_texts, shapes
 from ticdc_assets.values.datum import Datum, TextCast, refusal, refuse, through_datum
 from ticdc_assets.values.floats import to_float32
 from ticdc_assets.values.physical import binary_bytes
-from ticdc_assets.values.widening import TEXT_LIMITS, text_room
+from ticdc_assets.values.widening import TEXT_LIMITS, text_length
 
 _CODECS: Final = {"ascii": "ascii", "gbk": "gbk", "gb18030": "gb18030"}
 _THREE_BYTE_CHARSETS: Final = frozenset({"utf8", "utf8mb3"})
@@ -22,7 +22,7 @@ def to_text(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
     """Compile the cast from `old` to `new`, which is a text type."""
     del timezone
     printed = _printed(old)
-    characters, most_bytes = text_room(new)
+    length = text_length(new)
     limited_by_bytes = base_type(new) in TEXT_LIMITS
     codec = _CODECS.get(new.charset.lower(), "utf-8")
     strip = is_char(new)
@@ -37,12 +37,12 @@ def to_text(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
         if made and max(made) > highest:
             refuse(new, f"text in {new.charset}", text)
         if limited_by_bytes:
-            if len(made.encode()) > (most_bytes or 0):
-                refuse(new, f"at most {most_bytes} bytes", text)
-        elif characters is not None and len(made) > characters:
-            if made[characters:].strip(" \t\r\n"):
-                refuse(new, f"at most {characters} characters", text)
-            made = made[:characters]
+            if len(made.encode()) > length:
+                refuse(new, f"at most {length} bytes", text)
+        elif length and len(made) > length:
+            if made[length:].strip(" \t\r\n"):
+                refuse(new, f"at most {length} characters", text)
+            made = made[:length]
         return made.rstrip(" ") if strip else made
 
     return convert
@@ -209,7 +209,7 @@ _JSON_MAKERS: dict[Kind, Callable[[str], str]] = {
 
 
 def to_vector(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
-    """Compile the cast from `old` to `new`, which is VECTOR."""
+    """Compile the cast from a VECTOR to `new`, a VECTOR of other dimensions."""
     del old, timezone
     dimensions = declared_length(new)
 
@@ -219,8 +219,3 @@ def to_vector(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
         return text
 
     return convert
-
-
-def to_unknown(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
-    del timezone
-    return refusal(old, new)

@@ -81,22 +81,14 @@ def _widens_text(old: ColumnSchema, new: ColumnSchema) -> bool:
         is_char(new) and not is_char(old)
     ):
         return False
-    old_characters, old_bytes = text_room(old)
-    new_characters, new_bytes = text_room(new)
-    if new_characters is not None:
-        return old_characters is not None and old_characters <= new_characters
-    if new_bytes is not None:
-        return old_bytes is not None and old_bytes <= new_bytes
-    return True
+    # TiDB compares the numbers alone, characters with bytes, and then leaves the values alone.
+    length = text_length(new)
+    return not length or 0 < text_length(old) <= length
 
 
-def text_room(column: ColumnSchema) -> tuple[int | None, int | None]:
-    """Return the most characters and the most bytes a text column holds; None if unlimited."""
-    limit = TEXT_LIMITS.get(base_type(column))
-    if limit is not None:
-        return limit, limit
-    length = declared_length(column)
-    return (length, length * 4) if length else (None, None)
+def text_length(column: ColumnSchema) -> int:
+    """Return the length of a text column: characters, for the TEXT types bytes; 0 if unknown."""
+    return TEXT_LIMITS.get(base_type(column)) or declared_length(column)
 
 
 def _widens_binary(old: ColumnSchema, new: ColumnSchema) -> bool:
