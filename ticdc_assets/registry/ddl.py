@@ -22,15 +22,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from ticdc_assets.registry.ddl_alter import drop_index_change, take_changes, take_tiflash
 from ticdc_assets.registry.ddl_columns import (
     ColumnClause,
-    IndexClause,
     stands_index,
-    take_charset_name,
     take_column,
-    take_column_definition,
-    take_default,
-    take_enforced,
     take_if_exists,
     take_index,
     take_index_body,
@@ -38,9 +34,6 @@ from ticdc_assets.registry.ddl_columns import (
     with_charset,
 )
 from ticdc_assets.registry.ddl_partitions import (
-    take_definitions,
-    take_less_than,
-    take_names,
     take_option,
     take_options,
     take_partitioning,
@@ -197,22 +190,11 @@ def _database_options(cursor: Cursor) -> tuple[TableOption, ...]:
             cursor.take_char("=")
             options.append(TableOption(name="read_only", value=cursor.raw()))
             cursor.skip_token()
-        elif cursor.take("SET") and _take_tiflash(cursor):
+        elif cursor.take("SET") and take_tiflash(cursor):
             pass
         elif not cursor.done:
             cursor.expect_done()
     return tuple(options)
-
-
-def _take_tiflash(cursor: Cursor) -> bool:
-    """Take what stands after SET: `TIFLASH REPLICA n LOCATION LABELS 'a', 'b'`."""
-    cursor.take("HYPO")
-    if not cursor.take("TIFLASH", "REPLICA") or cursor.take_integer() is None:
-        return False
-    if cursor.take("LOCATION", "LABELS"):
-        while cursor.take_string() is not None and cursor.is_char(",") and cursor.is_string(1):
-            cursor.at += 1
-    return True
 
 
 def _create_database(cursor: Cursor) -> DdlStatement:
@@ -283,19 +265,8 @@ def _drop_index(cursor: Cursor) -> DdlStatement | None:
         return _of_table(DdlAction.DROP_INDEX, None, conditional=conditional)
     table = _named_table(cursor)
     _skip_algorithm_and_lock(cursor)
-    change = _drop_index_change(name, conditional=conditional, text=cursor.text(start))
+    change = drop_index_change(name, conditional=conditional, text=cursor.text(start))
     return _of_table(DdlAction.DROP_INDEX, table, conditional=conditional, changes=(change,))
-
-
-def _drop_index_change(name: str, *, conditional: bool, text: str) -> AlterChange:
-    # The primary key is an index called PRIMARY, and no other index can be.
-    primary = name.upper() == "PRIMARY"
-    return AlterChange(
-        kind=ChangeKind.DROP_PRIMARY_KEY if primary else ChangeKind.DROP_INDEX,
-        name=None if primary else name,
-        conditional=conditional,
-        text=text,
-    )
 
 
 def _skip_algorithm_and_lock(cursor: Cursor) -> None:
@@ -563,7 +534,7 @@ def _alter_table(cursor: Cursor) -> DdlStatement:
     renames: list[TableRename] = []
     while name is not None and not cursor.done:
         start = cursor.at
-        found = _take_changes(cursor)
+        found = take_changes(cursor)
         if cursor.at == start:
             cursor.unexpected()
         for change in found:
@@ -579,451 +550,6 @@ def _alter_table(cursor: Cursor) -> DdlStatement:
         changes=tuple(changes),
         renames=tuple(renames),
     )
-
-
-def _take_changes(cursor: Cursor) -> tuple[AlterChange, ...]:
-    """Take one change, or the several that one parenthesis holds, each with its own text."""
-    start = cursor.at
-    option = take_option(cursor)
-    if option is not None:
-        found = (AlterChange(kind=ChangeKind.TABLE_OPTION, option=option),)
-    else:
-        word = cursor.take_any(_CHANGES)
-        found = _CHANGES[word](cursor) if word else ()
-        if not found:
-            # Whatever was read of it, the change as a whole is what was not understood.
-            cursor.at = start
-            cursor.unexpected()
-    text = cursor.text(start)
-    return tuple(change if change.text else replace(change, text=text) for change in found)
-
-
-_Changes = tuple[AlterChange, ...]
-
-
-def _add(cursor: Cursor) -> _Changes:
-    column = cursor.take("COLUMN")
-    if not column:
-        if cursor.take("PARTITION"):
-            return _add_partition(cursor)
-        if _stands_statistics(cursor):
-            cursor.skip_item()
-            return (AlterChange(kind=ChangeKind.OTHER),)
-        if stands_index(cursor):
-            clause = take_index(cursor)
-            return () if clause is None else (_index_change(clause),)
-    conditional = take_if_exists(cursor)
-    group = cursor.take_group()
-    if group is None:
-        clause = take_column(cursor)
-        if clause is None:
-            return ()
-        return (_add_column(clause, _take_position(cursor), conditional=conditional),)
-    changes: list[AlterChange] = []
-    while not group.done:
-        start = group.at
-        if stands_index(group):
-            element = take_index(group)
-            found = None if element is None else _index_change(element)
-        else:
-            clause = take_column(group)
-            found = None if clause is None else _add_column(clause, conditional=conditional)
-        if found is not None:
-            changes.append(replace(found, text=group.text(start)))
-        if not group.done and not group.is_char(","):
-            group.unexpected()
-        if group.take_char(",") and group.done:
-            group.missing()
-    return tuple(changes)
-
-
-def _add_column(
-    clause: ColumnClause, position: ColumnPosition | None = None, *, conditional: bool
-) -> AlterChange:
-    return AlterChange(
-        kind=ChangeKind.ADD_COLUMN,
-        name=clause.column.name,
-        column=with_charset(clause.column, None),
-        position=position,
-        conditional=conditional,
-    )
-
-
-def _index_change(clause: IndexClause) -> AlterChange:
-    if clause.index is None:
-        kind = ChangeKind.ADD_CONSTRAINT
-    elif clause.index.primary:
-        kind = ChangeKind.ADD_PRIMARY_KEY
-    else:
-        kind = ChangeKind.ADD_INDEX
-    return AlterChange(
-        kind=kind, name=clause.name, index=clause.index, conditional=clause.conditional
-    )
-
-
-def _stands_statistics(cursor: Cursor) -> bool:
-    """Whether STATS_EXTENDED is TiDB's clause here and not a column's name."""
-    return cursor.word() == "STATS_EXTENDED" and (
-        cursor.word(1) == "IF" or cursor.word(2) in ("CARDINALITY", "DEPENDENCY", "CORRELATION")
-    )
-
-
-def _take_position(cursor: Cursor) -> ColumnPosition | None:
-    if cursor.take("FIRST"):
-        return ColumnPosition(after=None)
-    if cursor.word() == "AFTER" and cursor.is_name(1):
-        cursor.at += 1
-        return ColumnPosition(after=cursor.take_column_name())
-    return None
-
-
-def _modify(cursor: Cursor) -> _Changes:
-    cursor.take("COLUMN")
-    conditional = take_if_exists(cursor)
-    name = cursor.take_column_name()
-    clause = None if name is None else take_column_definition(cursor, name)
-    if clause is None:
-        return ()
-    return (
-        AlterChange(
-            kind=ChangeKind.MODIFY_COLUMN,
-            name=name,
-            column=with_charset(clause.column, None),
-            position=_take_position(cursor),
-            conditional=conditional,
-        ),
-    )
-
-
-def _change(cursor: Cursor) -> _Changes:
-    cursor.take("COLUMN")
-    conditional = take_if_exists(cursor)
-    old = cursor.take_column_name()
-    new = cursor.take_column_name()
-    clause = None if old is None or new is None else take_column_definition(cursor, new)
-    if clause is None:
-        return ()
-    return (
-        AlterChange(
-            kind=ChangeKind.CHANGE_COLUMN,
-            name=old,
-            new_name=new,
-            column=with_charset(clause.column, None),
-            position=_take_position(cursor),
-            conditional=conditional,
-        ),
-    )
-
-
-def _drop(cursor: Cursor) -> _Changes:
-    if cursor.take("PRIMARY", "KEY"):
-        return (AlterChange(kind=ChangeKind.DROP_PRIMARY_KEY),)
-    if cursor.take("PARTITION"):
-        return _named_partitions(PartitionAction.DROP)(cursor)
-    if cursor.word() == "STATS_EXTENDED" and (cursor.word(1) == "IF" or cursor.is_name(1)):
-        cursor.skip_item()
-        return (AlterChange(kind=ChangeKind.OTHER),)
-    kind = ChangeKind.DROP_COLUMN
-    if cursor.take_any(("INDEX", "KEY")):
-        kind = ChangeKind.DROP_INDEX
-    elif cursor.take("FOREIGN", "KEY") or cursor.take_any(("CHECK", "CONSTRAINT")):
-        kind = ChangeKind.DROP_CONSTRAINT
-    else:
-        cursor.take("COLUMN")
-    conditional = take_if_exists(cursor)
-    is_column = kind is ChangeKind.DROP_COLUMN
-    name = cursor.take_column_name() if is_column else cursor.take_name()
-    if name is None:
-        return ()
-    if is_column:
-        cursor.take_any(("RESTRICT", "CASCADE"))
-    if kind is ChangeKind.DROP_INDEX:
-        return (_drop_index_change(name, conditional=conditional, text=""),)
-    return (AlterChange(kind=kind, name=name, conditional=conditional),)
-
-
-def _rename_change(cursor: Cursor) -> _Changes:
-    for words, kind in _RENAMES:
-        if cursor.word() in words and cursor.is_name(1):
-            cursor.at += 1
-            conditional = take_if_exists(cursor)
-            old = cursor.take_column_name()
-            new = cursor.take_column_name() if cursor.take("TO") else None
-            if old is None or new is None:
-                return ()
-            return (AlterChange(kind=kind, name=old, new_name=new, conditional=conditional),)
-    if not cursor.take_any(("TO", "AS")):
-        cursor.take_char("=")
-    table = cursor.take_table_name()
-    return () if table is None else (AlterChange(kind=ChangeKind.RENAME_TABLE, table=table),)
-
-
-_RENAMES: Final = (
-    (("COLUMN",), ChangeKind.RENAME_COLUMN),
-    (("INDEX", "KEY"), ChangeKind.RENAME_INDEX),
-)
-
-
-def _alter(cursor: Cursor) -> _Changes:
-    if cursor.take("INDEX"):
-        name = cursor.take_name()
-        if name is None or not cursor.take_any(("VISIBLE", "INVISIBLE")):
-            return ()
-        return (AlterChange(kind=ChangeKind.ALTER_INDEX, name=name),)
-    if cursor.take_any(("CHECK", "CONSTRAINT")):
-        name = cursor.take_name()
-        if name is None or not take_enforced(cursor):
-            return ()
-        return (AlterChange(kind=ChangeKind.OTHER, name=name),)
-    cursor.take("COLUMN")
-    conditional = take_if_exists(cursor)
-    name = cursor.take_column_name()
-    if name is None:
-        return ()
-    if cursor.take("DROP", "DEFAULT"):
-        return (AlterChange(kind=ChangeKind.DROP_DEFAULT, name=name, conditional=conditional),)
-    if not cursor.take("SET"):
-        return ()
-    if cursor.take_any(("VISIBLE", "INVISIBLE")):
-        return (AlterChange(kind=ChangeKind.OTHER, name=name, conditional=conditional),)
-    default = take_default(cursor) if cursor.take("DEFAULT") else None
-    if default is None:
-        return ()
-    return (
-        AlterChange(
-            kind=ChangeKind.SET_DEFAULT, name=name, default=default, conditional=conditional
-        ),
-    )
-
-
-def _convert(cursor: Cursor) -> _Changes:
-    if not cursor.take("TO") or not (
-        cursor.take("CHARACTER", "SET") or cursor.take("CHAR", "SET") or cursor.take("CHARSET")
-    ):
-        return ()
-    charset = None if cursor.take("DEFAULT") else take_charset_name(cursor)
-    collation = take_charset_name(cursor) if cursor.take("COLLATE") else None
-    return (AlterChange(kind=ChangeKind.CONVERT_CHARSET, charset=charset, collation=collation),)
-
-
-def _other(cursor: Cursor) -> _Changes:
-    """Take a change that touches neither rows nor columns, whatever its words."""
-    cursor.skip_item()
-    return (AlterChange(kind=ChangeKind.OTHER),)
-
-
-def _set(cursor: Cursor) -> _Changes:
-    return (AlterChange(kind=ChangeKind.OTHER),) if _take_tiflash(cursor) else ()
-
-
-def _tablespace(cursor: Cursor) -> _Changes:
-    """Take `DISCARD TABLESPACE`, `IMPORT PARTITION p, q TABLESPACE`."""
-    if cursor.take("PARTITION") and not cursor.take("ALL"):
-        take_names(cursor)
-    return (AlterChange(kind=ChangeKind.OTHER),) if cursor.take("TABLESPACE") else ()
-
-
-def _order(cursor: Cursor) -> _Changes:
-    if not cursor.take("BY"):
-        return ()
-    while cursor.take_column_name() is not None:
-        cursor.take_any(("ASC", "DESC"))
-        if not cursor.is_char(",") or cursor.word(1) in _CHANGES or not cursor.is_name(1):
-            break
-        cursor.at += 1
-    return (AlterChange(kind=ChangeKind.OTHER),)
-
-
-def _setting(cursor: Cursor) -> _Changes:
-    """Take `ALGORITHM = INSTANT` and the like, which another change may follow without comma."""
-    cursor.take_char("=")
-    cursor.skip_token()
-    return (AlterChange(kind=ChangeKind.OTHER),)
-
-
-def _word(cursor: Cursor) -> _Changes:
-    del cursor
-    return (AlterChange(kind=ChangeKind.OTHER),)
-
-
-# --------------------------------------------------------------------------- partitions of ALTER
-
-
-def _partition_change(change: PartitionChange) -> _Changes:
-    return (AlterChange(kind=ChangeKind.PARTITION, partition=change),)
-
-
-def _skip_binlog(cursor: Cursor) -> None:
-    cursor.take_any(("NO_WRITE_TO_BINLOG", "LOCAL"))
-
-
-def _named_partitions(action: PartitionAction) -> Callable[[Cursor], _Changes]:
-    def changes(cursor: Cursor) -> _Changes:
-        conditional = take_if_exists(cursor)
-        _skip_binlog(cursor)
-        everything = cursor.take("ALL")
-        names = () if everything else take_names(cursor)
-        if not everything and not names:
-            return ()
-        if action is PartitionAction.ANALYZE:
-            cursor.skip_item()
-        change = PartitionChange(action=action, names=names, all_partitions=everything)
-        return (replace(_partition_change(change)[0], conditional=conditional),)
-
-    return changes
-
-
-def _of_partition(action: PartitionAction) -> Callable[[Cursor], _Changes]:
-    named = _named_partitions(action)
-
-    def changes(cursor: Cursor) -> _Changes:
-        return named(cursor) if cursor.take("PARTITION") else ()
-
-    return changes
-
-
-def _add_partition(cursor: Cursor) -> _Changes:
-    conditional = take_if_exists(cursor)
-    _skip_binlog(cursor)
-    if cursor.take("PARTITIONS"):
-        count = cursor.take_integer()
-        if count is None:
-            return ()
-        change = PartitionChange(action=PartitionAction.ADD, count=count)
-    else:
-        definitions = take_definitions(cursor)
-        if not definitions:
-            return ()
-        change = PartitionChange(
-            action=PartitionAction.ADD,
-            names=tuple(definition.name for definition in definitions),
-            definitions=definitions,
-        )
-    return (replace(_partition_change(change)[0], conditional=conditional),)
-
-
-def _coalesce(cursor: Cursor) -> _Changes:
-    if not cursor.take("PARTITION"):
-        return ()
-    _skip_binlog(cursor)
-    count = cursor.take_integer()
-    if count is None:
-        return ()
-    return _partition_change(PartitionChange(action=PartitionAction.COALESCE, count=count))
-
-
-def _reorganize(cursor: Cursor) -> _Changes:
-    if not cursor.take("PARTITION"):
-        return ()
-    _skip_binlog(cursor)
-    names = () if cursor.word() == "INTO" else take_names(cursor)
-    definitions = take_definitions(cursor) if cursor.take("INTO") else ()
-    if names and not definitions:
-        return ()
-    return _partition_change(
-        PartitionChange(action=PartitionAction.REORGANIZE, names=names, definitions=definitions)
-    )
-
-
-def _exchange(cursor: Cursor) -> _Changes:
-    name = cursor.take_name() if cursor.take("PARTITION") else None
-    other = cursor.take_table_name() if cursor.take("WITH", "TABLE") else None
-    if name is None or other is None:
-        return ()
-    validation = True
-    if cursor.take("WITHOUT", "VALIDATION"):
-        validation = False
-    else:
-        cursor.take("WITH", "VALIDATION")
-    return _partition_change(
-        PartitionChange(
-            action=PartitionAction.EXCHANGE, names=(name,), other=other, validation=validation
-        )
-    )
-
-
-def _remove(cursor: Cursor) -> _Changes:
-    if cursor.take("PARTITIONING"):
-        return _partition_change(PartitionChange(action=PartitionAction.REMOVE_PARTITIONING))
-    return (AlterChange(kind=ChangeKind.OTHER),) if cursor.take("TTL") else ()
-
-
-def _partition(cursor: Cursor) -> _Changes:
-    if cursor.take("BY"):
-        partitioning = take_partitioning(cursor)
-        if partitioning is None:
-            return ()
-        return _partition_change(
-            PartitionChange(action=PartitionAction.PARTITION_BY, partitioning=partitioning)
-        )
-    if cursor.take_name() is None:
-        return ()
-    # PARTITION p ATTRIBUTES = ..., PARTITION p PLACEMENT POLICY = ...
-    return (AlterChange(kind=ChangeKind.OTHER),) if take_options(cursor) else ()
-
-
-def _bounded(action: PartitionAction, *words: str) -> Callable[[Cursor], _Changes]:
-    def changes(cursor: Cursor) -> _Changes:
-        bound = take_less_than(cursor) if cursor.take(*words) else None
-        if bound is None:
-            return ()
-        return _partition_change(PartitionChange(action=action, bound=bound))
-
-    return changes
-
-
-def _maintained(action: PartitionAction) -> Callable[[Cursor], _Changes]:
-    """Take `CHECK PARTITION p`, or the like of it that is about something else."""
-    of_partition = _of_partition(action)
-
-    def changes(cursor: Cursor) -> _Changes:
-        return of_partition(cursor) if cursor.word() == "PARTITION" else ()
-
-    return changes
-
-
-_CHANGES: Final[dict[str, Callable[[Cursor], _Changes]]] = {
-    "ADD": _add,
-    "ALGORITHM": _setting,
-    "ALTER": _alter,
-    "ANALYZE": _maintained(PartitionAction.ANALYZE),
-    "CACHE": _word,
-    "CHANGE": _change,
-    "CHECK": _maintained(PartitionAction.CHECK),
-    "COALESCE": _coalesce,
-    "COMPACT": _other,
-    "CONVERT": _convert,
-    "DISABLE": _other,
-    "DISCARD": _tablespace,
-    "DROP": _drop,
-    "ENABLE": _other,
-    "EXCHANGE": _exchange,
-    "FIRST": _bounded(PartitionAction.FIRST, "PARTITION"),
-    "FORCE": _word,
-    "IMPORT": _tablespace,
-    "LAST": _bounded(PartitionAction.LAST, "PARTITION"),
-    "LOCK": _setting,
-    "MERGE": _bounded(PartitionAction.MERGE_FIRST, "FIRST", "PARTITION"),
-    "MODIFY": _modify,
-    "NOCACHE": _word,
-    "OPTIMIZE": _maintained(PartitionAction.OPTIMIZE),
-    "ORDER": _order,
-    "PARTITION": _partition,
-    "READ": _other,
-    "REBUILD": _maintained(PartitionAction.REBUILD),
-    "REMOVE": _remove,
-    "RENAME": _rename_change,
-    "REORGANIZE": _reorganize,
-    "REPAIR": _maintained(PartitionAction.REPAIR),
-    "SECONDARY_LOAD": _word,
-    "SECONDARY_UNLOAD": _word,
-    "SET": _set,
-    "SPLIT": _bounded(PartitionAction.SPLIT_MAXVALUE, "MAXVALUE", "PARTITION"),
-    "STATS_OPTIONS": _setting,
-    "TRUNCATE": _of_partition(PartitionAction.TRUNCATE),
-    "WITH": _other,
-    "WITHOUT": _other,
-}
 
 
 # -------------------------------------------------------------------------------- leading words

@@ -259,6 +259,7 @@ CHANGES: list[tuple[str, str]] = [
         "drop_primary_key; drop_index i; drop_index j",
     ),
     ("drop index `PRIMARY`", "drop_primary_key"),
+    ("drop index `pr\u0131mary`", "drop_index pr\u0131mary"),
     (
         "add unique uk (a), add unique key (b), add index (c(10)), add key k ((lower(d)))",
         "add_index uk; add_index; add_index; add_index k",
