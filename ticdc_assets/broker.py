@@ -154,29 +154,30 @@ class LocalBroker:
 
     def stop(self) -> None:
         """End the broker, by force if it takes longer than 20 s; topics stay on disk."""
+        self._end(STOP_SECONDS)
+
+    def kill(self) -> None:
+        """End the broker at once, as a crash would; topics stay on disk."""
+        self._end(0.0)
+
+    def _end(self, patience_seconds: float) -> None:
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is None:
             return
         atexit.unregister(self.stop)
-        _signal_group(supervisor.pid, signal.SIGTERM)
-        try:
-            supervisor.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            # Also ends the watcher, which may be left behind. The group's id is not given to anyone
-            # else while a member of it lives, and with none left this does nothing.
-            _signal_group(supervisor.pid, signal.SIGKILL)
+        if patience_seconds:
+            _signal_group(supervisor.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                supervisor.wait(patience_seconds)
+        # What is left of the group, if anything: its id is not given away while a member lives.
+        _signal_group(supervisor.pid, signal.SIGKILL)
         supervisor.wait(KILL_SECONDS)
         if supervisor.stdin is not None:
             supervisor.stdin.close()
-
-    def kill(self) -> None:
-        """End the broker at once, as a crash would; topics stay on disk."""
-        if self._supervisor is not None:
-            _signal_group(self._supervisor.pid, signal.SIGKILL)
-            self._supervisor.wait(KILL_SECONDS)
-        self.stop()
+        # A killed JVM is no child of ours and is gone when its memory is given back.
+        deadline = time.monotonic() + KILL_SECONDS
+        while not port_is_free(self.port) and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def restart(self) -> Self:
         """Stop and start on the same port with the same topics."""

@@ -1,0 +1,72 @@
+"""What tests share: the golden messages, a Kafka broker, profiles of hypothesis."""
+
+import os
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from ticdc_assets.broker import LocalBroker
+from ticdc_assets.preflight import check_java
+
+ROOT = Path(__file__).resolve().parent.parent
+
+settings.register_profile("dev", max_examples=50, deadline=None)
+settings.register_profile("deep", max_examples=2000, deadline=None)
+settings.load_profile("dev")
+
+
+# Fixtures that need something outside Python, and the marker that says so.
+_MARKERS = {"broker": "kafka", "spark": "spark"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a test that would be slow without saying so: unmarked tests are the fast ones."""
+    for item in items:
+        for fixture in getattr(item, "fixturenames", ()):
+            marker = _MARKERS.get(fixture)
+            if marker is not None and item.get_closest_marker(marker) is None:
+                raise pytest.UsageError(f"{item.nodeid} uses {fixture}: mark it {marker}")
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The project's folder."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def golden_dir() -> Callable[..., Path]:
+    """Return the function that finds a folder of golden messages, or skips and says why."""
+    base = Path(os.environ.get("TICDC_GOLDEN") or ROOT.parent / "shared" / "golden")
+
+    def find(*parts: str) -> Path:
+        folder = base.joinpath(*parts)
+        if not folder.is_dir():
+            pytest.skip(f"no golden messages at {folder} (TICDC_GOLDEN names another place)")
+        return folder
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    """Skip, saying why, where no JDK is found."""
+    check = check_java()
+    if not check.ok:
+        pytest.skip(check.sentence())
+
+
+@pytest.fixture(scope="session")
+def broker(java: None, tmp_path_factory: pytest.TempPathFactory) -> Generator[LocalBroker]:
+    """One Kafka broker for the whole session; tests make topics of their own."""
+    with LocalBroker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name that no other test uses; the topic is not made."""
+    name = "".join(c if c.isascii() and c.isalnum() else "-" for c in request.node.name)
+    return f"{name[:200]}-{os.urandom(4).hex()}"

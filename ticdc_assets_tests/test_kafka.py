@@ -1,0 +1,604 @@
+"""Kafka: options for both clients, and the rest against a real broker.
+
+The broker is started once for the session; tests that stop, kill or secure one start their own.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ticdc_assets.broker import LocalBroker
+from ticdc_assets.capture import CaptureRecord, CaptureWriter, read_capture
+from ticdc_assets.config import CaptureSource, KafkaSource, OptionValue
+from ticdc_assets.errors import (
+    ConfigError,
+    LandingGapError,
+    PrerequisiteError,
+    SourceUnavailableError,
+)
+from ticdc_assets.jars import BROKER_JARS, java_env, java_path, resolve, spark_home
+from ticdc_assets.kafka import (
+    Administration,
+    OffsetRange,
+    client_options,
+    consume,
+    end_offsets,
+    produce,
+    spark_options,
+    topic_ids,
+)
+from ticdc_assets.ports import HOST, free_port, port_is_free
+from ticdc_assets.preflight import check_source
+from ticdc_assets.transfer import play_capture, record_topic
+from ticdc_assets_tests.test_preflight import changefeed
+
+PLAIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+WHO = {"sasl.username": "alice", "sasl.password": "s3cret"}
+PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required "
+SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required "
+ALICE = 'username="alice" password="s3cret";'
+
+
+def source(options: dict[str, str], servers: str = "h:1") -> KafkaSource:
+    values = {key: OptionValue(value, "***") for key, value in options.items()}
+    return KafkaSource(bootstrap_servers=servers, topics=("t",), options=values)
+
+
+def java(options: dict[str, str]) -> dict[str, str]:
+    """The Java client's options without `kafka.` and without the servers."""
+    made = spark_options(source(options))
+    assert made.pop("kafka.bootstrap.servers") == "h:1"
+    assert all(key.startswith("kafka.") for key in made)
+    return {key.removeprefix("kafka."): value for key, value in made.items()}
+
+
+def records(topic: str, count: int, partitions: int = 3) -> list[CaptureRecord]:
+    """Records with every shape of key and value, round robin over the partitions."""
+    keys = [None, b"", b"key", bytes(range(256))]
+    values = [b"value", None, b"", "ü😀".encode(), b"x" * 5000]
+    return [
+        CaptureRecord(
+            topic=topic,
+            partition=number % partitions,
+            offset=number // partitions,
+            timestamp_ms=1_700_000_000_000 + 7 * number,
+            key=keys[number % len(keys)],
+            value=values[number % len(values)],
+        )
+        for number in range(count)
+    ]
+
+
+def by_partition(given: list[CaptureRecord]) -> dict[int, list[CaptureRecord]]:
+    split: dict[int, list[CaptureRecord]] = {}
+    for record in given:
+        split.setdefault(record.partition, []).append(record)
+    return split
+
+
+# --- options ---
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {}),
+        ({"security.protocol": "plaintext"}, {"security.protocol": "PLAINTEXT"}),
+        ({"fetch.max.bytes": "9", "what.ever": "x"}, {"fetch.max.bytes": "9", "what.ever": "x"}),
+        (
+            PLAIN | WHO,
+            PLAIN | {"sasl.jaas.config": PLAIN_LOGIN + ALICE},
+        ),
+        (
+            {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "SCRAM-SHA-256"} | WHO,
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "SCRAM-SHA-256",
+                "sasl.jaas.config": SCRAM_LOGIN + ALICE,
+            },
+        ),
+        (
+            PLAIN | {"sasl.username": 'a"b\\c', "sasl.password": "x\ny"},
+            PLAIN | {"sasl.jaas.config": PLAIN_LOGIN + 'username="a\\"b\\\\c" password="x\\ny";'},
+        ),
+        (
+            PLAIN | {"sasl.mechanism": "GSSAPI", "sasl.jaas.config": "mine;"},
+            PLAIN | {"sasl.mechanism": "GSSAPI", "sasl.jaas.config": "mine;"},
+        ),
+        (PLAIN | WHO | {"sasl.jaas.config": "mine;"}, PLAIN | {"sasl.jaas.config": "mine;"}),
+        ({"ssl.ca.location": "probe"}, {}),
+        (
+            {"ssl.ca.pem": "CA"},
+            {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": "CA"},
+        ),
+        (
+            {"ssl.certificate.pem": "CERT", "ssl.key.pem": "KEY", "ssl.key.password": "pw"},
+            {
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.certificate.chain": "CERT",
+                "ssl.keystore.key": "KEY",
+                "ssl.key.password": "pw",
+            },
+        ),
+        (
+            {"ssl.keystore.location": "/k.p12", "ssl.keystore.password": "pw"},
+            {
+                "ssl.keystore.type": "PKCS12",
+                "ssl.keystore.location": "/k.p12",
+                "ssl.keystore.password": "pw",
+            },
+        ),
+        (
+            {"ssl.endpoint.identification.algorithm": "none"},
+            {"ssl.endpoint.identification.algorithm": ""},
+        ),
+        ({"enable.ssl.certificate.verification": "true"}, {}),
+    ],
+)
+def test_options_in_java(options: dict[str, str], expected: dict[str, str]) -> None:
+    assert java(options) == expected
+
+
+def test_files_of_certificates_in_java(tmp_path: Path) -> None:
+    paths = {name: tmp_path / name for name in ("ca", "cert", "key")}
+    for name, path in paths.items():
+        path.write_text(f"text of {name}")
+    options = {
+        "ssl.ca.location": str(paths["ca"]),
+        "ssl.certificate.location": str(paths["cert"]),
+        "ssl.key.location": str(paths["key"]),
+    }
+    assert java(options) == {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(paths["ca"]),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": "text of cert",
+        "ssl.keystore.key": "text of key",
+    }
+
+
+def test_stated_java_option_wins_over_a_translated_one() -> None:
+    options = {"ssl.ca.pem": "CA", "ssl.truststore.certificates": "OTHER"}
+    assert java(options)["ssl.truststore.certificates"] == "OTHER"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (PLAIN | {"sasl.mechanism": "GSSAPI"}, "options.sasl.mechanism: for 'GSSAPI' also set sa"),
+        (PLAIN | {"sasl.username": "a"}, "options.sasl.password: missing"),
+        ({"ssl.ca.location": "/no/such/file"}, "options.ssl.ca.location: no file '/no/such/file'"),
+        ({"ssl.key.location": "/no/such/file"}, "options.ssl.key.location: the file cannot be re"),
+        ({"ssl.key.pem": "-----BEGIN RSA PRIVATE KEY-----"}, "options.ssl.key.pem: Spark's clien"),
+        (
+            {"enable.ssl.certificate.verification": "false"},
+            "options.enable.ssl.certificate.verification: Spark's client always verifies",
+        ),
+    ],
+)
+def test_options_that_java_cannot_have(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        spark_options(source(options))
+    assert str(caught.value).startswith(message)
+
+
+def test_options_of_librdkafka_are_without_those_of_java() -> None:
+    given = PLAIN | WHO | {"sasl.jaas.config": "x", "ssl.truststore.location": "/x", "a.b": "c"}
+    assert client_options(source(given)) == {"bootstrap.servers": "h:1", "a.b": "c"} | PLAIN | WHO
+
+
+def test_unknown_option_is_named() -> None:
+    with pytest.raises(ConfigError, match=r'No such configuration property: "fetch\.wiat"'):
+        Administration(source({"fetch.wiat": "1"}))
+
+
+# --- no broker ---
+
+
+@pytest.mark.parametrize("call", [end_offsets, topic_ids])
+def test_dead_broker_is_a_clear_error_in_time(call: object) -> None:
+    assert callable(call)
+    dead = KafkaSource(bootstrap_servers=f"{HOST}:{free_port()}", topics=("t",))
+    started = time.monotonic()
+    with pytest.raises(SourceUnavailableError) as caught:
+        call(dead, timeout_seconds=1.0)
+    assert time.monotonic() - started < 5
+    assert caught.value.retriable
+    message = str(caught.value)
+    assert message.startswith(
+        f"the Kafka broker {dead.bootstrap_servers} did not answer within 1 s"
+    )
+    assert "Connection refused" in message
+    assert len(message.splitlines()) == 1
+
+
+def test_writing_to_a_dead_broker_is_a_clear_error(capfd: pytest.CaptureFixture[str]) -> None:
+    dead = KafkaSource(bootstrap_servers=f"{HOST}:{free_port()}", topics=("t",))
+    with pytest.raises(SourceUnavailableError, match="did not take a record of topic 't' part"):
+        produce(dead, records("t", 3), timeout_seconds=1.0)
+    assert capfd.readouterr() == ("", "")
+
+
+# --- a broker ---
+
+
+@pytest.mark.kafka
+def test_offsets_of_every_partition(broker: LocalBroker, topic: str) -> None:
+    broker.create_topic(topic, 3)
+    empty = OffsetRange(earliest=0, end=0)
+    assert end_offsets(broker.source(topic)) == {(topic, number): empty for number in range(3)}
+    produce(broker.source(), records(topic, 10))
+    assert {key[1]: span.end for key, span in end_offsets(broker.source(topic)).items()} == {
+        0: 4,
+        1: 3,
+        2: 3,
+    }
+    broker.delete_records(topic, {0: 2})
+    assert end_offsets(broker.source(topic))[topic, 0] == OffsetRange(earliest=2, end=4)
+    broker.add_partitions(topic, 5)
+    assert len(end_offsets(broker.source(topic))) == 5
+
+
+@pytest.mark.kafka
+def test_source_check_tells_offsets(broker: LocalBroker, topic: str) -> None:
+    broker.create_topic(topic, 2)
+    produce(broker.source(), records(topic, 3, partitions=2))
+    check = check_source(changefeed(broker.source(topic)))
+    assert check.ok
+    assert f"topic {topic} with 2 partitions (offsets 0: 0-2, 1: 0-1)" in check.found
+
+
+@pytest.mark.kafka
+def test_missing_topic_is_named(broker: LocalBroker, topic: str) -> None:
+    broker.create_topic(topic, 1)
+    with pytest.raises(SourceUnavailableError) as caught:
+        end_offsets(broker.source(topic, "not-there"))
+    expected = f"the Kafka broker {broker.bootstrap_servers} has no topic 'not-there'"
+    assert str(caught.value) == expected
+    assert Administration(broker.source()).partition_count("not-there") is None
+    with pytest.raises(SourceUnavailableError, match="did not take a record of topic 'not-there'"):
+        produce(broker.source(), records("not-there", 1), timeout_seconds=2.0)
+
+
+@pytest.mark.kafka
+def test_recreated_topic_has_another_id(broker: LocalBroker, topic: str) -> None:
+    broker.create_topic(topic, 1)
+    first = topic_ids(broker.source(topic))
+    assert topic_ids(broker.source(topic)) == first
+    broker.delete_topic(topic)
+    broker.create_topic(topic, 1)
+    second = topic_ids(broker.source(topic))
+    assert first[topic]
+    assert second[topic]
+    assert first != second
+
+
+@pytest.mark.kafka
+def test_records_come_back_as_they_were(broker: LocalBroker, topic: str) -> None:
+    broker.create_topic(topic, 3)
+    given = records(topic, 2000)
+    assert produce(broker.source(), given) == 2000
+    got = list(consume(broker.source(), end_offsets(broker.source(topic))))
+    assert by_partition(got) == by_partition(given)
+
+
+@pytest.mark.kafka
+def test_record_without_a_timestamp_gets_one(broker: LocalBroker, topic: str) -> None:
+    broker.create_topic(topic, 1)
+    produce(broker.source(), [replace(records(topic, 1)[0], timestamp_ms=-1)])
+    got = list(consume(broker.source(), end_offsets(broker.source(topic))))
+    assert abs(got[0].timestamp_ms - time.time() * 1000) < 60_000
+
+
+@pytest.mark.kafka
+def test_ranges_and_limit_bound_what_is_read(broker: LocalBroker, topic: str) -> None:
+    broker.create_topic(topic, 2)
+    produce(broker.source(), records(topic, 200, partitions=2))
+    wanted = {
+        (topic, 0): OffsetRange(earliest=10, end=20),
+        (topic, 1): OffsetRange(earliest=5, end=5),
+    }
+    got = list(consume(broker.source(), wanted))
+    assert [(record.partition, record.offset) for record in got] == [(0, n) for n in range(10, 20)]
+    assert len(list(consume(broker.source(), end_offsets(broker.source(topic)), limit=7))) == 7
+    assert list(consume(broker.source(), wanted, limit=0)) == []
+
+
+@pytest.mark.kafka
+def test_range_whose_records_are_gone_is_an_error(broker: LocalBroker, topic: str) -> None:
+    broker.create_topic(topic, 1)
+    produce(broker.source(), records(topic, 20, partitions=1))
+    seen = end_offsets(broker.source(topic))
+    broker.delete_records(topic, {0: 5})
+    with pytest.raises(SourceUnavailableError, match=f"topic '{topic}' partition 0"):
+        list(consume(broker.source(), seen))
+
+
+@pytest.mark.kafka
+def test_large_message(broker: LocalBroker, topic: str) -> None:
+    broker.create_topic(topic, 1)
+    large = replace(records(topic, 1)[0], value=os.urandom(12 * 1024 * 1024))
+    produce(broker.source(), [large])
+    assert list(consume(broker.source(), end_offsets(broker.source(topic)))) == [large]
+
+
+# --- captures ---
+
+
+@pytest.mark.kafka
+def test_capture_there_and_back(broker: LocalBroker, topic: str, tmp_path: Path) -> None:
+    given = records(topic, 500)
+    first, second = tmp_path / "a.jsonl.gz", tmp_path / "b.jsonl"
+    with CaptureWriter(first) as writer:
+        for record in given:
+            writer.append(record)
+    capture = CaptureSource(path=first, partitions={topic: 4})
+    played = play_capture(capture, broker.source())
+    assert (played.records, played.complete, played.partitions) == (500, True, {topic: 4})
+    assert len(end_offsets(broker.source(topic))) == 4
+    recorded = record_topic(broker.source(topic), second)
+    assert (recorded.records, recorded.complete, recorded.partitions) == (500, True, {topic: 4})
+    assert by_partition(list(read_capture(second))) == by_partition(given)
+
+
+@pytest.mark.kafka
+def test_recording_goes_on_where_it_ended(broker: LocalBroker, topic: str, tmp_path: Path) -> None:
+    broker.create_topic(topic, 3)
+    given = records(topic, 300)
+    path = tmp_path / "m.jsonl"
+    produce(broker.source(), given[:200])
+    part = record_topic(broker.source(topic), path, limit=50)
+    assert (part.records, part.complete) == (50, False)
+    assert record_topic(broker.source(topic), path).records == 150
+    assert record_topic(broker.source(topic), path).records == 0
+    produce(broker.source(), given[200:])
+    assert record_topic(broker.source(topic), path).records == 100
+    assert by_partition(list(read_capture(path))) == by_partition(given)
+
+
+@pytest.mark.kafka
+def test_recording_never_leaves_a_hole(broker: LocalBroker, topic: str, tmp_path: Path) -> None:
+    broker.create_topic(topic, 1)
+    path = tmp_path / "m.jsonl"
+    produce(broker.source(), records(topic, 5, partitions=1))
+    record_topic(broker.source(topic), path)
+    produce(broker.source(), records(topic, 5, partitions=1))
+    broker.delete_records(topic, {0: 7})
+    with pytest.raises(LandingGapError) as caught:
+        record_topic(broker.source(topic), path)
+    assert (caught.value.landed, caught.value.available) == (5, 7)
+    broker.delete_topic(topic)
+    broker.create_topic(topic, 1)
+    with pytest.raises(LandingGapError, match="recreated"):
+        record_topic(broker.source(topic), path)
+
+
+@pytest.mark.kafka
+def test_playing_into_too_few_partitions(broker: LocalBroker, topic: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    with CaptureWriter(path) as writer:
+        for record in records("elsewhere", 30):
+            writer.append(record)
+    broker.create_topic(topic, 2)
+    with pytest.raises(ConfigError, match=f"topic '{topic}' at .* has 2 partitions, .* has 3"):
+        play_capture(CaptureSource(path=path), broker.source(), rename={"elsewhere": topic})
+    broker.add_partitions(topic, 5)
+    told: list[int] = []
+    played = play_capture(
+        CaptureSource(path=path),
+        broker.source(),
+        rename={"elsewhere": topic},
+        limit=10,
+        progress=told.append,
+    )
+    assert (played.records, played.complete) == (10, False)
+    ends = {key[1]: span.end for key, span in end_offsets(broker.source(topic)).items()}
+    assert ends == {0: 4, 1: 3, 2: 3, 3: 0, 4: 0}
+
+
+# --- the broker itself ---
+
+
+def alive(group: int) -> bool:
+    """Whether a process group still has a member."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_until_gone(group: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while alive(group) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not alive(group)
+
+
+@pytest.mark.kafka
+def test_broker_goes_on_after_stop_and_crash(java: None, tmp_path: Path) -> None:
+    # A name that a properties file or a list of folders would trip over.
+    broker = LocalBroker(tmp_path / "brö ker,1\\n")
+    told: list[str] = []
+    with broker.start(progress=told.append):
+        assert told[-1] == f"Kafka answers on {broker.bootstrap_servers}"
+        port, group = broker.port, broker.pid
+        assert group is not None
+        broker.create_topic("t", 2)
+        produce(broker.source(), records("t", 10, partitions=2))
+        before = end_offsets(broker.source("t")), topic_ids(broker.source("t"))
+        broker.restart()
+        assert wait_until_gone(group, 5)
+        assert broker.port == port
+        assert (end_offsets(broker.source("t")), topic_ids(broker.source("t"))) == before
+        broker.kill()
+        assert not broker.running
+        assert port_is_free(port)
+        broker.start()
+        assert broker.port == port
+        assert (end_offsets(broker.source("t")), topic_ids(broker.source("t"))) == before
+        group = broker.pid
+    assert group is not None
+    assert wait_until_gone(group, 5)
+    assert broker.pid is None
+
+
+@pytest.mark.kafka
+def test_new_owner_finds_port_and_topics(java: None, tmp_path: Path) -> None:
+    with LocalBroker(tmp_path) as first:
+        first.create_topic("t", 1)
+    with LocalBroker(tmp_path) as second:
+        assert second.port == first.port
+        assert len(end_offsets(second.source("t"))) == 1
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("ending", ["killed", "finished"])
+def test_broker_does_not_outlive_its_owner(
+    java: None, tmp_path: Path, root: Path, ending: str
+) -> None:
+    script = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from ticdc_assets.broker import LocalBroker\n"
+        "print(LocalBroker(Path(sys.argv[1])).start().pid, flush=True)\n"
+        "if sys.argv[2] == 'killed':\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path), ending],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == (-signal.SIGKILL if ending == "killed" else 0)
+    assert wait_until_gone(int(done.stdout), 20)
+
+
+@pytest.mark.kafka
+def test_port_in_use_is_one_sentence(broker: LocalBroker, tmp_path: Path) -> None:
+    with pytest.raises(PrerequisiteError) as caught:
+        LocalBroker(tmp_path, broker.port).start()
+    assert str(caught.value) == (
+        f"port {broker.port} on {HOST} is in use by another program, so the local Kafka broker "
+        "cannot listen there; stop that program or choose another port"
+    )
+
+
+@pytest.mark.kafka
+def test_broker_that_cannot_start_says_why(java: None, tmp_path: Path) -> None:
+    broker = LocalBroker(tmp_path)
+    broker.start().stop()
+    (tmp_path / "topics" / "meta.properties").write_text("version=1\nnode.id=77\ncluster.id=x\n")
+    with pytest.raises(PrerequisiteError, match=r"ended while starting: .*node.id.*broker\.log"):
+        broker.start()
+    assert not broker.running
+
+
+@pytest.mark.kafka
+def test_broker_listens_on_loopback_only(broker: LocalBroker) -> None:
+    settings = (broker.directory / "server.properties").read_text()
+    listeners = [line for line in settings.splitlines() if "listeners=" in line]
+    assert len(listeners) == 2
+    assert all("0.0.0.0" not in line and f"://{HOST}:" in line for line in listeners)
+    lines = subprocess.run(["ss", "-ltnH"], capture_output=True, text=True, check=False).stdout
+    ours = [line.split()[3] for line in lines.splitlines() if f":{broker.port} " in line]
+    assert all(address.endswith(f"127.0.0.1]:{broker.port}") or HOST in address for address in ours)
+
+
+# --- a broker with authentication and encryption ---
+
+
+class SecuredBroker(LocalBroker):
+    """A broker with one more listener: TLS, and name and password."""
+
+    def __init__(self, directory: Path, keys: Path) -> None:
+        super().__init__(directory)
+        self.secured_port = free_port()
+        self._keys = keys
+
+    def _settings(self) -> dict[str, object]:
+        settings = super()._settings()
+        listener = f"SECURED://{HOST}:{self.secured_port}"
+        login = f'{PLAIN_LOGIN}user_alice="s3\\"cret";'
+        return settings | {
+            "listeners": f"{settings['listeners']},{listener}",
+            "advertised.listeners": f"{settings['advertised.listeners']},{listener}",
+            "listener.security.protocol.map": (
+                f"{settings['listener.security.protocol.map']},SECURED:SASL_SSL"
+            ),
+            "listener.name.secured.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.secured.plain.sasl.jaas.config": login.replace("\\", "\\\\"),
+            "listener.name.secured.ssl.keystore.type": "PEM",
+            "listener.name.secured.ssl.keystore.location": self._keys / "both.pem",
+        }
+
+
+@pytest.mark.kafka
+def test_secured_broker_with_both_clients(java: None, tmp_path: Path) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is needed to make certificates")
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    request = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout key.pem"
+    command = [openssl, *request.split(), "-addext", f"subjectAltName=IP:{HOST}", "-out", "ca.pem"]
+    subprocess.run(command, cwd=keys, check=True, capture_output=True)
+    both = (keys / "key.pem").read_text() + (keys / "ca.pem").read_text()
+    (keys / "both.pem").write_text(both)
+    options = PLAIN | {
+        "sasl.username": "alice",
+        "sasl.password": 's3"cret',
+        "ssl.ca.location": str(keys / "ca.pem"),
+    }
+    with SecuredBroker(tmp_path / "broker", keys) as broker:
+        servers = f"{HOST}:{broker.secured_port}"
+        broker.create_topic("t", 1)
+        secured = source(options, servers)
+        assert end_offsets(secured) == {("t", 0): OffsetRange(earliest=0, end=0)}
+        assert produce(secured, records("t", 5, partitions=1)) == 5
+
+        assert "Dynamic configs for topic t are:" in describe_by_java(
+            tmp_path, spark_options(secured)
+        )
+        wrong = source(options | {"sasl.password": "wrong-one"}, servers)
+        assert "Authentication failed" in describe_by_java(tmp_path, spark_options(wrong))
+        with pytest.raises(SourceUnavailableError) as caught:
+            end_offsets(wrong, timeout_seconds=3.0)
+        assert "Authentication failed" in str(caught.value)
+        assert "wrong-one" not in str(caught.value)
+
+
+def describe_by_java(folder: Path, options: dict[str, str]) -> str:
+    """Ask the broker something by the Java client with the options of Spark's connector."""
+    java_options = {key.removeprefix("kafka."): value for key, value in options.items()}
+    servers = java_options.pop("bootstrap.servers")
+    lines = [
+        f"{key}={value}".replace("\\", "\\\\").replace("\n", "\\n") + "\n"
+        for key, value in java_options.items()
+    ]
+    (folder / "client.properties").write_text("".join(lines))
+    class_path = [*map(str, resolve(BROKER_JARS)), str(spark_home() / "jars" / "*")]
+    done = subprocess.run(
+        [
+            *(str(java_path()), "-cp", os.pathsep.join(class_path), "kafka.admin.ConfigCommand"),
+            *("--bootstrap-server", servers, "--command-config", "client.properties"),
+            *("--describe", "--entity-type", "topics"),
+        ],
+        cwd=folder,
+        env=java_env(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.stdout

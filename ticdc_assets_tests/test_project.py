@@ -1,0 +1,262 @@
+"""The project's own files: set-up, packaging, Dagster's two YAML files, links in documents."""
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ticdc_assets_tests.test_preflight import fake_java
+
+NEEDED_FOR_SETUP = ["Makefile", "pyproject.toml", "uv.lock", ".python-version", "ticdc_assets"]
+
+
+@pytest.fixture(scope="module")
+def pyproject(root: Path) -> dict[str, Any]:
+    return tomllib.loads((root / "pyproject.toml").read_text())
+
+
+@pytest.fixture
+def clone(root: Path, tmp_path: Path) -> Path:
+    """A copy of what `make setup` needs, nothing installed."""
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    for name in NEEDED_FOR_SETUP:
+        if (root / name).is_dir():
+            shutil.copytree(root / name, folder / name)
+        else:
+            shutil.copy(root / name, folder / name)
+    return folder
+
+
+def programs(folder: Path, *names: str) -> str:
+    """A PATH with the named programs of this machine and no others."""
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        found = shutil.which(name)
+        assert found is not None, name
+        (folder / name).symlink_to(found)
+    return str(folder)
+
+
+def make(folder: Path, *arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    return subprocess.run(
+        ["/usr/bin/env", "make", *arguments],
+        cwd=folder,
+        env=kept | env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def sentence(done: "subprocess.CompletedProcess[str]") -> str:
+    """The one sentence that a failing target wrote, without make's own line."""
+    assert done.returncode != 0
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("make")]
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
+# --- make ---
+
+
+def test_help_is_the_default_and_lists_what_is_asked_for(root: Path) -> None:
+    done = make(root)
+    listed = re.findall(r"^  ([a-z-]+) +\S", done.stdout, re.MULTILINE)
+    wanted = {"help", "setup", "demo", "ui", "test", "test-fast", "lint", "type", "bench", "clean"}
+    assert wanted <= set(listed)
+
+
+def test_every_target_says_what_it_does(root: Path) -> None:
+    text = (root / "Makefile").read_text()
+    public = set(re.findall(r"^\.PHONY: ([a-z-]+)$", text, re.MULTILINE)) - {"chromium"}
+    listed = set(re.findall(r"^  ([a-z-]+) +\S", make(root, "help").stdout, re.MULTILINE))
+    assert public == listed
+
+
+def test_setup_without_python(clone: Path, tmp_path: Path) -> None:
+    path = programs(tmp_path / "bin", "bash", "make")
+    message = sentence(make(clone, "setup", PATH=path))
+    assert message.startswith("Python 3.11 or 3.12 is needed and was not found on PATH")
+
+
+def test_setup_with_an_old_python(clone: Path, tmp_path: Path) -> None:
+    path = programs(tmp_path / "bin", "bash", "make")
+    old = tmp_path / "bin" / "python3"
+    old.write_text('#!/bin/bash\n[ "$1" = --version ] && echo "Python 3.9.2" || exit 1\n')
+    old.chmod(0o755)
+    message = sentence(make(clone, "setup", PATH=path))
+    assert "(python3 here: Python 3.9.2)" in message
+
+
+@pytest.mark.parametrize(
+    ("version", "found"), [("11", "found Java 11 at"), ("25", "found Java 25 at")]
+)
+def test_setup_with_a_wrong_java(clone: Path, tmp_path: Path, version: str, found: str) -> None:
+    fake_java(tmp_path / "jdk", version)
+    message = sentence(make(clone, "setup", JAVA_HOME=str(tmp_path / "jdk")))
+    assert message.startswith("java: a JDK 17 to 22 is needed, ")
+    assert found in message
+    assert not (clone / ".venv").exists()
+
+
+def test_setup_with_a_java_home_that_is_none(clone: Path, tmp_path: Path) -> None:
+    message = sentence(make(clone, "setup", JAVA_HOME=str(tmp_path)))
+    assert f"JAVA_HOME={tmp_path} without a program bin/java" in message
+
+
+def test_setup_is_instant_when_nothing_changed(clone: Path) -> None:
+    (clone / ".venv").mkdir()
+    (clone / ".venv" / ".made").touch()
+    done = make(clone, "setup", PYTHON="/bin/false")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    os.utime(clone / "uv.lock", (2e9, 2e9))
+    assert make(clone, "setup", PYTHON="/bin/false").returncode != 0
+
+
+def test_locations_come_from_the_folder(clone: Path) -> None:
+    (clone / "show.mk").write_text(
+        "include Makefile\nshow:\n\t@echo $$DAGSTER_HOME $$TICDC_LAKE $$TICDC_CHANGEFEEDS\n"
+    )
+    done = make(clone, "-f", "show.mk", "show", TICDC_LAKE="/elsewhere", DAGSTER_HOME="/not/ours")
+    assert done.stdout.split() == [
+        f"{clone}/.dagster_home",
+        "/elsewhere",
+        f"{clone}/changefeeds.yaml",
+    ]
+
+
+def test_ci_runs_everything_and_can_fail(root: Path, tmp_path: Path) -> None:
+    script = root / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    text = script.read_text()
+    assert "set -euo pipefail" in text
+    assert re.search(r"^make lint type test$", text, re.MULTILINE)
+    copy = tmp_path / ".ci" / "run"
+    copy.parent.mkdir()
+    shutil.copy(script, copy)
+    (tmp_path / "Makefile").write_text("setup lint type:\n\t@echo $@\ntest:\n\t@exit 3\n")
+    done = subprocess.run([str(copy)], capture_output=True, text=True, check=False)
+    assert done.stdout.split()[:3] == ["setup", "lint", "type"]
+    assert done.returncode != 0
+
+
+# --- packaging ---
+
+
+def test_versions_that_belong_together_are_pinned(pyproject: dict[str, Any]) -> None:
+    dependencies = pyproject["project"]["dependencies"]
+    for pinned in (
+        "pyspark==4.0.5",
+        "delta-spark==4.4.0",
+        "dagster==1.13.27",
+        "dagster-pyspark==0.29.27",
+        "dagster-webserver==1.13.27",
+    ):
+        assert pinned in dependencies
+
+
+def test_lock_has_one_registry_and_no_other_file_names_it(root: Path) -> None:
+    lock = tomllib.loads((root / "uv.lock").read_text())
+    sources = [package["source"] for package in lock["package"]]
+    registries = {source["registry"] for source in sources if "registry" in source}
+    assert len(registries) == 1, "the lock was made with an index of somebody's own"
+    hosts = set(re.findall(r"https?://([^/\"]+)", (root / "uv.lock").read_text()))
+    assert len(hosts) == 2, f"the index and its files, not {hosts}"
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=root, capture_output=True, check=False
+    ).stdout.decode()
+    for name in tracked.split("\0"):
+        path = root / name
+        if name and name != "uv.lock" and path.is_file():
+            content = path.read_bytes()
+            assert not any(host.encode() in content for host in hosts), name
+
+
+def test_every_dependency_is_locked(root: Path, pyproject: dict[str, Any]) -> None:
+    lock = tomllib.loads((root / "uv.lock").read_text())
+    locked = {package["name"]: package for package in lock["package"]}
+    ours = locked[pyproject["project"]["name"]]
+    wanted = {
+        re.split(r"[<>=!~ \[]", line)[0].lower() for line in pyproject["project"]["dependencies"]
+    }
+    assert {each["name"] for each in ours["dependencies"]} == wanted
+    groups = {
+        name: {re.split(r"[<>=!~ \[]", line)[0] for line in lines}
+        for name, lines in pyproject["dependency-groups"].items()
+    }
+    assert {
+        name: {each["name"] for each in lines} for name, lines in ours["dev-dependencies"].items()
+    } == groups
+
+
+def test_markers_have_a_sentence_each(pyproject: dict[str, Any]) -> None:
+    markers = pyproject["tool"]["pytest"]["ini_options"]["markers"]
+    assert [marker.partition(":")[0] for marker in markers] == ["spark", "kafka", "ui", "slow"]
+    assert all(re.fullmatch(r"[a-z]+: .{20,}\.", marker) for marker in markers)
+
+
+def test_package_is_typed(root: Path) -> None:
+    assert (root / "ticdc_assets" / "py.typed").exists()
+
+
+# --- Dagster ---
+
+
+def test_workspace_and_project_name_the_same_location(
+    root: Path, pyproject: dict[str, Any]
+) -> None:
+    workspace = yaml.safe_load((root / "workspace.yaml").read_text())
+    (entry,) = workspace["load_from"]
+    module = entry["python_module"]
+    assert module == {
+        "module_name": "ticdc_assets.definitions",
+        "working_directory": ".",
+        "location_name": "ticdc_assets",
+    }
+    project = pyproject["tool"]["dg"]["project"]
+    assert project["code_location_name"] == module["location_name"]
+    assert project["code_location_target_module"] == module["module_name"]
+    assert pyproject["tool"]["dagster"]["module_name"] == module["module_name"]
+
+
+def test_instance_settings_are_understood(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dagster import DagsterInstance
+    from dagster._core.instance.config import PoolGranularity
+
+    shutil.copy(root / "dagster.yaml", tmp_path)
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    with DagsterInstance.get() as instance:
+        pools = instance.get_concurrency_config().pool_config
+        assert pools.pool_granularity is PoolGranularity.RUN
+        assert pools.default_pool_limit == 1
+        assert instance.run_monitoring_enabled
+        assert instance.run_retries_enabled
+        assert instance.telemetry_enabled is False
+
+
+# --- documents ---
+
+
+def test_links_in_documents_lead_somewhere(root: Path) -> None:
+    documents = [*root.glob("*.md"), *root.glob("docs/**/*.md")]
+    assert len(documents) >= 3
+    for document in documents:
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text()):
+            if "://" not in target:
+                assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_changelog_opens_with_what_is_unreleased(root: Path) -> None:
+    headings = re.findall(r"^## (.+)$", (root / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[0] == "Unreleased"
