@@ -318,10 +318,11 @@ def share_out(
 def _capture_ranges(source: CaptureSource) -> dict[TopicPartition, tuple[int, int]]:
     """Return (first offset, offset after the last) of each partition of the whole file."""
     ranges: dict[TopicPartition, tuple[int, int]] = {}
-    for record in read_capture(source.path):
-        place = (record.topic, record.partition)
-        first, end = ranges.get(place, (record.offset, record.offset + 1))
-        ranges[place] = (min(first, record.offset), max(end, record.offset + 1))
+    with read_capture(source.path) as records:
+        for record in records:
+            place = (record.topic, record.partition)
+            first, end = ranges.get(place, (record.offset, record.offset + 1))
+            ranges[place] = (min(first, record.offset), max(end, record.offset + 1))
     for topic, count in source.partitions.items():
         for partition in range(count):
             ranges.setdefault((topic, partition), (0, 0))
@@ -368,19 +369,20 @@ def _chunks(
     """Yield the records not landed yet; `next_offsets` is moved on before each chunk is yielded."""
     chunk: list[CaptureRecord] = []
     size = taken = 0
-    for record in read_capture(source.path):
-        if max_records is not None and taken >= max_records:
-            break
-        place = (record.topic, record.partition)
-        if record.offset < next_offsets.get(place, 0):
-            continue
-        next_offsets[place] = record.offset + 1
-        chunk.append(record)
-        taken += 1
-        size += len(record.key or b"") + len(record.value or b"")
-        if len(chunk) >= _CHUNK_RECORDS or size >= _CHUNK_BYTES:
-            yield chunk
-            chunk, size = [], 0
+    with read_capture(source.path) as records:
+        for record in records:
+            if max_records is not None and taken >= max_records:
+                break
+            place = (record.topic, record.partition)
+            if record.offset < next_offsets.get(place, 0):
+                continue
+            next_offsets[place] = record.offset + 1
+            chunk.append(record)
+            taken += 1
+            size += len(record.key or b"") + len(record.value or b"")
+            if len(chunk) >= _CHUNK_RECORDS or size >= _CHUNK_BYTES:
+                yield chunk
+                chunk, size = [], 0
     if chunk:
         yield chunk
 

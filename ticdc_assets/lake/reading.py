@@ -6,16 +6,14 @@ object in canonical text, which is what the source would print, with the values 
 column can hold in their place.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import reduce
 from pathlib import Path
 
 import orjson
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from ticdc_assets.config import Changefeed
 from ticdc_assets.errors import NotFoundError
@@ -149,29 +147,6 @@ def read_mirror(
     return read_version(spark, paths, mirror).select(*(quoted(name) for name in names))
 
 
-def row_texts(
-    spark: SparkSession, paths: LakePaths, changefeed: Changefeed, mirror: MirrorCut
-) -> DataFrame:
-    """Return the rows of a mirror as (database, table, row), `row` a JSON object in canonical text."""
-    layout = MirrorLayout(schema=mirror.table_schema)
-    timezone = changefeed.timezone
-    hidden = frozenset(mirror.hidden)
-
-    def render(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            texts = [
-                orjson.dumps({name: text for name, text in row.items() if name not in hidden})
-                for row in canonical_rows(batch, layout, timezone)
-            ]
-            rows = pa.array(texts, pa.binary()).cast(pa.string())
-            yield pa.RecordBatch.from_arrays([rows], ["row"])
-
-    texts = read_version(spark, paths, mirror).mapInArrow(render, "row string")
-    return texts.select(
-        F.lit(mirror.database).alias("database"), F.lit(mirror.table).alias("table"), "row"
-    )
-
-
 def iterate_rows(
     spark: SparkSession,
     paths: LakePaths,
@@ -180,18 +155,41 @@ def iterate_rows(
     *,
     limit: int | None = None,
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield (database, table, row as JSON text) of mirrors, one partition in memory at a time."""
-    for start in range(0, len(mirrors), _MIRRORS_PER_JOB):
-        parts = [
-            row_texts(spark, paths, changefeed, mirror)
-            for mirror in mirrors[start : start + _MIRRORS_PER_JOB]
-        ]
-        rows = reduce(lambda left, right: left.unionAll(right), parts)
+    """Yield (database, table, row) of mirrors, `row` a JSON object in canonical text.
+
+    A mirror of up to `_ROWS_AT_ONCE` rows comes in one piece, a larger one a partition at a time.
+    """
+    for mirror in mirrors:
+        rows = read_version(spark, paths, mirror)
         if limit is not None:
             rows = rows.limit(limit)
-        for row in rows.toLocalIterator(prefetchPartitions=True):
-            yield row["database"], row["table"], row["row"]
+        if min(mirror.rows, mirror.rows if limit is None else limit) <= _ROWS_AT_ONCE:
+            texts = _rendered(rows.toArrow().to_batches(), mirror, changefeed.timezone)
+        else:
+            texts = _rendered_by_workers(rows, mirror, changefeed.timezone)
+        for text in texts:
+            yield mirror.database, mirror.table, text
 
 
-_MIRRORS_PER_JOB = 20
-"""Mirrors read by one Spark plan: enough to share its cost, few enough to keep it small."""
+_ROWS_AT_ONCE = 100_000
+
+
+def _rendered(
+    batches: Iterable[pa.RecordBatch], mirror: MirrorCut, timezone: str
+) -> Iterator[str]:
+    layout = MirrorLayout(schema=mirror.table_schema)
+    hidden = frozenset(mirror.hidden)
+    for batch in batches:
+        for row in canonical_rows(batch, layout, timezone):
+            shown = {name: text for name, text in row.items() if name not in hidden}
+            yield orjson.dumps(shown).decode()
+
+
+def _rendered_by_workers(rows: DataFrame, mirror: MirrorCut, timezone: str) -> Iterator[str]:
+    def render(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            texts = list(_rendered([batch], mirror, timezone))
+            yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], ["row"])
+
+    for row in rows.mapInArrow(render, "row string").toLocalIterator(prefetchPartitions=True):
+        yield row["row"]

@@ -1,0 +1,414 @@
+"""The command line `ticdc-assets`.
+
+In: words and the environment (`TICDC_CHANGEFEEDS`, `TICDC_LAKE`, `DAGSTER_HOME`). Out: text for
+people on standard output, or JSON and nothing else there where a command says so; progress and
+errors go to standard error. A command that changes tables does so through the Dagster job or under
+the same writer's lock, so running it again is as safe as running the job again.
+
+Exit codes: 0 done, 1 an error that is told in one sentence, 2 wrong usage.
+"""
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, Settings, load_settings
+from ticdc_assets.errors import ConfigError, TicdcError
+from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.tso import to_datetime
+
+# Spark, Delta and Dagster are imported by the commands that need them: `--help` and errors in the
+# configuration should not cost seconds.
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _plain_errors(command: _Command) -> _Command:
+    """Turn the package's errors into one sentence and exit code 1."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except TicdcError as error:
+            raise click.ClickException(str(error)) from error
+
+    return run  # pyright: ignore[reportReturnType]  # wraps keeps the signature
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="ticdc-assets")
+def main() -> None:
+    """TiCDC changefeeds in Kafka, as consistent Delta Lake mirrors.
+
+    Changefeeds are configured in the file named by TICDC_CHANGEFEEDS (default changefeeds.yaml),
+    tables are below the folder named by TICDC_LAKE (default .lake).
+    """
+
+
+def _feed(settings: Settings, name: str) -> tuple[Changefeed, LakePaths]:
+    return settings.changefeed(name), LakePaths(root=settings.lake, changefeed=name)
+
+
+def _note(text: str) -> None:
+    click.echo(text, err=True)
+
+
+# Syncing ----------------------------------------------------------------------------------------
+
+
+@main.command()
+@click.argument("changefeed", required=False)
+@click.option("--until", type=int, metavar="TSO", help="Do not cut beyond this TSO.")
+@click.option("--max-records", type=click.IntRange(min=1), help="Land at most so many records.")
+@_plain_errors
+def sync(changefeed: str | None, until: int | None, max_records: int | None) -> None:
+    """Land, decode, register and apply what is there, once, as a run of the Dagster job.
+
+    Without CHANGEFEED all of them, one after the other. The mirrors are cut at exactly
+    min(TSO, global watermark). Where they are beyond TSO already, nothing is changed.
+    """
+    from ticdc_assets.defs.run import run_sync
+    from ticdc_assets.lake.cuts import newest_cut
+
+    settings = load_settings()
+    names = [changefeed] if changefeed else [feed.name for feed in settings.changefeeds]
+    for name in names:
+        _, paths = _feed(settings, name)
+        cut = newest_cut(paths)
+        if until is not None and cut is not None and cut.tso > until:
+            click.echo(
+                f"{name}: the mirrors are at {cut.tso}, beyond {until}; nothing was changed"
+            )
+            continue
+        report = run_sync(settings, name, until=until, max_records=max_records)
+        for line in _summary(name, report):
+            click.echo(line)
+
+
+def _summary(name: str, report: Any) -> Iterable[str]:
+    """Yield the lines that tell what a sync did."""
+    landing, decoding, applying = report.landing, report.decoding, report.applying
+    changes = ", ".join(f"{count} {kind}" for kind, count in sorted(decoding.changes.items()))
+    yield f"{name}: landed {landing.records} records, {landing.backlog} wait in the source"
+    yield f"{name}: decoded {changes or 'nothing'}; quarantined {decoding.quarantined} records"
+    yield f"{name}: {applying.outcome}: {applying.reason}"
+    cut = applying.cut
+    if cut is None:
+        return
+    held = sum(item.rows for item in cut.held)
+    if held:
+        since = min(item.since for item in cut.held)
+        yield f"{name}: {held} rows are held for their schema, since {since:%Y-%m-%d %H:%M:%S} UTC"
+    if cut.replays or cut.late:
+        yield f"{name}: {cut.replays} replayed rows ignored, {cut.late} late rows folded in"
+    unknown = sum(item.unknown_deletes for item in cut.mirrors)
+    if unknown:
+        yield f"{name}: {unknown} deletes of rows that were not there, so far"
+    if cut.steps_back:
+        yield f"{name}: {cut.steps_back} watermarks stepped back and were ignored, so far"
+    incomplete = [f"{item.database}.{item.table}" for item in cut.mirrors if item.incomplete]
+    if incomplete:
+        yield f"{name}: incomplete mirrors: {', '.join(incomplete)}"
+
+
+@main.command()
+@click.argument("changefeed")
+@_plain_errors
+def redrive(changefeed: str) -> None:
+    """Decode and apply the quarantined records of CHANGEFEED again, after a fix."""
+    from ticdc_assets.defs.run import run_redrive
+
+    report = run_redrive(load_settings(), changefeed)
+    redriving = report.redriving
+    click.echo(
+        f"{changefeed}: {redriving.records} quarantined records tried again, "
+        f"{redriving.decoded} decoded now, {redriving.still_quarantined} still refused"
+    )
+    click.echo(f"{changefeed}: {report.applying.outcome}: {report.applying.reason}")
+
+
+# Looking ----------------------------------------------------------------------------------------
+
+
+@main.command()
+@click.argument("changefeed")
+@click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
+@_plain_errors
+def tables(changefeed: str, as_json: bool) -> None:
+    """List the mirrors of CHANGEFEED at the newest cut."""
+    from ticdc_assets.lake.reading import list_mirrors
+
+    _, paths = _feed(load_settings(), changefeed)
+    mirrors = list_mirrors(paths)
+    if as_json:
+        click.echo(
+            json.dumps(
+                [
+                    {
+                        "database": item.database,
+                        "table": item.table,
+                        "key": item.key,
+                        "columns": [
+                            {
+                                "name": column.name,
+                                "mysql_type": column.mysql_type,
+                                "type": column.type,
+                            }
+                            for column in item.columns
+                        ],
+                        "rows": item.rows,
+                        "applied_ts": item.applied_ts,
+                        "lag_seconds": item.lag_seconds,
+                        "path": str(item.path),
+                        "version": item.version,
+                        "held": item.held,
+                        "quarantined": item.quarantined,
+                        "incomplete": item.incomplete,
+                        "marks": item.marks,
+                    }
+                    for item in mirrors
+                ],
+                ensure_ascii=False,
+            )
+        )
+        return
+    if not mirrors:
+        click.echo(f"{changefeed}: no published cut yet")
+        return
+    from rich.table import Table
+
+    tso = mirrors[0].applied_ts
+    listing = Table(title=f"{changefeed} at {tso} ({to_datetime(tso):%Y-%m-%d %H:%M:%S.%f} UTC)")
+    for title in ("database", "table", "key", "rows", "lag", "state"):
+        listing.add_column(title, justify="right" if title in {"rows", "lag"} else "left")
+    for item in mirrors:
+        state = [f"{item.held} held"] if item.held else []
+        state += [f"{item.quarantined} quarantined"] if item.quarantined else []
+        state = [f"incomplete: {', '.join(state)}"] if state else ["complete"]
+        listing.add_row(
+            *map(_shown, (item.database, item.table, ", ".join(item.key) or "none")),
+            str(item.rows),
+            f"{item.lag_seconds:.1f} s",
+            _shown("; ".join([*state, *item.marks])),
+        )
+    _print_table(listing)
+
+
+@main.command()
+@click.argument("changefeed")
+@click.argument("database")
+@click.argument("table")
+@click.option(
+    "--format", "output", type=click.Choice(["table", "jsonl"]), default="table", show_default=True
+)
+@click.option("--limit", type=click.IntRange(min=0), help="Show at most so many rows.")
+@_plain_errors
+def show(changefeed: str, database: str, table: str, output: str, limit: int | None) -> None:
+    """Show the rows of one mirror, each value as the source prints it.
+
+    Timestamps are in the changefeed's time zone. With --format jsonl one JSON object a row.
+    """
+    from ticdc_assets.lake.reading import iterate_rows, require_mirror
+    from ticdc_assets.lake.session import get_spark
+
+    feed, paths = _feed(load_settings(), changefeed)
+    mirror = require_mirror(paths, database, table)
+    if limit is None and output == "table":
+        limit = 20
+    rows = iterate_rows(get_spark(), paths, feed, [mirror], limit=limit)
+    if output == "jsonl":
+        for _, _, row in rows:
+            click.echo(row)
+        return
+    from rich.table import Table
+
+    columns = [
+        column.name for column in mirror.table_schema.columns if column.name not in mirror.hidden
+    ]
+    listing = Table(
+        title=_shown(f"{database}.{table}"), caption=f"{mirror.rows} rows in all", show_lines=False
+    )
+    for name in columns:
+        listing.add_column(_shown(name), overflow="fold")
+    for _, _, row in rows:
+        values = json.loads(row)
+        listing.add_row(
+            *("[dim]NULL[/dim]" if values[name] is None else _shown(values[name]) for name in columns)
+        )
+    _print_table(listing)
+
+
+@main.command()
+@click.argument("changefeed")
+@_plain_errors
+def dump(changefeed: str) -> None:
+    """Write every row of every mirror as {"database", "table", "row"} lines in canonical text."""
+    from ticdc_assets.lake.reading import iterate_rows, require_cut
+    from ticdc_assets.lake.session import get_spark
+
+    feed, paths = _feed(load_settings(), changefeed)
+    cut = require_cut(paths)
+    for database, table, row in iterate_rows(get_spark(), paths, feed, cut.mirrors):
+        name = json.dumps({"database": database, "table": table}, ensure_ascii=False)
+        click.echo(f'{name[:-1]}, "row": {row}}}')
+
+
+@main.command()
+@click.argument("changefeed")
+@click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
+@_plain_errors
+def quarantine(changefeed: str, as_json: bool) -> None:
+    """List what is quarantined and not re-driven yet: where, why, expected and got."""
+    from ticdc_assets.lake.quarantine import read_quarantine
+
+    _, paths = _feed(load_settings(), changefeed)
+    rows = read_quarantine(paths)
+    names = ("topic", "partition", "offset", "index", "reason", "position", "expected", "got")
+    if as_json:
+        listed = [
+            {name: row[name] for name in (*names, "stage", "database", "table", "commit_ts")}
+            for row in rows
+        ]
+        click.echo(json.dumps(listed, ensure_ascii=False))
+        return
+    if not rows:
+        click.echo(f"{changefeed}: nothing is quarantined")
+        return
+    from rich.table import Table
+
+    listing = Table(title=f"{changefeed}: {len(rows)} quarantined")
+    for title in names:
+        listing.add_column(title, overflow="fold")
+    for row in rows:
+        listing.add_row(*(_shown(str(row[name])) for name in names))
+    _print_table(listing)
+
+
+def _shown(text: str) -> str:
+    """Return text from messages safe for a terminal: no markup, no control characters."""
+    from rich.markup import escape
+
+    return escape(
+        "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
+    )
+
+
+def _print_table(listing: Any) -> None:
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(listing)
+
+
+# Captures ---------------------------------------------------------------------------------------
+
+
+def _kafka_source(feed: Changefeed) -> KafkaSource:
+    if not isinstance(feed.source, KafkaSource):
+        raise ConfigError(
+            f"changefeed {feed.name!r} has a capture as its source; this command needs Kafka"
+        )
+    return feed.source
+
+
+@main.command()
+@click.argument("changefeed")
+@click.argument("capture", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--limit", type=click.IntRange(min=1), help="Record at most so many records.")
+@_plain_errors
+def record(changefeed: str, capture: Path, limit: int | None) -> None:
+    """Record the topics of CHANGEFEED into the file CAPTURE (gzip if its name ends in .gz).
+
+    A capture that exists is continued.
+    """
+    from ticdc_assets.transfer import record_topic
+
+    feed, _ = _feed(load_settings(), changefeed)
+    done = record_topic(_kafka_source(feed), capture, limit=limit, progress=_note)
+    click.echo(f"recorded {done.records} records of {changefeed} into {capture}")
+
+
+@main.command()
+@click.argument("capture", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("changefeed")
+@click.option("--limit", type=click.IntRange(min=1), help="Play at most so many records.")
+@_plain_errors
+def play(capture: Path, changefeed: str, limit: int | None) -> None:
+    """Play the file CAPTURE into the Kafka cluster of CHANGEFEED.
+
+    Topics, partitions, keys, timestamps and order are kept; a topic that is missing is made.
+    """
+    from ticdc_assets.transfer import play_capture
+
+    feed, _ = _feed(load_settings(), changefeed)
+    done = play_capture(
+        CaptureSource(path=capture.resolve()), _kafka_source(feed), limit=limit, progress=_note
+    )
+    click.echo(f"played {done.records} records of {capture}")
+
+
+# The machine ------------------------------------------------------------------------------------
+
+
+@main.command()
+@_plain_errors
+def doctor() -> None:
+    """Check JDK, Python, jars, configuration, brokers and lake, and say what to do."""
+    from ticdc_assets.preflight import run_checks
+
+    checks = run_checks(progress=_note)
+    for check in checks:
+        click.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check.sentence()}")
+    failed = sum(not check.ok for check in checks)
+    if failed:
+        raise click.ClickException(f"{failed} of {len(checks)} checks failed")
+    click.echo(f"all {len(checks)} checks passed")
+
+
+@main.command()
+@click.option("--directory", type=click.Path(file_okay=False, path_type=Path), default=".demo")
+@click.option("--transactions", type=click.IntRange(min=1), default=600, show_default=True)
+@click.option("--seconds", type=click.IntRange(min=1), default=25, show_default=True)
+@_plain_errors
+def demo(directory: Path, transactions: int, seconds: int) -> None:
+    """Run everything once: a broker, a shop's changefeed, the assets, and compare with the truth.
+
+    Everything is kept in one folder, which is emptied first.
+    """
+    from ticdc_assets.demo import run_demo
+
+    if not run_demo(directory.resolve(), transactions=transactions, seconds=seconds, note=_note):
+        raise click.ClickException("a mirror differs from the simulator's truth")
+
+
+@main.command()
+@click.option("--port", type=click.IntRange(1, 65535), default=3000, show_default=True)
+@click.option(
+    "--demo",
+    "demo_directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Open the instance of the demo in this folder, with its broker.",
+)
+@_plain_errors
+def ui(port: int, demo_directory: Path | None) -> None:
+    """Open the Dagster UI on 127.0.0.1, with its daemon, until it is interrupted."""
+    from ticdc_assets.defs.run import serve_ui
+
+    if demo_directory is None:
+        serve_ui(load_settings(), port)
+        return
+    from ticdc_assets.demo import demo_broker, use_demo
+
+    settings = use_demo(demo_directory.resolve())
+    with demo_broker(demo_directory.resolve(), note=_note):
+        serve_ui(settings, port)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""The demo: everything once, in one folder, compared with an independent truth.
+
+In: a folder. Out: a real Kafka broker there, a stand-in changefeed that writes a shop's life into
+it while the Dagster job lands, decodes, registers and applies it, and a table that says for every
+mirror whether it equals the simulator's own truth. The Dagster instance stays in the folder, so
+that the UI can be opened on it.
+
+The folder is the demo's own: it is emptied at the start, which is only done to a folder that a
+demo made. Running it again therefore starts over.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ticdc_assets.broker import LocalBroker
+from ticdc_assets.config import (
+    CHANGEFEEDS_VARIABLE,
+    LAKE_VARIABLE,
+    Changefeed,
+    KafkaSource,
+    Settings,
+    load_settings,
+)
+from ticdc_assets.defs.run import run_sync
+from ticdc_assets.errors import ConfigError
+from ticdc_assets.lake.cuts import Cut
+from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.reading import iterate_rows, list_mirrors
+from ticdc_assets.lake.session import get_spark
+from ticdc_assets.simulator.run import SimulatorProgress, SimulatorResult, run_simulator
+from ticdc_assets.simulator.upstream import Truth
+from ticdc_assets.tso import to_datetime
+
+Note = Callable[[str], None]
+
+CHANGEFEED = "shop"
+_MARKER = "demo.json"
+_PARTITIONS = 3
+
+
+def run_demo(directory: Path, *, transactions: int, seconds: int, note: Note) -> bool:
+    """Run the demo and print its table; return whether every mirror equals the truth."""
+    began = time.monotonic()
+    _empty(directory)
+    with ThreadPoolExecutor(1) as pool, demo_broker(directory, note=note) as broker:
+        spark_start: Future[object] = pool.submit(get_spark)
+        settings = _configure(directory, broker)
+        feed = settings.changefeed(CHANGEFEED)
+        note(f"the shop opens: up to {transactions} transactions within {seconds} s")
+        assert isinstance(feed.source, KafkaSource)
+        simulator = run_simulator(
+            feed.source,
+            truth_path=directory / "truth.jsonl",
+            partitions=_PARTITIONS,
+            timezone=feed.timezone,
+            max_transactions=transactions,
+            max_seconds=seconds,
+            transactions_per_second=transactions / seconds,
+        )
+        simulator.start()
+        spark_start.result()
+        note(f"Spark is up ({time.monotonic() - began:.0f} s)")
+        cut = _sync_until_done(settings, simulator.progress, lambda: simulator.progress, note)
+        result = simulator.join(60.0)
+        while cut is None or cut.tso < result.final_ts:
+            cut = _sync(settings, result.progress, note)
+        same = _compare(settings, feed, cut, result)
+    note(f"done in {time.monotonic() - began:.0f} s; the broker is stopped, the tables stay in {directory}")
+    note("open the same instance in the Dagster UI: make ui")
+    return same
+
+
+def _sync_until_done(
+    settings: Settings,
+    progress: SimulatorProgress,
+    now: Callable[[], SimulatorProgress],
+    note: Note,
+) -> Cut | None:
+    cut: Cut | None = None
+    while not progress.finished:
+        cut = _sync(settings, now(), note)
+        progress = now()
+    return cut
+
+
+def _sync(settings: Settings, progress: SimulatorProgress, note: Note) -> Cut | None:
+    report = run_sync(settings, CHANGEFEED)
+    applying = report.applying
+    note(
+        f"{progress.transactions} transactions, {progress.statements} DDL written; "
+        f"landed {report.landing.records}; {applying.reason}"
+    )
+    return applying.cut
+
+
+def _compare(settings: Settings, feed: Changefeed, cut: Cut, result: SimulatorResult) -> bool:
+    """Print the table and return whether every mirror equals the truth."""
+    paths = LakePaths(root=settings.lake, changefeed=CHANGEFEED)
+    found: dict[tuple[str, str], Counter[str]] = {}
+    for database, table, row in iterate_rows(get_spark(), paths, feed, cut.mirrors):
+        found.setdefault((database, table), Counter())[_comparable(json.loads(row))] += 1
+    wanted = _truth_rows(result.truth)
+    listing = Table(
+        title=f"{CHANGEFEED} at {cut.tso} ({to_datetime(cut.tso):%H:%M:%S.%f} UTC)",
+        caption=f"{result.progress.transactions} transactions, {result.progress.statements} DDL, "
+        f"{result.progress.records} records; cut {cut.number}",
+    )
+    for title in ("mirror", "rows", "applied TSO", "lag", "equals the truth"):
+        listing.add_column(title, justify="right" if title in {"rows", "lag"} else "left")
+    same = True
+    names = set(wanted)
+    for item in list_mirrors(paths):
+        name = (item.database, item.table)
+        names.discard(name)
+        equal = found.get(name, Counter()) == wanted.get(name, Counter()) and name in wanted
+        same &= equal
+        listing.add_row(
+            f"{item.database}.{item.table}",
+            str(item.rows),
+            str(item.applied_ts),
+            f"{item.lag_seconds:.1f} s",
+            "[green]yes[/green]" if equal else "[red]NO[/red]",
+        )
+    for database, table in sorted(names):
+        same = False
+        listing.add_row(f"{database}.{table}", "-", "-", "-", "[red]NO: there is no mirror[/red]")
+    Console(width=110).print(listing)
+    return same
+
+
+def _truth_rows(truth: Truth) -> dict[tuple[str, str], Counter[str]]:
+    return {
+        name: Counter(_comparable(dict(row)) for row in rows.values())
+        for name, rows in truth.items()
+    }
+
+
+def _comparable(row: dict[str, str | None]) -> str:
+    return json.dumps(row, sort_keys=True)
+
+
+def _empty(directory: Path) -> None:
+    """Empty the demo's folder; refuse one that no demo made."""
+    if directory.exists() and any(directory.iterdir()):
+        if not (directory / _MARKER).is_file():
+            raise ConfigError(
+                f"{directory} is not empty and was not made by the demo; choose another folder "
+                "by --directory"
+            )
+        shutil.rmtree(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / _MARKER).write_text("{}\n", encoding="utf-8")
+
+
+def _configure(directory: Path, broker: LocalBroker) -> Settings:
+    (directory / "changefeeds.yaml").write_text(
+        "changefeeds:\n"
+        f"  - name: {CHANGEFEED}\n"
+        "    format: simple-json\n"
+        "    timezone: Asia/Shanghai\n"
+        "    source:\n"
+        "      kafka:\n"
+        f'        bootstrap_servers: "{broker.bootstrap_servers}"\n'
+        f"        topics: [{CHANGEFEED}]\n"
+        "        options: {security.protocol: PLAINTEXT}\n",
+        encoding="utf-8",
+    )
+    return use_demo(directory)
+
+
+def use_demo(directory: Path) -> Settings:
+    """Point this process at the demo's configuration, lake and Dagster instance."""
+    if not (directory / "changefeeds.yaml").is_file():
+        raise ConfigError(f"there is no demo in {directory}; run: make demo")
+    os.environ[CHANGEFEEDS_VARIABLE] = str(directory / "changefeeds.yaml")
+    os.environ[LAKE_VARIABLE] = str(directory / "lake")
+    os.environ["DAGSTER_HOME"] = str(directory / "dagster_home")
+    return load_settings()
+
+
+@contextmanager
+def demo_broker(directory: Path, *, note: Note) -> Iterator[LocalBroker]:
+    """Run the demo's Kafka broker, with the topics it had."""
+    note("starting a Kafka broker")
+    broker = LocalBroker(directory / "broker")
+    broker.start(progress=note)
+    try:
+        note(f"the broker answers at {broker.bootstrap_servers}")
+        yield broker
+    finally:
+        broker.stop()
