@@ -1,8 +1,20 @@
 """MySQL and TiDB value semantics: physical values, canonical text, typed values.
 
-One column has three forms of a value: *physical*, as the message said it; *canonical text*, one
-string in which all formats agree; *typed*, what the mirror's column holds. Each conversion is
-compiled once per column and then called per value.
+One value of a column has three forms: *physical*, as the message said it; *canonical text*, one
+string in which all formats agree, or None for NULL; *typed*, what the mirror's column holds. Each
+conversion is compiled once per column and then called per value.
+
+Canonical text is what TiDB prints, with these choices:
+
+* INTEGER, YEAR and BIT: decimal digits, BIT as an unsigned integer.
+* FLOAT, DOUBLE and the elements of VECTOR: the fewest digits that read back, no exponent.
+* DECIMAL: with all digits of its scale.
+* DATETIME, TIMESTAMP and TIME: with all digits of their fraction; TIMESTAMP in the time zone of
+  the changefeed.
+* text: itself. Binary: `0x` and lower-case hex.
+* ENUM: the label. SET: its labels in the order of the column, joined by commas.
+* JSON: as printed, without whitespace outside strings. VECTOR: `[1,2.5]`.
+* a type this package does not know: the text as sent.
 """
 
 from ticdc_assets.values.arrays import typed_array

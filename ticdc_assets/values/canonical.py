@@ -1,7 +1,8 @@
 """Physical values to canonical text: what the message said, in the one text all formats share.
 
 In: `PhysicalValue`s of one column, as the Simple protocol in JSON sends them. Out: canonical text
-(docs/formats/values.md), None for NULL, or `ImageError` with the column's name as its position.
+(defined in `ticdc_assets.values`), None for NULL, or `ImageError` with the column's name as its
+position.
 A converter is compiled once per column; it keeps no state, so it may be called again and from
 any worker.
 
@@ -76,14 +77,15 @@ def _integer(column: ColumnSchema) -> TextConverter:
         try:
             number = int(text)
         except ValueError:
-            raise ImageError("invalid_integer", column.name, "integer", shorten(text)) from None
-        # int() is lax; only text that equals its own number is taken without a second look.
-        plain = str(number) if -(10**40) < number < 10**40 else ""
-        if plain != text and shapes.INTEGER.fullmatch(text) is None:
+            number = None
+        if number is not None and low <= number <= high:
+            plain = str(number)
+            # int() is lax; only text that equals its own number is taken without a second look.
+            if plain == text or shapes.INTEGER.fullmatch(text):
+                return plain
+        if number is None or shapes.INTEGER.fullmatch(text) is None:
             raise ImageError("invalid_integer", column.name, "integer", shorten(text))
-        if not low <= number <= high:
-            raise ImageError("out_of_range", column.name, f"{low} to {high}", shorten(text))
-        return plain
+        raise ImageError("out_of_range", column.name, f"{low} to {high}", shorten(text))
 
     return convert
 

@@ -91,9 +91,14 @@ def is_json(text: str) -> bool:
 
 def compact_json(text: str) -> str:
     """Return the JSON `text` without whitespace outside strings, as Go's `json.Compact`."""
-    if " " in text or "\n" in text or "\t" in text or "\r" in text:
+    if " " not in text and "\n" not in text and "\t" not in text and "\r" not in text:
+        return text
+    if "\\" in text:
         return _STRING_OR_SPACE.sub(r"\1", text)
-    return text
+    # Without escapes, quotes alone divide the text into what is outside and inside of strings.
+    parts = text.split('"')
+    parts[::2] = ["".join(outside.split()) for outside in parts[::2]]
+    return '"'.join(parts)
 
 
 def spaced_json(text: str) -> str:

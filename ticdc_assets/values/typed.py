@@ -29,7 +29,7 @@ from ticdc_assets.values import shapes
 from ticdc_assets.values.canonical import datetime_text, parse_datetime
 from ticdc_assets.values.floats import double_text, float_text, to_float32
 from ticdc_assets.values.physical import binary_bytes
-from ticdc_assets.values.zones import changefeed_zone, to_utc
+from ticdc_assets.values.zones import changefeed_zone, local_hours, to_utc
 
 
 class Unfit(Enum):
@@ -222,6 +222,7 @@ def _datetime_text(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
 
 def _typed_timestamp(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
     zone = changefeed_zone(timezone)
+    hours = local_hours(timezone)
     is_canonical = shapes.datetime_pattern(fractional_digits(column)).fullmatch
 
     def typed(text: str) -> Any:
@@ -230,7 +231,10 @@ def _typed_timestamp(column: ColumnSchema, timezone: str) -> Callable[[str], Any
         local = parse_datetime(text)
         if local is None:
             return UNFIT
-        return to_utc(local, zone) or UNFIT
+        offset = hours.offset(text[:13])
+        if offset is None:
+            return to_utc(local, zone) or UNFIT
+        return local.replace(tzinfo=UTC) - offset
 
     return typed
 

@@ -1,11 +1,12 @@
 """Laws that hold for every column and every value."""
 
+import json
 from datetime import date, datetime
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ticdc_assets.errors import ImageError
+from ticdc_assets.errors import CastError, ImageError
 from ticdc_assets.events import PhysicalValue, ZonedTimestamp
 from ticdc_assets.mysql_types import Kind, arrow_type, kind_of
 from ticdc_assets.schemas import ColumnSchema
@@ -131,6 +132,46 @@ def test_any_text_is_a_value_or_an_image_error(text: str, data: st.DataObject) -
     typed = typed_of(schema, "Asia/Shanghai")(text)
     if typed is not UNFIT:
         assert text_of(schema, "Asia/Shanghai")(typed) == text
+
+
+@given(columns_and_values, column_schemas(), zones)
+@settings(max_examples=300)
+def test_a_cast_gives_canonical_text_of_the_new_column_or_a_cast_error(
+    drawn: tuple[ColumnSchema, list[PhysicalValue]], new: ColumnSchema, timezone: str
+) -> None:
+    old, values = drawn
+    cast = cast_of(old, new, timezone)
+    for text in _canonical(old, values, timezone):
+        try:
+            made = cast(text)
+        except CastError as error:
+            assert error.position == new.name  # noqa: PT017  # either outcome is right
+            assert not cast_is_identity(old, new)
+            continue
+        assert (made is None) == (text is None)
+        if cast_is_identity(old, new):
+            assert made == text
+        assert canonical_of(new, timezone)(physical_of(new, timezone)(made)) == made
+
+
+json_documents = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text('a "\\,:é'), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(json_documents, st.booleans(), st.sampled_from([None, 0, 2, "\t"]))
+def test_compact_json_is_what_was_meant(document: object, ascii_only: bool, indent: object) -> None:
+    compact = json.dumps(document, ensure_ascii=ascii_only, separators=(",", ":"))
+    spaced = json.dumps(document, ensure_ascii=ascii_only)
+    indented = json.dumps(document, ensure_ascii=ascii_only, indent=indent)
+    canonical = canonical_of(column("json"), "UTC")
+    assert canonical(spaced) == compact
+    assert canonical(indented) == compact
+    assert physical_of(column("json"), "UTC")(compact) == spaced
 
 
 @given(columns_and_values)

@@ -125,6 +125,39 @@ def test_one_unfit_value_leaves_its_neighbours_typed(sql: str, good: str, bad: s
     assert text_of(schema, NEW_YORK)(array[3].as_py()) == good
 
 
+@pytest.mark.parametrize(
+    ("timezone", "day"),
+    [
+        ("UTC", "2024-03-10"),
+        ("+05:45", "2024-03-10"),
+        (NEW_YORK, "2024-03-10"),
+        (NEW_YORK, "2024-11-03"),
+        # Half an hour of change, in the middle of an hour.
+        ("Australia/Lord_Howe", "2024-10-06"),
+        ("Australia/Lord_Howe", "2024-04-07"),
+        # A whole day skipped.
+        ("Pacific/Apia", "2011-12-30"),
+    ],
+)
+def test_many_timestamps_of_one_day_are_as_each_by_itself(timezone: str, day: str) -> None:
+    schema = column("timestamp")
+    convert = typed_of(schema, timezone)
+    for hour in range(24):
+        texts: list[str | None] = [f"{day} {hour:02}:{minute:02}:30" for minute in range(60)]
+        typed = [convert(text) for text in texts if text is not None]
+        array, unfit = typed_array(schema, timezone, texts)
+        assert array.to_pylist() == [None if value is UNFIT else value for value in typed]
+        assert (unfit or [False] * 60) == [value is UNFIT for value in typed]
+        for text, value in zip(texts, typed, strict=True):
+            assert value is UNFIT or text_of(schema, timezone)(value) == text
+        skipped = {
+            (NEW_YORK, "2024-03-10"): 60 if hour == 2 else 0,
+            ("Australia/Lord_Howe", "2024-10-06"): 30 if hour == 2 else 0,
+            ("Pacific/Apia", "2011-12-30"): 60,
+        }
+        assert sum(value is UNFIT for value in typed) == skipped.get((timezone, day), 0)
+
+
 @pytest.mark.parametrize("sql", ["int", "decimal(5,2)", "date", "datetime", "text", "blob", "json"])
 def test_empty_and_all_null_columns(sql: str) -> None:
     schema = column(sql)
