@@ -3,7 +3,7 @@
 import json
 from datetime import date, datetime
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.errors import CastError, ImageError
@@ -113,7 +113,6 @@ def test_every_moment_prints_back_or_is_unfit(
 
 
 @given(st.text(max_size=30) | st.from_regex(r"[-+0-9.eE:T ]{1,30}", fullmatch=True), st.data())
-@settings(max_examples=200)
 def test_any_text_is_a_value_or_an_image_error(text: str, data: st.DataObject) -> None:
     schema = data.draw(column_schemas())
     value = text
@@ -135,7 +134,6 @@ def test_any_text_is_a_value_or_an_image_error(text: str, data: st.DataObject) -
 
 
 @given(columns_and_values, column_schemas(), zones)
-@settings(max_examples=300)
 def test_a_cast_gives_canonical_text_of_the_new_column_or_a_cast_error(
     drawn: tuple[ColumnSchema, list[PhysicalValue]], new: ColumnSchema, timezone: str
 ) -> None:
