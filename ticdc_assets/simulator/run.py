@@ -321,10 +321,9 @@ def truth_lines(truth: Truth) -> Iterator[str]:
     """Yield one JSON object a row, `{"database", "table", "row"}`, sorted by table and key."""
     for (database, table), rows in sorted(truth.items()):
         for _, row in sorted(rows.items()):
+            # In ASCII, since some readers take U+2028 and its like for the end of a line.
             yield json.dumps(
-                {"database": database, "table": table, "row": dict(row)},
-                ensure_ascii=False,
-                separators=(",", ":"),
+                {"database": database, "table": table, "row": dict(row)}, separators=(",", ":")
             )
 
 

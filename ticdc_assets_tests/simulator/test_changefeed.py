@@ -1,0 +1,439 @@
+import base64
+import gzip
+import itertools
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ticdc_assets.capture import CaptureRecord
+from ticdc_assets.events import Bootstrap, DdlEvent, RowChange, Watermark
+from ticdc_assets.registry.ddl import DdlAction, parse_ddl
+from ticdc_assets.simulator.alterations import AddColumn
+from ticdc_assets.simulator.builders import (
+    ODD_NAMES,
+    all_types_upstream,
+    churn,
+    fill,
+    keyless_upstream,
+    odd_names_upstream,
+    wide_upstream,
+    with_tombstones,
+)
+from ticdc_assets.simulator.changefeed import (
+    Dispatcher,
+    FeedOptions,
+    StandInChangefeed,
+    without_head,
+)
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
+from ticdc_assets.simulator.upstream import CommittedDdl, Upstream
+from ticdc_assets_tests.simulator.folding import compare, events_of, fold, global_watermark
+
+ZONE = "Asia/Shanghai"
+
+
+def shop(seed: int, *, steps: int = 150, steps_per_ddl: int = 5) -> Upstream:
+    upstream = Upstream(timezone=ZONE)
+    options = ShopOptions(steps_per_ddl=steps_per_ddl)
+    for _ in ShopWorkload(upstream, seed, options=options).steps(steps):
+        pass
+    return upstream
+
+
+def assert_rules(records: Sequence[CaptureRecord], *, written: Iterable[int]) -> None:
+    """Assert what TiCDC promises of every partition, replays apart."""
+    last_offset: dict[int, int] = {}
+    watermarks: dict[int, int] = defaultdict(int)
+    last_of_key: dict[tuple[Any, ...], int] = {}
+    tables_seen: dict[int, set[int]] = defaultdict(set)
+    ddl: dict[int, list[tuple[int, str]]] = defaultdict(list)
+    last_ddl: dict[int, int] = defaultdict(int)
+    for record, event in events_of(records):
+        partition = record.partition
+        assert record.offset == last_offset.get(partition, -1) + 1
+        last_offset[partition] = record.offset
+        match event:
+            case Watermark():
+                assert event.watermark_ts >= watermarks[partition]
+                watermarks[partition] = event.watermark_ts
+            case DdlEvent():
+                assert event.commit_ts >= watermarks[partition]
+                ddl[partition].append((event.commit_ts, event.sql))
+                last_ddl[partition] = event.commit_ts
+            case Bootstrap():
+                tables_seen[partition].add(event.schema.table_id)
+            case RowChange():
+                assert event.commit_ts > watermarks[partition]
+                # Rows at the commit ts of a DDL come before it.
+                assert event.commit_ts > last_ddl[partition]
+                assert event.table_id in tables_seen[partition]
+                image = event.after or event.before or {}
+                key = (event.table_id, *(image.get(name) for name in keys_of(event)))
+                assert event.commit_ts >= last_of_key.get(key, 0)
+                last_of_key[key] = event.commit_ts
+    expected = ddl[min(written)]
+    assert all(ddl[partition] == expected for partition in written)
+
+
+def keys_of(event: RowChange) -> tuple[str, ...]:
+    keys = {
+        "customers": ("id",),
+        "orders": ("region", "order_id"),
+        "order_items": ("order_id", "line_no"),
+        "inventory": ("sku", "warehouse"),
+        "payments": ("id",),
+        "contacts": ("handle",),
+    }
+    return keys.get(event.table, ("id",))
+
+
+OPTIONS = {
+    "plain": FeedOptions(),
+    "table": FeedOptions(dispatcher=Dispatcher.TABLE),
+    "ddl watermarks": FeedOptions(ddl_watermarks=True),
+    "many bootstraps": FeedOptions(bootstrap_every_rows=5),
+    "small flushes": FeedOptions(rows_per_flush=1),
+    "one flush": FeedOptions(rows_per_flush=100_000),
+}
+
+
+@pytest.mark.parametrize(("seed", "options"), list(enumerate(OPTIONS.values())), ids=list(OPTIONS))
+def test_the_fold_of_the_records_is_the_truth(seed: int, options: FeedOptions) -> None:
+    upstream = shop(seed)
+    changefeed = StandInChangefeed(upstream, "shop", options=options, seed=seed)
+    records = list(changefeed.tick())
+    assert_rules(records, written=range(4))
+    at = global_watermark(records, range(4))
+    assert at == changefeed.watermark_ts > upstream.history[-1].commit_ts
+    assert compare(fold(records, at, timezone=ZONE), changefeed.truth()) > 100
+
+
+def test_the_fold_is_the_truth_at_every_watermark_on_the_way() -> None:
+    upstream = shop(4, steps=120)
+    changefeed = StandInChangefeed(
+        upstream, "shop", options=FeedOptions(ddl_watermarks=True), seed=4
+    )
+    records = list(changefeed.tick())
+    marks = {event.watermark_ts for _, event in events_of(records) if isinstance(event, Watermark)}
+    ddl = {commit.commit_ts for commit in upstream.history if isinstance(commit, CommittedDdl)}
+    assert marks & ddl
+    for at in sorted(marks)[::5] + sorted(marks & ddl)[:5]:
+        compare(fold(records, at, timezone=ZONE), changefeed.truth(at))
+
+
+def test_rows_without_ddl_are_compared_in_full() -> None:
+    upstream = shop(3, steps=300, steps_per_ddl=0)
+    changefeed = StandInChangefeed(upstream, "shop")
+    records = list(changefeed.tick())
+    truth = changefeed.truth()
+    full = compare(fold(records, changefeed.watermark_ts, timezone=ZONE), truth)
+    assert full == sum(map(len, truth.values())) > 300
+
+
+def test_rows_of_different_keys_are_not_in_commit_order() -> None:
+    records = list(StandInChangefeed(shop(1), "shop").records())
+    last: dict[int, int] = defaultdict(int)
+    steps_back = 0
+    for record, event in events_of(records):
+        if isinstance(event, RowChange):
+            steps_back += event.commit_ts < last[record.partition]
+            last[record.partition] = event.commit_ts
+    assert steps_back > 50
+
+
+def test_the_halves_of_a_split_update_land_in_different_partitions_at_times() -> None:
+    upstream = Upstream()
+    upstream.create_database("d")
+    upstream.create_table(("d", "t"), (column("k", "varchar(9)"),), primary_key=("k",))
+    for number in range(20):
+        with upstream.transaction() as transaction:
+            transaction.insert(("d", "t"), {"k": str(number)})
+        with upstream.transaction() as transaction:
+            transaction.update(("d", "t"), (str(number),), changes={"k": f"new {number}"})
+    places: dict[int, dict[str, int]] = defaultdict(dict)
+    for record, event in events_of(StandInChangefeed(upstream, "d").records()):
+        if isinstance(event, RowChange):
+            places[event.commit_ts][event.op] = record.partition
+    halves = [place for place in places.values() if set(place) == {"delete", "insert"}]
+    assert len(halves) == 20
+    assert {place["delete"] == place["insert"] for place in halves} == {True, False}
+
+
+def test_the_table_dispatcher_keeps_a_table_in_one_partition() -> None:
+    options = FeedOptions(dispatcher=Dispatcher.TABLE)
+    records = list(StandInChangefeed(shop(1), "shop", options=options).records())
+    partitions: dict[str, set[int]] = defaultdict(set)
+    for record, event in events_of(records):
+        if isinstance(event, RowChange):
+            partitions[event.table].add(record.partition)
+    assert all(len(places) == 1 for places in partitions.values())
+    assert len(set().union(*partitions.values())) > 1
+
+
+def test_the_same_seed_gives_the_same_bytes() -> None:
+    def records(seed: int) -> list[CaptureRecord]:
+        return list(StandInChangefeed(shop(1, steps=80), "shop", seed=seed).tick())
+
+    assert records(1) == records(1)
+    assert records(1) != records(2)
+
+
+def test_reading_in_pieces_gives_the_same_records() -> None:
+    whole = list(StandInChangefeed(shop(1, steps=80), "shop").tick())
+    changefeed = StandInChangefeed(shop(1, steps=80), "shop")
+    pieces: list[CaptureRecord] = []
+    while piece := list(itertools.islice(changefeed.records(), 7)):
+        pieces += piece
+    pieces += changefeed.tick()
+    assert pieces == whole
+
+
+def test_a_growing_history_is_sent_as_it_grows() -> None:
+    upstream = Upstream(timezone=ZONE)
+    workload = ShopWorkload(upstream, 1, options=ShopOptions(steps_per_ddl=4))
+    changefeed = StandInChangefeed(upstream, "shop")
+    records: list[CaptureRecord] = []
+    for _ in range(12):
+        for _ in workload.steps(7):
+            pass
+        records += changefeed.records()
+    records += changefeed.tick()
+    assert_rules(records, written=range(4))
+    compare(fold(records, changefeed.watermark_ts, timezone=ZONE), changefeed.truth())
+
+
+def test_a_restart_sends_again_and_changes_nothing() -> None:
+    upstream = shop(6)
+    changefeed = StandInChangefeed(upstream, "shop", options=FeedOptions(ddl_watermarks=True))
+    records = list(itertools.islice(changefeed.records(), 500))
+    sent = {e.watermark_ts for _, e in events_of(records) if isinstance(e, Watermark)}
+    checkpoint = sorted(sent)[len(sent) // 3]
+    changefeed.restart(checkpoint)
+    again = list(changefeed.tick())
+    first_marks = [e.watermark_ts for _, e in events_of(again) if isinstance(e, Watermark)][:4]
+    assert first_marks == [checkpoint] * 4
+    counts = Counter(
+        (event.commit_ts, event.table, event.op, json.dumps(str(event.after or event.before)))
+        for _, event in events_of(records + again)
+        if isinstance(event, RowChange)
+    )
+    assert set(counts.values()) == {1, 2}
+    assert changefeed.steps_back == 1
+    folded = fold(records + again, changefeed.watermark_ts, timezone=ZONE)
+    compare(folded, changefeed.truth())
+    assert_offsets(records + again)
+
+
+def assert_offsets(records: Iterable[CaptureRecord]) -> None:
+    offsets: dict[int, int] = defaultdict(int)
+    for record in records:
+        assert record.offset == offsets[record.partition]
+        offsets[record.partition] += 1
+
+
+def test_a_restart_above_the_watermark_is_refused() -> None:
+    upstream = shop(1, steps=20)
+    changefeed = StandInChangefeed(upstream, "shop")
+    with pytest.raises(ValueError, match="above"):
+        changefeed.restart(upstream.history[-1].commit_ts)
+
+
+def test_a_later_changefeed_sends_only_what_is_later() -> None:
+    upstream = shop(2)
+    first_ts = upstream.history[len(upstream.history) // 2].commit_ts
+    changefeed = StandInChangefeed(upstream, "shop", options=FeedOptions(first_ts=first_ts))
+    events = [event for _, event in events_of(changefeed.tick())]
+    stamps = [event.commit_ts for event in events if isinstance(event, RowChange | DdlEvent)]
+    assert stamps
+    assert min(stamps) >= first_ts
+    assert any(isinstance(event, Bootstrap) for event in events)
+
+
+def test_late_bootstraps_come_after_some_rows() -> None:
+    options = FeedOptions(bootstrap_delay_rows=5)
+    records = list(StandInChangefeed(shop(1, steps_per_ddl=0), "shop", options=options).records())
+    rows: Counter[int] = Counter()
+    for _, event in events_of(records):
+        if isinstance(event, RowChange):
+            rows[event.table_id] += 1
+        elif isinstance(event, Bootstrap) and event.schema.table_id not in rows:
+            pytest.fail("a bootstrap came before the first row")
+
+
+def test_no_bootstraps_at_all() -> None:
+    options = FeedOptions(bootstraps=False)
+    events = events_of(StandInChangefeed(shop(1), "shop", options=options).records())
+    assert not any(isinstance(event, Bootstrap) for _, event in events)
+
+
+def test_the_head_can_be_left_out() -> None:
+    changefeed = StandInChangefeed(shop(1), "shop")
+    records = list(without_head(changefeed.tick(), {0: 100, 2: 50}))
+    first: dict[int, int] = {}
+    for record in records:
+        first.setdefault(record.partition, record.offset)
+    assert first == {0: 100, 1: 0, 2: 50, 3: 0}
+
+
+def test_a_silent_partition_gets_rows_and_no_watermark() -> None:
+    options = FeedOptions(silent_partitions=frozenset({1}))
+    records = list(StandInChangefeed(shop(1), "shop", options=options).tick())
+    assert global_watermark(records, range(4)) == 0
+    assert global_watermark(records, (0, 2, 3)) > 0
+    kinds = {type(event) for record, event in events_of(records) if record.partition == 1}
+    assert kinds == {RowChange, DdlEvent, Bootstrap}
+
+
+def test_an_unwritten_partition_gets_nothing_and_no_row_is_lost() -> None:
+    options = FeedOptions(unwritten_partitions=frozenset({0, 3}))
+    changefeed = StandInChangefeed(shop(1), "shop", options=options)
+    records = list(changefeed.tick())
+    assert {record.partition for record in records} == {1, 2}
+    compare(fold(records, changefeed.watermark_ts, timezone=ZONE), changefeed.truth())
+
+
+def test_a_partition_added_later() -> None:
+    upstream = Upstream(timezone=ZONE)
+    workload = ShopWorkload(upstream, 1, options=ShopOptions(steps_per_ddl=9))
+    changefeed = StandInChangefeed(upstream, "shop", partitions=2)
+    for _ in workload.steps(100):
+        pass
+    records = list(changefeed.tick())
+    changefeed.set_partitions(5)
+    for _ in workload.steps(100):
+        pass
+    records += changefeed.tick()
+    assert {record.partition for record in records} == set(range(5))
+    assert_offsets(records)
+    compare(fold(records, changefeed.watermark_ts, timezone=ZONE), changefeed.truth())
+    with pytest.raises(ValueError, match="lose"):
+        changefeed.set_partitions(4)
+
+
+def test_tombstones_have_offsets_of_their_own() -> None:
+    changefeed = StandInChangefeed(shop(1, steps=40), "shop")
+    records = list(with_tombstones(changefeed, changefeed.tick(), every=5))
+    assert_offsets(records)
+    assert sum(record.value is None for record in records) == len(records) // 6
+
+
+def test_tables_without_a_key_are_sent_only_when_forced() -> None:
+    upstream = keyless_upstream()
+    changefeed = StandInChangefeed(upstream, "log")
+    names = {e.table for _, e in events_of(changefeed.tick()) if isinstance(e, RowChange)}
+    assert names == {"keyed"}
+    assert list(changefeed.truth()) == [("log", "keyed")]
+    forced = StandInChangefeed(upstream, "log", options=FeedOptions(force_replicate=True))
+    places = {
+        record.partition
+        for record, event in events_of(forced.tick())
+        if isinstance(event, RowChange) and event.table == "lines"
+    }
+    assert len(places) == 1  # nothing to hash but the table's name
+    assert set(forced.truth()) == {("log", "keyed"), ("log", "lines")}
+
+
+def test_rows_that_share_a_commit_ts_with_a_ddl_come_before_it() -> None:
+    upstream = Upstream()
+    upstream.create_database("d")
+    columns = (column("id", "int", nullable=False), column("v", "int"))
+    upstream.create_table(("d", "t"), columns, primary_key=("id",))
+    fill(upstream, ("d", "t"), rows=3)
+    upstream.share_next_ts()
+    upstream.alter_table(("d", "t"), AddColumn(column=column("w", "int", default="1")))
+    churn(upstream, steps=5)
+    changefeed = StandInChangefeed(upstream, "d")
+    records = list(changefeed.tick())
+    assert_rules(records, written=range(4))
+    compare(fold(records, changefeed.watermark_ts, timezone="UTC"), changefeed.truth())
+
+
+@pytest.mark.parametrize(
+    ("build", "tables"),
+    [
+        (wide_upstream, 1),
+        (partial(all_types_upstream, timezone=ZONE), 1),
+        (odd_names_upstream, len(ODD_NAMES)),
+    ],
+    ids=["wide", "all types", "odd names"],
+)
+def test_odd_shapes_fold_to_their_truth(build: Callable[[], Upstream], tables: int) -> None:
+    upstream = build()
+    changefeed = StandInChangefeed(upstream, "odd")
+    records = list(changefeed.tick())
+    truth = changefeed.truth()
+    folded = fold(records, changefeed.watermark_ts, timezone=upstream.timezone)
+    assert compare(folded, truth) == sum(map(len, truth.values())) > 0
+    assert len(truth) == tables
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        partial(shop, 1, steps_per_ddl=2),
+        wide_upstream,
+        partial(all_types_upstream, timezone=ZONE),
+        odd_names_upstream,
+    ],
+    ids=["shop", "wide", "all types", "odd names"],
+)
+def test_every_statement_says_what_its_schema_is(build: Callable[[], Upstream]) -> None:
+    upstream = build()
+    for commit in upstream.history:
+        for event in commit.events if isinstance(commit, CommittedDdl) else ():
+            statement = parse_ddl(event.sql)
+            assert statement.action is not DdlAction.UNKNOWN, event.sql
+            assert statement.unparsed is None, event.sql
+            if statement.action is DdlAction.CREATE_TABLE and event.schema is not None:
+                assert [c.name for c in statement.columns] == [c.name for c in event.schema.columns]
+                assert [c.mysql_type for c in statement.columns] == [
+                    c.mysql_type for c in event.schema.columns
+                ]
+            for change in statement.changes:
+                if change.column is not None and event.schema is not None:
+                    sent = event.schema.column(change.column.name)
+                    assert sent is not None
+                    assert (change.column.mysql_type, change.column.nullable) == (
+                        sent.mysql_type,
+                        sent.nullable,
+                    )
+
+
+def shape(value: Any) -> Any:
+    """Return the keys of a message in their order, all the way down; images and lists by type."""
+    if isinstance(value, dict):
+        return {
+            key: shape(part) if key not in ("data", "old") else {} for key, part in value.items()
+        }
+    return type(value)
+
+
+def shapes(records: Iterable[bytes]) -> dict[str, list[str]]:
+    """Return for each message type the orders of fields that occur."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for value in records:
+        message = json.loads(value)
+        for schema in (message.get("tableSchema"), message.get("preTableSchema")):
+            if schema:
+                found["column"].update(json.dumps(list(c)) for c in schema["columns"])
+                found["type"].update(json.dumps(list(c["dataType"])) for c in schema["columns"])
+                found["index"].update(json.dumps(list(i)) for i in schema["indexes"])
+        found[message["type"]].add(str(shape(message)))
+    return {kind: sorted(orders) for kind, orders in found.items()}
+
+
+def test_messages_look_like_those_of_the_real_encoder(golden_dir: Callable[..., Path]) -> None:
+    with gzip.open(golden_dir("simple-json", "shop") / "messages.jsonl.gz", "rt") as file:
+        golden = shapes(base64.b64decode(json.loads(line)["value"]) for line in file)
+    records = list(StandInChangefeed(shop(1, steps=300, steps_per_ddl=3), "shop").tick())
+    ours = shapes(record.value for record in records if record.value is not None)
+    assert set(ours) == set(golden)
+    for kind, orders in ours.items():
+        assert set(orders) <= set(golden[kind]), kind
+    assert {record.key for record in records} == {None}
