@@ -176,6 +176,29 @@ def test_the_table_dispatcher_keeps_a_table_in_one_partition() -> None:
     assert len(set().union(*partitions.values())) > 1
 
 
+@pytest.mark.parametrize("allowed", [True, False])
+def test_watermarks_equal_to_a_ddl_come_before_and_after_it_by_option(*, allowed: bool) -> None:
+    upstream = shop(1)
+    options = FeedOptions(ddl_watermarks=allowed)
+    records = StandInChangefeed(upstream, "shop", options=options).tick()
+    in_first = [event for record, event in events_of(records) if record.partition == 0]
+    stamps = {event.commit_ts for event in in_first if isinstance(event, DdlEvent)}
+    before, after = set[int](), set[int]()
+    done = set[int]()
+    for event in in_first:
+        if isinstance(event, DdlEvent):
+            done.add(event.commit_ts)
+        elif isinstance(event, Watermark) and event.watermark_ts in stamps:
+            (after if event.watermark_ts in done else before).add(event.watermark_ts)
+    assert bool(before) is bool(after) is bool(before & after) is allowed
+
+
+def test_partitions_are_mixed_in_arrival() -> None:
+    records = list(StandInChangefeed(shop(1), "shop").records())
+    pairs = list(itertools.pairwise(record.partition for record in records))
+    assert sum(one > other for one, other in pairs) > len(pairs) // 5
+
+
 def test_the_same_seed_gives_the_same_bytes() -> None:
     def records(seed: int) -> list[CaptureRecord]:
         return list(StandInChangefeed(shop(1, steps=80), "shop", seed=seed).tick())
@@ -225,6 +248,12 @@ def test_a_restart_sends_again_and_changes_nothing() -> None:
     )
     assert set(counts.values()) == {1, 2}
     assert changefeed.steps_back == 1
+    # A new run of TiCDC knows nothing of what the last one sent.
+    seen: set[int] = set()
+    for _, event in events_of(again):
+        if isinstance(event, Bootstrap):
+            seen.add(event.schema.table_id)
+        assert not isinstance(event, RowChange) or event.table_id in seen
     folded = fold(records + again, changefeed.watermark_ts, timezone=ZONE)
     compare(folded, changefeed.truth())
     assert_offsets(records + again)
