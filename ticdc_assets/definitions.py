@@ -1,0 +1,12 @@
+"""What Dagster loads: the definitions of every changefeed that is configured."""
+
+import dagster as dg
+
+from ticdc_assets.config import load_settings
+from ticdc_assets.defs.changefeeds import all_definitions
+
+
+@dg.definitions
+def definitions() -> dg.Definitions:
+    """Return the definitions of the changefeeds that TICDC_CHANGEFEEDS names."""
+    return all_definitions(load_settings())

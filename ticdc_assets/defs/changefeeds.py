@@ -1,0 +1,34 @@
+"""All definitions: one set per changefeed of the configuration, merged.
+
+The in-process executor is the default of everything: one run is one Spark session, and runs that
+the UI or a backfill starts go by an implicit job that knows no other default.
+"""
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from ticdc_assets.config import Settings
+from ticdc_assets.defs.assets import changefeed_assets
+from ticdc_assets.defs.checks import changefeed_checks
+from ticdc_assets.defs.jobs import changefeed_jobs
+from ticdc_assets.defs.resources import LakeSpark
+from ticdc_assets.defs.sensors import changefeed_sensor
+from ticdc_assets.defs.steps import ChangefeedSteps, steps_of
+
+
+def all_definitions(settings: Settings) -> dg.Definitions:
+    """Return the definitions of every changefeed of `settings`."""
+    return definitions_of([steps_of(settings, changefeed) for changefeed in settings.changefeeds])
+
+
+def definitions_of(changefeeds: Sequence[ChangefeedSteps]) -> dg.Definitions:
+    """Return the definitions of `changefeeds`; their results are kept in each."""
+    return dg.Definitions(
+        assets=[asset for steps in changefeeds for asset in changefeed_assets(steps)],
+        asset_checks=[check for steps in changefeeds for check in changefeed_checks(steps)],
+        jobs=[job for steps in changefeeds for job in changefeed_jobs(steps)],
+        sensors=[changefeed_sensor(steps) for steps in changefeeds],
+        resources={"spark": LakeSpark()},
+        executor=dg.in_process_executor,
+    )

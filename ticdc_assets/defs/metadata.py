@@ -1,0 +1,250 @@
+"""What each step's materialisation says: the lake's results as Dagster metadata.
+
+Nothing is read here but clocks. TSOs are texts because they exceed the integers a browser is exact
+with; each has the time it stands for beside it.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+import dagster as dg
+
+from ticdc_assets.defs.table_schemas import mirror_columns, table_of_records
+from ticdc_assets.lake.cuts import Cut, MirrorCut
+from ticdc_assets.lake.decoding import ChangeGroups, Decoding
+from ticdc_assets.lake.landing import Landing, PartitionOffsets
+from ticdc_assets.lake.mirrors import Applying, Mode, Outcome
+from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.quarantine import QuarantineCounts
+from ticdc_assets.lake.redriving import Redriving
+from ticdc_assets.lake.schema_tables import Registering
+from ticdc_assets.tso import physical_ms, to_datetime
+
+Metadata: TypeAlias = dict[str, dg.MetadataValue]
+
+LOOKED_AT_BATCH = "change_log_batch"
+"""Name of the newest batch of the change log that an apply looked at; the sensor reads it."""
+
+
+def tso_metadata(name: str, tso: int | None) -> Metadata:
+    """Return `name` with a TSO and, under `<name>_time`, the time of its physical part."""
+    if tso is None:
+        return {name: dg.MetadataValue.text("none yet")}
+    return {
+        name: dg.MetadataValue.text(str(tso)),
+        f"{name}_time": dg.MetadataValue.timestamp(to_datetime(tso)),
+    }
+
+
+def lag_seconds(tso: int, now: datetime) -> float:
+    """Return `now` less the physical time of `tso`, in seconds; negative if its clock is ahead."""
+    return round((now.timestamp() * 1000 - physical_ms(tso)) / 1000, 3)
+
+
+def offsets_metadata(partitions: Iterable[PartitionOffsets]) -> dg.MetadataValue:
+    """Return the offsets of each partition as a table."""
+    return table_of_records(
+        [
+            {
+                "topic": item.topic,
+                "partition": item.partition,
+                "earliest": item.earliest,
+                "end": item.end,
+                "landed": item.landed,
+                "backlog": item.backlog,
+            }
+            for item in partitions
+        ],
+        {
+            "topic": "string",
+            "partition": "int",
+            "earliest": "int",
+            "end": "int",
+            "landed": "int",
+            "backlog": "int",
+        },
+    )
+
+
+def landing_metadata(landing: Landing, paths: LakePaths) -> Metadata:
+    """Return what a landing did."""
+    return {
+        "records": dg.MetadataValue.int(landing.records),
+        "batch": dg.MetadataValue.int(landing.batch),
+        "backlog": dg.MetadataValue.int(landing.backlog),
+        "offsets": offsets_metadata(landing.partitions),
+        "path": dg.MetadataValue.path(str(paths.raw_messages)),
+    }
+
+
+def decoding_metadata(decoding: Decoding, groups: ChangeGroups, paths: LakePaths) -> Metadata:
+    """Return what a decoding did, for the change log."""
+    watermarks = [
+        {
+            "topic": topic,
+            "partition": partition,
+            "watermark": str(progress.watermark_ts),
+            "time": to_datetime(progress.watermark_ts).isoformat(timespec="milliseconds"),
+            "steps_back": progress.steps_back,
+        }
+        for (topic, partition), progress in sorted(groups.progress().items())
+    ]
+    return {
+        "changes": dg.MetadataValue.int(sum(decoding.changes.values())),
+        **{
+            f"changes_{kind}": dg.MetadataValue.int(count)
+            for kind, count in sorted(decoding.changes.items())
+        },
+        "quarantined": dg.MetadataValue.int(decoding.quarantined),
+        "batch": dg.MetadataValue.int(decoding.batch),
+        "batches": dg.MetadataValue.int(decoding.batches),
+        "dagster/row_count": dg.MetadataValue.int(sum(row["rows"] for row in groups.rows)),
+        "watermarks": table_of_records(
+            watermarks,
+            {
+                "topic": "string",
+                "partition": "int",
+                "watermark": "string",
+                "time": "string",
+                "steps_back": "int",
+            },
+        ),
+        "path": dg.MetadataValue.path(str(paths.change_log)),
+    }
+
+
+def redriving_metadata(redriving: Redriving) -> Metadata:
+    """Return what a re-drive did."""
+    return {
+        "redriven": dg.MetadataValue.int(redriving.records),
+        "redriven_decoded": dg.MetadataValue.int(redriving.decoded),
+        "redriven_still_quarantined": dg.MetadataValue.int(redriving.still_quarantined),
+        "tables_to_fold": dg.MetadataValue.int(len(redriving.refold)),
+    }
+
+
+def quarantine_metadata(added: int, counts: QuarantineCounts, paths: LakePaths) -> Metadata:
+    """Return how much is in quarantine."""
+    return {
+        "quarantined": dg.MetadataValue.int(added),
+        "open": dg.MetadataValue.int(counts.decode + counts.apply),
+        "open_decode": dg.MetadataValue.int(counts.decode),
+        "open_apply": dg.MetadataValue.int(counts.apply),
+        "path": dg.MetadataValue.path(str(paths.quarantine)),
+    }
+
+
+def registering_metadata(registering: Registering, paths: LakePaths) -> Metadata:
+    """Return what a registering did."""
+    return {
+        "changed": dg.MetadataValue.bool(registering.changed),
+        "schema_versions": dg.MetadataValue.int(registering.schema_versions),
+        "ddls": dg.MetadataValue.int(registering.ddls),
+        "conflicts": dg.MetadataValue.int(registering.conflicts),
+        "batch": dg.MetadataValue.int(registering.batch),
+        "dagster/row_count": dg.MetadataValue.int(registering.schema_versions),
+        "path": dg.MetadataValue.path(str(paths.schema_registry)),
+    }
+
+
+def applying_metadata(applying: Applying, batch: int, now: datetime) -> Metadata:
+    """Return how an apply ended; `batch` is the newest batch of the change log it looked at."""
+    metadata: Metadata = {
+        "outcome": dg.MetadataValue.text(str(applying.outcome)),
+        "reason": dg.MetadataValue.text(applying.reason),
+        LOOKED_AT_BATCH: dg.MetadataValue.int(batch),
+        **tso_metadata("watermark", applying.watermark.watermark_ts),
+    }
+    if applying.watermark.slowest is not None:
+        topic, partition = applying.watermark.slowest
+        metadata["slowest_partition"] = dg.MetadataValue.text(f"{topic}/{partition}")
+    if applying.watermark.waiting:
+        metadata["partitions_without_watermark"] = dg.MetadataValue.text(
+            ", ".join(f"{topic}/{partition}" for topic, partition in applying.watermark.waiting)
+        )
+    if applying.cut is not None:
+        metadata |= _cut_metadata(applying.cut, now)
+    return metadata
+
+
+def _cut_metadata(cut: Cut, now: datetime) -> Metadata:
+    return {
+        **tso_metadata("applied_ts", cut.tso),
+        "lag_seconds": dg.MetadataValue.float(lag_seconds(cut.tso, now)),
+        "cut": dg.MetadataValue.int(cut.number),
+        "rows": dg.MetadataValue.int(sum(item.rows for item in cut.mirrors)),
+        "held": dg.MetadataValue.int(sum(item.rows for item in cut.held)),
+        "quarantined": dg.MetadataValue.int(
+            cut.quarantined + sum(item.quarantined for item in cut.mirrors)
+        ),
+        "replays": dg.MetadataValue.int(cut.replays),
+        "late": dg.MetadataValue.int(cut.late),
+        "watermark_steps_back": dg.MetadataValue.int(cut.steps_back),
+        "ddl_without_effect": dg.MetadataValue.text(_counts(cut.ignored)),
+        "mirrors": table_of_records(
+            [
+                {
+                    "database": item.database,
+                    "table": item.table,
+                    "mode": item.mode,
+                    "changes": item.changes,
+                    "rows": item.rows,
+                    "held": item.held,
+                    "quarantined": item.quarantined,
+                    "marks": ", ".join(item.marks),
+                }
+                for item in cut.mirrors
+            ],
+            {
+                "database": "string",
+                "table": "string",
+                "mode": "string",
+                "changes": "int",
+                "rows": "int",
+                "held": "int",
+                "quarantined": "int",
+                "marks": "string",
+            },
+        ),
+    }
+
+
+def mirror_metadata(mirror: MirrorCut, cut: Cut, paths: LakePaths, now: datetime) -> Metadata:
+    """Return one mirror at a cut."""
+    return {
+        "database": dg.MetadataValue.text(mirror.database),
+        "table": dg.MetadataValue.text(mirror.table),
+        "rows": dg.MetadataValue.int(mirror.rows),
+        "changes": dg.MetadataValue.int(mirror.changes),
+        "mode": dg.MetadataValue.text(mirror.mode),
+        **tso_metadata("applied_ts", cut.tso),
+        "lag_seconds": dg.MetadataValue.float(lag_seconds(cut.tso, now)),
+        "held": dg.MetadataValue.int(mirror.held),
+        "quarantined": dg.MetadataValue.int(mirror.quarantined),
+        "unknown_deletes": dg.MetadataValue.int(mirror.unknown_deletes),
+        "marks": dg.MetadataValue.text(", ".join(mirror.marks) or "none"),
+        "key": dg.MetadataValue.text(", ".join(mirror.table_schema.handle_key) or "none"),
+        "cut": dg.MetadataValue.int(cut.number),
+        "delta_version": dg.MetadataValue.int(mirror.version),
+        "path": dg.MetadataValue.path(str(mirror.path(paths))),
+        "dagster/row_count": dg.MetadataValue.int(mirror.rows),
+        "dagster/column_schema": dg.MetadataValue.table_schema(mirror_columns(mirror)),
+    }
+
+
+def changed_mirrors(applying: Applying) -> list[MirrorCut]:
+    """Return the mirrors that an apply changed: none unless it published a cut."""
+    if applying.outcome is not Outcome.PUBLISHED or applying.cut is None:
+        return []
+    return [item for item in applying.cut.mirrors if item.mode != Mode.CARRIED]
+
+
+def utc_now() -> datetime:
+    """Return the time."""
+    return datetime.now(UTC)
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return json.dumps(dict(sorted(counts.items()))) if counts else "none"

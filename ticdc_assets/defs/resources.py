@@ -1,0 +1,40 @@
+"""The Spark session as a Dagster resource: the one of `lake.session`, started when first used.
+
+Sensors, checks and the loading of definitions never ask for it, so they cost no JVM. A run asks
+once: steps run in one process (`in_process_executor`), and each gets the same session.
+"""
+
+from dagster_pyspark import LazyPySparkResource
+from pydantic import Field
+from pyspark.sql import SparkSession
+
+from ticdc_assets.lake.session import get_spark
+
+
+class LakeSpark(LazyPySparkResource):
+    """The Spark session that a changefeed's steps work with.
+
+    Use it by annotation, as any resource:
+
+        @dg.asset
+        def rows(spark: LakeSpark) -> None:
+            spark.spark_session.read.format("delta").load(...)
+
+    A session that this process runs already is used as it is; that is how tests share theirs.
+    """
+
+    spark_config: dict[str, str] = Field(
+        default_factory=dict,
+        description="Spark settings laid over those of `ticdc_assets.lake.session`.",
+    )
+
+    def _init_session(self) -> None:
+        if self._spark_session is None:
+            # A session that runs keeps its own settings: only a new one is given ours.
+            self._spark_session = SparkSession.getActiveSession() or get_spark(self.spark_config)
+
+    @property
+    def spark_session(self) -> SparkSession:
+        """The session, started now if it does not run yet."""
+        self._init_session()
+        return self._spark_session

@@ -1,0 +1,303 @@
+"""Running a changefeed's jobs from a program: the same runs that the UI shows, in this process.
+
+In: settings and the name of a changefeed. Out: what the lake's steps returned. The run is recorded
+in the Dagster instance of DAGSTER_HOME (`<lake>/_dagster` if that is not set), with its events,
+materialisations and checks, as if the UI had started it.
+
+Errors of this package come out as they were raised in the step; that the step failed stands in the
+run. Anything else is a bug and comes out as it is.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+
+import dagster as dg
+import yaml
+from dagster import DagsterInstance
+
+from ticdc_assets.config import CHANGEFEEDS_VARIABLE, LAKE_VARIABLE, Settings
+from ticdc_assets.defs.changefeeds import definitions_of
+from ticdc_assets.defs.sensors import end_orphans
+from ticdc_assets.defs.steps import ChangefeedSteps, steps_of
+from ticdc_assets.errors import PrerequisiteError, TicdcError
+from ticdc_assets.lake.decoding import Decoding
+from ticdc_assets.lake.landing import Landing
+from ticdc_assets.lake.lock import writer_lock
+from ticdc_assets.lake.mirrors import Applying
+from ticdc_assets.lake.redriving import Redriving
+from ticdc_assets.lake.schema_tables import Registering
+from ticdc_assets.ports import HOST, port_is_free
+
+HOME_VARIABLE = "DAGSTER_HOME"
+INSTANCE_FILE = "dagster.yaml"
+LOCATION_NAME = "ticdc_assets"
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """One check as a run evaluated it.
+
+    Attributes:
+        asset: name of the asset it is about.
+        name: name of the check.
+        passed: whether all is well.
+        severity: `WARN` or `ERROR`.
+        description: what it saw.
+    """
+
+    asset: str
+    name: str
+    passed: bool
+    severity: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncReport:
+    """What one sync did.
+
+    Attributes:
+        run_id: id of the Dagster run.
+        landing: what was landed.
+        decoding: what was decoded.
+        registering: what was registered.
+        applying: what was applied.
+        checks: the checks, in the order of their evaluation.
+    """
+
+    run_id: str
+    landing: Landing
+    decoding: Decoding
+    registering: Registering
+    applying: Applying
+    checks: tuple[CheckReport, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveReport:
+    """What one re-drive did; the attributes are those of `SyncReport`, with `redriving`."""
+
+    run_id: str
+    redriving: Redriving
+    registering: Registering
+    applying: Applying
+    checks: tuple[CheckReport, ...]
+
+
+def run_sync(
+    settings: Settings,
+    changefeed: str,
+    *,
+    until: int | None = None,
+    max_records: int | None = None,
+    instance: DagsterInstance | None = None,
+) -> SyncReport:
+    """Run the sync job of a changefeed once, in this process.
+
+    Args:
+        settings: the settings.
+        changefeed: name of the changefeed.
+        until: TSO not to apply beyond.
+        max_records: land at most this many records.
+        instance: where the run is recorded; that of `dagster_home(settings)` if None.
+
+    Raises:
+        BusyError: another process writes to the changefeed's tables now.
+        TicdcError: a step failed; it is the error of that step.
+    """
+    steps = steps_of(settings, settings.changefeed(changefeed))
+    names = steps.names
+    config = {
+        names.op("raw_messages"): {"max_records": max_records},
+        names.op("apply_changes"): {"until": None if until is None else str(until)},
+    }
+    run_id, checks = _execute(settings, steps, names.sync_job, config, instance)
+    return SyncReport(
+        run_id=run_id,
+        landing=_result(steps, Landing),
+        decoding=_result(steps, Decoding),
+        registering=_result(steps, Registering),
+        applying=_result(steps, Applying),
+        checks=checks,
+    )
+
+
+def run_redrive(
+    settings: Settings, changefeed: str, *, instance: DagsterInstance | None = None
+) -> RedriveReport:
+    """Run the re-drive job of a changefeed once, in this process.
+
+    Raises:
+        BusyError: another process writes to the changefeed's tables now.
+        TicdcError: a step failed; it is the error of that step.
+    """
+    steps = steps_of(settings, settings.changefeed(changefeed))
+    names = steps.names
+    config = {
+        names.op("change_log"): {"redrive": True},
+        names.op("apply_changes"): {"refold_quarantined": True},
+    }
+    run_id, checks = _execute(settings, steps, names.redrive_job, config, instance)
+    return RedriveReport(
+        run_id=run_id,
+        redriving=_result(steps, Redriving),
+        registering=_result(steps, Registering),
+        applying=_result(steps, Applying),
+        checks=checks,
+    )
+
+
+def _execute(
+    settings: Settings,
+    steps: ChangefeedSteps,
+    job_name: str,
+    config: Mapping[str, Mapping[str, Any]],
+    instance: DagsterInstance | None,
+) -> tuple[str, tuple[CheckReport, ...]]:
+    # A run that cannot get the lock would be recorded as failed; say so before there is one.
+    with writer_lock(steps.paths):
+        pass
+    job = definitions_of([steps]).resolve_job_def(job_name)
+    run_config = {
+        "ops": {name: {"config": dict(values)} for name, values in config.items()},
+        # Dagster's log lines are in the run; on the console they would bury the caller's own.
+        "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
+    }
+    with nullcontext(instance) if instance else open_instance(settings) as where:
+        end_orphans(where, steps.names)
+        try:
+            result = job.execute_in_process(
+                run_config=run_config, instance=where, tags=steps.names.tags
+            )
+        except dg.Failure as failure:
+            if isinstance(failure.__cause__, TicdcError):
+                raise failure.__cause__ from None
+            raise
+    checks = tuple(
+        CheckReport(
+            asset=evaluation.asset_key.path[-1],
+            name=evaluation.check_name,
+            passed=evaluation.passed,
+            severity=evaluation.severity.value,
+            description=evaluation.description or "",
+        )
+        for evaluation in result.get_asset_check_evaluations()
+    )
+    return result.run_id, checks
+
+
+def _result(steps: ChangefeedSteps, kind: type[_Result]) -> _Result:
+    return next(result for result in reversed(steps.results) if isinstance(result, kind))
+
+
+# The instance -----------------------------------------------------------------------------------
+
+
+def dagster_home(settings: Settings) -> Path:
+    """Return the folder of the Dagster instance; it is made, with its settings, if missing."""
+    named = os.environ.get(HOME_VARIABLE)
+    home = Path(named).absolute() if named else settings.lake / "_dagster"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        # Exclusive: settings that are there are somebody's, even if they are empty.
+        with (home / INSTANCE_FILE).open("x", encoding="utf-8") as file:
+            file.write(instance_settings())
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise PrerequisiteError(
+            f"the folder of the Dagster instance, {home}, cannot be written to "
+            f"({error.strerror}); {HOME_VARIABLE} names another one"
+        ) from error
+    return home
+
+
+def instance_settings() -> str:
+    """Return the text of the dagster.yaml that comes with the package."""
+    return files("ticdc_assets.defs").joinpath(INSTANCE_FILE).read_text(encoding="utf-8")
+
+
+@contextmanager
+def open_instance(settings: Settings) -> Iterator[DagsterInstance]:
+    """Open the Dagster instance of `dagster_home(settings)`."""
+    home = str(dagster_home(settings))
+    before = os.environ.get(HOME_VARIABLE)
+    # What a run's processes read (compute logs, for one) goes by the variable.
+    os.environ[HOME_VARIABLE] = home
+    try:
+        with DagsterInstance.from_config(home) as instance:
+            yield instance
+    finally:
+        if before is None:
+            os.environ.pop(HOME_VARIABLE, None)
+
+
+# The UI -----------------------------------------------------------------------------------------
+
+
+def serve_ui(settings: Settings, port: int) -> int:
+    """Serve the Dagster UI, with its daemon, on 127.0.0.1 until it is stopped; return its status.
+
+    Raises:
+        PrerequisiteError: something listens on `port` already.
+    """
+    if not port_is_free(port):
+        raise PrerequisiteError(
+            f"port {port} of {HOST} is in use, maybe by another UI; choose another with --port"
+        )
+    command, env = ui_command(settings, port)
+    with subprocess.Popen(command, env=env) as server:
+        try:
+            return server.wait()
+        except KeyboardInterrupt:
+            # The server got the same signal from the terminal and stops its children itself.
+            server.wait()
+            return 0
+
+
+def ui_command(settings: Settings, port: int) -> tuple[list[str], dict[str, str]]:
+    """Return the command that serves the UI, and the environment it needs."""
+    home = dagster_home(settings)
+    workspace = home / "workspace.yaml"
+    # By module, so that it works wherever the package is installed; with a fixed name, because
+    # links, sensors and their cursors go by it.
+    workspace.write_text(
+        yaml.safe_dump(
+            {
+                "load_from": [
+                    {
+                        "python_module": {
+                            "module_name": "ticdc_assets.definitions",
+                            "working_directory": str(Path.cwd()),
+                            "location_name": LOCATION_NAME,
+                            "executable_path": sys.executable,
+                        }
+                    }
+                ]
+            },
+            sort_keys=False,
+        ),
+        encoding="utf-8",
+    )
+    command = [
+        *(sys.executable, "-m", "dagster", "dev"),
+        *("-w", str(workspace)),
+        *("--host", HOST),
+        *("--port", str(port)),
+        *("--log-level", "warning"),
+    ]
+    env = dict(os.environ) | {
+        HOME_VARIABLE: str(home),
+        CHANGEFEEDS_VARIABLE: str(settings.path),
+        LAKE_VARIABLE: str(settings.lake),
+    }
+    return command, env

@@ -1,0 +1,416 @@
+"""The sensor of one changefeed: looks, says what it sees in numbers, asks for a run if one helps.
+
+In: the offsets of the source, and the small tables that say how far the lake is; no Spark. Out: at
+most one run of the sync job, or a reason why not. Its memory is the lake itself; the cursor only
+keeps what would otherwise be said again and again (a source that is down, offsets already
+observed, a lag already reported), so losing it loses nothing.
+
+A run is asked for when records wait, a partition is new, a landed batch was not decoded or a
+decoded one not applied, or the watermark is beyond the newest cut. It is not asked for while a run
+of the changefeed is queued or at work; and after runs that failed, later and later. The run key
+is made of the progress seen and of the last run, so one state of things asks once and a failed run
+can be asked for again.
+
+It runs by default: nothing else starts a sync, and an instance whose mirrors silently stand still
+is worse than one that works unasked. Every tick costs one look at the source, hence 20 s.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+
+from ticdc_assets.changelog.progress import GlobalWatermark, global_watermark
+from ticdc_assets.config import CaptureSource, Changefeed
+from ticdc_assets.defs.checks import REPLICATION_LAG, judge_lag, read_watermark
+from ticdc_assets.defs.metadata import LOOKED_AT_BATCH, lag_seconds, offsets_metadata, utc_now
+from ticdc_assets.defs.partitions import CHANGEFEED_TAG, FeedNames
+from ticdc_assets.defs.steps import WORKER_TAG, ChangefeedSteps, is_gone
+from ticdc_assets.errors import TicdcError
+from ticdc_assets.lake.cuts import Cut, newest_cut
+from ticdc_assets.lake.decoding import decoded_position, read_groups
+from ticdc_assets.lake.landing import (
+    PartitionOffsets,
+    Position,
+    known_partitions,
+    read_position,
+    source_offsets,
+)
+from ticdc_assets.tso import to_datetime
+
+INTERVAL_SECONDS = 20
+OBSERVATION_SECONDS = 60
+FIRST_PAUSE_SECONDS = 60
+LONGEST_PAUSE_SECONDS = 1800
+
+ACTIVE_STATUSES = (
+    DagsterRunStatus.NOT_STARTED,
+    DagsterRunStatus.QUEUED,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+)
+
+_RUNS_LOOKED_AT = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SensorCursor:
+    """What the sensor keeps from tick to tick.
+
+    Attributes:
+        failures: ticks in a row at which the source was not available.
+        failing_since: when that began, ISO 8601; "" if it is available.
+        observed: digest of the offsets observed last.
+        observed_at: when that was, in epoch seconds.
+        lag: level of the lag reported last (`Verdict.level`).
+    """
+
+    failures: int = 0
+    failing_since: str = ""
+    observed: str = ""
+    observed_at: int = 0
+    lag: str = ""
+
+    @classmethod
+    def from_text(cls, text: str | None) -> "SensorCursor":
+        """Read a cursor; anything that is none counts as an empty one."""
+        try:
+            values: Any = json.loads(text or "{}")
+        except json.JSONDecodeError:
+            return cls()
+        if not isinstance(values, dict):
+            return cls()
+        defaults = asdict(cls())
+        return cls(
+            **{
+                field.name: values[field.name]
+                for field in fields(cls)
+                if type(values.get(field.name)) is type(defaults[field.name])
+            }
+        )
+
+    def to_text(self) -> str:
+        """Return the cursor as JSON."""
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """How far everything is.
+
+    Attributes:
+        partitions: the source's partitions now, with what is landed of them.
+        known: partitions that a landing has seen.
+        landed_batch: newest landed batch.
+        decoded_batch: landed batch up to which everything is decoded.
+        log_batch: newest batch of the change log.
+        applied_batch: batch of the change log that the last apply looked at.
+        watermark: the global watermark.
+        cut_tso: TSO of the newest cut, None before the first.
+        cut_number: its number, 0 before the first.
+    """
+
+    partitions: tuple[PartitionOffsets, ...]
+    known: frozenset[tuple[str, int]]
+    landed_batch: int
+    decoded_batch: int
+    log_batch: int
+    applied_batch: int
+    watermark: GlobalWatermark
+    cut_tso: int | None
+    cut_number: int
+
+    @property
+    def backlog(self) -> int:
+        """Records that wait in the source."""
+        return sum(item.backlog for item in self.partitions)
+
+    def reasons(self) -> list[str]:
+        """Return why a sync would do something; [] if it would not."""
+        reasons = [
+            f"{_place(item)} ends at {item.end}, before its landed offset {item.landed}"
+            for item in self.partitions
+            if item.end < item.landed
+        ]
+        if self.backlog:
+            reasons.append(f"{self.backlog} records wait")
+        new = [item for item in self.partitions if (item.topic, item.partition) not in self.known]
+        if new:
+            reasons.append(f"{len(new)} partitions are new ({', '.join(map(_place, new))})")
+        if self.landed_batch > self.decoded_batch:
+            reasons.append(f"{self.landed_batch - self.decoded_batch} landed batches wait")
+        if self.log_batch > self.applied_batch:
+            reasons.append(f"batch {self.log_batch} of the change log was not applied yet")
+        watermark = self.watermark.watermark_ts
+        if watermark is not None and watermark > (self.cut_tso or 0):
+            reasons.append("the watermark is beyond the newest cut")
+        return reasons
+
+    def numbers(self, now: datetime) -> str:
+        """Return where everything stands, in one sentence."""
+        there = sum(item.end - item.earliest for item in self.partitions)
+        landed = there - self.backlog
+        applied = "nothing is applied yet"
+        if self.cut_tso is not None:
+            applied = f"applied {_moment(self.cut_tso)}, {lag_seconds(self.cut_tso, now):.0f} s ago"
+        return (
+            f"landed {landed} of {there} records in {len(self.partitions)} partitions, "
+            f"{self.backlog} wait; {self._watermark_text()}; {applied}"
+        )
+
+    def digest(self) -> str:
+        """Return a short text that differs whenever the progress does."""
+        return _digest(
+            [
+                [[item.topic, item.partition, item.end] for item in self.partitions],
+                [self.landed_batch, self.decoded_batch, self.log_batch, self.applied_batch],
+                [self.watermark.watermark_ts, self.cut_number],
+            ]
+        )
+
+    def offsets_digest(self) -> str:
+        """Return a short text that differs whenever the source's offsets or ours do."""
+        return _digest([list(asdict(item).values()) for item in self.partitions])
+
+    def _watermark_text(self) -> str:
+        if self.watermark.watermark_ts is not None:
+            return f"watermark {_moment(self.watermark.watermark_ts)}"
+        if not self.watermark.waiting:
+            return "no watermark yet"
+        return "no watermark yet from " + ", ".join(
+            f"{topic}/{partition}" for topic, partition in self.watermark.waiting
+        )
+
+
+def changefeed_sensor(steps: ChangefeedSteps) -> dg.SensorDefinition:
+    """Return the sensor of one changefeed."""
+    names = steps.names
+
+    @dg.sensor(
+        name=names.sensor,
+        job_name=names.sync_job,
+        minimum_interval_seconds=INTERVAL_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=(
+            f"Compares what the source of {names.changefeed} has with what is landed, decoded and "
+            "applied, and asks for one sync when there is something to do. Every tick says why it "
+            "did nothing, in numbers. It also reports the source's offsets on kafka_topic, and "
+            "the replication lag when its verdict changes."
+        ),
+    )
+    def sync_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        return tick(context, steps, utc_now())
+
+    return sync_sensor
+
+
+def tick(
+    context: dg.SensorEvaluationContext, steps: ChangefeedSteps, now: datetime
+) -> dg.SensorResult:
+    """Evaluate the sensor once."""
+    instance, names = context.instance, steps.names
+    cursor = SensorCursor.from_text(context.cursor)
+    end_orphans(instance, names)
+    cut = newest_cut(steps.paths)
+    events: list[Any] = []
+    verdict = judge_lag(steps.changefeed, cut, read_watermark(steps.paths), now)
+    if cut is not None and verdict.level != cursor.lag:
+        events.append(verdict.evaluation(names.asset("apply_changes"), REPLICATION_LAG))
+        cursor = replace(cursor, lag=verdict.level)
+    try:
+        sight = look(instance, steps, cut)
+    except TicdcError as error:
+        cursor = replace(
+            cursor,
+            failures=cursor.failures + 1,
+            failing_since=cursor.failing_since or now.isoformat(timespec="seconds"),
+        )
+        return dg.SensorResult(
+            skip_reason=(
+                f"the source is not available (tick {cursor.failures} in a row, since "
+                f"{cursor.failing_since}): {error}"
+            ),
+            cursor=cursor.to_text(),
+            asset_events=events,
+        )
+    cursor = replace(cursor, failures=0, failing_since="")
+    observed = sight.offsets_digest()
+    if observed != cursor.observed and now.timestamp() - cursor.observed_at >= OBSERVATION_SECONDS:
+        events.append(_observation(names, sight))
+        cursor = replace(cursor, observed=observed, observed_at=int(now.timestamp()))
+    request = ask(instance, names, sight, now)
+    if isinstance(request, str):
+        return dg.SensorResult(skip_reason=request, cursor=cursor.to_text(), asset_events=events)
+    context.log.info("asking for a sync: %s; %s", "; ".join(sight.reasons()), sight.numbers(now))
+    return dg.SensorResult(run_requests=[request], cursor=cursor.to_text(), asset_events=events)
+
+
+def look(instance: DagsterInstance, steps: ChangefeedSteps, cut: Cut | None) -> Sight:
+    """Return how far everything is; needs no Spark.
+
+    Raises:
+        TicdcError: the source cannot be looked at.
+    """
+    paths = steps.paths
+    position = read_position(paths)
+    partitions = _source_offsets(steps.changefeed, position)
+    groups = read_groups(paths)
+    known = [(item.topic, item.partition) for item in known_partitions(paths)]
+    return Sight(
+        partitions=partitions,
+        known=frozenset(known),
+        landed_batch=position.batch,
+        decoded_batch=decoded_position(paths)[1],
+        log_batch=groups.batch,
+        applied_batch=max(
+            cut.batch if cut else 0, _looked_at(instance, steps.names.asset("apply_changes"))
+        ),
+        watermark=global_watermark(groups.progress(), known),
+        cut_tso=cut.tso if cut else None,
+        cut_number=cut.number if cut else 0,
+    )
+
+
+def ask(
+    instance: DagsterInstance, names: FeedNames, sight: Sight, now: datetime
+) -> dg.RunRequest | str:
+    """Return the run to ask for, or why there is none."""
+    reasons = sight.reasons()
+    active = active_runs(instance, names)
+    if active:
+        run = active[0]
+        return f"run {run.run_id} is {_STATUS_WORDS[run.status]}; {sight.numbers(now)}"
+    if not reasons:
+        return f"nothing to do: {sight.numbers(now)}"
+    last = instance.get_run_records(
+        filters=RunsFilter(job_name=names.sync_job), limit=_RUNS_LOOKED_AT
+    )
+    failures = 0
+    for record in last:
+        if record.dagster_run.status is not DagsterRunStatus.FAILURE:
+            break
+        failures += 1
+    if failures:
+        ended = datetime.fromtimestamp(last[0].end_time or 0, UTC)
+        pause = min(FIRST_PAUSE_SECONDS * 2 ** (failures - 1), LONGEST_PAUSE_SECONDS)
+        again = ended + timedelta(seconds=pause)
+        if now < again:
+            return (
+                f"run {last[0].dagster_run.run_id} failed ({failures} in a row); the next try is "
+                f"at {again.isoformat(timespec='seconds')}; {sight.numbers(now)}"
+            )
+    last_run = last[0].dagster_run.run_id[:8] if last else "none"
+    return dg.RunRequest(run_key=f"{sight.digest()} after {last_run}", tags=names.tags)
+
+
+def active_runs(instance: DagsterInstance, names: FeedNames) -> list[DagsterRun]:
+    """Return the runs of the changefeed that are queued or at work, whoever started them."""
+    runs = instance.get_runs(filters=RunsFilter(statuses=list(ACTIVE_STATUSES)))
+    return [run for run in runs if _belongs(run, names)]
+
+
+def end_orphans(instance: DagsterInstance, names: FeedNames) -> list[str]:
+    """Mark runs as failed whose process has ended without saying so; return their ids.
+
+    Nobody else does it for a run that a command line executed and that was killed; it would look
+    active for ever.
+    """
+    ended: list[str] = []
+    for run in active_runs(instance, names):
+        worker = run.tags.get(WORKER_TAG)
+        if worker is None or not is_gone(worker):
+            continue
+        # It may have ended well between the two looks.
+        fresh = instance.get_run_by_id(run.run_id)
+        if fresh is not None and fresh.status in ACTIVE_STATUSES:
+            instance.report_run_failed(
+                fresh, f"the process that worked on the run ({worker}) is gone"
+            )
+            ended.append(run.run_id)
+    return ended
+
+
+_STATUS_WORDS = {
+    DagsterRunStatus.NOT_STARTED: "queued",
+    DagsterRunStatus.QUEUED: "queued",
+    DagsterRunStatus.STARTING: "starting",
+    DagsterRunStatus.STARTED: "at work",
+    DagsterRunStatus.CANCELING: "being cancelled",
+}
+
+
+def _belongs(run: DagsterRun, names: FeedNames) -> bool:
+    return (
+        run.tags.get(CHANGEFEED_TAG) == names.changefeed
+        or run.job_name in (names.sync_job, names.redrive_job)
+        # Runs that the UI starts go by an implicit job and carry none of our tags.
+        or any(key.path[0] == names.changefeed for key in run.asset_selection or ())
+    )
+
+
+def _looked_at(instance: DagsterInstance, key: dg.AssetKey) -> int:
+    event = instance.get_latest_materialization_event(key)
+    if event is None or event.asset_materialization is None:
+        return 0
+    value = event.asset_materialization.metadata.get(LOOKED_AT_BATCH)
+    return value.value if isinstance(value, dg.IntMetadataValue) and value.value else 0
+
+
+_CAPTURES: dict[Path, tuple[tuple[int, int], tuple[PartitionOffsets, ...]]] = {}
+"""Offsets of captures by size and time of change: a capture that stands still is read once."""
+
+
+def _source_offsets(changefeed: Changefeed, position: Position) -> tuple[PartitionOffsets, ...]:
+    if not isinstance(changefeed.source, CaptureSource):
+        return source_offsets(changefeed, position)
+    path = changefeed.source.path
+    try:
+        stat = path.stat()
+    except OSError:
+        return source_offsets(changefeed, position)  # which says what is wrong
+    stamp = (stat.st_size, stat.st_mtime_ns)
+    kept = _CAPTURES.get(path)
+    if kept is None or kept[0] != stamp:
+        kept = (stamp, source_offsets(changefeed, position))
+        _CAPTURES[path] = kept
+    return tuple(
+        replace(
+            item,
+            landed=position.next_offsets.get((item.topic, item.partition), item.earliest),
+        )
+        for item in kept[1]
+    )
+
+
+def _observation(names: FeedNames, sight: Sight) -> dg.AssetObservation:
+    return dg.AssetObservation(
+        asset_key=names.asset("kafka_topic"),
+        description=f"{sight.backlog} records wait to be landed",
+        metadata={
+            "backlog": dg.MetadataValue.int(sight.backlog),
+            "records": dg.MetadataValue.int(
+                sum(item.end - item.earliest for item in sight.partitions)
+            ),
+            "partitions": dg.MetadataValue.int(len(sight.partitions)),
+            "offsets": offsets_metadata(sight.partitions),
+        },
+    )
+
+
+def _place(item: PartitionOffsets) -> str:
+    return f"{item.topic}/{item.partition}"
+
+
+def _moment(tso: int) -> str:
+    return f"{tso} ({to_datetime(tso).isoformat(sep=' ', timespec='seconds')})"
+
+
+def _digest(value: Sequence[Any]) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]

@@ -1,0 +1,196 @@
+"""Columns as Dagster shows them: of the pipeline's own tables, and of mirrors.
+
+The tables' schemas stand in `lake`; here are the sentences about their columns. A test holds the
+two together, so a column that is added there and not described here is seen.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ticdc_assets.lake.cuts import MirrorCut
+from ticdc_assets.lake.decoding import CHANGE_LOG_SCHEMA
+from ticdc_assets.lake.landing import RAW_SCHEMA
+from ticdc_assets.lake.mirror_rows import MirrorLayout, spark_type_name
+from ticdc_assets.lake.schema_tables import REGISTRY_SCHEMA
+from ticdc_assets.schemas import ColumnSchema
+
+_PLACE = {
+    "topic": "Kafka topic of the record.",
+    "partition": "Kafka partition of the record.",
+    "offset": "Offset of the record in its partition.",
+}
+
+RAW_MESSAGES: Mapping[str, str] = {
+    "batch": "Number of the landing that appended the record; each is one Delta commit.",
+    "landed_at": "When it was landed; the same for a whole batch.",
+    **_PLACE,
+    "timestamp_ms": "Kafka's timestamp in epoch milliseconds; orders nothing.",
+    "key": "Key, the bytes as they are.",
+    "value": "Value, the bytes as they are; null for a Kafka tombstone.",
+    "headers": "Kafka headers; TiCDC sends none.",
+    "landed_day": "UTC day of `landed_at`; the table is partitioned by it.",
+}
+
+CHANGE_LOG: Mapping[str, str] = {
+    "batch": "Number of the decoding that appended the row; each is one Delta commit.",
+    "landed_at": "When the record was landed.",
+    "landed_day": "UTC day of `landed_at`; the table is partitioned by it.",
+    **_PLACE,
+    "index": "Place of the event in its record, from 0.",
+    "kind": "row, ddl, bootstrap or watermark.",
+    "op": "insert, update or delete, for rows.",
+    "commit_ts": "TSO at which the upstream transaction committed; the watermark's for watermarks.",
+    "build_ts_ms": "Wall clock in epoch milliseconds when TiCDC encoded it; orders nothing.",
+    "database": "Database of the table at `commit_ts`.",
+    "table": "Name of the table at `commit_ts`.",
+    "table_id": "Table id as sent; a physical partition's for a partitioned table.",
+    "schema_version": "Version of the schema the images were encoded with.",
+    "before": "Image before the change as JSON text, values as sent.",
+    "after": "Image after the change as JSON text, values as sent.",
+    "handle_key_only": "True if the images were cut to the handle key.",
+    "claim_check_location": "Where TiCDC put the whole message, if it was too large.",
+    "checksum": "Row checksums as sent, as JSON text.",
+    "ddl_type": "Type of a DDL as sent.",
+    "sql": "Text of a DDL.",
+    "schema": "Schema of a bootstrap or after a DDL, as JSON text.",
+    "pre_schema": "Schema before a DDL, as JSON text.",
+}
+
+QUARANTINE: Mapping[str, tuple[str, str]] = {
+    "stage": (
+        "string",
+        "decode: the bytes are no message. apply: the row does not fit the schema it cites.",
+    ),
+    "topic": ("string", _PLACE["topic"]),
+    "partition": ("int", _PLACE["partition"]),
+    "offset": ("bigint", _PLACE["offset"]),
+    "index": ("int", "Place of the event in its record, from 0."),
+    "reason": ("string", "What is wrong, as a stable word to group by."),
+    "position": ("string", "Where in the record: a JSON path, a byte offset or a column."),
+    "expected": ("string", "What would have been accepted."),
+    "got": ("string", "What was there, shortened."),
+    "database": ("string", "Database of the row, for stage apply."),
+    "table": ("string", "Table of the row, for stage apply."),
+    "commit_ts": ("bigint", "Commit ts of the row, for stage apply."),
+    "batch": ("bigint", "Newest batch of the change log when it was refused."),
+    "quarantined_at": ("timestamp", "When it was refused."),
+    "redriven_at": ("timestamp", "When it was tried again with success; null while it is open."),
+}
+
+SCHEMA_REGISTRY: Mapping[str, str] = {
+    "database": "Database.",
+    "table": "Table.",
+    "schema_version": "TSO that names this version; row changes cite it.",
+    "table_id": "Logical table id.",
+    "columns": "Columns, in the order sent.",
+    "indexes": "Indexes, in the order sent.",
+    "key": "Columns of the handle key; empty if a row cannot be told from its twin.",
+    "source": "What it was learnt from: a bootstrap, a DDL's schema, or the one before it.",
+    "sql": "Text of the DDL.",
+    "commit_ts": "Commit ts of the DDL.",
+    "valid_from": "TSO from which the version holds.",
+    "valid_to": "TSO up to which it holds; null while it does.",
+    **_PLACE,
+    "index": "Place of the event in its record, from 0.",
+    "schema": "The whole schema as JSON text.",
+}
+
+
+def raw_messages_columns() -> dg.TableSchema:
+    """Return the columns of `raw_messages`."""
+    return _described(RAW_SCHEMA, RAW_MESSAGES)
+
+
+def change_log_columns() -> dg.TableSchema:
+    """Return the columns of `change_log`."""
+    return _described(CHANGE_LOG_SCHEMA, CHANGE_LOG)
+
+
+def quarantine_columns() -> dg.TableSchema:
+    """Return the columns of `quarantine`."""
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(name=name, type=type_name, description=description)
+            for name, (type_name, description) in QUARANTINE.items()
+        ]
+    )
+
+
+def schema_registry_columns() -> dg.TableSchema:
+    """Return the columns of `schema_registry`."""
+    return _described(from_arrow_schema(REGISTRY_SCHEMA), SCHEMA_REGISTRY)
+
+
+def mirror_columns(mirror: MirrorCut) -> dg.TableSchema:
+    """Return the columns of a mirror: types here and upstream, key and nullability."""
+    schema = mirror.table_schema
+    layout = MirrorLayout(schema=schema)
+    unique = schema.handle_key if len(schema.handle_key) == 1 else ()
+    upstream = [
+        dg.TableColumn(
+            name=column.name,
+            type=spark_type_name(column),
+            description=_upstream_type(column, key=column.name in schema.handle_key),
+            constraints=dg.TableColumnConstraints(
+                nullable=column.nullable, unique=column.name in unique
+            ),
+        )
+        for column in schema.columns
+        if column.name not in mirror.hidden
+    ]
+    ours = [
+        dg.TableColumn(
+            name=layout.commit_ts,
+            type="bigint",
+            description="Commit ts of the row's last change.",
+        ),
+        dg.TableColumn(
+            name=layout.extra,
+            type="map<string,string>",
+            description="Exact text of values that no typed column can hold, by column.",
+        ),
+    ]
+    return dg.TableSchema(columns=[*upstream, *ours])
+
+
+def _upstream_type(column: ColumnSchema, *, key: bool) -> str:
+    text = column.mysql_type
+    if column.elements:
+        text += f"({', '.join(column.elements)})"
+    elif column.length > 0:
+        text += (
+            f"({column.length},{column.decimal})" if column.decimal > 0 else f"({column.length})"
+        )
+    if column.unsigned:
+        text += " unsigned"
+    return f"{text} upstream{'; part of the key' if key else ''}"
+
+
+def _described(schema: T.StructType, descriptions: Mapping[str, str]) -> dg.TableSchema:
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(
+                name=field.name,
+                type=field.dataType.simpleString(),
+                description=descriptions[field.name],
+                constraints=dg.TableColumnConstraints(nullable=field.nullable),
+            )
+            for field in schema.fields
+        ]
+    )
+
+
+def table_of_records(
+    records: list[dict[str, Any]], columns: Mapping[str, str]
+) -> dg.TableMetadataValue:
+    """Return records as a table in an event's metadata; `columns` are names and types."""
+    return dg.MetadataValue.table(
+        records=[dg.TableRecord(record) for record in records],
+        schema=dg.TableSchema(
+            columns=[dg.TableColumn(name=name, type=kind) for name, kind in columns.items()]
+        ),
+    )
