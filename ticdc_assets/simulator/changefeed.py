@@ -111,7 +111,8 @@ class StandInChangefeed:
 
     Attributes:
         topic: the topic of all records.
-        watermark_ts: highest watermark sent so far (put in line to be sent); 0 before the first.
+        watermark_ts: highest watermark so far that was given out with everything at or below it,
+            in all partitions; 0 before the first.
         steps_back: restarts so far.
     """
 
@@ -133,7 +134,8 @@ class StandInChangefeed:
         self._wire_format = wire_format
         self._options = options or FeedOptions()
         self._rng = random.Random(seed)
-        self._waiting: deque[tuple[int, int, Record]] = deque()
+        # Records in line, and after each batch of them the watermark that is then reached.
+        self._waiting: deque[tuple[int, int, Record] | int] = deque()
         self._offsets: dict[int, int] = defaultdict(int)
         self._tables: dict[int, _TableProgress] = defaultdict(_TableProgress)
         self._converters: dict[
@@ -164,8 +166,11 @@ class StandInChangefeed:
         """Yield records until everything committed so far is sent, with a watermark behind it."""
         while True:
             while self._waiting:
-                partition, timestamp_ms, record = self._waiting.popleft()
-                yield self._at_offset(partition, timestamp_ms, record)
+                waiting = self._waiting.popleft()
+                if isinstance(waiting, int):
+                    self.watermark_ts = max(self.watermark_ts, waiting)
+                else:
+                    yield self._at_offset(*waiting)
             if self._position == len(self._upstream.history):
                 return
             self._send_next()
@@ -184,10 +189,10 @@ class StandInChangefeed:
         What waited to be sent is forgotten, as in a crash. Watermarks step back to the checkpoint.
 
         Args:
-            checkpoint_ts: a TSO at or below the highest watermark sent.
+            checkpoint_ts: a TSO at or below `watermark_ts`.
 
         Raises:
-            ValueError: the checkpoint is above what was promised to be sent.
+            ValueError: the checkpoint is above it, so something would never be sent.
         """
         if checkpoint_ts > self.watermark_ts:
             raise ValueError(f"checkpoint {checkpoint_ts} is above {self.watermark_ts}")
@@ -195,9 +200,10 @@ class StandInChangefeed:
         self._tables.clear()
         self._step_back_to(checkpoint_ts)
         self.steps_back += 1
-        batch = _Batch(self._partitions)
-        self._add_watermark(batch, checkpoint_ts)
-        self._line_up(batch)
+        if checkpoint_ts > 0:
+            batch = _Batch(self._partitions)
+            self._add_watermark(batch, checkpoint_ts)
+            self._line_up(batch)
 
     def set_partitions(self, partitions: int) -> None:
         """Go on with more partitions; rows are spread anew over all of them.
@@ -320,7 +326,7 @@ class StandInChangefeed:
             self._add_watermark(batch, ddl.commit_ts)
 
     def _add_watermark(self, batch: "_Batch", watermark_ts: int) -> None:
-        self.watermark_ts = max(self.watermark_ts, watermark_ts)
+        batch.watermark_ts = watermark_ts
         watermark = Watermark(watermark_ts=watermark_ts, build_ts_ms=self._now_ms(watermark_ts))
         for partition in self._written_partitions():
             if partition not in self._options.silent_partitions:
@@ -348,6 +354,7 @@ class StandInChangefeed:
         turns = [number for number, queue in enumerate(queues) for _ in queue]
         self._rng.shuffle(turns)
         self._waiting.extend(queues[number].popleft() for number in turns)
+        self._waiting.append(batch.watermark_ts)
 
     # Rows
 
@@ -411,6 +418,7 @@ class _Batch:
     """Events for each partition, in parts that one message may hold together."""
 
     def __init__(self, partitions: int) -> None:
+        self.watermark_ts = 0
         self.parts: list[list[list[Event]]] = [[] for _ in range(partitions)]
 
     def add(self, partition: int, events: list[Event]) -> None:
