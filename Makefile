@@ -15,10 +15,11 @@ unexport PYTHONPATH
 
 VENV := .venv
 BIN := $(VENV)/bin
-# The version of .python-version first; a name that exists but does not run (a shim, a broken link) is passed over.
+# The version of .python-version first. A name that exists but does not run (a shim, a broken link)
+# is passed over.
+SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
 PYTHON ?= $(shell for name in python3.11 python3.12 python3 python; do \
-	"$$name" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' \
-		>/dev/null 2>&1 && { command -v "$$name"; break; }; done)
+	"$$name" -c '$(SUPPORTED)' >/dev/null 2>&1 && { command -v "$$name"; break; }; done)
 
 .PHONY: help
 help: ## List these targets
@@ -28,24 +29,31 @@ help: ## List these targets
 setup: $(VENV)/.made ## Install everything into .venv (instant when nothing changed)
 	@:
 
-# The stamp is newer than what it was made from, so a changed lock installs again and nothing else does.
+# The stamp is newer than what it was made from: a changed lock installs again, nothing else does.
+# An environment that works is brought up to date in place, never made anew: something may run in it.
 $(VENV)/.made: pyproject.toml uv.lock .python-version
-	@if [ -z "$(PYTHON)" ]; then \
-		echo "Python 3.11 or 3.12 is needed and was not found on PATH (python3 here: $$(python3 --version 2>&1 || true)); install one or run make with PYTHON=/path/to/python3.12." >&2; \
+	@python="$(PYTHON)"; \
+	if [ -z "$$python" ]; then \
+		echo "Python 3.11 or 3.12 is needed and was not found on PATH (python3 here: $$(python3 --version 2>&1 || true)); install one, or run make with PYTHON=/path/to/python3.12." >&2; \
 		exit 1; \
-	fi
-	@$(PYTHON) -m ticdc_assets.preflight
-	@uv=$$(command -v uv || true); \
+	fi; \
+	"$$python" -m ticdc_assets.preflight; \
+	uv=$$(command -v uv || true); \
 	if [ -z "$$uv" ]; then \
-		if [ ! -x .venv-uv/bin/uv ]; then \
+		uv=.venv-uv/bin/uv; \
+		if [ ! -x $$uv ]; then \
 			echo "uv is not on PATH: installing it into .venv-uv"; \
 			rm -rf .venv-uv; \
-			$(PYTHON) -m venv .venv-uv || { echo "Python's venv module is needed and does not work: install your system's python3-venv package." >&2; exit 1; }; \
+			"$$python" -m venv .venv-uv || { \
+				echo "Python's venv module does not work here: install your system's python3-venv package." >&2; \
+				exit 1; }; \
 			.venv-uv/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9.17'; \
 		fi; \
-		uv=.venv-uv/bin/uv; \
 	fi; \
-	"$$uv" sync --frozen --python "$(PYTHON)" && touch $@
+	in_venv=$(BIN)/python; \
+	$$in_venv -c '$(SUPPORTED)' 2>/dev/null || "$$uv" venv --quiet --clear --python "$$python" $(VENV); \
+	"$$uv" sync --frozen --python $$in_venv
+	@touch $@
 
 .PHONY: demo
 demo: setup ## Run one changefeed end to end: broker, changefeed, assets, mirrors compared

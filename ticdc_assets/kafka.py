@@ -11,8 +11,8 @@ only one of the two clients knows goes to that one; a key that we do not know go
 Not handled: transactional producers (TiCDC uses none) and record headers (it sends none).
 """
 
-# The client's types leave out what its futures hold, and what its documented modules export.
-# pyright: standard, reportPrivateImportUsage=false
+# The client's types leave out what its documented modules export.
+# pyright: reportPrivateImportUsage=false
 
 import logging
 import time
@@ -329,19 +329,17 @@ def end_offsets(
     return Administration(source).end_offsets(source.topics, timeout_seconds=timeout_seconds)
 
 
-def topic_ids(
-    source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS
-) -> dict[str, str | None]:
+def topic_ids(source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS) -> dict[str, str]:
     """Return the id of each of the source's topics; a recreated topic has another one.
 
-    None stands for a topic of a broker too old to have ids (before Kafka 2.8).
+    Topics of a broker too old to have ids (before Kafka 2.8) are left out.
 
     Raises:
         SourceUnavailableError: the broker did not answer, or a topic is not there.
         ConfigError: an option is wrong.
     """
     described = Administration(source).describe(source.topics, timeout_seconds=timeout_seconds)
-    return {name: topic.topic_id for name, topic in described.items()}
+    return {name: topic.topic_id for name, topic in described.items() if topic.topic_id is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -612,14 +610,12 @@ def produce(
                 f"topic {message.topic()!r} partition {message.partition()}: {error.str()}"
             )
 
-    timeout_ms = str(int(timeout_seconds * 1000))
     producer = _client(
         Producer,
         client_options(target)
         | {
             "enable.idempotence": "true",
-            "delivery.timeout.ms": timeout_ms,
-            "transaction.timeout.ms": timeout_ms,
+            "delivery.timeout.ms": str(int(timeout_seconds * 1000)),
             "linger.ms": "20",
             # TiCDC's own limit is the broker's: let the broker be the one that refuses.
             "message.max.bytes": "1000000000",

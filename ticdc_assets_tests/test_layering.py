@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 # What may know Spark or Dagster; every other module of the package is pure.
-HEAVY = {"cli", "definitions", "defs", "lake"}
+HEAVY = {"cli", "definitions", "defs", "demo", "lake"}
 LINTER = Path(sys.executable).with_name("lint-imports")
 
 

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -102,14 +103,15 @@ def test_setup_with_an_old_python(clone: Path, tmp_path: Path) -> None:
 )
 def test_setup_with_a_wrong_java(clone: Path, tmp_path: Path, version: str, found: str) -> None:
     fake_java(tmp_path / "jdk", version)
-    message = sentence(make(clone, "setup", JAVA_HOME=str(tmp_path / "jdk")))
+    python = f"PYTHON={sys.executable}"
+    message = sentence(make(clone, "setup", python, JAVA_HOME=str(tmp_path / "jdk")))
     assert message.startswith("java: a JDK 17 to 22 is needed, ")
     assert found in message
     assert not (clone / ".venv").exists()
 
 
 def test_setup_with_a_java_home_that_is_none(clone: Path, tmp_path: Path) -> None:
-    message = sentence(make(clone, "setup", JAVA_HOME=str(tmp_path)))
+    message = sentence(make(clone, "setup", f"PYTHON={sys.executable}", JAVA_HOME=str(tmp_path)))
     assert f"JAVA_HOME={tmp_path} without a program bin/java" in message
 
 
