@@ -82,9 +82,7 @@ def sync(changefeed: str | None, until: int | None, max_records: int | None) -> 
         _, paths = _feed(settings, name)
         cut = newest_cut(paths)
         if until is not None and cut is not None and cut.tso > until:
-            click.echo(
-                f"{name}: the mirrors are at {cut.tso}, beyond {until}; nothing was changed"
-            )
+            click.echo(f"{name}: the mirrors are at {cut.tso}, beyond {until}; nothing was changed")
             continue
         report = run_sync(settings, name, until=until, max_records=max_records)
         for line in _summary(name, report):
@@ -239,7 +237,10 @@ def show(changefeed: str, database: str, table: str, output: str, limit: int | N
     for _, _, row in rows:
         values = json.loads(row)
         listing.add_row(
-            *("[dim]NULL[/dim]" if values[name] is None else _shown(values[name]) for name in columns)
+            *(
+                "[dim]NULL[/dim]" if values[name] is None else _shown(values[name])
+                for name in columns
+            )
         )
     _print_table(listing)
 
@@ -294,9 +295,7 @@ def _shown(text: str) -> str:
     """Return text from messages safe for a terminal: no markup, no control characters."""
     from rich.markup import escape
 
-    return escape(
-        "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
-    )
+    return escape("".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text))
 
 
 def _print_table(listing: Any) -> None:

@@ -75,7 +75,9 @@ def run_demo(directory: Path, *, transactions: int, seconds: int, note: Note) ->
         while cut is None or cut.tso < result.final_ts:
             cut = _sync(settings, result.progress, note)
         same = _compare(settings, feed, cut, result)
-    note(f"done in {time.monotonic() - began:.0f} s; the broker is stopped, the tables stay in {directory}")
+    note(
+        f"done in {time.monotonic() - began:.0f} s; the broker is stopped, the tables stay in {directory}"
+    )
     note("open the same instance in the Dagster UI: make ui")
     return same
 

@@ -3,12 +3,16 @@
 import os
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from ticdc_assets.broker import LocalBroker
 from ticdc_assets.preflight import check_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -63,6 +67,14 @@ def broker(java: None, tmp_path_factory: pytest.TempPathFactory) -> Generator[Lo
     """One Kafka broker for the whole session; tests make topics of their own."""
     with LocalBroker(tmp_path_factory.mktemp("broker")) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def spark(java: None) -> "SparkSession":
+    """The Spark session of this process; it ends with it."""
+    from ticdc_assets.lake.session import get_spark
+
+    return get_spark()
 
 
 @pytest.fixture

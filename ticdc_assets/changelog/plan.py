@@ -22,6 +22,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TypeAlias
 
 from ticdc_assets.events import DdlEvent
@@ -32,7 +33,7 @@ from ticdc_assets.registry.ddl import (
     GeneratedKind,
     PartitionAction,
 )
-from ticdc_assets.registry.evolution import SchemaStep, column_renames, diff
+from ticdc_assets.registry.evolution import SchemaStep, column_renames, diff, unknown_defaults
 from ticdc_assets.registry.history import RegisteredDdl, SchemaHistory
 from ticdc_assets.schemas import TableSchema, schema_to_json
 from ticdc_assets.tso import to_datetime
@@ -212,9 +213,7 @@ _PARTITION_REASON = "partition DDL: the rows it removes or exchanges are not kno
 
 
 class _Builder:
-    def __init__(
-        self, history: SchemaHistory, groups: Sequence[RowGroup], cut_ts: int
-    ) -> None:
+    def __init__(self, history: SchemaHistory, groups: Sequence[RowGroup], cut_ts: int) -> None:
         self._history = history
         self._cut_ts = cut_ts
         self._groups = sorted(groups, key=lambda group: (group.min_ts, group.name))
@@ -349,7 +348,7 @@ class _Builder:
             self._note(present, event, statement)
             return
         if present is not None:
-            self._end(present, event.commit_ts)
+            self._unbind(present, event.commit_ts)
         lineage = self._begin(name, event.schema, after_ts=event.commit_ts)
         lineage.floor_ts = event.commit_ts
         self._note(lineage, event, statement)
@@ -363,7 +362,7 @@ class _Builder:
         if lineage is None:
             self._freed[(schema.database, schema.table)] = event.commit_ts
         else:
-            self._end(lineage, event.commit_ts)
+            self._unbind(lineage, event.commit_ts)
 
     def _truncate(self, event: DdlEvent, statement: DdlStatement) -> None:
         lineage = self._find_or_begin(event)
@@ -390,7 +389,15 @@ class _Builder:
             }
         )
         if actions:
-            self._mark(lineage, f"{_PARTITION_REASON} ({', '.join(actions)})", event)
+            reason = f"{_PARTITION_REASON} ({', '.join(actions)})"
+            self._mark(lineage, reason, event)
+            for change in statement.changes:
+                other = change.partition.other if change.partition is not None else None
+                if other is not None:
+                    name = (other.database or lineage.name[0], other.table)
+                    exchanged = self._names.get(name)
+                    if exchanged is not None:
+                        self._mark(exchanged, reason, event)
 
     def _query(self, event: DdlEvent, statement: DdlStatement) -> None:
         match statement.action:
@@ -398,7 +405,7 @@ class _Builder:
                 database = statement.database.lower()
                 for lineage in list(self._names.values()):
                     if lineage.name[0].lower() == database:
-                        self._end(lineage, event.commit_ts)
+                        self._unbind(lineage, event.commit_ts)
             case DdlAction.RECOVER_TABLE | DdlAction.FLASHBACK_TABLE:
                 self._recover(event, statement)
             case DdlAction.ALTER_TABLE if event.schema is not None:
@@ -464,7 +471,7 @@ class _Builder:
             target = _name(ddl.event.schema)
             present = self._names.get(target)
             if present is not None:
-                self._end(present, ddl.event.commit_ts)
+                self._unbind(present, ddl.event.commit_ts)
             self._bind(lineage, target, ddl.event.commit_ts)
 
     # Tables -----------------------------------------------------------------------------------
@@ -514,9 +521,7 @@ class _Builder:
             lineage.ids.add(event.schema.table_id)
             lineage.table_id = event.schema.table_id
         lineage.ddls.append((event, statement))
-        renamed = {
-            old.lower(): new for new, old in column_renames([statement]).items()
-        }
+        renamed = {old.lower(): new for new, old in column_renames([statement]).items()}
         lineage.generated = {renamed.get(name, name) for name in lineage.generated}
         for name, kind in statement.generated_columns.items():
             if kind is GeneratedKind.VIRTUAL:
@@ -544,9 +549,6 @@ class _Builder:
             del self._names[lineage.name]
         self._freed[lineage.name] = until_ts
 
-    def _end(self, lineage: _Lineage, until_ts: int) -> None:
-        self._unbind(lineage, until_ts)
-
     def _ignore(self, what: str) -> None:
         self._ignored[what] = self._ignored.get(what, 0) + 1
 
@@ -554,7 +556,7 @@ class _Builder:
         versions = tuple(lineage.versions[version] for version in sorted(lineage.versions))
         steps: list[SchemaStep] = []
         marks = list(lineage.marks)
-        for old, new in zip(versions, versions[1:], strict=False):
+        for old, new in pairwise(versions):
             between = [
                 (event, statement)
                 for event, statement in lineage.ddls
@@ -571,6 +573,14 @@ class _Builder:
                 marks.append(
                     Mark(reason="schema changed without a DDL message", since_ts=new.version)
                 )
+            marks += [
+                Mark(
+                    reason=f"the default of added column {name!r} is not understood: older rows "
+                    "have NULL",
+                    since_ts=new.version,
+                )
+                for name in unknown_defaults(step)
+            ]
             steps.append(step)
         schema = versions[-1]
         names = {column.name.lower(): column.name for column in schema.columns}
@@ -588,7 +598,9 @@ class _Builder:
                 for item in versions
             ],
             "renames": [sorted(column_renames([item]).items()) for _, item in lineage.ddls],
-            "held": sorted({(item.database, item.table, item.schema_version) for item in lineage.held}),
+            "held": sorted(
+                {(item.database, item.table, item.schema_version) for item in lineage.held}
+            ),
         }
         digest = hashlib.sha256(
             json.dumps(described, sort_keys=True, ensure_ascii=True).encode()
@@ -621,4 +633,3 @@ def _is_rename(event: DdlEvent) -> bool:
 
 def _name(schema: TableSchema) -> TableName:
     return (schema.database, schema.table)
-

@@ -73,6 +73,4 @@ def global_watermark(
     if waiting or not places:
         return GlobalWatermark(watermark_ts=None, waiting=waiting, slowest=None)
     slowest = min(places, key=lambda place: (progress[place].watermark_ts, place))
-    return GlobalWatermark(
-        watermark_ts=progress[slowest].watermark_ts, waiting=(), slowest=slowest
-    )
+    return GlobalWatermark(watermark_ts=progress[slowest].watermark_ts, waiting=(), slowest=slowest)

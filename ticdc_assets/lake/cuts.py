@@ -197,9 +197,7 @@ def newest_cut(paths: LakePaths) -> Cut | None:
 
 def read_cuts(paths: LakePaths) -> list[Cut]:
     """Return all published cuts, oldest first; needs no Spark."""
-    return [
-        _cut_of(row) for row in sorted(read_rows(paths.cuts), key=lambda row: row["number"])
-    ]
+    return [_cut_of(row) for row in sorted(read_rows(paths.cuts), key=lambda row: row["number"])]
 
 
 def publish(paths: LakePaths, cut: Cut) -> None:

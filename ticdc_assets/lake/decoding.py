@@ -284,9 +284,7 @@ def read_groups(paths: LakePaths) -> ChangeGroups:
 
 def add_to_groups(spark: SparkSession, paths: LakePaths, batch: int) -> dict[str, int]:
     """Add batch `batch` of the change log to `change_groups`; return its rows by kind."""
-    log = (
-        spark.read.format("delta").load(str(paths.change_log)).where(F.col("batch") == batch)
-    )
+    log = spark.read.format("delta").load(str(paths.change_log)).where(F.col("batch") == batch)
     new = (
         log.groupBy(*_GROUP_KEY)
         .agg(
@@ -305,7 +303,9 @@ def add_to_groups(spark: SparkSession, paths: LakePaths, batch: int) -> dict[str
         .toArrow()
         .to_pylist()
     )
-    groups = {tuple(row[name] for name in _GROUP_KEY): row for row in read_rows(paths.change_groups)}
+    groups = {
+        tuple(row[name] for name in _GROUP_KEY): row for row in read_rows(paths.change_groups)
+    }
     counts: dict[str, int] = {}
     for row in new:
         key = tuple(row[name] for name in _GROUP_KEY)
@@ -320,9 +320,9 @@ def add_to_groups(spark: SparkSession, paths: LakePaths, batch: int) -> dict[str
                 steps_back=present["steps_back"],
                 watermarks=present["rows"],
             )
-        after = advance_all(
-            {place: before}, ((place, item["commit_ts"]) for item in watermarks)
-        )[place]
+        after = advance_all({place: before}, ((place, item["commit_ts"]) for item in watermarks))[
+            place
+        ]
         row["steps_back"] = after.steps_back
         row["last_batch"] = batch
         if present is not None:

@@ -270,7 +270,9 @@ def _land_topic(
     records = (
         spark.read.format("kafka")
         .options(**spark_options(source))
-        .option("assign", json.dumps({topic: [int(p) for p in per] for topic, per in starts.items()}))
+        .option(
+            "assign", json.dumps({topic: [int(p) for p in per] for topic, per in starts.items()})
+        )
         .option("startingOffsets", json.dumps(starts))
         .option("endingOffsets", json.dumps(ends))
         .option("failOnDataLoss", "true")
@@ -413,7 +415,10 @@ def _append(
     )
     metadata: dict[str, Any] = {
         "batch": batch,
-        "next": [[topic, partition, offset] for (topic, partition), offset in sorted(next_offsets.items())],
+        "next": [
+            [topic, partition, offset]
+            for (topic, partition), offset in sorted(next_offsets.items())
+        ],
         "topic_ids": dict(ids),
     }
     (
@@ -479,4 +484,3 @@ def _log_landing(paths: LakePaths, landing: Landing) -> None:
         overwrite=False,
         metadata={"number": number},
     )
-

@@ -132,6 +132,21 @@ class _Effect:
     error: InputError | None = None
 
 
+CHANGE_COLUMNS = (
+    "topic",
+    "partition",
+    "offset",
+    "index",
+    "op",
+    "commit_ts",
+    "schema_version",
+    "before",
+    "after",
+    "handle_key_only",
+)
+"""Columns of the change log that `change_effects` needs."""
+
+
 def change_effects(plan: MirrorPlan, timezone: str) -> ArrowMap:
     """Return the function from change log batches to effects on the mirror of `plan`."""
 
@@ -273,9 +288,7 @@ def mirror_effects(
                 try:
                     for transform in transforms:
                         row = transform(row)
-                    effects.append(
-                        _Effect("=" + resolver.key_of(row), sequence, False, True, row)
-                    )
+                    effects.append(_Effect("=" + resolver.key_of(row), sequence, False, True, row))
                 except InputError as error:
                     effects.append(_Effect(f"!{number}", sequence, False, False, {}, error=error))
             yield builder.build(effects)

@@ -7,8 +7,9 @@ How a mirror is made, cheapest first:
 
 - *carried*: nothing of it changed; the cut names the version it has.
 - *merge*: the changes since the last cut are folded to one per key and merged.
-- *rewrite*: a schema change touches rows that are there (or the table has no key): the rows of the
-  last cut, carried through the schema steps, and the changes are folded together and overwrite it.
+- *rewrite*: the rows of the last cut, carried through the schema steps since, and the changes are
+  folded together and overwrite it. So it is for a schema change that touches rows that are there,
+  for a table without a key, and for a small mirror, where a MERGE would cost more.
 - *fold*: all changes of the table since it was created or truncated are folded, and overwrite it.
   So it is for a new mirror, and for one whose past changed: a schema arrived for rows that were
   held, a record was re-driven, a change came late. `MirrorPlan.digest` tells.
@@ -24,16 +25,19 @@ Values that do not fit their schema go to quarantine, one change each, and never
 """
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import reduce
+from operator import and_, or_
 from threading import Lock
 
+import pyarrow as pa
+import pyarrow.dataset as ds
 from delta.tables import DeltaTable
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -41,11 +45,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ticdc_assets.changelog.plan import HeldGroup, MirrorPlan, Plan, RowGroup, build_plan
 from ticdc_assets.changelog.progress import GlobalWatermark, global_watermark
 from ticdc_assets.config import Changefeed
-from ticdc_assets.lake.control import latest_version, operation_metrics
+from ticdc_assets.lake import folding
+from ticdc_assets.lake.control import latest_version, open_table, operation_metrics
 from ticdc_assets.lake.cuts import Cut, HeldRows, MirrorCut, newest_cut, publish
 from ticdc_assets.lake.decoding import ChangeGroups, read_groups
+from ticdc_assets.lake.folding import Folding
 from ticdc_assets.lake.landing import known_partitions
 from ticdc_assets.lake.mirror_rows import (
+    CHANGE_COLUMNS,
     ArrowMap,
     MirrorLayout,
     change_effects,
@@ -86,6 +93,9 @@ class Applying:
     cut: Cut | None
     watermark: GlobalWatermark
 
+
+SMALL_MIRROR_ROWS = 5_000
+"""Rows up to which a mirror is rewritten whole: that costs less than a MERGE."""
 
 PARALLEL_MIRRORS = 2
 """Mirrors worked on at a time: planning and commits are CPU, so about one per core."""
@@ -224,6 +234,8 @@ class _Run:
         self._history: SchemaHistory = read_history(paths)
         self._row_groups: list[RowGroup] = groups.row_groups()
         self._quarantine_lock = Lock()
+        self._dataset_lock = Lock()
+        self._dataset: ds.Dataset | None = None
         self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
 
     def make(self, refold: frozenset[tuple[str, str]]) -> Cut:
@@ -298,7 +310,7 @@ class _Run:
             (F.col("batch") <= self._last.batch) & (F.col("commit_ts") >= bounds[0]["min_ts"])
         )
         same = reduce(
-            lambda left, right: left & right,
+            and_,
             (
                 F.col(f"n.{name}").eqNullSafe(F.col(f"o.{name}"))
                 for name in (
@@ -372,8 +384,7 @@ class _Run:
     # One mirror -------------------------------------------------------------------------------
 
     def _make_mirror(self, mirror: MirrorPlan, stale: bool) -> _Made:
-        before = self._before.get(mirror.mirror_id)
-        self._take_back(mirror, before)
+        before = self._take_back(mirror)
         if before is None or stale or before.floor_ts != mirror.floor_ts:
             return self._overwrite(mirror, before, Mode.FOLD)
         assert self._last is not None
@@ -388,21 +399,27 @@ class _Run:
         )
         if not changed and not touched:
             return self._carried(before)
-        if touched or not mirror.schema.handle_key or not before.rows:
+        if touched or not mirror.schema.handle_key or before.rows <= SMALL_MIRROR_ROWS:
             return self._overwrite(mirror, before, Mode.REWRITE)
         return self._merge(mirror, before)
 
-    def _take_back(self, mirror: MirrorPlan, before: MirrorCut | None) -> None:
-        """Take back what a killed run committed to the mirror and did not publish."""
+    def _take_back(self, mirror: MirrorPlan) -> MirrorCut | None:
+        """Return the mirror as the last cut has it, and make that its newest version again.
+
+        What a killed run committed and did not publish is taken back. The restored version has
+        the content of the published one under a number of its own.
+        """
+        before = self._before.get(mirror.mirror_id)
         if before is None:
-            return
+            return None
         path = self._paths.mirror(mirror.mirror_id)
-        if latest_version(path) != before.version:
-            DeltaTable.forPath(self._spark, str(path)).restoreToVersion(before.version)
+        if latest_version(path) == before.version:
+            return before
+        DeltaTable.forPath(self._spark, str(path)).restoreToVersion(before.version)
+        return replace(before, version=_version(self._paths, mirror))
 
     def _carried(self, before: MirrorCut) -> _Made:
         return _Made(
-            # What was taken back stands under a newer version number with the same content.
             version=before.version,
             rows=before.rows,
             hidden=before.hidden,
@@ -415,23 +432,18 @@ class _Run:
     def _overwrite(self, mirror: MirrorPlan, before: MirrorCut | None, mode: Mode) -> _Made:
         """Make the mirror whole, from the last cut's rows or from nothing, in one overwrite."""
         layout = MirrorLayout(schema=mirror.schema)
-        path = str(self._paths.mirror(mirror.mirror_id))
         base = before if mode is Mode.REWRITE else None
-        effects = self._changes(mirror, self._last.tso if base and self._last else None)
-        if base is not None and base.rows:
-            effects = self._mirror_rows(mirror, base).unionByName(effects)
-        folded = _fold_bag(effects) if not mirror.schema.handle_key else _fold(effects)
-        folded = folded.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            counts = _count(folded)
+        with self._folded(mirror, base) as folded:
+            counts = folded.counts
             if counts.lost:
                 # A value of the last cut does not survive a schema step: its change must be found.
                 return self._overwrite(mirror, before, Mode.FOLD)
-            puts = folded.where("reason is null and copies > 0")
+            puts = folded.frame.where("reason is null and copies > 0")
             if not mirror.schema.handle_key:
                 puts = puts.withColumn("copy", F.explode(F.sequence(F.lit(1), F.col("copies"))))
             (
-                _table_rows(puts, layout)
+                puts.select(*_effect_columns(layout))
+                .toDF(*layout.names)
                 .write.format("delta")
                 .mode("overwrite")
                 .option("overwriteSchema", "true")
@@ -439,12 +451,10 @@ class _Run:
                 .option("delta.enableDeletionVectors", "true")
                 .option("delta.enableTypeWidening", "true")
                 .option("userMetadata", self._metadata(mirror, mode))
-                .save(path)
+                .save(str(self._paths.mirror(mirror.mirror_id)))
             )
-            self._quarantine(mirror, folded, counts, mode)
-            hidden = _hidden(mirror, folded, counts, base)
-        finally:
-            folded.unpersist()
+            self._quarantine(mirror, folded, mode)
+            hidden = _hidden(mirror, folded, base)
         return _Made(
             version=_version(self._paths, mirror),
             rows=counts.copies,
@@ -457,20 +467,15 @@ class _Run:
 
     def _merge(self, mirror: MirrorPlan, before: MirrorCut) -> _Made:
         """Merge the changes since the last cut, one per key."""
-        assert self._last is not None
         layout = MirrorLayout(schema=mirror.schema)
-        path = str(self._paths.mirror(mirror.mirror_id))
-        folded = _fold(self._changes(mirror, self._last.tso)).persist(
-            StorageLevel.MEMORY_AND_DISK
-        )
-        try:
-            counts = _count(folded)
-            self._quarantine(mirror, folded, counts, Mode.MERGE)
+        with self._folded(mirror, before, with_rows=False) as folded:
+            counts = folded.counts
+            self._quarantine(mirror, folded, Mode.MERGE)
             if not counts.changed:
                 return replace(
                     self._carried(before), quarantined=before.quarantined + counts.errors
                 )
-            source = folded.where("reason is null").select(
+            source = folded.frame.where("reason is null").select(
                 F.col("is_delete").alias("deleted"),
                 *(
                     F.col(place).alias(f"s{number}")
@@ -482,7 +487,7 @@ class _Run:
                 quoted(name): F.col(source_name) for name, source_name in names.items()
             }
             (
-                DeltaTable.forPath(self._spark, path)
+                DeltaTable.forPath(self._spark, str(self._paths.mirror(mirror.mirror_id)))
                 .alias("t")
                 .merge(source.alias("s"), _same_row(mirror.schema, layout, names))
                 .whenMatchedDelete(F.col("s.deleted"))
@@ -490,9 +495,7 @@ class _Run:
                 .whenNotMatchedInsert(condition=~F.col("s.deleted"), values=values)
                 .execute()
             )
-            hidden = _hidden(mirror, folded, counts, before)
-        finally:
-            folded.unpersist()
+            hidden = _hidden(mirror, folded, before)
         metrics = operation_metrics(self._paths.mirror(mirror.mirror_id))
         inserted = metrics.get("numTargetRowsInserted", 0)
         deleted = metrics.get("numTargetRowsDeleted", 0)
@@ -506,10 +509,75 @@ class _Run:
             unknown_deletes=before.unknown_deletes + max(0, counts.taken - deleted),
         )
 
-    def _changes(self, mirror: MirrorPlan, above: int | None) -> DataFrame:
-        """Return the effects of the mirror's row changes in (above, cut]."""
+    @contextmanager
+    def _folded(
+        self, mirror: MirrorPlan, base: MirrorCut | None, *, with_rows: bool = True
+    ) -> Iterator[Folding]:
+        """Fold the mirror's changes since `base`, and the rows of `base` before them."""
+        above = self._last.tso if base is not None and self._last is not None else 0
+        rows_before = base.rows if base is not None and with_rows else 0
+        conversion = change_effects(mirror, self._changefeed.timezone)
+        if mirror.schema.handle_key and rows_before <= folding.LOCAL_ROWS:
+            changes = self._change_rows(mirror, above)
+            if changes is not None:
+                batches = list(conversion(iter(changes.to_batches())))
+                if base is not None and rows_before:
+                    rows = read_version(self._spark, self._paths, base).toArrow()
+                    batches += self._carry_over(mirror, base)(iter(rows.to_batches()))
+                yield folding.fold_here(self._spark, batches, mirror.schema)
+                return
+        effects = _mapped(self._change_frame(mirror, above), conversion, mirror.schema)
+        if base is not None and rows_before:
+            frame = read_version(self._spark, self._paths, base)
+            carried = _mapped(frame, self._carry_over(mirror, base), mirror.schema)
+            effects = carried.unionByName(effects)
+        with folding.folded_in_spark(effects, mirror.schema) as result:
+            yield result
+
+    def _carry_over(self, mirror: MirrorPlan, base: MirrorCut) -> ArrowMap:
+        """Return the function from rows of the last cut to puts under the schema of this one."""
+        return mirror_effects(
+            base.table_schema,
+            _steps_since(mirror, base.table_schema),
+            mirror,
+            self._changefeed.timezone,
+        )
+
+    def _change_rows(self, mirror: MirrorPlan, above: int) -> pa.Table | None:
+        """Return the mirror's row changes in (above, cut], or None if they are many."""
+        log = self._log_dataset()
+        if log is None:
+            return None
         names = reduce(
-            lambda left, right: left | right,
+            or_,
+            (
+                (ds.field("database") == binding.database)
+                & (ds.field("table") == binding.table)
+                & (ds.field("commit_ts") > binding.after_ts)
+                & (
+                    ds.scalar(True)
+                    if binding.until_ts is None
+                    else ds.field("commit_ts") <= binding.until_ts
+                )
+                for binding in mirror.bindings
+            ),
+        )
+        condition = (
+            (ds.field("kind") == "row")
+            & (ds.field("batch") <= self._groups.batch)
+            & (ds.field("commit_ts") > max(mirror.floor_ts, above))
+            & (ds.field("commit_ts") <= self._tso)
+            & ds.field("schema_version").isin([schema.version for schema in mirror.versions])
+            & names
+        )
+        limit = folding.LOCAL_ROWS
+        rows = log.scanner(columns=list(CHANGE_COLUMNS), filter=condition).head(limit + 1)
+        return rows if rows.num_rows <= limit else None
+
+    def _change_frame(self, mirror: MirrorPlan, above: int) -> DataFrame:
+        """Return the mirror's row changes in (above, cut] as a DataFrame."""
+        names = reduce(
+            or_,
             (
                 (F.col("database") == F.lit(binding.database))
                 & (F.col("table") == F.lit(binding.table))
@@ -524,29 +592,14 @@ class _Run:
         )
         rows = self._log().where(
             (F.col("kind") == "row")
-            & (F.col("commit_ts") > max(mirror.floor_ts, above or 0))
+            & (F.col("commit_ts") > max(mirror.floor_ts, above))
             & (F.col("commit_ts") <= self._tso)
             & F.col("schema_version").isin([schema.version for schema in mirror.versions])
             & names
         )
         if not mirror.schema.handle_key:
             rows = self._without_replays(rows)
-        return _mapped(
-            rows.select(
-                "topic",
-                "partition",
-                "offset",
-                "index",
-                "op",
-                "commit_ts",
-                "schema_version",
-                "before",
-                "after",
-                "handle_key_only",
-            ),
-            change_effects(mirror, self._changefeed.timezone),
-            mirror.schema,
-        )
+        return rows.select(*CHANGE_COLUMNS)
 
     def _without_replays(self, rows: DataFrame) -> DataFrame:
         """Leave out replays from the changes of a table without a key, as far as they show.
@@ -572,11 +625,9 @@ class _Run:
         flagged = rows.join(behind, ["topic", "partition", "offset", "index"], "left").withColumn(
             "behind", F.coalesce("behind", F.lit(False))
         )
-        first = flagged.groupBy(*identity).agg(
-            F.count_if(~F.col("behind")).alias("in_front")
-        )
+        first = flagged.groupBy(*identity).agg(F.count_if(~F.col("behind")).alias("in_front"))
         same = reduce(
-            lambda left, right: left & right,
+            and_,
             (F.col(f"f.{name}").eqNullSafe(F.col(f"g.{name}")) for name in identity),
         )
         return (
@@ -586,32 +637,17 @@ class _Run:
             .select("f.*")
         )
 
-    def _mirror_rows(self, mirror: MirrorPlan, base: MirrorCut) -> DataFrame:
-        """Return the rows of the last cut as puts under the schema of this one."""
-        rows = read_version(self._spark, self._paths, base)
-        return _mapped(
-            rows,
-            mirror_effects(
-                base.table_schema,
-                _steps_since(mirror, base.table_schema),
-                mirror,
-                self._changefeed.timezone,
-            ),
-            mirror.schema,
-        )
-
-    def _quarantine(
-        self, mirror: MirrorPlan, folded: DataFrame, counts: "_Counts", mode: Mode
-    ) -> None:
+    def _quarantine(self, mirror: MirrorPlan, folded: Folding, mode: Mode) -> None:
         """Quarantine the changes that did not fit, unless they are there already.
 
         A fold meets every change of the mirror, so what it no longer refuses is closed.
         """
         there = latest_version(self._paths.quarantine) is not None
-        if not counts.errors and not (there and mode is Mode.FOLD):
+        errors = folded.counts.errors
+        if not errors and not (there and mode is Mode.FOLD):
             return
         place = ["topic", "partition", "offset", "index"]
-        faults = folded.where("reason is not null").select(
+        faults = folded.frame.where("reason is not null").select(
             F.lit("apply").alias("stage"),
             *(F.col(f"sequence.{name}") for name in place),
             "reason",
@@ -640,7 +676,7 @@ class _Run:
                     if not fixed.isEmpty():
                         close_rows(self._spark, self._paths, "apply", fixed)
                 faults = faults.join(known.select(*place), place, "left_anti")
-            if counts.errors:
+            if errors:
                 append_quarantine(
                     self._paths,
                     faults,
@@ -650,9 +686,7 @@ class _Run:
 
     # The cut ----------------------------------------------------------------------------------
 
-    def _mirror_cut(
-        self, mirror: MirrorPlan, made: _Made, held: Sequence[HeldRows]
-    ) -> MirrorCut:
+    def _mirror_cut(self, mirror: MirrorPlan, made: _Made, held: Sequence[HeldRows]) -> MirrorCut:
         marks = [f"{mark.reason}, since {mark.since_ts}" for mark in mirror.marks]
         if not mirror.schema.handle_key:
             marks.append("no key: a bag of rows, replays that no watermark tells are counted twice")
@@ -674,6 +708,14 @@ class _Run:
             changes=made.changes,
             unknown_deletes=made.unknown_deletes,
         )
+
+    def _log_dataset(self) -> ds.Dataset | None:
+        """Return the change log for reading without Spark."""
+        with self._dataset_lock:
+            if self._dataset is None:
+                table = open_table(self._paths.change_log)
+                self._dataset = None if table is None else table.to_pyarrow_dataset()
+            return self._dataset
 
     def _log(self) -> DataFrame:
         return (
@@ -732,7 +774,7 @@ def _version(paths: LakePaths, mirror: MirrorPlan) -> int:
     return version
 
 
-# Folding in Spark -------------------------------------------------------------------------------
+# Rows of the table ------------------------------------------------------------------------------
 
 
 def _mapped(rows: DataFrame, function: ArrowMap, schema: TableSchema) -> DataFrame:
@@ -740,120 +782,23 @@ def _mapped(rows: DataFrame, function: ArrowMap, schema: TableSchema) -> DataFra
     return rows.mapInArrow(function, effects)
 
 
-def _fold(effects: DataFrame) -> DataFrame:
-    """Return the last effect of each key, and whether its first one was a delete."""
-    columns = [name for name in effects.columns if name != "key"]
-    return (
-        effects.groupBy("key")
-        .agg(
-            F.max_by(F.struct(*columns), "sequence").alias("last"),
-            F.min_by("is_delete", "sequence").alias("first_is_delete"),
-            F.min_by("is_new", "sequence").alias("first_is_new"),
-            F.max(F.col("sequence.rank") >= 0).alias("is_changed"),
-        )
-        .select(
-            "key",
-            *(F.col(f"last.{name}") for name in columns),
-            F.when(F.col("last.is_delete"), 0).otherwise(1).alias("copies"),
-            F.when(F.col("first_is_delete"), 1).otherwise(0).alias("unknown_deletes"),
-            (F.col("last.is_delete") & ~F.col("first_is_new")).alias("takes_row"),
-            "is_changed",
-        )
-    )
-
-
-def _fold_bag(effects: DataFrame) -> DataFrame:
-    """Return each distinct row with how often it is there; a delete of none is counted."""
-    columns = [name for name in effects.columns if name != "key"]
-    steps = F.sort_array(F.collect_list(F.struct("sequence", "is_delete")))
-    start = F.struct(F.lit(0).alias("copies"), F.lit(0).alias("unknown"))
-
-    def step(total: Column, item: Column) -> Column:
-        missing = item["is_delete"] & (total["copies"] == 0)
-        return F.struct(
-            F.when(item["is_delete"], F.greatest(total["copies"] - 1, F.lit(0)))
-            .otherwise(total["copies"] + 1)
-            .alias("copies"),
-            (total["unknown"] + F.when(missing, 1).otherwise(0)).alias("unknown"),
-        )
-
-    return (
-        effects.groupBy("key")
-        .agg(
-            F.max_by(F.struct(*columns), "sequence").alias("last"),
-            F.aggregate(steps, start, step).alias("total"),
-            F.max(F.col("sequence.rank") >= 0).alias("is_changed"),
-        )
-        .select(
-            "key",
-            *(F.col(f"last.{name}") for name in columns),
-            F.col("total.copies").alias("copies"),
-            F.col("total.unknown").alias("unknown_deletes"),
-            F.lit(False).alias("takes_row"),
-            "is_changed",
-        )
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Counts:
-    copies: int
-    changed: int
-    unknown_deletes: int
-    taken: int
-    errors: int
-    lost: int
-    with_missing: int
-    puts: int
-
-
-def _count(folded: DataFrame) -> _Counts:
-    fits = F.col("reason").isNull()
-    row = folded.agg(
-        F.coalesce(F.sum(F.when(fits, F.col("copies"))), F.lit(0)).alias("copies"),
-        F.count_if(fits & F.col("is_changed")).alias("changed"),
-        F.coalesce(F.sum(F.when(fits, F.col("unknown_deletes"))), F.lit(0)).alias(
-            "unknown_deletes"
-        ),
-        F.count_if(fits & F.col("takes_row")).alias("taken"),
-        F.count_if(~fits & (F.col("sequence.rank") >= 0)).alias("errors"),
-        F.count_if(~fits & (F.col("sequence.rank") < 0)).alias("lost"),
-        F.count_if(fits & F.col("missing").isNotNull()).alias("with_missing"),
-        F.count_if(fits & F.col("is_changed") & ~F.col("is_delete")).alias("puts"),
-    ).collect()[0]
-    return _Counts(**row.asDict())
-
-
-def _hidden(
-    mirror: MirrorPlan, folded: DataFrame, counts: _Counts, before: MirrorCut | None
-) -> list[str]:
+def _hidden(mirror: MirrorPlan, folded: Folding, before: MirrorCut | None) -> list[str]:
     """Return the columns of the mirror that no row was ever sent for.
 
     The DDL text tells them; where it is not known (a changefeed read from its middle) the rows do:
     an image of the Simple protocol has every column but the virtual generated ones.
     """
-    names = {column.name for column in mirror.schema.columns}
-    hidden = (set(before.hidden) if before else set[str]()) | mirror.generated
-    if counts.puts:
-        never: set[str] = set()
-        if counts.with_missing == counts.puts:
-            lists = (
-                folded.where("reason is null and is_changed and not is_delete")
-                .select("missing")
-                .distinct()
-                .collect()
-            )
-            never = set.intersection(*(set(row["missing"]) for row in lists))
-        known = before is not None and before.rows > 0
-        # A table that had rows keeps what it knows: its columns were sent before.
-        added = never - ({column.name for column in before.table_schema.columns} if known and before else set())
-        hidden = (hidden & never) | added
-    return sorted(hidden & names)
-
-
-def _table_rows(puts: DataFrame, layout: MirrorLayout) -> DataFrame:
-    """Return effects as rows of the mirror's table."""
-    return puts.select(*_effect_columns(layout)).toDF(*layout.names)
+    hidden = mirror.generated | frozenset(before.hidden if before else ())
+    if folded.counts.puts:
+        never = folded.never_sent
+        # A mirror that had rows knows its columns: only those that are new may join.
+        known = (
+            {column.name for column in before.table_schema.columns}
+            if before is not None and before.rows
+            else set[str]()
+        )
+        hidden = (hidden & never) | (never - known)
+    return sorted(hidden & {column.name for column in mirror.schema.columns})
 
 
 def _effect_columns(layout: MirrorLayout) -> list[str]:
@@ -880,4 +825,4 @@ def _same_row(schema: TableSchema, layout: MirrorLayout, names: dict[str, str]) 
         if kind_of(column) not in _EXACT_KINDS:
             exact = F.col(f"t.{quoted(layout.extra)}")[name]
             conditions.append(exact.eqNullSafe(F.col(names[layout.extra])[name]))
-    return reduce(lambda left, right: left & right, conditions)
+    return reduce(and_, conditions)

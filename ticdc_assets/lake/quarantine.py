@@ -77,7 +77,10 @@ def count_open(paths: LakePaths) -> QuarantineCounts:
 
 
 def close_rows(spark: SparkSession, paths: LakePaths, stage: str, places: DataFrame) -> None:
-    """Set `redriven_at` on the open rows of `stage` at `places` (topic, partition, offset, index)."""
+    """Set `redriven_at` on the open rows of `stage` at `places`.
+
+    `places` has the columns topic, partition, offset and index.
+    """
     table = DeltaTable.forPath(spark, str(paths.quarantine))
     (
         table.alias("q")

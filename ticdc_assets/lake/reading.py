@@ -134,9 +134,7 @@ def list_mirrors(paths: LakePaths) -> list[MirrorListing]:
     return listings
 
 
-def read_mirror(
-    spark: SparkSession, paths: LakePaths, database: str, table: str
-) -> DataFrame:
+def read_mirror(spark: SparkSession, paths: LakePaths, database: str, table: str) -> DataFrame:
     """Return a mirror at the newest cut: typed columns, the extra map and the commit ts.
 
     Virtual generated columns, which TiCDC never sends, are left out.
@@ -174,9 +172,7 @@ def iterate_rows(
 _ROWS_AT_ONCE = 100_000
 
 
-def _rendered(
-    batches: Iterable[pa.RecordBatch], mirror: MirrorCut, timezone: str
-) -> Iterator[str]:
+def _rendered(batches: Iterable[pa.RecordBatch], mirror: MirrorCut, timezone: str) -> Iterator[str]:
     layout = MirrorLayout(schema=mirror.table_schema)
     hidden = frozenset(mirror.hidden)
     for batch in batches:

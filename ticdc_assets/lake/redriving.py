@@ -84,6 +84,4 @@ def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Re
             )
     finally:
         rows.unpersist()
-    return Redriving(
-        records=waiting, decoded=done, still_quarantined=waiting - done, refold=refold
-    )
+    return Redriving(records=waiting, decoded=done, still_quarantined=waiting - done, refold=refold)

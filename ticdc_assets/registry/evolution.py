@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
+from ticdc_assets.errors import CastError
 from ticdc_assets.registry.ddl import ChangeKind, DdlStatement
 from ticdc_assets.schemas import ColumnSchema, TableSchema
 from ticdc_assets.values import cast_is_identity, cast_of, default_text
@@ -54,7 +55,7 @@ class SchemaStep:
         to_version: schema version after.
         columns: one step per column of the new schema, in its order.
         dropped: names of the columns that are gone.
-        at: physical time of the DDL (UTC), for defaults such as CURRENT_TIMESTAMP; None if inferred.
+        at: physical time of the DDL (UTC), for such defaults as CURRENT_TIMESTAMP.
         inferred: True if no DDL message explains the step.
     """
 
@@ -123,6 +124,26 @@ def column_renames(statements: Iterable[DdlStatement]) -> dict[str, str]:
     return renames
 
 
+def added_value(column: ColumnSchema, timezone: str, at: datetime | None) -> str | None:
+    """Return what ADD COLUMN gives to the rows that are there; NULL if that cannot be known."""
+    try:
+        return default_text(column, timezone, at=at)
+    except CastError:
+        return None
+
+
+def unknown_defaults(step: SchemaStep) -> list[str]:
+    """Return the added columns whose default cannot be known from what the message says."""
+    unknown: list[str] = []
+    for column_step in step.columns:
+        if column_step.source is None:
+            try:
+                default_text(column_step.column, "UTC", at=step.at)
+            except CastError:
+                unknown.append(column_step.column.name)
+    return unknown
+
+
 def row_transform(step: SchemaStep, timezone: str) -> Callable[[CanonicalRow], CanonicalRow]:
     """Compile `step` into a function from a row of the old schema to one of the new.
 
@@ -135,7 +156,7 @@ def row_transform(step: SchemaStep, timezone: str) -> Callable[[CanonicalRow], C
     for column_step in step.columns:
         column, source = column_step.column, column_step.source
         if source is None:
-            added.append((column.name, default_text(column, timezone, at=step.at)))
+            added.append((column.name, added_value(column, timezone, step.at)))
         elif cast_is_identity(source, column):
             plain.append((column.name, source.name))
         else:
@@ -151,4 +172,3 @@ def row_transform(step: SchemaStep, timezone: str) -> Callable[[CanonicalRow], C
         return result
 
     return transform
-

@@ -1,0 +1,221 @@
+"""Folding effects: the last one of each key, or for a table without a key how often each row is.
+
+In: effects (`mirror_rows`), as a DataFrame or, for a small change set, as Arrow batches. Out: a
+`Folding`: one row a key with what a mirror needs to be written, and the counts of it.
+
+There are two ways to the same result. Spark's scales; but a sync moves few rows into many mirrors,
+and then Spark's fixed cost per job is nearly all of the time. So up to `LOCAL_ROWS` rows are folded
+here, in Arrow, without a job. Folding is pure and writes nothing.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ticdc_assets.lake.mirror_rows import SEQUENCE_FIELDS, effect_schema
+from ticdc_assets.schemas import TableSchema
+
+LOCAL_ROWS = 10_000
+"""Rows up to which a change set is folded without Spark."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldCounts:
+    """A folding in numbers.
+
+    Attributes:
+        copies: rows that are there after it, copies counted.
+        changed: keys that a change touched.
+        unknown_deletes: keys whose first effect is a delete (bags: deletes of no row).
+        taken: keys that are gone and were there before, if all is well.
+        errors: changes that did not fit.
+        lost: rows of the older mirror that a schema step could not carry over.
+        with_missing: put rows whose image lacked columns.
+        puts: put rows.
+    """
+
+    copies: int
+    changed: int
+    unknown_deletes: int
+    taken: int
+    errors: int
+    lost: int
+    with_missing: int
+    puts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folding:
+    """Folded effects.
+
+    Attributes:
+        frame: one row a key: the columns of an effect, and `copies`.
+        counts: in numbers.
+        never_sent: columns that every image of the put rows lacked.
+    """
+
+    frame: DataFrame
+    counts: FoldCounts
+    never_sent: frozenset[str]
+
+
+# Here -------------------------------------------------------------------------------------------
+
+
+def fold_here(
+    spark: SparkSession, batches: Iterable[pa.RecordBatch], schema: TableSchema
+) -> Folding:
+    """Fold the effects on a table with a key in this process."""
+    effects = pa.Table.from_batches(list(batches), effect_schema(schema))
+    sequence = effects.column("sequence").combine_chunks()
+    order = list(zip(*(sequence.field(name).to_pylist() for name in SEQUENCE_FIELDS), strict=True))
+    ranks = sequence.field("rank").to_pylist()
+    keys = effects.column("key").to_pylist()
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    changed: set[str] = set()
+    for number in sorted(range(len(keys)), key=order.__getitem__):
+        key = keys[number]
+        first.setdefault(key, number)
+        last[key] = number
+        if ranks[number] >= 0:
+            changed.add(key)
+    is_delete = effects.column("is_delete").to_pylist()
+    is_new = effects.column("is_new").to_pylist()
+    faulty = effects.column("reason").is_valid().to_pylist()
+    missing = effects.column("missing").to_pylist()
+    fits = [key for key in last if not faulty[last[key]]]
+    puts = [key for key in fits if key in changed and not is_delete[last[key]]]
+    lacking = [missing[last[key]] for key in puts]
+    bad = [number for number in last.values() if faulty[number]]
+    counts = FoldCounts(
+        copies=sum(not is_delete[last[key]] for key in fits),
+        changed=sum(key in changed for key in fits),
+        unknown_deletes=sum(is_delete[first[key]] for key in fits),
+        taken=sum(is_delete[last[key]] and not is_new[first[key]] for key in fits),
+        errors=sum(ranks[number] >= 0 for number in bad),
+        lost=sum(ranks[number] < 0 for number in bad),
+        with_missing=sum(names is not None for names in lacking),
+        puts=len(puts),
+    )
+    folded = effects.take(pa.array(last.values(), pa.int64()))
+    copies = pc.if_else(folded.column("is_delete"), 0, 1).cast(pa.int32())
+    folded = folded.append_column("copies", copies)
+    return Folding(
+        frame=spark.createDataFrame(
+            folded, schema=from_arrow_schema(folded.schema, prefer_timestamp_ntz=True)
+        ),
+        counts=counts,
+        never_sent=_never_sent(lacking),
+    )
+
+
+def _never_sent(lacking: list[list[str] | None]) -> frozenset[str]:
+    if not lacking or None in lacking:
+        return frozenset()
+    return frozenset.intersection(*(frozenset(names or ()) for names in lacking))
+
+
+# In Spark ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def folded_in_spark(effects: DataFrame, schema: TableSchema) -> Iterator[Folding]:
+    """Fold effects by Spark; the result is kept in its cache while the context is open."""
+    folded = _fold_keys(effects) if schema.handle_key else _fold_bag(effects)
+    folded = folded.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        counts = _count(folded)
+        never_sent = frozenset[str]()
+        if counts.with_missing and counts.with_missing == counts.puts:
+            lists = (
+                folded.where("reason is null and is_changed and not is_delete")
+                .select("missing")
+                .distinct()
+                .collect()
+            )
+            never_sent = _never_sent([row["missing"] for row in lists])
+        yield Folding(frame=folded, counts=counts, never_sent=never_sent)
+    finally:
+        folded.unpersist()
+
+
+def _fold_keys(effects: DataFrame) -> DataFrame:
+    """Return the last effect of each key, and what its first one says of the row before."""
+    columns = [name for name in effects.columns if name != "key"]
+    return (
+        effects.groupBy("key")
+        .agg(
+            F.max_by(F.struct(*columns), "sequence").alias("last"),
+            F.min_by("is_delete", "sequence").alias("first_is_delete"),
+            F.min_by("is_new", "sequence").alias("first_is_new"),
+            F.max(F.col("sequence.rank") >= 0).alias("is_changed"),
+        )
+        .select(
+            "key",
+            *(F.col(f"last.{name}") for name in columns),
+            F.when(F.col("last.is_delete"), 0).otherwise(1).alias("copies"),
+            F.when(F.col("first_is_delete"), 1).otherwise(0).alias("unknown_deletes"),
+            (F.col("last.is_delete") & ~F.col("first_is_new")).alias("takes_row"),
+            "is_changed",
+        )
+    )
+
+
+def _fold_bag(effects: DataFrame) -> DataFrame:
+    """Return each distinct row with how often it is there; a delete of none is counted."""
+    columns = [name for name in effects.columns if name != "key"]
+    steps = F.sort_array(F.collect_list(F.struct("sequence", "is_delete")))
+    start = F.struct(F.lit(0).alias("copies"), F.lit(0).alias("unknown"))
+
+    def step(total: Column, item: Column) -> Column:
+        missing = item["is_delete"] & (total["copies"] == 0)
+        return F.struct(
+            F.when(item["is_delete"], F.greatest(total["copies"] - 1, F.lit(0)))
+            .otherwise(total["copies"] + 1)
+            .alias("copies"),
+            (total["unknown"] + F.when(missing, 1).otherwise(0)).alias("unknown"),
+        )
+
+    return (
+        effects.groupBy("key")
+        .agg(
+            F.max_by(F.struct(*columns), "sequence").alias("last"),
+            F.aggregate(steps, start, step).alias("total"),
+            F.max(F.col("sequence.rank") >= 0).alias("is_changed"),
+        )
+        .select(
+            "key",
+            *(F.col(f"last.{name}") for name in columns),
+            F.col("total.copies").alias("copies"),
+            F.col("total.unknown").alias("unknown_deletes"),
+            F.lit(False).alias("takes_row"),
+            "is_changed",
+        )
+    )
+
+
+def _count(folded: DataFrame) -> FoldCounts:
+    fits = F.col("reason").isNull()
+    row = folded.agg(
+        F.coalesce(F.sum(F.when(fits, F.col("copies"))), F.lit(0)).alias("copies"),
+        F.count_if(fits & F.col("is_changed")).alias("changed"),
+        F.coalesce(F.sum(F.when(fits, F.col("unknown_deletes"))), F.lit(0)).alias(
+            "unknown_deletes"
+        ),
+        F.count_if(fits & F.col("takes_row")).alias("taken"),
+        F.count_if(~fits & (F.col("sequence.rank") >= 0)).alias("errors"),
+        F.count_if(~fits & (F.col("sequence.rank") < 0)).alias("lost"),
+        F.count_if(
+            fits & F.col("is_changed") & ~F.col("is_delete") & F.col("missing").isNotNull()
+        ).alias("with_missing"),
+        F.count_if(fits & F.col("is_changed") & ~F.col("is_delete")).alias("puts"),
+    ).collect()[0]
+    return FoldCounts(**row.asDict())

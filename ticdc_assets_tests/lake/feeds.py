@@ -1,0 +1,109 @@
+"""A changefeed over a capture, driven step by step, as the lake's tests use it."""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from ticdc_assets.capture import CaptureRecord
+from ticdc_assets.config import CaptureSource, Changefeed
+from ticdc_assets.lake.cuts import Cut, newest_cut
+from ticdc_assets.lake.decoding import decode_new
+from ticdc_assets.lake.landing import Landing, land
+from ticdc_assets.lake.mirrors import Applying, apply_changes
+from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.reading import iterate_rows
+from ticdc_assets.lake.schema_tables import register_new
+from ticdc_assets.simulator.run import write_capture
+from ticdc_assets.simulator.upstream import Truth
+from ticdc_assets_tests.golden import Rows, comparable
+
+
+@dataclass(frozen=True)
+class Feed:
+    """One changefeed and its lake."""
+
+    spark: SparkSession
+    changefeed: Changefeed
+    paths: LakePaths
+
+    @classmethod
+    def of(
+        cls,
+        spark: SparkSession,
+        folder: Path,
+        *,
+        capture: Path | None = None,
+        timezone: str = "UTC",
+        partitions: Mapping[str, int] | None = None,
+    ) -> "Feed":
+        """Return a feed over `capture`, or over an own one in `folder`."""
+        return cls(
+            spark,
+            Changefeed(
+                name="feed",
+                wire_format="simple-json",
+                timezone=timezone,
+                source=CaptureSource(
+                    path=capture or folder / "capture.jsonl", partitions=partitions or {}
+                ),
+            ),
+            LakePaths(root=folder / "lake", changefeed="feed"),
+        )
+
+    def in_folder(self, folder: Path) -> "Feed":
+        """Return the same feed with a lake of its own."""
+        return replace(self, paths=LakePaths(root=folder / "lake", changefeed="feed"))
+
+    def write(self, records: Iterable[CaptureRecord]) -> None:
+        """Append records to the capture."""
+        assert isinstance(self.changefeed.source, CaptureSource)
+        write_capture(self.changefeed.source.path, records)
+
+    def land(self, max_records: int | None = None) -> Landing:
+        return land(self.spark, self.paths, self.changefeed, max_records=max_records)
+
+    def sync(
+        self,
+        *,
+        until: int | None = None,
+        max_records: int | None = None,
+        refold: Collection[tuple[str, str]] = (),
+    ) -> Applying:
+        """Land, decode, register and apply once."""
+        self.land(max_records)
+        decode_new(self.spark, self.paths, self.changefeed)
+        register_new(self.spark, self.paths)
+        return apply_changes(self.spark, self.paths, self.changefeed, until=until, refold=refold)
+
+    @property
+    def cut(self) -> Cut:
+        cut = newest_cut(self.paths)
+        assert cut is not None
+        return cut
+
+    def rows(self) -> Rows:
+        """Return the rows of every mirror at the newest cut."""
+        cut = self.cut
+        rows: Rows = {}
+        for database, table, text in iterate_rows(
+            self.spark, self.paths, self.changefeed, cut.mirrors
+        ):
+            name = (database, table)
+            rows.setdefault(name, Counter())[comparable(json.loads(text))] += 1
+        for mirror in cut.mirrors:
+            count = sum(rows.get((mirror.database, mirror.table), Counter()).values())
+            assert count == mirror.rows, f"{mirror.database}.{mirror.table} says {mirror.rows} rows"
+        return rows
+
+
+def truth_rows(truth: Truth) -> Rows:
+    """Return the simulator's truth in comparable form; empty tables have no rows to compare."""
+    return {
+        name: Counter(comparable(dict(row)) for row in rows.values())
+        for name, rows in truth.items()
+        if rows
+    }

@@ -1,0 +1,312 @@
+"""Feeds that are odd: what is missing, late, damaged, keyless, wide or strangely named."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.capture import CaptureRecord
+from ticdc_assets.errors import LandingGapError, SourceUnavailableError
+from ticdc_assets.lake.control import read_rows
+from ticdc_assets.lake.mirrors import Outcome
+from ticdc_assets.lake.quarantine import read_quarantine
+from ticdc_assets.lake.reading import list_mirrors, read_mirror
+from ticdc_assets.simulator.builders import (
+    all_types_upstream,
+    churn,
+    fill,
+    keyless_upstream,
+    odd_names_upstream,
+    wide_upstream,
+    with_tombstones,
+)
+from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.shop import ShopWorkload
+from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+
+pytestmark = pytest.mark.spark
+
+
+def small_upstream(rows: int = 12) -> Upstream:
+    upstream = Upstream()
+    upstream.create_database("d")
+    upstream.create_table(
+        ("d", "t"),
+        (column("id", "bigint", nullable=False), column("v", "varchar(20)"), column("n", "int")),
+        primary_key=("id",),
+    )
+    fill(upstream, ("d", "t"), rows=rows)
+    return upstream
+
+
+def test_a_source_without_records(spark: SparkSession, tmp_path: Path) -> None:
+    feed = Feed.of(spark, tmp_path, partitions={"shop": 2})
+    with pytest.raises(SourceUnavailableError, match="capture"):
+        feed.sync()
+    feed.write([])
+    applying = feed.sync()
+    assert applying.outcome is Outcome.WAITING
+    assert applying.reason == "no watermark yet from shop/0, shop/1"
+    assert list_mirrors(feed.paths) == []
+
+
+def test_a_partition_that_was_never_written_holds_everything_back(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    changefeed = StandInChangefeed(small_upstream(), "shop", partitions=2)
+    feed = Feed.of(spark, tmp_path, partitions={"shop": 3})
+    feed.write(changefeed.tick())
+    applying = feed.sync()
+    assert applying.outcome is Outcome.WAITING
+    assert applying.reason == "no watermark yet from shop/2"
+    changefeed.set_partitions(3)
+    feed.write(changefeed.tick())
+    assert feed.sync().outcome is Outcome.PUBLISHED
+    assert feed.rows() == truth_rows(changefeed.truth())
+
+
+def test_a_partition_added_later_is_waited_for(spark: SparkSession, tmp_path: Path) -> None:
+    upstream = small_upstream()
+    changefeed = StandInChangefeed(upstream, "shop", partitions=2)
+    feed = Feed.of(spark, tmp_path)
+    feed.write(changefeed.tick())
+    feed.sync()
+    before = feed.cut
+    churn(upstream, steps=5, seed=3)
+    wider = replace(
+        feed,
+        changefeed=replace(
+            feed.changefeed, source=replace(feed.changefeed.source, partitions={"shop": 3})
+        ),
+    )
+    feed.write(changefeed.tick())
+    applying = wider.sync()
+    assert applying.outcome is Outcome.WAITING
+    assert "shop/2" in applying.reason
+    assert feed.cut == before
+    changefeed.set_partitions(3)
+    churn(upstream, steps=5, seed=4)
+    feed.write(changefeed.tick())
+    assert wider.sync().outcome is Outcome.PUBLISHED
+    assert feed.rows() == truth_rows(changefeed.truth())
+
+
+def test_tombstones_are_quarantined(spark: SparkSession, tmp_path: Path) -> None:
+    changefeed = StandInChangefeed(small_upstream(), "shop", partitions=2)
+    feed = Feed.of(spark, tmp_path)
+    feed.write(with_tombstones(changefeed, changefeed.tick(), every=5))
+    feed.sync()
+    rows = read_quarantine(feed.paths)
+    assert rows
+    assert {row["reason"] for row in rows} == {"null_value"}
+    assert feed.cut.quarantined == len(rows)
+    assert feed.rows() == truth_rows(changefeed.truth())
+
+
+def test_a_table_without_a_key_is_a_bag(spark: SparkSession, tmp_path: Path) -> None:
+    upstream = keyless_upstream()
+    changefeed = StandInChangefeed(
+        upstream, "log", partitions=2, options=FeedOptions(force_replicate=True)
+    )
+    feed = Feed.of(spark, tmp_path)
+    feed.write(changefeed.tick())
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    checkpoint = changefeed.watermark_ts
+    churn(upstream, steps=15, seed=9)
+    feed.write(changefeed.tick())
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    changefeed.restart(checkpoint)
+    feed.write(changefeed.tick())
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert feed.cut.replays > 0
+    feed.sync(refold={("log", "lines")})
+    assert feed.rows() == truth_rows(changefeed.truth())
+    listing = {item.table: item for item in list_mirrors(feed.paths)}
+    assert listing["lines"].key == []
+    assert any("bag" in mark for mark in listing["lines"].marks)
+    assert listing["keyed"].key == ["id"]
+
+
+@pytest.mark.parametrize(
+    "make", [wide_upstream, odd_names_upstream, all_types_upstream], ids=lambda make: make.__name__
+)
+def test_wide_odd_and_all_types(make, spark: SparkSession, tmp_path: Path) -> None:
+    upstream = make()
+    changefeed = StandInChangefeed(upstream, "odd", partitions=2)
+    feed = Feed.of(spark, tmp_path)
+    feed.write(changefeed.tick())
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    churn(upstream, steps=20, seed=5)
+    feed.write(changefeed.tick())
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    inside = feed.paths.base.resolve()
+    for mirror in feed.cut.mirrors:
+        assert mirror.path(feed.paths).resolve().is_relative_to(inside)
+        frame = read_mirror(spark, feed.paths, mirror.database, mirror.table)
+        assert frame.count() == mirror.rows
+
+
+def test_a_shop_with_ddl_equals_its_truth_at_every_cut(spark: SparkSession, tmp_path: Path) -> None:
+    upstream = Upstream(timezone="America/Sao_Paulo")
+    changefeed = StandInChangefeed(
+        upstream, "shop", partitions=3, options=FeedOptions(ddl_watermarks=True)
+    )
+    workload = ShopWorkload(upstream, 7)
+    feed = Feed.of(spark, tmp_path, timezone="America/Sao_Paulo")
+    for _ in range(4):
+        for _ in workload.steps(60):
+            pass
+        feed.write(changefeed.tick())
+        feed.sync()
+        assert feed.rows() == truth_rows(changefeed.truth(feed.cut.tso))
+    modes = {mirror.mode for mirror in feed.cut.mirrors}
+    assert "merge" in modes
+
+
+def test_a_row_whose_value_does_not_fit_is_quarantined_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    upstream = small_upstream()
+    changefeed = StandInChangefeed(upstream, "shop", partitions=1)
+    feed = Feed.of(spark, tmp_path)
+    records = list(changefeed.tick())
+    position, victim = next(
+        (number, record)
+        for number, record in enumerate(records)
+        if b'"INSERT"' in (record.value or b"") and b'"n":"' in (record.value or b"")
+    )
+    message = json.loads(victim.value or b"")
+    message["data"]["n"] = "12;4"
+    records[position] = replace(victim, value=json.dumps(message).encode())
+    feed.write(records)
+    feed.sync()
+    (fault,) = read_quarantine(feed.paths)
+    assert (fault["stage"], fault["partition"], fault["offset"]) == ("apply", 0, victim.offset)
+    assert fault["position"] == "after.n"
+    assert "12;4" in fault["got"]
+    (mirror,) = feed.cut.mirrors
+    assert mirror.incomplete
+    assert mirror.quarantined == 1
+    wanted = truth_rows(changefeed.truth())
+    assert sum((wanted["d", "t"] - feed.rows()["d", "t"]).values()) == 1
+    feed.sync(refold={("d", "t")})
+    assert len(read_quarantine(feed.paths)) == 1
+    assert feed.cut.mirrors[0].quarantined == 1
+
+
+def test_rows_wait_for_their_schema_and_take_their_place(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The schema comes after a cut, between changes of a row: the last change still wins."""
+    upstream = small_upstream()
+    changefeed = StandInChangefeed(
+        upstream, "shop", partitions=2, options=FeedOptions(bootstraps=False)
+    )
+    records = list(changefeed.tick())
+    schemas = [item for item in records if b'"tableSchema"' in (item.value or b"")]
+    held = [
+        CaptureRecord(
+            topic=item.topic,
+            partition=item.partition,
+            offset=item.offset,
+            timestamp_ms=item.timestamp_ms,
+            key=None,
+            value=json.dumps(
+                {"version": 1, "type": "WATERMARK", "commitTs": 1, "buildTs": 1}
+            ).encode(),
+        )
+        if item in schemas
+        else item
+        for item in records
+    ]
+    feed = Feed.of(spark, tmp_path)
+    feed.write(held)
+    feed.sync()
+    (waiting,) = feed.cut.held
+    assert (waiting.database, waiting.table, waiting.mirror_id) == ("d", "t", None)
+    assert waiting.rows == 12
+    assert not feed.cut.mirrors
+    churn(upstream, steps=10, seed=8)
+    later = list(changefeed.tick())
+    late_schemas = [
+        replace(item, offset=changefeed.inject(item.partition, key=None, value=b"").offset)
+        for item in schemas
+    ]
+    feed.write([*later, *late_schemas])
+    feed.sync()
+    assert not feed.cut.held
+    assert feed.rows() == truth_rows(changefeed.truth())
+
+
+def test_a_late_row_takes_its_place_and_a_replay_changes_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    upstream = small_upstream()
+    changefeed = StandInChangefeed(upstream, "shop", partitions=1)
+    records = list(changefeed.tick())
+    rows = [item for item in records if b'"INSERT"' in (item.value or b"")]
+    kept_back = rows[3]
+    feed = Feed.of(spark, tmp_path)
+    watermark = next(item for item in records if b"WATERMARK" in (item.value or b""))
+    feed.write(
+        replace(item, value=watermark.value) if item is kept_back else item for item in records
+    )
+    feed.sync()
+    assert sum(feed.rows()["d", "t"].values()) == 11
+    again = changefeed.inject(0, key=kept_back.key, value=kept_back.value)
+    replay = changefeed.inject(0, key=rows[0].key, value=rows[0].value)
+    feed.write([again, replay])
+    feed.sync()
+    assert (feed.cut.late, feed.cut.replays) == (1, 1)
+    assert feed.rows() == truth_rows(changefeed.truth())
+
+
+def test_two_structures_for_one_version_are_reported(spark: SparkSession, tmp_path: Path) -> None:
+    upstream = small_upstream()
+    changefeed = StandInChangefeed(upstream, "shop", partitions=1)
+    records = list(changefeed.tick())
+    bootstrap = next(item for item in records if b'"BOOTSTRAP"' in (item.value or b""))
+    other = json.loads(bootstrap.value or b"")
+    other["tableSchema"]["columns"][2]["dataType"]["mysqlType"] = "bigint"
+    feed = Feed.of(spark, tmp_path)
+    feed.write([*records, changefeed.inject(0, key=None, value=json.dumps(other).encode())])
+    feed.sync()
+    (conflict,) = read_rows(feed.paths.schema_conflicts)
+    assert (conflict["database"], conflict["table"]) == ("d", "t")
+    assert conflict["registered_source"] == "DDL tableSchema"
+    assert '"bigint"' in conflict["claimed"]
+    assert feed.rows() == truth_rows(changefeed.truth())
+
+
+def test_gaps_stop_landing_and_skip_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    upstream = small_upstream()
+    changefeed = StandInChangefeed(upstream, "shop", partitions=1)
+    records = list(changefeed.tick())
+    feed = Feed.of(spark, tmp_path)
+    feed.write(records[:6])
+    feed.land()
+    capture = feed.changefeed.source.path
+    capture.unlink()
+    feed.write(records[9:])
+    with pytest.raises(LandingGapError, match=r"topic 'shop' partition 0.* is 6, .* offers 9"):
+        feed.land()
+    capture.unlink()
+    feed.write(records[:3])
+    with pytest.raises(LandingGapError, match=r"partition 0.* is 6, .* offers 3"):
+        feed.land()
+    capture.unlink()
+    feed.write(records)
+    assert feed.land().records == len(records) - 6
+    landed = spark.read.format("delta").load(str(feed.paths.raw_messages))
+    assert [row["offset"] for row in landed.orderBy("offset").select("offset").collect()] == [
+        item.offset for item in records
+    ]

@@ -1,0 +1,146 @@
+"""Mirrors of what TiCDC's real encoders sent equal what SELECT gave, however they are synced."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.capture import CaptureRecord
+from ticdc_assets.changelog.fold import fold
+from ticdc_assets.lake.control import read_rows
+from ticdc_assets.lake.mirrors import Outcome
+from ticdc_assets.lake.quarantine import read_quarantine
+from ticdc_assets_tests.golden import (
+    PARTITION_DDL_TS,
+    Rows,
+    Scenario,
+    assert_same_rows,
+    comparable,
+    events_of,
+    rows_last_changed_here,
+)
+from ticdc_assets_tests.lake.feeds import Feed
+
+pytestmark = pytest.mark.spark
+
+
+def feed_of(spark: SparkSession, folder: Path, scenario: Scenario) -> Feed:
+    return Feed.of(spark, folder, capture=scenario.capture, timezone=scenario.timezone)
+
+
+@pytest.mark.parametrize("name", ["types", "shop", "shop-ddlwm"])
+def test_at_every_watermark_with_a_known_state(
+    name: str, spark: SparkSession, tmp_path: Path, golden_dir: Callable[..., Path]
+) -> None:
+    scenario = Scenario(golden_dir("simple-json", name))
+    feed = feed_of(spark, tmp_path, scenario)
+    for at in scenario.earlier:
+        assert feed.sync(until=at).cut == feed.cut
+        assert feed.cut.tso == at
+        assert_same_rows(feed.rows(), scenario.state(at), at)
+    feed.sync()
+    assert feed.cut.tso == scenario.meta["final_ts"]
+    assert_same_rows(feed.rows(), scenario.state())
+    again = feed.sync()
+    assert again.outcome is Outcome.UNCHANGED
+    marked = [mirror.table for mirror in feed.cut.mirrors if mirror.marks]
+    assert marked == (["part_range"] if name != "types" else [])
+    if name != "types":
+        (mark,) = next(item.marks for item in feed.cut.mirrors if item.marks)
+        assert str(PARTITION_DDL_TS) in mark
+
+
+@pytest.mark.parametrize("pieces", [4, 9])
+def test_replays_in_pieces(
+    pieces: int, spark: SparkSession, tmp_path: Path, golden_dir: Callable[..., Path]
+) -> None:
+    scenario = Scenario(golden_dir("simple-json", "shop-replay"))
+    feed = feed_of(spark, tmp_path, scenario)
+    size = len(scenario.records) // pieces + 1
+    for _ in range(pieces):
+        feed.sync(max_records=size)
+    assert feed.cut.tso == scenario.meta["final_ts"]
+    assert_same_rows(feed.rows(), scenario.state())
+    assert feed.cut.steps_back > 0
+
+
+def test_from_the_middle(
+    spark: SparkSession, tmp_path: Path, golden_dir: Callable[..., Path]
+) -> None:
+    scenario = Scenario(golden_dir("simple-json", "shop-middle"))
+    feed = feed_of(spark, tmp_path, scenario)
+    for _ in range(5):
+        feed.sync(max_records=len(scenario.records) // 5 + 1)
+    assert_same_rows(feed.rows(), rows_last_changed_here(scenario))
+    assert not feed.cut.held
+    assert sum(mirror.unknown_deletes for mirror in feed.cut.mirrors) > 0
+
+
+def test_schemas_after_their_rows(
+    spark: SparkSession, tmp_path: Path, golden_dir: Callable[..., Path]
+) -> None:
+    """Every bootstrap and DDL comes after all rows: they are held until then, visibly."""
+    scenario = Scenario(golden_dir("simple-json", "shop-middle"))
+    feed = Feed.of(spark, tmp_path, timezone=scenario.timezone)
+    schemas = [item for item in scenario.records if b'"tableSchema"' in (item.value or b"")]
+    places = {(item.partition, item.offset) for item in schemas}
+    rest = [item for item in scenario.records if (item.partition, item.offset) not in places]
+    feed.write(renumbered([*rest, *schemas]))
+    feed.sync(max_records=len(rest))
+    assert not feed.cut.mirrors
+    rows = sum(b'"data"' in (item.value or b"") or b'"old"' in (item.value or b"") for item in rest)
+    assert sum(item.rows for item in feed.cut.held) == rows
+    feed.sync()
+    assert not feed.cut.held
+    assert_same_rows(feed.rows(), rows_last_changed_here(scenario))
+
+
+def renumbered(records: list[CaptureRecord]) -> list[CaptureRecord]:
+    """Return the records in this order, with offsets that fit it."""
+    offsets: dict[int, int] = {}
+    result: list[CaptureRecord] = []
+    for record in records:
+        offset = offsets.get(record.partition, 0)
+        offsets[record.partition] = offset + 1
+        result.append(
+            CaptureRecord(
+                topic=record.topic,
+                partition=record.partition,
+                offset=offset,
+                timestamp_ms=record.timestamp_ms,
+                key=record.key,
+                value=record.value,
+            )
+        )
+    return result
+
+
+def test_corrupt_records_are_quarantined_and_nothing_else_is(
+    spark: SparkSession, tmp_path: Path, golden_dir: Callable[..., Path]
+) -> None:
+    scenario = Scenario(golden_dir("simple-json", "corrupt"))
+    feed = feed_of(spark, tmp_path, scenario)
+    feed.sync()
+    damaged = json.loads((scenario.folder / "damaged.json").read_text(encoding="utf-8"))
+    wanted = {(item["partition"], item["offset"]) for item in damaged}
+    rows = read_quarantine(feed.paths)
+    # None of the bit flips of this set leaves a valid message.
+    assert {(row["partition"], row["offset"]) for row in rows if row["stage"] == "decode"} == wanted
+    assert all(row["reason"] and row["position"] and row["expected"] for row in rows)
+    events = list(events_of(scenario.records))
+    _, tables = fold(events, feed.cut.tso, scenario.timezone)
+    folded: Rows = {}
+    for name, table in tables.items():
+        for row in table.listed():
+            shown = {
+                column: value for column, value in row.items() if column not in table.plan.generated
+            }
+            folded.setdefault(name, Counter())[comparable(shown)] += 1
+    found = feed.rows()
+    assert found == folded
+    assert feed.cut.quarantined == len(wanted)
+    landed = read_rows(feed.paths.change_groups)
+    assert sum(row["rows"] for row in landed if row["kind"] == "row") == 1974

@@ -1,0 +1,136 @@
+"""A run that dies between any two steps and runs again ends in the state of one that did not.
+
+Death is an exception at a chosen place, which leaves on disk exactly what a killed process leaves
+(a real kill of a real process is tried in the end-to-end tests).
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.lake import decoding, landing, mirrors, schema_tables
+from ticdc_assets.lake.control import read_rows
+from ticdc_assets.lake.mirrors import Outcome
+from ticdc_assets.simulator.alterations import AddColumn, RenameColumn
+from ticdc_assets.simulator.builders import churn, fill
+from ticdc_assets.simulator.changefeed import StandInChangefeed
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.golden import Rows
+from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+
+pytestmark = pytest.mark.spark
+
+
+class Killed(Exception):
+    """The death of a run."""
+
+
+def before(owner: Any, name: str, call: int = 1) -> Callable[[pytest.MonkeyPatch], None]:
+    """Die when `owner.name` is about to be called for the `call`-th time."""
+    return _at(owner, name, call, first=False)
+
+
+def after(owner: Any, name: str, call: int = 1) -> Callable[[pytest.MonkeyPatch], None]:
+    """Die when `owner.name` has just been called for the `call`-th time."""
+    return _at(owner, name, call, first=True)
+
+
+def _at(owner: Any, name: str, call: int, *, first: bool) -> Callable[[pytest.MonkeyPatch], None]:
+    def install(monkeypatch: pytest.MonkeyPatch) -> None:
+        original = getattr(owner, name)
+        calls = 0
+
+        def dying(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls < call:
+                return original(*args, **kwargs)
+            if first:
+                original(*args, **kwargs)
+            raise Killed(f"{name}, call {call}")
+
+        monkeypatch.setattr(owner, name, dying)
+
+    return install
+
+
+DEATHS = {
+    "raw landed, not logged": before(landing, "_log_landing"),
+    "change log appended, errors and totals missing": after(decoding, "append_changes"),
+    "errors quarantined, totals missing": before(decoding, "add_to_groups"),
+    "totals written": after(decoding, "add_to_groups"),
+    "DDL history written, registry missing": after(schema_tables, "write_table", 1),
+    "conflicts written, registry missing": after(schema_tables, "write_table", 2),
+    "registry written": after(schema_tables, "write_table", 3),
+    "one mirror overwritten": after(mirrors._Run, "_overwrite"),
+    "one mirror merged": after(mirrors._Run, "_merge"),
+    "every mirror there, nothing published": before(mirrors, "publish"),
+    "published": after(mirrors, "publish"),
+}
+
+
+@pytest.fixture(scope="module")
+def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Feed, Rows, int]:
+    """A feed with one published cut, whose capture then grew: rows, DDL and a damaged record."""
+    folder = tmp_path_factory.mktemp("story")
+    upstream = Upstream()
+    upstream.create_database("d")
+    for name in ("altered", "plain"):
+        upstream.create_table(
+            ("d", name),
+            (column("id", "int", nullable=False), column("v", "varchar(20)")),
+            primary_key=("id",),
+        )
+        fill(upstream, ("d", name), rows=8)
+    changefeed = StandInChangefeed(upstream, "d", partitions=2)
+    feed = Feed.of(spark, folder)
+    feed.write(changefeed.tick())
+    feed.sync()
+    upstream.alter_table(
+        ("d", "altered"), AddColumn(column=column("n", "int", nullable=False, default="7"))
+    )
+    upstream.alter_table(("d", "altered"), RenameColumn(name="v", new_name="w"))
+    churn(upstream, steps=10, seed=1)
+    upstream.create_table(
+        ("d", "added"), (column("id", "int", nullable=False),), primary_key=("id",)
+    )
+    fill(upstream, ("d", "added"), rows=3)
+    feed.write(changefeed.tick())
+    feed.write([changefeed.inject(1, key=None, value=b"{")])
+    return feed, truth_rows(changefeed.truth()), feed.cut.number
+
+
+@pytest.mark.parametrize("death", DEATHS)
+def test_a_killed_run_is_finished_by_the_next(
+    death: str,
+    story: tuple[Feed, Rows, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    template, truth, number = story
+    shutil.copytree(template.paths.root, tmp_path / "lake")
+    feed = template.in_folder(tmp_path)
+    with monkeypatch.context() as patch:
+        DEATHS[death](patch)
+        with pytest.raises(Killed):
+            feed.sync()
+    feed.sync()
+    assert feed.rows() == truth
+    assert feed.cut.number == number + 1
+    assert feed.cut.quarantined == 1
+    groups = read_rows(feed.paths.change_groups)
+    log = feed.spark.read.format("delta").load(str(feed.paths.change_log))
+    assert sum(row["rows"] for row in groups) == log.count()
+    places = ["topic", "partition", "offset", "index"]
+    assert log.select(*places).distinct().count() == log.count()
+    raw = feed.spark.read.format("delta").load(str(feed.paths.raw_messages))
+    assert raw.select("partition", "offset").distinct().count() == raw.count()
+    for mirror in feed.cut.mirrors:
+        newest = feed.spark.read.format("delta").load(str(mirror.path(feed.paths)))
+        assert newest.count() == mirror.rows
+    assert feed.sync().outcome is Outcome.UNCHANGED
