@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.fs
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
@@ -59,12 +60,22 @@ def operation_metrics(path: Path) -> dict[str, int]:
     return {name: int(value) for name, value in metrics.items() if str(value).isdigit()}
 
 
+def dataset_of(table: DeltaTable, path: Path) -> ds.Dataset:
+    """Return the dataset of an open table at `path`.
+
+    It reads files by Arrow's own file system. That of delta-rs is a Python object, which Arrow's
+    threads may still hold when a short program ends, and then the interpreter aborts.
+    """
+    files = pyarrow.fs.SubTreeFileSystem(str(path), pyarrow.fs.LocalFileSystem())
+    return table.to_pyarrow_dataset(filesystem=files)
+
+
 def read_table(path: Path, condition: ds.Expression | None = None) -> pa.Table | None:
     """Return the rows of the table at `path`, or None if there is none."""
     table = open_table(path)
     if table is None:
         return None
-    return table.to_pyarrow_dataset().to_table(filter=condition)
+    return dataset_of(table, path).to_table(filter=condition)
 
 
 def read_rows(path: Path, condition: ds.Expression | None = None) -> list[dict[str, Any]]:

@@ -46,7 +46,7 @@ from ticdc_assets.changelog.plan import HeldGroup, MirrorPlan, Plan, RowGroup, b
 from ticdc_assets.changelog.progress import GlobalWatermark, global_watermark
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake import folding
-from ticdc_assets.lake.control import latest_version, open_table, operation_metrics
+from ticdc_assets.lake.control import dataset_of, latest_version, open_table, operation_metrics
 from ticdc_assets.lake.cuts import Cut, HeldRows, MirrorCut, newest_cut, publish
 from ticdc_assets.lake.decoding import ChangeGroups, read_groups
 from ticdc_assets.lake.folding import Folding
@@ -520,10 +520,10 @@ class _Run:
         if mirror.schema.handle_key and rows_before <= folding.LOCAL_ROWS:
             changes = self._change_rows(mirror, above)
             if changes is not None:
-                batches = list(conversion(iter(changes.to_batches())))
+                batches = list(conversion(changes.to_batches()))
                 if base is not None and rows_before:
                     rows = read_version(self._spark, self._paths, base).toArrow()
-                    batches += self._carry_over(mirror, base)(iter(rows.to_batches()))
+                    batches += self._carry_over(mirror, base)(rows.to_batches())
                 yield folding.fold_here(self._spark, batches, mirror.schema)
                 return
         effects = _mapped(self._change_frame(mirror, above), conversion, mirror.schema)
@@ -714,7 +714,7 @@ class _Run:
         with self._dataset_lock:
             if self._dataset is None:
                 table = open_table(self._paths.change_log)
-                self._dataset = None if table is None else table.to_pyarrow_dataset()
+                self._dataset = None if table is None else dataset_of(table, self._paths.change_log)
             return self._dataset
 
     def _log(self) -> DataFrame:
