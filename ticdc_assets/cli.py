@@ -59,6 +59,10 @@ def _note(text: str) -> None:
     click.echo(text, err=True)
 
 
+def _note_count(count: int) -> None:
+    click.echo(f"{count} records so far", err=True)
+
+
 # Syncing ----------------------------------------------------------------------------------------
 
 
@@ -329,7 +333,7 @@ def record(changefeed: str, capture: Path, limit: int | None) -> None:
     from ticdc_assets.transfer import record_topic
 
     feed, _ = _feed(load_settings(), changefeed)
-    done = record_topic(_kafka_source(feed), capture, limit=limit, progress=_note)
+    done = record_topic(_kafka_source(feed), capture, limit=limit, progress=_note_count)
     click.echo(f"recorded {done.records} records of {changefeed} into {capture}")
 
 
@@ -347,7 +351,10 @@ def play(capture: Path, changefeed: str, limit: int | None) -> None:
 
     feed, _ = _feed(load_settings(), changefeed)
     done = play_capture(
-        CaptureSource(path=capture.resolve()), _kafka_source(feed), limit=limit, progress=_note
+        CaptureSource(path=capture.resolve()),
+        _kafka_source(feed),
+        limit=limit,
+        progress=_note_count,
     )
     click.echo(f"played {done.records} records of {capture}")
 

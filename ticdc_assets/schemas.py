@@ -10,7 +10,7 @@ fields it does not know, so that a newer TiCDC may add some.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ticdc_assets.errors import WireError, shorten
 from ticdc_assets.tso import MAX_TSO
@@ -141,7 +141,7 @@ def schema_from_json(value: Any, position: str) -> TableSchema:
 
 
 def schema_to_json(schema: TableSchema) -> dict[str, Any]:
-    """Return the JSON object of `schema`, fields in TiCDC's order, empty ones left out as Go does."""
+    """Return the JSON object of `schema`, fields in TiCDC's order."""
     return {
         "schema": schema.database,
         "table": schema.table,
@@ -247,7 +247,9 @@ class _Reader:
     def boolean(self, name: str, *, default: Any = _REQUIRED) -> bool:
         value = self._field(name, default)
         if not isinstance(value, bool):
-            raise WireError("wrong_type", f"{self.position}.{name}", "true or false", shorten(value))
+            raise WireError(
+                "wrong_type", f"{self.position}.{name}", "true or false", shorten(value)
+            )
         return value
 
     def integer(self, name: str, *, default: Any = _REQUIRED, minimum: int = 0) -> int:
@@ -266,7 +268,7 @@ class _Reader:
             return []
         if not isinstance(value, list):
             raise WireError("wrong_type", f"{self.position}.{name}", "array", shorten(value))
-        return value
+        return cast("list[Any]", value)
 
     def _field(self, name: str, default: Any) -> Any:
         if name not in self.fields and default is not _REQUIRED:

@@ -100,10 +100,12 @@ def assert_same_rows(found: Rows, wanted: Rows, at: int | None = None) -> None:
             continue
         missing = wanted.get(name, Counter()) - found.get(name, Counter())
         extra = found.get(name, Counter()) - wanted.get(name, Counter())
-        assert not (missing or extra), (
+        different = (
             f"{name}: {sum(missing.values())} rows missing, {sum(extra.values())} too many; "
             f"first missing {next(iter(missing), None)}, first too many {next(iter(extra), None)}"
         )
+        assert not missing, different
+        assert not extra, different
 
 
 def rows_last_changed_here(scenario: Scenario) -> Rows:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ticdc_assets.changelog.plan import MirrorPlan, Plan, RowGroup, TableName, build_plan
 from ticdc_assets.changelog.resolve import RowResolver
-from ticdc_assets.changelog.sequence import sequence_of
+from ticdc_assets.changelog.sequence import SequenceKey, sequence_key
 from ticdc_assets.errors import InputError
 from ticdc_assets.events import Bootstrap, DdlEvent, Event, RowChange, Watermark
 from ticdc_assets.registry.evolution import CanonicalRow
@@ -133,7 +133,7 @@ def _fold_table(
     table = FoldedTable(plan=mirror)
     resolver = RowResolver(mirror, timezone)
     versions = {schema.version for schema in mirror.versions}
-    changes: list[tuple[tuple[object, ...], str, bool, CanonicalRow]] = []
+    changes: list[tuple[SequenceKey, str, bool, CanonicalRow]] = []
     for coordinates, event in rows:
         if event.schema_version not in versions:
             continue  # held
@@ -149,7 +149,7 @@ def _fold_table(
             table.quarantined.append((coordinates, error))
             continue
         for change in resolved:
-            sequence = sequence_of(
+            sequence = sequence_key(
                 commit_ts=event.commit_ts,
                 is_delete=change.is_delete,
                 topic=coordinates.topic,

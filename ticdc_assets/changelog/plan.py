@@ -240,12 +240,7 @@ class _Builder:
         mirrors = [self._finish(lineage) for lineage in self._lineages if lineage.alive]
         return Plan(
             cut_ts=self._cut_ts,
-            mirrors=tuple(
-                sorted(
-                    (mirror for mirror in mirrors if mirror is not None),
-                    key=lambda mirror: mirror.name,
-                )
-            ),
+            mirrors=tuple(sorted(mirrors, key=lambda mirror: mirror.name)),
             held=tuple(held),
             ignored=tuple(sorted(self._ignored.items())),
         )

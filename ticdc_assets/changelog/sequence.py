@@ -5,28 +5,17 @@ may sit in two partitions, and nothing orders these); then topic, partition, off
 that the order is total and a replay gives the same one. The lake's folding uses the same fields.
 """
 
-from typing import NamedTuple
+from typing import TypeAlias
 
-
-class Sequence(NamedTuple):
-    """Sort key of one change of one table."""
-
-    commit_ts: int
-    rank: int
-    topic: str
-    partition: int
-    offset: int
-    index: int
-
+SequenceKey: TypeAlias = tuple[int, int, str, int, int, int]
+"""(commit_ts, rank, topic, partition, offset, index)."""
 
 DELETE_RANK = 0
 PUT_RANK = 1
 
 
-def sequence_of(
+def sequence_key(
     *, commit_ts: int, is_delete: bool, topic: str, partition: int, offset: int, index: int
-) -> Sequence:
+) -> SequenceKey:
     """Return the sort key of a change."""
-    return Sequence(
-        commit_ts, DELETE_RANK if is_delete else PUT_RANK, topic, partition, offset, index
-    )
+    return (commit_ts, DELETE_RANK if is_delete else PUT_RANK, topic, partition, offset, index)

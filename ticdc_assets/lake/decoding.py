@@ -14,12 +14,11 @@ transaction identifier, the totals are an overwrite.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -136,7 +135,7 @@ def _landed_batch(spark: SparkSession, paths: LakePaths, number: int) -> DataFra
 def decoded(raw: DataFrame, wire_format: WireFormat, batch: int) -> DataFrame:
     """Return the decoded rows of `raw`, errors included, as batch `batch`."""
 
-    def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for records in batches:
             rows = decode_batch(wire_format, records)
             # All records of a landed batch share one landing time; a re-driven one keeps it too.
@@ -160,7 +159,7 @@ def _landing_times(records: pa.RecordBatch, rows: pa.RecordBatch) -> pa.Array:
     times = records.column("landed_at").cast(pa.timestamp("us", tz="UTC"))
     if records.num_rows == rows.num_rows:
         return times
-    if pc.count_distinct(times).as_py() <= 1:
+    if len(times.unique()) <= 1:
         return pa.array([times[0].as_py()] * rows.num_rows, pa.timestamp("us", tz="UTC"))
     by_place = dict(
         zip(

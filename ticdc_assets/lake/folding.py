@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -106,7 +105,7 @@ def fold_here(
         puts=len(puts),
     )
     folded = effects.take(pa.array(last.values(), pa.int64()))
-    copies = pc.if_else(folded.column("is_delete"), 0, 1).cast(pa.int32())
+    copies = pa.array([int(not is_delete[number]) for number in last.values()], pa.int32())
     folded = folded.append_column("copies", copies)
     return Folding(
         frame=spark.createDataFrame(

@@ -8,9 +8,10 @@ What a typed column cannot hold (zero dates and the like) is NULL there, and its
 in the extra map column under the column's name.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import types as T
@@ -27,7 +28,7 @@ from ticdc_assets.schemas import ColumnSchema, TableSchema
 from ticdc_assets.values import text_of, typed_array
 from ticdc_assets.wire.batch import image_from_json
 
-ArrowMap = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+ArrowMap: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _EXTRA_TYPE = pa.map_(pa.string(), pa.string())
 
@@ -150,7 +151,7 @@ CHANGE_COLUMNS = (
 def change_effects(plan: MirrorPlan, timezone: str) -> ArrowMap:
     """Return the function from change log batches to effects on the mirror of `plan`."""
 
-    def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         resolver = RowResolver(plan, timezone)
         builder = _EffectBuilder(plan.schema, timezone)
         key_columns = plan.schema.handle_key
@@ -269,7 +270,7 @@ def mirror_effects(
     """
     layout = MirrorLayout(schema=base)
 
-    def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         transforms = [row_transform(step, timezone) for step in steps if step.changes_rows]
         resolver = RowResolver(plan, timezone)
         builder = _EffectBuilder(plan.schema, timezone)

@@ -182,7 +182,7 @@ def _rendered(batches: Iterable[pa.RecordBatch], mirror: MirrorCut, timezone: st
 
 
 def _rendered_by_workers(rows: DataFrame, mirror: MirrorCut, timezone: str) -> Iterator[str]:
-    def render(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def render(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             texts = list(_rendered([batch], mirror, timezone))
             yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], ["row"])

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.jars import SPARK_JARS, resolve
 
+_SECRETS = "(?i)secret|password|passwd|token|credential|access[.]?key|jaas|keystore|ssl[.]key"
 LOG4J = Path(__file__).parent / "log4j2.properties"
 
 
@@ -40,6 +41,9 @@ def session_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
+        # Kafka's credentials travel as options; plans and logs must not show them.
+        "spark.redaction.regex": _SECRETS,
+        "spark.sql.redaction.options.regex": _SECRETS,
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.schema.autoMerge.enabled": "false",
         "spark.databricks.delta.stats.skipping": "true",

@@ -69,7 +69,8 @@ class SchemaVersion:
         return (self.schema.database, self.schema.table, self.schema.version)
 
     @property
-    def _rank(self) -> tuple[int, int, Coordinates]:
+    def rank(self) -> tuple[int, int, Coordinates]:
+        """What decides between two structures claimed for one version: the lower rank wins."""
         return (_SOURCE_RANK[self.source], self.commit_ts or 0, self.coordinates)
 
 
@@ -149,7 +150,7 @@ class SchemaHistory:
         if present is None:
             self._versions[version.key] = version
             return True
-        better = version._rank < present._rank
+        better = version.rank < present.rank
         if same_structure(present.schema, version.schema):
             if better:
                 self._versions[version.key] = version

@@ -10,11 +10,11 @@ from ticdc_assets.schemas import ColumnSchema
 _FLOATING = (Kind.FLOAT, Kind.DOUBLE)
 
 
-def key_text(values: Sequence[str], columns: Sequence[ColumnSchema] = ()) -> str:
+def key_text(values: Sequence[str | None], columns: Sequence[ColumnSchema] = ()) -> str:
     """Return the canonical key values as one JSON array of strings.
 
     Args:
-        values: canonical texts in key order; a key has no NULL.
+        values: canonical texts in key order. A key has no NULL; a whole row may have some.
         columns: the key's columns in the same order. Only FLOAT and DOUBLE need them: their -0
             and 0 are one key.
     """
