@@ -1,0 +1,162 @@
+"""The reference fold against the simulator's own truth: DDL of every kind, swaps, replays."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from ticdc_assets.changelog.fold import fold
+from ticdc_assets.events import Event
+from ticdc_assets.registry.history import Coordinates
+from ticdc_assets.simulator.alterations import AddColumn, DropColumn, ModifyColumn, RenameColumn
+from ticdc_assets.simulator.builders import churn, fill, odd_names_upstream, wide_upstream
+from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.shop import ShopWorkload
+from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.golden import Rows, comparable, events_of
+
+
+def folded(events: list[tuple[Coordinates, Event]], at: int, timezone: str = "UTC") -> Rows:
+    _, tables = fold(events, at, timezone)
+    return {
+        name: Counter(comparable(row) for row in table.listed())
+        for name, table in tables.items()
+        if table.rows
+    }
+
+
+def wanted(changefeed: StandInChangefeed, at: int) -> Rows:
+    return {
+        name: Counter(comparable(dict(row)) for row in rows.values())
+        for name, rows in changefeed.truth(at).items()
+        if rows
+    }
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_shop_with_restarts_at_any_cut(seed: int) -> None:
+    upstream = Upstream(timezone="Asia/Tokyo")
+    changefeed = StandInChangefeed(
+        upstream,
+        "shop",
+        partitions=3,
+        options=FeedOptions(ddl_watermarks=True, bootstrap_delay_rows=5),
+        seed=seed,
+    )
+    workload = ShopWorkload(upstream, seed)
+    records = []
+    cuts: list[int] = []
+    for _ in range(4):
+        for _ in workload.steps(40):
+            pass
+        records += changefeed.tick()
+        cuts.append(changefeed.watermark_ts)
+        changefeed.restart(random.Random(seed).choice(cuts))
+    records += changefeed.tick()
+    events = list(events_of(records))
+    for at in [*cuts, changefeed.watermark_ts]:
+        assert folded(events, at, "Asia/Tokyo") == wanted(changefeed, at)
+
+
+def two_tables() -> Upstream:
+    upstream = Upstream()
+    for database in ("d", "e"):
+        upstream.create_database(database)
+    for name in ("a", "b"):
+        upstream.create_table(
+            ("d", name),
+            (column("id", "int", nullable=False), column("v", "varchar(20)")),
+            primary_key=("id",),
+        )
+        fill(upstream, ("d", name), rows=6, seed=ord(name))
+    return upstream
+
+
+def check(upstream: Upstream, *, cuts: int = 5) -> None:
+    """Compare fold and truth at the end and at commit ts on the way, in two arrival orders."""
+    changefeed = StandInChangefeed(upstream, "t", partitions=2)
+    events = list(events_of(changefeed.tick()))
+    stamps = sorted({commit.commit_ts for commit in upstream.history})
+    picked = random.Random(0).sample(stamps, min(cuts, len(stamps)))
+    for at in [*picked, changefeed.watermark_ts]:
+        assert folded(events, at) == wanted(changefeed, at)
+    random.Random(1).shuffle(events)
+    at = changefeed.watermark_ts
+    assert folded(events, at) == wanted(changefeed, at)
+
+
+def test_a_swap_in_one_statement() -> None:
+    upstream = two_tables()
+    upstream.rename_tables(
+        [(("d", "a"), ("d", "tmp")), (("d", "b"), ("d", "a")), (("d", "tmp"), ("d", "b"))]
+    )
+    churn(upstream, steps=10)
+    check(upstream)
+
+
+def test_a_ring_across_databases_and_back() -> None:
+    upstream = two_tables()
+    upstream.rename_table(("d", "a"), ("e", "a"))
+    churn(upstream, steps=5)
+    upstream.rename_table(("d", "b"), ("d", "a"))
+    churn(upstream, steps=5, seed=1)
+    upstream.rename_table(("e", "a"), ("d", "b"))
+    churn(upstream, steps=5, seed=2)
+    check(upstream, cuts=12)
+
+
+def test_drop_and_create_again_and_again() -> None:
+    upstream = two_tables()
+    for number in range(3):
+        upstream.drop_table(("d", "a"))
+        upstream.create_table(
+            ("d", "a"),
+            (column("id", "int", nullable=False), column(f"c{number}", "int")),
+            primary_key=("id",),
+        )
+        fill(upstream, ("d", "a"), rows=4, seed=number)
+    check(upstream, cuts=12)
+
+
+def test_truncate_rename_truncate() -> None:
+    upstream = two_tables()
+    upstream.truncate_table(("d", "a"))
+    fill(upstream, ("d", "a"), rows=3, seed=4)
+    upstream.rename_table(("d", "a"), ("e", "z"))
+    upstream.truncate_table(("e", "z"))
+    fill(upstream, ("e", "z"), rows=3, seed=5)
+    check(upstream, cuts=12)
+
+
+def test_dropping_a_database_drops_its_tables() -> None:
+    upstream = two_tables()
+    upstream.drop_database("d", sql="/* gone */ DROP SCHEMA IF EXISTS `D`")
+    upstream.create_database("d")
+    upstream.create_table(("d", "a"), (column("id", "int", nullable=False),), primary_key=("id",))
+    fill(upstream, ("d", "a"), rows=3)
+    check(upstream, cuts=12)
+
+
+def test_columns_come_go_and_change_between_the_rows() -> None:
+    upstream = two_tables()
+    name = ("d", "a")
+    steps = [
+        (AddColumn(column=column("n", "int", nullable=False)),),
+        (AddColumn(column=column("at", "timestamp", default="2024-03-01 00:00:00")),),
+        (RenameColumn(name="v", new_name="w"), AddColumn(column=column("v", "decimal(8,2)"))),
+        (ModifyColumn(name="n", column=column("n", "bigint", nullable=False)),),
+        (DropColumn(name="w"),),
+        (AddColumn(column=column("w", "varchar(5)", default="again")),),
+        (ModifyColumn(name="n", column=column("m", "varchar(30)", nullable=False)),),
+        (RenameColumn(name="id", new_name="key"),),
+    ]
+    for number, actions in enumerate(steps):
+        upstream.alter_table(name, *actions)
+        churn(upstream, steps=4, seed=number, tables=[name])
+    check(upstream, cuts=20)
+
+
+def test_odd_names_and_many_columns() -> None:
+    check(odd_names_upstream())
+    check(wide_upstream(columns=300, rows=5))
