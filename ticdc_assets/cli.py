@@ -100,6 +100,9 @@ def _summary(name: str, report: Any) -> Iterable[str]:
     yield f"{name}: landed {landing.records} records, {landing.backlog} wait in the source"
     yield f"{name}: decoded {changes or 'nothing'}; quarantined {decoding.quarantined} records"
     yield f"{name}: {applying.outcome}: {applying.reason}"
+    for check in report.checks:
+        if not check.passed:
+            yield f"{name}: check {check.name}: {check.severity}: {check.description}"
     cut = applying.cut
     if cut is None:
         return

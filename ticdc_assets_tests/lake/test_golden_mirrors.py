@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.changelog.fold import fold
+from ticdc_assets.lake import folding, mirrors
 from ticdc_assets.lake.control import read_rows
 from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.lake.quarantine import read_quarantine
@@ -31,10 +32,27 @@ def feed_of(spark: SparkSession, folder: Path, scenario: Scenario) -> Feed:
     return Feed.of(spark, folder, capture=scenario.capture, timezone=scenario.timezone)
 
 
-@pytest.mark.parametrize("name", ["types", "shop", "shop-ddlwm"])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("types", "small"),
+        ("types", "large"),
+        ("shop", "small"),
+        ("shop", "large"),
+        ("shop-ddlwm", "small"),
+    ],
+)
 def test_at_every_watermark_with_a_known_state(
-    name: str, spark: SparkSession, tmp_path: Path, golden_dir: Callable[..., Path]
+    name: str,
+    size: str,
+    spark: SparkSession,
+    tmp_path: Path,
+    golden_dir: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if size == "large":
+        monkeypatch.setattr(folding, "LOCAL_ROWS", -1)
+        monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
     scenario = Scenario(golden_dir("simple-json", name))
     feed = feed_of(spark, tmp_path, scenario)
     for at in scenario.earlier:
