@@ -1,0 +1,234 @@
+"""The documents agree with the code: what they link to and name is there, tables have the columns.
+
+Looked at is what a reader could follow: links with their anchors, paths, modules, commands and make
+targets in code spans, the columns of docs/tables.md. Whether a sentence is true no test can tell.
+"""
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from ticdc_assets.cli import main
+
+HEADINGS = ["Context", "Options", "Decision", "Status", "Consequences"]
+
+MADE_LATER = {".venv", ".lake", ".demo", ".dagster_home", ".venv-uv"}
+"""Folders that commands make; they are named and not in a clone."""
+
+
+def documents(root: Path) -> list[Path]:
+    return sorted([*root.glob("*.md"), *root.glob("docs/**/*.md")])
+
+
+def spans(text: str) -> Iterator[str]:
+    """Code spans outside fenced blocks."""
+    outside = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    for match in re.finditer(r"`([^`\n]+)`", outside):
+        yield match[1]
+
+
+def anchors(text: str) -> set[str]:
+    """What the headings of a document are called in links to it."""
+    return {
+        re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-")
+        for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    }
+
+
+def test_links_resolve(root: Path) -> None:
+    for document in documents(root):
+        text = document.read_text(encoding="utf-8")
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if re.match(r"[a-z]+:", target):
+                continue
+            path, _, anchor = target.partition("#")
+            found = document.parent / path if path else document
+            assert found.exists(), f"{document.name}: {target}"
+            if anchor:
+                assert anchor in anchors(found.read_text(encoding="utf-8")), (
+                    f"{document.name}: {target}"
+                )
+
+
+def test_every_document_can_be_found(root: Path) -> None:
+    """Each document under docs is reached by links from the README or CONTRIBUTING."""
+    seen: set[Path] = set()
+    waiting = [root / "README.md", root / "CONTRIBUTING.md"]
+    while waiting:
+        document = waiting.pop()
+        if document in seen:
+            continue
+        seen.add(document)
+        waiting.extend(
+            (document.parent / target).resolve()
+            for target in re.findall(r"\]\(([^)#\s]+\.md)[^)]*\)", document.read_text("utf-8"))
+            if "://" not in target
+        )
+    missing = {path.resolve() for path in root.glob("docs/**/*.md")} - seen
+    assert not missing
+
+
+# Decisions --------------------------------------------------------------------------------------
+
+
+def decisions(root: Path) -> list[Path]:
+    found = sorted((root / "docs" / "decisions").glob("[0-9]*.md"))
+    assert found
+    return found
+
+
+def test_decisions_are_numbered_and_listed(root: Path) -> None:
+    names = [path.name for path in decisions(root)]
+    assert [int(name[:4]) for name in names] == list(range(1, len(names) + 1))
+    listed = (root / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"\]\((\d{4}-[^)]+)\)", listed) == names
+
+
+def test_decisions_have_their_five_headings_and_fit_a_page(root: Path) -> None:
+    for path in decisions(root):
+        text = path.read_text(encoding="utf-8")
+        assert text.startswith(f"# {path.name[:4]}. "), path.name
+        assert re.findall(r"^## (.+)$", text, re.MULTILINE) == HEADINGS, path.name
+        sections = re.split(r"^## .+$", text, flags=re.MULTILINE)[1:]
+        assert all(section.strip() for section in sections), path.name
+        assert len(text.split()) <= 550, f"{path.name} is longer than a page"
+
+
+# What is named ----------------------------------------------------------------------------------
+
+
+def test_paths_that_are_named_exist(root: Path) -> None:
+    for document in documents(root):
+        for span in spans(document.read_text(encoding="utf-8")):
+            if re.fullmatch(r"[\w.-]+(/[\w.-]+)*/?|[\w.-]+\.(py|md|yaml|toml)", span) is None:
+                continue
+            looks_like_path = re.search(r"\.(py|md|yaml|toml)$", span) or span.startswith(
+                ("docs/", "ticdc_assets/", "ticdc_assets_tests/", "bench/")
+            )
+            if not looks_like_path or span.split("/")[0] in MADE_LATER:
+                continue
+            # Modules are also named from the package, or from the folder of a module named before.
+            assert any(
+                place.exists()
+                for place in (root / span, root / "ticdc_assets" / span, document.parent / span)
+            ) or list((root / "ticdc_assets").rglob(span)), f"{document.name}: {span}"
+
+
+def test_modules_that_are_named_exist(root: Path) -> None:
+    for document in documents(root):
+        text = document.read_text(encoding="utf-8")
+        for name in set(re.findall(r"\bticdc_assets(?:_tests)?(?:\.[a-z_]+)+\b", text)):
+            if name.endswith((".egg", ".py")):
+                continue
+            assert importlib.util.find_spec(name) is not None, f"{document.name}: {name}"
+
+
+def test_commands_that_are_named_exist(root: Path) -> None:
+    targets = set(
+        re.findall(r"^([a-z-]+):", (root / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    context = click.Context(main)
+    for document in documents(root):
+        text = document.read_text(encoding="utf-8")
+        for command in re.findall(r"(?:`|^|^    )ticdc-assets ([a-z-]+)", text, re.MULTILINE):
+            assert main.get_command(context, command) is not None, f"{document.name}: {command}"
+        for target in re.findall(r"(?:`|^    )make ([a-z-]+)", text, re.MULTILINE):
+            assert target in targets, f"{document.name}: make {target}"
+
+
+# Tables -----------------------------------------------------------------------------------------
+
+
+def columns_of(root: Path, table: str) -> dict[str, str]:
+    text = (root / "docs" / "tables.md").read_text(encoding="utf-8")
+    section = re.search(rf"^## {table}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert section is not None, table
+    assert re.search(r"^One row per ", section[1], re.MULTILINE), f"{table} does not say its grain"
+    rows = re.findall(r"^\| `(\w+)` \| (\S.*?) \| .+ \|$", section[1], re.MULTILINE)
+    assert len(dict(rows)) == len(rows)
+    return dict(rows)
+
+
+def code_columns() -> dict[str, dict[str, str]]:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from ticdc_assets.defs.table_schemas import QUARANTINE
+    from ticdc_assets.lake import cuts, decoding, landing, quarantine, schema_tables
+
+    spark_types = {
+        "raw_messages": landing.RAW_SCHEMA,
+        "change_log": decoding.CHANGE_LOG_SCHEMA,
+        "landings": from_arrow_schema(landing._LANDINGS_SCHEMA),
+        "change_groups": from_arrow_schema(decoding._GROUPS_SCHEMA),
+        "schema_registry": from_arrow_schema(schema_tables.REGISTRY_SCHEMA),
+        "ddl_history": from_arrow_schema(schema_tables.DDL_SCHEMA),
+        "schema_conflicts": from_arrow_schema(schema_tables.CONFLICT_SCHEMA),
+        "cuts": from_arrow_schema(cuts.CUT_SCHEMA),
+    }
+    found = {
+        table: {field.name: field.dataType.simpleString() for field in schema.fields}
+        for table, schema in spark_types.items()
+    }
+    assert list(QUARANTINE) == [*quarantine.COLUMNS, "quarantined_at", "redriven_at"]
+    found["quarantine"] = {name: kind for name, (kind, _) in QUARANTINE.items()}
+    return found
+
+
+TABLES = [
+    "raw_messages",
+    "landings",
+    "change_log",
+    "change_groups",
+    "quarantine",
+    "schema_registry",
+    "ddl_history",
+    "schema_conflicts",
+    "cuts",
+]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_tables_have_the_columns_that_are_described(table: str, root: Path) -> None:
+    described, there = columns_of(root, table), code_columns()[table]
+    assert list(described.items()) == list(there.items())
+
+
+def test_mirrors_have_the_columns_that_are_described(root: Path) -> None:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from ticdc_assets.lake.mirror_rows import MirrorLayout
+    from ticdc_assets.schemas import TableSchema
+
+    layout = MirrorLayout(
+        schema=TableSchema(database="d", table="t", table_id=1, version=1, columns=(), indexes=())
+    )
+    ours = {field.name: field.dataType.simpleString() for field in layout.spark.fields}
+    assert columns_of(root, "mirrors") == ours
+    assert from_arrow_schema(layout.arrow).names == [layout.commit_ts, layout.extra]
+
+
+def test_every_table_is_described(root: Path) -> None:
+    text = (root / "docs" / "tables.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == [*TABLES, "mirrors"]
+    assert set(TABLES) == set(code_columns())
+
+
+def test_marks_are_explained(root: Path) -> None:
+    """Each reason that marks a mirror stands in docs/limitations.md, as the code begins it."""
+    plan = (root / "ticdc_assets" / "changelog" / "plan.py").read_text(encoding="utf-8")
+    mirrors = (root / "ticdc_assets" / "lake" / "mirrors.py").read_text(encoding="utf-8")
+    reasons = [
+        *re.findall(r'_REASON = "([^"]+)"', plan),
+        *re.findall(r'_mark\(\s*\w+,\s*f?"([^"{]+)', plan),
+        *re.findall(r'reason=f?"([^"{]+)', plan),
+        *re.findall(r'marks\.append\("([^"]+)"', mirrors),
+    ]
+    assert len(reasons) >= 6
+    explained = (root / "docs" / "limitations.md").read_text(encoding="utf-8")
+    for reason in reasons:
+        beginning = re.split(r": a|, replays|: $", reason)[0].strip()
+        assert f"| {beginning}" in explained, reason
