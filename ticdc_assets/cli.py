@@ -11,16 +11,22 @@ Exit codes: 0 done, 1 an error that is told in one sentence, 2 wrong usage.
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterable
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, Settings, load_settings
 from ticdc_assets.errors import ConfigError, TicdcError
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.tso import to_datetime
+from ticdc_assets.tso import MAX_TSO, to_datetime
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
 # Spark, Delta and Dagster are imported by the commands that need them: `--help` and errors in the
 # configuration should not cost seconds.
@@ -37,6 +43,11 @@ def _plain_errors(command: _Command) -> _Command:
             return command(*args, **kwargs)
         except TicdcError as error:
             raise click.ClickException(str(error)) from error
+        except OSError as error:
+            # A folder that cannot be written to, a full disk. Without a file it is something else.
+            if error.filename is None:
+                raise
+            raise click.ClickException(f"{error.filename}: {error.strerror}") from error
 
     return run  # pyright: ignore[reportReturnType]  # wraps keeps the signature
 
@@ -68,7 +79,9 @@ def _note_count(count: int) -> None:
 
 @main.command()
 @click.argument("changefeed", required=False)
-@click.option("--until", type=int, metavar="TSO", help="Do not cut beyond this TSO.")
+@click.option(
+    "--until", type=click.IntRange(0, MAX_TSO), metavar="TSO", help="Do not cut beyond this TSO."
+)
 @click.option("--max-records", type=click.IntRange(min=1), help="Land at most so many records.")
 @_plain_errors
 def sync(changefeed: str | None, until: int | None, max_records: int | None) -> None:
@@ -77,20 +90,34 @@ def sync(changefeed: str | None, until: int | None, max_records: int | None) -> 
     Without CHANGEFEED all of them, one after the other. The mirrors are cut at exactly
     min(TSO, global watermark). Where they are beyond TSO already, nothing is changed.
     """
-    from ticdc_assets.defs.run import run_sync
+    settings = load_settings()
+    if changefeed is not None:
+        _sync_one(settings, changefeed, until, max_records)
+        return
+    failed: list[str] = []
+    for feed in settings.changefeeds:
+        try:
+            _sync_one(settings, feed.name, until, max_records)
+        except TicdcError as error:
+            # One whose broker is down does not keep the others from going on.
+            _note(f"{feed.name}: {error}")
+            failed.append(feed.name)
+    if failed:
+        raise click.ClickException(f"could not sync {', '.join(failed)}; the reasons stand above")
+
+
+def _sync_one(settings: Settings, name: str, until: int | None, max_records: int | None) -> None:
     from ticdc_assets.lake.cuts import newest_cut
 
-    settings = load_settings()
-    names = [changefeed] if changefeed else [feed.name for feed in settings.changefeeds]
-    for name in names:
-        _, paths = _feed(settings, name)
-        cut = newest_cut(paths)
-        if until is not None and cut is not None and cut.tso > until:
-            click.echo(f"{name}: the mirrors are at {cut.tso}, beyond {until}; nothing was changed")
-            continue
-        report = run_sync(settings, name, until=until, max_records=max_records)
-        for line in _summary(name, report):
-            click.echo(line)
+    _, paths = _feed(settings, name)
+    cut = newest_cut(paths)
+    if until is not None and cut is not None and cut.tso > until:
+        click.echo(f"{name}: the mirrors are at {cut.tso}, beyond {until}; nothing was changed")
+        return
+    from ticdc_assets.defs.run import run_sync
+
+    for line in _summary(name, run_sync(settings, name, until=until, max_records=max_records)):
+        click.echo(line)
 
 
 def _summary(name: str, report: Any) -> Iterable[str]:
@@ -202,7 +229,7 @@ def tables(changefeed: str, as_json: bool) -> None:
             f"{item.lag_seconds:.1f} s",
             _shown("; ".join([*state, *item.marks])),
         )
-    _print_table(listing)
+    _print(listing)
 
 
 @main.command()
@@ -231,25 +258,12 @@ def show(changefeed: str, database: str, table: str, output: str, limit: int | N
         for _, _, row in rows:
             click.echo(row)
         return
-    from rich.table import Table
-
     columns = [
         column.name for column in mirror.table_schema.columns if column.name not in mirror.hidden
     ]
-    listing = Table(
-        title=_shown(f"{database}.{table}"), caption=f"{mirror.rows} rows in all", show_lines=False
+    _print_rows(
+        f"{database}.{table}", columns, [json.loads(row) for _, _, row in rows], mirror.rows
     )
-    for name in columns:
-        listing.add_column(_shown(name), overflow="fold")
-    for _, _, row in rows:
-        values = json.loads(row)
-        listing.add_row(
-            *(
-                "[dim]NULL[/dim]" if values[name] is None else _shown(values[name])
-                for name in columns
-            )
-        )
-    _print_table(listing)
 
 
 @main.command()
@@ -295,21 +309,76 @@ def quarantine(changefeed: str, as_json: bool) -> None:
         listing.add_column(title, overflow="fold")
     for row in rows:
         listing.add_row(*(_shown(str(row[name])) for name in names))
-    _print_table(listing)
+    _print(listing)
 
 
-def _shown(text: str) -> str:
-    """Return text from messages safe for a terminal: no markup, no control characters."""
-    from rich.markup import escape
+def _print_rows(
+    title: str, columns: Sequence[str], rows: Sequence[Mapping[str, str | None]], total: int
+) -> None:
+    """Print rows as a table, or one below the other where the columns do not fit side by side."""
+    from rich.rule import Rule
+    from rich.table import Table
 
-    return escape("".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text))
+    caption = f"{total} rows in all"
+    listing = Table(title=_shown(title), caption=caption)
+    for name in columns:
+        # Narrower than this, a column is a stack of single letters.
+        listing.add_column(_shown(name), overflow="fold", min_width=min(len(name), _LEAST_WIDTH))
+    for row in rows:
+        listing.add_row(*(_cell(row[name]) for name in columns))
+    console = _console()
+    if console.measure(listing).minimum <= console.width:
+        console.print(listing)
+        return
+    console.print(_shown(title), justify="center", style="table.title")
+    for number, row in enumerate(rows, 1):
+        record = Table.grid(padding=(0, 2))
+        record.add_column(justify="right", overflow="fold", style="bold", max_width=40)
+        record.add_column(overflow="fold")
+        for name in columns:
+            record.add_row(_shown(name), _cell(row[name]))
+        console.print(Rule(f"row {number}", align="left", characters="-"))
+        console.print(record)
+    console.print(caption, justify="center", style="table.caption")
 
 
-def _print_table(listing: Any) -> None:
+_LEAST_WIDTH = 6
+
+
+def _cell(value: str | None) -> "Text":
+    from rich.text import Text
+
+    return Text("NULL", style="dim") if value is None else _shown(value)
+
+
+def _shown(text: str) -> "Text":
+    """Return text from messages safe for a terminal: no markup in it, control characters shown."""
+    from rich.text import Text
+
+    return Text("".join(_visible(char) for char in text))
+
+
+# Formatting characters that letters and emoji are joined by.
+_JOINERS = frozenset("\u200c\u200d")
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def _visible(char: str) -> str:
+    """Return a character, or its escape if a terminal would obey it or show nothing."""
+    if char in _JOINERS or unicodedata.category(char) not in _HIDDEN:
+        return char
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def _console() -> "Console":
     from rich.console import Console
 
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(listing)
+    # Neither `:smile:` nor numbers in values are for rich to make something of.
+    return Console(width=None if sys.stdout.isatty() else 160, emoji=False, highlight=False)
+
+
+def _print(listing: "Table") -> None:
+    _console().print(listing)
 
 
 # Captures ---------------------------------------------------------------------------------------
@@ -337,7 +406,8 @@ def record(changefeed: str, capture: Path, limit: int | None) -> None:
 
     feed, _ = _feed(load_settings(), changefeed)
     done = record_topic(_kafka_source(feed), capture, limit=limit, progress=_note_count)
-    click.echo(f"recorded {done.records} records of {changefeed} into {capture}")
+    more = "" if done.complete else "; there are more"
+    click.echo(f"recorded {done.records} records of {changefeed} into {capture}{more}")
 
 
 @main.command()
@@ -359,7 +429,9 @@ def play(capture: Path, changefeed: str, limit: int | None) -> None:
         limit=limit,
         progress=_note_count,
     )
-    click.echo(f"played {done.records} records of {capture}")
+    topics = ", ".join(f"{topic} ({count} partitions)" for topic, count in done.partitions.items())
+    more = "" if done.complete else "; there are more"
+    click.echo(f"played {done.records} records of {capture} into {topics or 'nothing'}{more}")
 
 
 # The machine ------------------------------------------------------------------------------------
@@ -401,7 +473,7 @@ def demo(directory: Path, transactions: int, seconds: int) -> None:
 @click.option(
     "--demo",
     "demo_directory",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
     help="Open the instance of the demo in this folder, with its broker.",
 )
 @_plain_errors
