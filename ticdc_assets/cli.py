@@ -320,17 +320,21 @@ def _print_rows(
     from rich.table import Table
 
     caption = f"{total} rows in all"
+    console = _console()
     listing = Table(title=_shown(title), caption=caption)
+    width = 1
     for name in columns:
-        # Narrower than this, a column is a stack of single letters.
-        listing.add_column(_shown(name), overflow="fold", min_width=min(len(name), _LEAST_WIDTH))
+        cells = [_shown(name), *(_cell(row[name]) for row in rows)]
+        # Narrower than this, a column of long values is a stack of crumbs.
+        least = min(_LEAST_WIDTH, max(cell.cell_len for cell in cells))
+        listing.add_column(cells[0], overflow="fold", min_width=least)
+        width += least + 3
     for row in rows:
         listing.add_row(*(_cell(row[name]) for name in columns))
-    console = _console()
-    if console.measure(listing).minimum <= console.width:
+    if width <= console.width:
         console.print(listing)
         return
-    console.print(_shown(title), justify="center", style="table.title")
+    console.print(_shown(title), style="table.title")
     for number, row in enumerate(rows, 1):
         record = Table.grid(padding=(0, 2))
         record.add_column(justify="right", overflow="fold", style="bold", max_width=40)
@@ -339,10 +343,10 @@ def _print_rows(
             record.add_row(_shown(name), _cell(row[name]))
         console.print(Rule(f"row {number}", align="left", characters="-"))
         console.print(record)
-    console.print(caption, justify="center", style="table.caption")
+    console.print(caption, style="table.caption")
 
 
-_LEAST_WIDTH = 6
+_LEAST_WIDTH = 12
 
 
 def _cell(value: str | None) -> "Text":
