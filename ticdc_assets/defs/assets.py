@@ -49,7 +49,7 @@ from ticdc_assets.lake.cuts import Cut, MirrorCut
 from ticdc_assets.lake.decoding import decode_new, read_groups
 from ticdc_assets.lake.landing import land
 from ticdc_assets.lake.mirrors import Applying, Outcome, apply_changes
-from ticdc_assets.lake.quarantine import count_open, read_quarantine
+from ticdc_assets.lake.quarantine import QuarantineCounts, count_open, read_quarantine
 from ticdc_assets.lake.reading import require_cut
 from ticdc_assets.lake.redriving import redrive
 from ticdc_assets.lake.schema_tables import register_new
@@ -249,7 +249,7 @@ def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, config: ApplyConfig, spark: LakeSpark
     ) -> dg.MaterializeResult:
         with steps.writing(context):
-            batch = read_groups(steps.paths).batch
+            batch, before = read_groups(steps.paths).batch, count_open(steps.paths)
             applying = steps.note(
                 apply_changes(
                     spark.spark_session,
@@ -260,6 +260,7 @@ def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                 )
             )
         _report_mirrors(context, steps, applying)
+        _report_quarantine(context, steps, before)
         context.log.info("%s: %s", applying.outcome, applying.reason)
         return dg.MaterializeResult(metadata=applying_metadata(applying, batch, utc_now()))
 
@@ -384,6 +385,22 @@ def _report_mirrors(
         name = (mirror.database, mirror.table)
         if name not in but and (name in changed or partition not in known):
             context.log_event(_materialization(key, partition, mirror, cut, steps))
+
+
+def _report_quarantine(
+    context: dg.AssetExecutionContext, steps: ChangefeedSteps, before: QuarantineCounts
+) -> None:
+    """Report on `quarantine` what an apply put there or took out of it."""
+    after = count_open(steps.paths)
+    if after == before:
+        return
+    context.log_event(
+        dg.AssetObservation(
+            asset_key=steps.names.asset("quarantine"),
+            description=f"apply_changes: {before.apply} open row changes before, {after.apply} now",
+            metadata=quarantine_metadata(max(0, after.apply - before.apply), after, steps.paths),
+        )
+    )
 
 
 def _materialization(

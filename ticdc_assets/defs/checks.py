@@ -138,8 +138,8 @@ def judge_lag(
 ) -> Verdict:
     """Judge how far the newest cut is behind now."""
     limits: Metadata = {
-        "warn_from_seconds": dg.MetadataValue.float(changefeed.lag_warn_seconds),
-        "error_from_seconds": dg.MetadataValue.float(changefeed.lag_error_seconds),
+        "warn_from_seconds": dg.MetadataValue.float(float(changefeed.lag_warn_seconds)),
+        "error_from_seconds": dg.MetadataValue.float(float(changefeed.lag_error_seconds)),
         **tso_metadata("watermark", watermark.watermark_ts),
     }
     if cut is None:

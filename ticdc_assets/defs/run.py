@@ -9,8 +9,10 @@ run. Anything else is a bug and comes out as it is.
 """
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ import dagster as dg
 import yaml
 from dagster import DagsterInstance
 
+import ticdc_assets
 from ticdc_assets.config import CHANGEFEEDS_VARIABLE, LAKE_VARIABLE, Settings
 from ticdc_assets.defs.changefeeds import definitions_of
 from ticdc_assets.defs.sensors import end_orphans
@@ -255,13 +258,35 @@ def serve_ui(settings: Settings, port: int) -> int:
             f"port {port} of {HOST} is in use, maybe by another UI; choose another with --port"
         )
     command, env = ui_command(settings, port)
-    with subprocess.Popen(command, env=env) as server:
+    with _signals(), subprocess.Popen(command, env=env, start_new_session=True) as server:
         try:
             return server.wait()
         except KeyboardInterrupt:
-            # The server got the same signal from the terminal and stops its children itself.
-            server.wait()
             return 0
+        finally:
+            # The server is in a session of its own and hears of the end from here only; it ends
+            # its own children.
+            server.terminate()
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Take SIGTERM like an interrupt from the keyboard, so that nothing outlives this process.
+
+    Both must not be ignored when a server is started: it would inherit that (a shell starts
+    background programs so) and could not be stopped but by force.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def ui_command(settings: Settings, port: int) -> tuple[list[str], dict[str, str]]:
@@ -277,7 +302,9 @@ def ui_command(settings: Settings, port: int) -> tuple[list[str], dict[str, str]
                     {
                         "python_module": {
                             "module_name": "ticdc_assets.definitions",
-                            "working_directory": str(Path.cwd()),
+                            # Not the current folder: a file there that is called like some
+                            # module would be imported in its place.
+                            "working_directory": str(Path(ticdc_assets.__file__).parent.parent),
                             "location_name": LOCATION_NAME,
                             "executable_path": sys.executable,
                         }
@@ -289,7 +316,9 @@ def ui_command(settings: Settings, port: int) -> tuple[list[str], dict[str, str]
         encoding="utf-8",
     )
     command = [
-        *(sys.executable, "-m", "dagster", "dev"),
+        # Dagster recommends its newer `dg dev` on every start; that is no part of it yet.
+        *(sys.executable, "-W", "ignore:Function `dev_command` is superseded"),
+        *("-m", "dagster", "dev"),
         *("-w", str(workspace)),
         *("--host", HOST),
         *("--port", str(port)),

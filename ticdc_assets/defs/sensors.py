@@ -409,7 +409,7 @@ def _place(item: PartitionOffsets) -> str:
 
 
 def _moment(tso: int) -> str:
-    return f"{tso} ({to_datetime(tso).isoformat(sep=' ', timespec='seconds')})"
+    return f"{tso} ({to_datetime(tso):%Y-%m-%d %H:%M:%S} UTC)"
 
 
 def _digest(value: Sequence[Any]) -> str:

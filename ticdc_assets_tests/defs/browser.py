@@ -1,0 +1,153 @@
+"""A headless Chromium and the few things a test asks of it, over its debugging protocol.
+
+No driver program stands between: the browser opens a WebSocket on the loopback address, and a page
+is steered by JSON messages. Texts are those a reader sees (`innerText`), not the markup.
+"""
+
+import base64
+import itertools
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from websockets.sync.client import ClientConnection, connect
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+ANSWER_SECONDS = 60.0
+
+_FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--remote-debugging-port=0",
+    "--window-size=1440,900",
+)
+
+
+def find_chromium() -> str | None:
+    """Return the browser's program, or None."""
+    return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+
+
+class Page:
+    """One page of the browser."""
+
+    def __init__(self, socket: ClientConnection, session: str) -> None:
+        self._socket = socket
+        self._session = session
+        self._numbers = itertools.count(100)
+
+    def open(self, url: str) -> None:
+        """Go to `url`; what it shows comes later."""
+        self._call("Page.navigate", url=url)
+
+    def text(self) -> str:
+        """Return the text that a reader sees now."""
+        return str(self.evaluate("document.body ? document.body.innerText : ''"))
+
+    def wait_for(self, *texts: str, seconds: float = 90.0) -> str:
+        """Return the page's text once all of `texts` are in it, or fail with what is there."""
+        deadline = time.monotonic() + seconds
+        while True:
+            seen = self.text()
+            missing = [text for text in texts if text not in seen]
+            if not missing:
+                return seen
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not on the page: {missing}; on it:\n{seen}")
+            time.sleep(0.5)
+
+    def evaluate(self, expression: str) -> Any:
+        """Return the value of a JavaScript expression."""
+        answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
+        return answer["result"].get("value")
+
+    def click(self, text: str) -> None:
+        """Click the innermost element whose whole text is `text`."""
+        found = self.evaluate(
+            "(() => { const all = [...document.querySelectorAll('*')].filter("
+            f"e => e.innerText && e.innerText.trim() === {json.dumps(text)});"
+            "if (!all.length) return false; all[all.length - 1].click(); return true; })()"
+        )
+        assert found, f"nothing on the page says {text!r}"
+
+    def screenshot(self, path: Path) -> None:
+        """Save what the window shows as PNG."""
+        answer = self._call("Page.captureScreenshot", format="png")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(base64.b64decode(answer["data"]))
+
+    def _call(self, method: str, **params: Any) -> dict[str, Any]:
+        return _call(self._socket, next(self._numbers), method, params, self._session)
+
+
+@contextmanager
+def open_browser(program: str) -> Iterator[Page]:
+    """Start the browser with a profile of its own and yield an empty page."""
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
+        subprocess.Popen(
+            [program, *_FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        ) as browser,
+    ):
+        try:
+            with connect(_address(browser), max_size=None, proxy=None) as socket:
+                target = _call(socket, 1, "Target.createTarget", {"url": "about:blank"})
+                attached = _call(
+                    socket,
+                    2,
+                    "Target.attachToTarget",
+                    {"targetId": target["targetId"], "flatten": True},
+                )
+                yield Page(socket, attached["sessionId"])
+        finally:
+            browser.terminate()
+            try:
+                browser.wait(10)
+            except subprocess.TimeoutExpired:
+                browser.kill()
+
+
+def _address(browser: "subprocess.Popen[str]") -> str:
+    assert browser.stderr is not None
+    lines: list[str] = []
+    for line in browser.stderr:
+        lines.append(line)
+        if line.startswith("DevTools listening on "):
+            return line.removeprefix("DevTools listening on ").strip()
+    raise AssertionError(f"the browser ended at once: {''.join(lines)}")
+
+
+def _call(
+    socket: ClientConnection,
+    number: int,
+    method: str,
+    params: dict[str, Any],
+    session: str | None = None,
+) -> dict[str, Any]:
+    message: dict[str, Any] = {"id": number, "method": method, "params": params}
+    if session is not None:
+        message["sessionId"] = session
+    socket.send(json.dumps(message))
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while True:
+        answer = json.loads(socket.recv(timeout=max(0.1, deadline - time.monotonic())))
+        if answer.get("id") == number:
+            assert "error" not in answer, f"{method}: {answer['error']}"
+            return answer["result"]

@@ -1,0 +1,161 @@
+"""The definitions as Dagster sees them, written out."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from ticdc_assets.config import CaptureSource, Changefeed, Settings
+from ticdc_assets.defs import table_schemas
+from ticdc_assets.defs.assets import ApplyConfig
+from ticdc_assets.defs.changefeeds import all_definitions
+from ticdc_assets.errors import ConfigError
+from ticdc_assets.lake.quarantine import COLUMNS
+from ticdc_assets.tso import MAX_TSO
+from ticdc_assets_tests.defs.small_shop import SmallShop
+
+
+@pytest.fixture
+def definitions(tmp_path: Path) -> dg.Definitions:
+    feeds = tuple(
+        Changefeed(
+            name=name,
+            wire_format="simple-json",
+            timezone="UTC",
+            source=CaptureSource(path=tmp_path / f"{name}.jsonl"),
+        )
+        for name in ("shop", "crm")
+    )
+    return all_definitions(
+        Settings(changefeeds=feeds, lake=tmp_path / "lake", path=tmp_path / "changefeeds.yaml")
+    )
+
+
+PARENTS = {
+    "kafka_topic": set(),
+    "raw_messages": {"kafka_topic"},
+    "change_log": {"raw_messages"},
+    "quarantine": {"raw_messages"},
+    "schema_registry": {"change_log"},
+    "apply_changes": {"change_log", "schema_registry"},
+    "mirrors": {"apply_changes"},
+}
+
+
+def test_each_changefeed_has_its_assets_with_these_parents(definitions: dg.Definitions) -> None:
+    graph = definitions.resolve_asset_graph()
+    assert {
+        tuple(key.path): {tuple(parent.path) for parent in graph.get(key).parent_keys}
+        for key in graph.get_all_asset_keys()
+    } == {
+        (feed, name): {(feed, parent) for parent in parents}
+        for feed in ("shop", "crm")
+        for name, parents in PARENTS.items()
+    }
+
+
+def test_groups_kinds_pools_and_partitions(definitions: dg.Definitions) -> None:
+    graph = definitions.resolve_asset_graph()
+    for key in graph.get_all_asset_keys():
+        node = graph.get(key)
+        feed, name = key.path
+        assert node.group_name == feed
+        assert node.description
+        if name == "kafka_topic":
+            assert node.is_external
+            assert node.kinds == {"file"}
+            continue
+        assert node.kinds == {"spark", "deltalake"}
+        assert graph.get(key).pools == {f"ticdc_{feed}"}
+        partitions = node.partitions_def
+        if name == "mirrors":
+            assert isinstance(partitions, dg.DynamicPartitionsDefinition)
+            assert partitions.name == f"ticdc_{feed}_tables"
+            assert node.backfill_policy == dg.BackfillPolicy.single_run()
+        else:
+            assert partitions is None
+
+
+def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
+    repository = definitions.get_repository_def()
+    assert {name for name in repository.job_names if not name.startswith("__")} == {
+        "shop_sync",
+        "shop_redrive",
+        "crm_sync",
+        "crm_redrive",
+    }
+    assert {
+        sensor.name: ([target.job_name for target in sensor.targets], sensor.default_status)
+        for sensor in repository.sensor_defs
+    } == {
+        "shop_sync_sensor": (["shop_sync"], dg.DefaultSensorStatus.RUNNING),
+        "crm_sync_sensor": (["crm_sync"], dg.DefaultSensorStatus.RUNNING),
+    }
+    checks = definitions.resolve_asset_graph().asset_check_keys
+    assert {(*check.asset_key.path, check.name) for check in checks} == {
+        (feed, asset, name)
+        for feed in ("shop", "crm")
+        for asset, name in (
+            ("apply_changes", "replication_lag"),
+            ("apply_changes", "mirrors_complete"),
+            ("quarantine", "quarantine_growth"),
+        )
+    }
+
+
+def test_a_sync_runs_the_steps_in_order_and_its_checks(definitions: dg.Definitions) -> None:
+    job = definitions.resolve_job_def("shop_sync")
+    assert [node.name for node in job.graph.nodes_in_topological_order] == [
+        "shop__raw_messages",
+        "shop__change_log",
+        "shop__schema_registry",
+        "shop__apply_changes",
+        "shop__apply_changes_mirrors_complete",
+        "shop__apply_changes_replication_lag",
+        "shop__quarantine_quarantine_growth",
+    ]
+    assert job.executor_def is dg.in_process_executor
+    assert job.tags["ticdc/changefeed"] == "shop"
+
+
+def test_runs_of_the_ui_are_one_process_too(definitions: dg.Definitions) -> None:
+    job = definitions.resolve_implicit_global_asset_job_def()
+    assert job.executor_def is dg.in_process_executor
+
+
+def test_the_columns_of_every_table_are_described() -> None:
+    described = {
+        "raw_messages": table_schemas.raw_messages_columns(),
+        "change_log": table_schemas.change_log_columns(),
+        "quarantine": table_schemas.quarantine_columns(),
+        "schema_registry": table_schemas.schema_registry_columns(),
+    }
+    for name, schema in described.items():
+        for column in schema.columns:
+            assert column.description, f"{name}.{column.name}"
+            assert column.type, f"{name}.{column.name}"
+    names = [column.name for column in described["quarantine"].columns]
+    assert names == [*COLUMNS, "quarantined_at", "redriven_at"]
+    for name, texts in (
+        ("raw_messages", table_schemas.RAW_MESSAGES),
+        ("change_log", table_schemas.CHANGE_LOG),
+        ("schema_registry", table_schemas.SCHEMA_REGISTRY),
+    ):
+        columns = [column.name for column in described[name].columns]
+        assert sorted(columns) == sorted(texts), f"{name} describes columns it does not have"
+
+
+@pytest.mark.parametrize("until", ["", "x", "-1", "1.5", "٣", str(MAX_TSO + 1)])
+def test_an_until_that_is_no_tso_is_refused_by_name(until: str) -> None:
+    with pytest.raises(ConfigError, match="until: expected a TSO"):
+        _ = ApplyConfig(until=until).until_ts
+
+
+def test_an_until_is_exact_beyond_the_integers_of_a_browser() -> None:
+    assert ApplyConfig(until="470616190122196993").until_ts == 470616190122196993
+    assert ApplyConfig().until_ts is None
+
+
+def test_definitions_load_without_a_source_or_a_lake(shop: SmallShop) -> None:
+    dg.Definitions.validate_loadable(all_definitions(shop.settings))
+    assert not shop.paths.base.exists()

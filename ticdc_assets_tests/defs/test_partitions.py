@@ -1,0 +1,43 @@
+"""Partition keys of tables: readable, unambiguous, and to be read back."""
+
+import pytest
+from dagster._core.definitions.partitions.utils.base import (
+    raise_error_on_invalid_partition_key_substring,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ticdc_assets.defs.partitions import partition_of, table_of
+
+
+@pytest.mark.parametrize(
+    ("database", "table", "partition"),
+    [
+        ("shop", "orders", "shop.orders"),
+        ("shop", "order_items-2$", "shop.order_items-2$"),
+        ("a.b", "c", "a%2Eb.c"),
+        ("a", "b.c", "a.b%2Ec"),
+        ("a%2Eb", "c", "a%252Eb.c"),
+        ("../../x", "..", "%2E%2E%2F%2E%2E%2Fx.%2E%2E"),
+        ("数据库", "🚀 é", "数据库.🚀%20é"),
+        ("new\nline", "[x,y]...", "new%0Aline.%5Bx%2Cy%5D%2E%2E%2E"),
+        ("Mixed", "CASE", "Mixed.CASE"),
+    ],
+)
+def test_tables_have_one_readable_partition(database: str, table: str, partition: str) -> None:
+    assert partition_of(database, table) == partition
+    assert table_of(partition) == (database, table)
+
+
+@given(st.text(), st.text())
+def test_any_names_come_back_and_are_a_key_that_dagster_takes(database: str, table: str) -> None:
+    partition = partition_of(database, table)
+    assert table_of(partition) == (database, table)
+    assert partition.count(".") == 1
+    raise_error_on_invalid_partition_key_substring([partition])
+
+
+@pytest.mark.parametrize("text", ["", "orders", "shop.a b", "shop.orders.2", "shop.%61", "a.%2e"])
+def test_what_is_no_partition_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a partition of a table"):
+        table_of(text)

@@ -1,0 +1,102 @@
+"""Running jobs from a program, as far as it needs no Spark."""
+
+import dataclasses
+import socket
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+
+from ticdc_assets.defs.run import (
+    dagster_home,
+    instance_settings,
+    open_instance,
+    run_redrive,
+    run_sync,
+    serve_ui,
+    ui_command,
+)
+from ticdc_assets.errors import BusyError, NotFoundError, PrerequisiteError
+from ticdc_assets.lake.lock import writer_lock
+from ticdc_assets_tests.defs.small_shop import SmallShop
+
+
+@pytest.fixture(autouse=True)
+def no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+
+
+def test_the_instance_is_in_the_lake_unless_named(
+    shop: SmallShop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert dagster_home(shop.settings) == shop.settings.lake / "_dagster"
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "elsewhere"))
+    assert dagster_home(shop.settings) == tmp_path / "elsewhere"
+    assert (tmp_path / "elsewhere" / "dagster.yaml").read_text() == instance_settings()
+
+
+def test_settings_that_are_there_stay(shop: SmallShop) -> None:
+    file = dagster_home(shop.settings) / "dagster.yaml"
+    file.write_text("telemetry: {enabled: false}\n")
+    dagster_home(shop.settings)
+    assert file.read_text() == "telemetry: {enabled: false}\n"
+
+
+def test_a_home_that_cannot_be_made_is_one_sentence(
+    shop: SmallShop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "file" / "home"))
+    with pytest.raises(PrerequisiteError, match="cannot be written to"):
+        dagster_home(shop.settings)
+
+
+def test_the_packaged_settings_are_those_at_the_top(root: Path) -> None:
+    assert instance_settings() == (root / "dagster.yaml").read_text()
+
+
+def test_dagster_takes_the_settings(shop: SmallShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_instance(shop.settings) as instance:
+        assert not instance.telemetry_enabled
+        assert not instance.nux_enabled
+        concurrency = instance.get_concurrency_config()
+        assert concurrency.pool_config.pool_granularity is not None
+        assert concurrency.pool_config.pool_granularity.value == "run"
+
+
+def test_a_lake_that_is_written_to_is_busy_and_leaves_no_run(
+    shop: SmallShop, instance: dg.DagsterInstance
+) -> None:
+    with writer_lock(shop.paths):
+        for run in (run_sync, run_redrive):
+            with pytest.raises(BusyError, match="another sync of changefeed 'shop' is running"):
+                run(shop.settings, "shop", instance=instance)
+    assert instance.get_runs_count() == 0
+
+
+def test_an_unknown_changefeed_is_named(shop: SmallShop) -> None:
+    with pytest.raises(NotFoundError, match="no changefeed 'shoop'"):
+        run_sync(shop.settings, "shoop")
+
+
+def test_a_port_in_use_is_one_sentence(shop: SmallShop) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(PrerequisiteError, match=f"port {port} of 127.0.0.1 is in use"):
+            serve_ui(shop.settings, port)
+
+
+def test_the_ui_listens_on_the_loopback_address_and_finds_the_package(shop: SmallShop) -> None:
+    settings = dataclasses.replace(shop.settings)
+    command, env = ui_command(settings, 3000)
+    assert command[command.index("--host") + 1] == "127.0.0.1"
+    workspace = yaml.safe_load(Path(command[command.index("-w") + 1]).read_text())
+    (location,) = workspace["load_from"]
+    assert location["python_module"]["module_name"] == "ticdc_assets.definitions"
+    assert location["python_module"]["location_name"] == "ticdc_assets"
+    assert env["TICDC_CHANGEFEEDS"] == str(settings.path)
+    assert env["TICDC_LAKE"] == str(settings.lake)
+    assert env["DAGSTER_HOME"] == str(settings.lake / "_dagster")

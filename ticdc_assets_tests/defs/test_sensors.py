@@ -1,0 +1,400 @@
+"""The sensor: what it sees, what it says, when it asks."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from socket import gethostname
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster import DagsterRun, DagsterRunStatus
+from dagster._core.remote_origin import (
+    InProcessCodeLocationOrigin,
+    RemoteJobOrigin,
+    RemoteRepositoryOrigin,
+)
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+
+from ticdc_assets import tso
+from ticdc_assets.changelog.progress import GlobalWatermark
+from ticdc_assets.config import KafkaSource
+from ticdc_assets.defs.changefeeds import all_definitions
+from ticdc_assets.defs.metadata import LOOKED_AT_BATCH
+from ticdc_assets.defs.partitions import FeedNames
+from ticdc_assets.defs.sensors import (
+    SensorCursor,
+    Sight,
+    ask,
+    end_orphans,
+    look,
+    tick,
+)
+from ticdc_assets.defs.steps import WORKER_TAG, ChangefeedSteps, is_gone, steps_of, worker_name
+from ticdc_assets.kafka import end_offsets
+from ticdc_assets.lake.landing import PartitionOffsets
+from ticdc_assets.ports import free_port
+from ticdc_assets_tests.defs.small_shop import SmallShop
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+NAMES = FeedNames(changefeed="shop")
+APPLIED = tso.from_datetime(NOW - timedelta(seconds=30))
+
+
+def offsets(partition: int, end: int, landed: int, earliest: int = 0) -> PartitionOffsets:
+    return PartitionOffsets(
+        topic="shop", partition=partition, earliest=earliest, end=end, landed=landed
+    )
+
+
+def watermark(ts: int | None, *waiting: int) -> GlobalWatermark:
+    places = tuple(("shop", partition) for partition in waiting)
+    return GlobalWatermark(watermark_ts=ts, waiting=places, slowest=None)
+
+
+IDLE = Sight(
+    partitions=(offsets(0, 10, 10), offsets(1, 7, 7)),
+    known=frozenset({("shop", 0), ("shop", 1)}),
+    landed_batch=3,
+    decoded_batch=3,
+    log_batch=3,
+    applied_batch=3,
+    watermark=watermark(APPLIED),
+    cut_tso=APPLIED,
+    cut_number=2,
+)
+EMPTY = replace(
+    IDLE,
+    partitions=(),
+    known=frozenset(),
+    landed_batch=0,
+    decoded_batch=0,
+    log_batch=0,
+    applied_batch=0,
+    watermark=watermark(None),
+    cut_tso=None,
+    cut_number=0,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reasons"),
+    [
+        ({}, []),
+        ({"partitions": (offsets(0, 12, 10), offsets(1, 8, 7))}, ["3 records wait"]),
+        # Records that expired do not wait; that some are missing is for the run to say.
+        ({"partitions": (offsets(0, 20, 10, 15), offsets(1, 7, 7))}, ["5 records wait"]),
+        (
+            {"partitions": (offsets(0, 4, 10), offsets(1, 7, 7))},
+            ["shop/0 ends at 4, before its landed offset 10"],
+        ),
+        (
+            {"partitions": (*IDLE.partitions, offsets(2, 0, 0))},
+            ["1 partitions are new (shop/2)"],
+        ),
+        ({"landed_batch": 5}, ["2 landed batches wait"]),
+        ({"log_batch": 4}, ["batch 4 of the change log was not applied yet"]),
+        ({"watermark": watermark(APPLIED + 1)}, ["the watermark is beyond the newest cut"]),
+        # A watermark behind the cut, or none: nothing could be applied.
+        ({"watermark": watermark(APPLIED - 1)}, []),
+        ({"watermark": watermark(None, 1)}, []),
+        # Before the first cut any watermark is news.
+        ({"cut_tso": None, "cut_number": 0}, ["the watermark is beyond the newest cut"]),
+    ],
+)
+def test_what_a_sync_would_do(changes: dict[str, Any], reasons: list[str]) -> None:
+    assert replace(IDLE, **changes).reasons() == reasons
+
+
+@pytest.mark.parametrize(
+    ("sight", "numbers"),
+    [
+        (
+            IDLE,
+            f"landed 17 of 17 records in 2 partitions, 0 wait; watermark {APPLIED} (2026-11-21 "
+            f"11:59:30 UTC); applied {APPLIED} (2026-11-21 11:59:30 UTC), 30 s ago",
+        ),
+        (
+            EMPTY,
+            "landed 0 of 0 records in 0 partitions, 0 wait; no watermark yet; nothing is applied "
+            "yet",
+        ),
+        (
+            replace(
+                EMPTY,
+                partitions=(offsets(0, 110, 105, 100), offsets(1, 3, 3)),
+                watermark=watermark(None, 0, 1),
+            ),
+            "landed 8 of 13 records in 2 partitions, 5 wait; no watermark yet from shop/0, shop/1; "
+            "nothing is applied yet",
+        ),
+    ],
+)
+def test_numbers_are_in_every_answer(
+    sight: Sight, numbers: str, instance: dg.DagsterInstance
+) -> None:
+    assert sight.numbers(NOW) == numbers
+    if not sight.reasons():
+        assert ask(instance, NAMES, sight, NOW) == f"nothing to do: {numbers}"
+
+
+BUSY = replace(IDLE, partitions=(offsets(0, 12, 10), offsets(1, 7, 7)))
+
+
+def run_of(
+    instance: dg.DagsterInstance,
+    shop: SmallShop,
+    status: DagsterRunStatus = DagsterRunStatus.STARTED,
+    *,
+    tags: dict[str, str] | None = None,
+) -> DagsterRun:
+    """Put a run into the instance as the daemon would have."""
+    location = InProcessCodeLocationOrigin(
+        loadable_target_origin=LoadableTargetOrigin(module_name="ticdc_assets.definitions"),
+        location_name="ticdc_assets",
+    )
+    return instance.create_run_for_job(
+        job_def=all_definitions(shop.settings).resolve_job_def("shop_sync"),
+        status=status,
+        tags=tags or {},
+        remote_job_origin=RemoteJobOrigin(
+            RemoteRepositoryOrigin(location, "__repository__"), "shop_sync"
+        ),
+    )
+
+
+def test_one_state_of_things_asks_once(instance: dg.DagsterInstance, shop: SmallShop) -> None:
+    first = ask(instance, NAMES, BUSY, NOW)
+    assert isinstance(first, dg.RunRequest)
+    assert first.tags["ticdc/changefeed"] == "shop"
+    again = ask(instance, NAMES, BUSY, NOW + timedelta(minutes=1))
+    assert isinstance(again, dg.RunRequest)
+    assert first.run_key == again.run_key
+    more = ask(instance, NAMES, replace(BUSY, landed_batch=4, decoded_batch=4), NOW)
+    assert isinstance(more, dg.RunRequest)
+    assert more.run_key != first.run_key
+    # A run came and went and the records still wait: that may be asked for again.
+    run_of(instance, shop, DagsterRunStatus.SUCCESS)
+    after = ask(instance, NAMES, BUSY, NOW)
+    assert isinstance(after, dg.RunRequest)
+    assert after.run_key != first.run_key
+
+
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [
+        (DagsterRunStatus.NOT_STARTED, "queued"),
+        (DagsterRunStatus.QUEUED, "queued"),
+        (DagsterRunStatus.STARTING, "starting"),
+        (DagsterRunStatus.STARTED, "at work"),
+        (DagsterRunStatus.CANCELING, "being cancelled"),
+    ],
+)
+def test_nothing_is_asked_for_while_a_run_is_active(
+    instance: dg.DagsterInstance, shop: SmallShop, status: DagsterRunStatus, word: str
+) -> None:
+    run = run_of(instance, shop, status)
+    assert ask(instance, NAMES, BUSY, NOW) == f"run {run.run_id} is {word}; {BUSY.numbers(NOW)}"
+
+
+def test_a_run_that_the_ui_started_counts(instance: dg.DagsterInstance, shop: SmallShop) -> None:
+    job = all_definitions(shop.settings).resolve_implicit_global_asset_job_def()
+    run = instance.create_run_for_job(
+        job_def=job,
+        status=DagsterRunStatus.STARTED,
+        asset_selection=frozenset({NAMES.asset("mirrors")}),
+    )
+    assert str(ask(instance, NAMES, BUSY, NOW)).startswith(f"run {run.run_id} is at work")
+    assert isinstance(ask(instance, FeedNames(changefeed="crm"), BUSY, NOW), dg.RunRequest)
+
+
+def test_runs_that_fail_are_tried_again_later_and_later(
+    instance: dg.DagsterInstance, shop: SmallShop
+) -> None:
+    keys: set[str | None] = set()
+    for pause in (60, 120, 240, 480, 960, 1800, 1800):
+        run = run_of(instance, shop)
+        instance.report_run_failed(run)
+        record = instance.get_run_record_by_id(run.run_id)
+        assert record is not None
+        assert record.end_time is not None
+        ended = datetime.fromtimestamp(record.end_time, UTC)
+        early = ask(instance, NAMES, BUSY, ended + timedelta(seconds=pause - 1))
+        assert isinstance(early, str)
+        assert early.startswith(f"run {run.run_id} failed (")
+        assert BUSY.numbers(ended + timedelta(seconds=pause - 1)) in early
+        request = ask(instance, NAMES, BUSY, ended + timedelta(seconds=pause + 1))
+        assert isinstance(request, dg.RunRequest)
+        keys.add(request.run_key)
+    assert len(keys) == 7, "a key that was used would be ignored"
+    run_of(instance, shop, DagsterRunStatus.SUCCESS)
+    assert isinstance(ask(instance, NAMES, BUSY, NOW), dg.RunRequest)
+
+
+# Runs whose process is gone ---------------------------------------------------------------------
+
+
+def ended_process() -> str:
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    return f"{gethostname()}:{done.pid}:0"
+
+
+def test_a_run_whose_process_is_gone_does_not_stay_active(
+    instance: dg.DagsterInstance, shop: SmallShop
+) -> None:
+    gone = run_of(instance, shop, tags={WORKER_TAG: ended_process()})
+    alive = run_of(instance, shop, tags={WORKER_TAG: worker_name()})
+    elsewhere = run_of(instance, shop, tags={WORKER_TAG: "some.other.host:1:1"})
+    untagged = run_of(instance, shop)
+    assert end_orphans(instance, NAMES) == [gone.run_id]
+    statuses = [
+        run.status
+        for run in map(
+            instance.get_run_by_id,
+            (gone.run_id, alive.run_id, elsewhere.run_id, untagged.run_id),
+        )
+        if run is not None
+    ]
+    assert statuses == [DagsterRunStatus.FAILURE, *[DagsterRunStatus.STARTED] * 3]
+    assert end_orphans(instance, NAMES) == []
+
+
+def test_a_process_id_that_was_given_again_is_another_process() -> None:
+    host, pid, started = worker_name().split(":")
+    assert not is_gone(f"{host}:{pid}:{started}")
+    assert is_gone(f"{host}:{pid}:{int(started) + 1}")
+    assert not is_gone("nonsense")
+    assert not is_gone(f"{host}:x:1")
+
+
+# Ticks ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def steps(shop: SmallShop) -> ChangefeedSteps:
+    return steps_of(shop.settings, shop.changefeed)
+
+
+def evaluate(
+    instance: dg.DagsterInstance, steps: ChangefeedSteps, cursor: str | None, now: datetime = NOW
+) -> dg.SensorResult:
+    with dg.build_sensor_context(instance=instance, cursor=cursor) as context:
+        return tick(context, steps, now)
+
+
+def test_a_tick_sees_new_records_and_starts_no_spark(
+    instance: dg.DagsterInstance,
+    shop: SmallShop,
+    steps: ChangefeedSteps,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr("ticdc_assets.defs.resources.get_spark")
+    shop.create_tables()
+    shop.insert(("shop", "orders"), 5)
+    count = shop.send()
+    result = evaluate(instance, steps, None)
+    assert result.skip_reason is None
+    assert result.run_requests is not None
+    assert len(result.run_requests) == 1
+    (observation,) = result.asset_events
+    assert isinstance(observation, dg.AssetObservation)
+    assert observation.asset_key == NAMES.asset("kafka_topic")
+    assert observation.metadata["backlog"].value == count
+    sight = look(instance, steps, None)
+    assert sight.backlog == count
+    assert "2 partitions are new (shop/0, shop/1)" in sight.reasons()
+
+
+def test_offsets_are_observed_when_they_change_and_not_too_often(
+    instance: dg.DagsterInstance, shop: SmallShop, steps: ChangefeedSteps
+) -> None:
+    shop.create_tables()
+    shop.send()
+    first = evaluate(instance, steps, None, NOW)
+    assert len(first.asset_events) == 1
+    same = evaluate(instance, steps, first.cursor, NOW + timedelta(hours=1))
+    assert same.asset_events == []
+    shop.insert(("shop", "orders"), 1)
+    shop.send()
+    soon = evaluate(instance, steps, first.cursor, NOW + timedelta(seconds=59))
+    assert soon.asset_events == []
+    later = evaluate(instance, steps, soon.cursor, NOW + timedelta(seconds=60))
+    assert len(later.asset_events) == 1
+
+
+def test_a_capture_that_is_not_there_is_a_reason_and_is_counted(
+    instance: dg.DagsterInstance, shop: SmallShop, steps: ChangefeedSteps
+) -> None:
+    first = evaluate(instance, steps, None, NOW)
+    second = evaluate(instance, steps, first.cursor, NOW + timedelta(seconds=20))
+    assert not second.run_requests
+    assert second.skip_reason is not None
+    text = second.skip_reason.skip_message or ""
+    assert text.startswith(
+        "the source is not available (tick 2 in a row, since 2026-11-21T12:00:00+00:00): "
+    )
+    assert str(shop.capture) in text
+    shop.create_tables()
+    shop.send()
+    third = evaluate(instance, steps, second.cursor, NOW + timedelta(seconds=40))
+    assert third.run_requests
+    assert SensorCursor.from_text(third.cursor).failures == 0
+
+
+def test_a_dead_broker_is_a_reason(
+    instance: dg.DagsterInstance, shop: SmallShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = f"127.0.0.1:{free_port()}"
+    source = KafkaSource(bootstrap_servers=server, topics=("shop",))
+    # What a sensor really does, with less patience.
+    impatient = partial(end_offsets, timeout_seconds=1.0)
+    monkeypatch.setattr("ticdc_assets.lake.landing.end_offsets", impatient)
+    steps = steps_of(shop.settings, replace(shop.changefeed, source=source))
+    result = evaluate(instance, steps, None)
+    assert not result.run_requests
+    assert result.skip_reason is not None
+    assert server in (result.skip_reason.skip_message or "")
+
+
+def test_a_capture_with_a_broken_line_is_a_reason(
+    instance: dg.DagsterInstance, shop: SmallShop, steps: ChangefeedSteps
+) -> None:
+    shop.capture.write_text("no record\n{}\n", encoding="utf-8")
+    result = evaluate(instance, steps, None)
+    assert result.skip_reason is not None
+    assert "line 1" in (result.skip_reason.skip_message or "")
+
+
+@pytest.mark.parametrize("text", ["", "x", "[]", "7", '{"failures": "2", "lag": 5}', "{}"])
+def test_a_cursor_that_somebody_edited_counts_as_empty(text: str) -> None:
+    assert SensorCursor.from_text(text) == SensorCursor()
+
+
+def test_a_cursor_is_small_json_and_comes_back() -> None:
+    cursor = SensorCursor(failures=3, failing_since="x", observed="y", observed_at=5, lag="warn")
+    assert SensorCursor.from_text(cursor.to_text()) == cursor
+    assert set(json.loads(cursor.to_text())) == {
+        "failures",
+        "failing_since",
+        "observed",
+        "observed_at",
+        "lag",
+    }
+
+
+def test_what_an_apply_looked_at_is_not_asked_for_again(
+    instance: dg.DagsterInstance, shop: SmallShop, steps: ChangefeedSteps
+) -> None:
+    shop.create_tables()
+    shop.send()
+    key = NAMES.asset("apply_changes")
+    instance.report_runless_asset_event(
+        dg.AssetMaterialization(key, metadata={LOOKED_AT_BATCH: 12})
+    )
+    assert look(instance, steps, None).applied_batch == 12
+    instance.report_runless_asset_event(dg.AssetMaterialization(key, metadata={}))
+    assert look(instance, steps, None).applied_batch == 0
