@@ -71,7 +71,7 @@ def test_at_every_watermark_with_a_known_state(
         assert str(PARTITION_DDL_TS) in mark
 
 
-@pytest.mark.parametrize("pieces", [4, 9])
+@pytest.mark.parametrize("pieces", [3, 7])
 def test_replays_in_pieces(
     pieces: int, spark: SparkSession, tmp_path: Path, golden_dir: Callable[..., Path]
 ) -> None:
