@@ -44,7 +44,7 @@ PLANTED = {
     "kafka.py": ("dagster", "pure"),
     "capture.py": ("ticdc_assets.lake", "pure"),
     "lake/__init__.py": ("dagster", "lake"),
-    "wire/__init__.py": ("sqlglot", "wire"),
+    "wire/__init__.py": ("yaml", "wire"),
     "simulator/__init__.py": ("ticdc_assets.lake", "simulator"),
     "added.py": ("ticdc_assets.errors", "layers"),
 }
@@ -72,7 +72,7 @@ def test_planted_violations_are_found(root: Path, tmp_path: Path) -> None:
         "ticdc_assets.kafka -> dagster",
         "ticdc_assets.capture -> ticdc_assets.lake",
         "ticdc_assets.lake -> dagster",
-        "ticdc_assets.wire -> sqlglot",
+        "ticdc_assets.wire -> yaml",
         "ticdc_assets.simulator -> ticdc_assets.lake",
         "ticdc_assets.added",
     ):
