@@ -114,5 +114,5 @@ def _start_time(pid: int) -> int | None:
 
 def _name_worker(context: dg.AssetExecutionContext) -> None:
     worker = worker_name()
-    if context.run_tags.get(WORKER_TAG) != worker:
-        context.instance.add_run_tags(context.run_id, {WORKER_TAG: worker})
+    if context.run.tags.get(WORKER_TAG) != worker:
+        context.instance.add_run_tags(context.run.run_id, {WORKER_TAG: worker})

@@ -53,6 +53,16 @@ class Page:
         """Go to `url`; what it shows comes later."""
         self._call("Page.navigate", url=url)
 
+    def resize(self, width: int, height: int) -> None:
+        """Give the window another size."""
+        self._call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+
     def text(self) -> str:
         """Return the text that a reader sees now."""
         return str(self.evaluate("document.body ? document.body.innerText : ''"))
