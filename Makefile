@@ -61,7 +61,7 @@ demo: setup ## Run one changefeed end to end: broker, changefeed, assets, mirror
 
 .PHONY: ui
 ui: setup ## Open the demo's instance in the Dagster UI
-	@$(BIN)/ticdc-assets ui
+	@$(BIN)/ticdc-assets ui --demo .demo
 
 .PHONY: test
 test: setup chromium ## Run all tests but those marked slow
@@ -106,4 +106,4 @@ bench: setup ## Run the benchmarks and print their tables
 
 .PHONY: clean
 clean: ## Remove environments, caches, the demo's lake and Dagster instance
-	rm -rf $(VENV) .venv-uv .lake .dagster_home .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
+	rm -rf $(VENV) .venv-uv .demo .lake .dagster_home .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
