@@ -1,0 +1,355 @@
+"""The pipeline in Spark: decoding a landed batch, folding, merging, and a sync with nothing to do.
+
+In: a session, a scratch folder and sizes. Out: results. Everything goes through the functions that
+a sync calls; beside each stands a plain Delta operation on the same rows, so that the ratio says
+what the package adds.
+
+    a copy of raw_messages          beside   decoding it into change_log
+    a MERGE of typed rows by hand   beside   a merge of changes into a mirror, and a whole sync
+    an append of ten rows by Spark  beside   a control table's write and read by delta-rs
+"""
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.measuring import Sample, measure
+from bench.messages import Messages
+from bench.results import Result
+from ticdc_assets.config import CaptureSource, Changefeed
+from ticdc_assets.lake.control import read_rows, write_table
+from ticdc_assets.lake.cuts import newest_cut
+from ticdc_assets.lake.decoding import decode_new
+from ticdc_assets.lake.landing import land
+from ticdc_assets.lake.mirrors import apply_changes
+from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.reading import read_mirror, require_mirror
+from ticdc_assets.lake.schema_tables import register_new
+from ticdc_assets.simulator.changefeed import StandInChangefeed
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.run import write_capture
+from ticdc_assets.simulator.upstream import TableName, Upstream
+
+DECODING = "Decoding in Spark"
+MIRRORS = "Mirrors in Spark"
+CONTROL = "Control tables"
+
+DATABASE = "shop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """A changefeed over a capture in a folder of its own."""
+
+    spark: SparkSession
+    paths: LakePaths
+    changefeed: Changefeed
+
+    @classmethod
+    def of(cls, spark: SparkSession, folder: Path) -> "Feed":
+        """Return a feed whose lake is empty."""
+        folder.mkdir(parents=True)
+        return cls(
+            spark=spark,
+            paths=LakePaths(root=folder / "lake", changefeed="bench"),
+            changefeed=Changefeed(
+                name="bench",
+                wire_format="simple-json",
+                timezone="UTC",
+                source=CaptureSource(path=folder / "capture.jsonl"),
+            ),
+        )
+
+    @property
+    def capture(self) -> Path:
+        """The file its records are in."""
+        assert isinstance(self.changefeed.source, CaptureSource)
+        return self.changefeed.source.path
+
+    def prepare(self) -> None:
+        """Do the steps of a sync before the last."""
+        land(self.spark, self.paths, self.changefeed)
+        decode_new(self.spark, self.paths, self.changefeed)
+        register_new(self.spark, self.paths)
+
+    def apply(self, refold: Sequence[TableName] = ()) -> None:
+        """Do the last step of a sync."""
+        apply_changes(self.spark, self.paths, self.changefeed, refold=refold)
+
+    def sync(self) -> None:
+        """Land, decode, register and apply once, without Dagster around it."""
+        self.prepare()
+        self.apply()
+
+
+def measure_decoding_stage(
+    spark: SparkSession, folder: Path, messages: Messages, *, repetitions: int
+) -> list[Result]:
+    """Return the time of decoding a landed batch, beside a copy of it."""
+    feed = Feed.of(spark, folder)
+    write_capture(feed.capture, messages.records)
+    landing = land(spark, feed.paths, feed.changefeed)
+    copied = folder / "copied"
+
+    def copy() -> None:
+        raw = spark.read.format("delta").load(str(feed.paths.raw_messages))
+        raw.write.format("delta").mode("overwrite").partitionBy("landed_day").save(str(copied))
+
+    def forget() -> None:
+        for path in (feed.paths.change_log, feed.paths.change_groups, feed.paths.quarantine):
+            shutil.rmtree(path, ignore_errors=True)
+
+    floor = measure(copy, repetitions=repetitions, warm_up=2)
+    decoding = measure(
+        lambda: decode_new(spark, feed.paths, feed.changefeed),
+        repetitions=repetitions,
+        warm_up=2,
+        before=forget,
+    )
+    return [
+        Result(
+            section=DECODING,
+            what=f"copy of raw_messages, Delta to Delta, {landing.records:,} records",
+            sample=floor,
+            count=landing.records,
+            unit="messages",
+        ),
+        Result(
+            section=DECODING,
+            what="raw_messages to change_log, with change_groups",
+            sample=decoding,
+            count=landing.records,
+            unit="messages",
+            base="x the copy",
+            ratio=floor.median / decoding.median,
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shop:
+    """Tables of one shape, and their changefeed into a capture."""
+
+    upstream: Upstream
+    changefeed: StandInChangefeed
+    feed: Feed
+    names: Sequence[TableName]
+
+    @classmethod
+    def open(cls, feed: Feed, *, tables: int, rows: int) -> "Shop":
+        """Create tables with rows, and write them into the feed's capture."""
+        upstream = Upstream()
+        upstream.create_database(DATABASE)
+        names = [(DATABASE, f"orders{number}") for number in range(tables)]
+        for name in names:
+            upstream.create_table(
+                name,
+                (
+                    column("id", "bigint", nullable=False),
+                    column("customer", "int"),
+                    column("state", "enum('new','paid','sent')"),
+                    column("total", "decimal(12,2)"),
+                    column("note", "varchar(120)"),
+                    column("ordered_at", "datetime(3)"),
+                ),
+                primary_key=("id",),
+            )
+            with upstream.transaction() as transaction:
+                for number in range(rows):
+                    transaction.insert(name, _row(number, "new"))
+        shop = cls(
+            upstream=upstream,
+            changefeed=StandInChangefeed(upstream, "bench", partitions=4),
+            feed=feed,
+            names=names,
+        )
+        shop.send()
+        return shop
+
+    def change(self, count: int, state: str) -> None:
+        """Update `count` rows of each table, spread over it."""
+        for name in self.names:
+            keys = list(self.upstream.rows(name))
+            with self.upstream.transaction() as transaction:
+                for key in keys[:: max(1, len(keys) // count)][:count]:
+                    transaction.update(name, key, changes={"state": state, "total": "1.25"})
+        self.send()
+
+    def send(self) -> None:
+        """Write what was committed into the feed's capture, with a watermark."""
+        write_capture(self.feed.capture, self.changefeed.tick())
+
+
+def _row(number: int, state: str) -> dict[str, str | None]:
+    return {
+        "id": str(number),
+        "customer": str(number % 97),
+        "state": state,
+        "total": f"{number % 1000}.50",
+        "note": f"order {number}, to be left with the neighbours",
+        "ordered_at": f"2026-11-{number % 28 + 1:02d} 10:00:00.123",
+    }
+
+
+def measure_one_table(
+    spark: SparkSession, folder: Path, *, rows: int, changes: int, repetitions: int
+) -> list[Result]:
+    """Return the times of a fold, of a merge, and of a sync that finds nothing new."""
+    feed = Feed.of(spark, folder)
+    shop = Shop.open(feed, tables=1, rows=rows)
+    name = shop.names[0]
+    feed.sync()
+    fold = measure(lambda: feed.apply(refold=[name]), repetitions=repetitions)
+    plain = _plain_merge(spark, feed, name, changes=changes, repetitions=repetitions)
+    states = _alternating()
+
+    def more() -> None:
+        shop.change(changes, states())
+        feed.prepare()
+
+    merge = measure(feed.apply, repetitions=repetitions, before=more)
+    nothing = measure(feed.sync, repetitions=repetitions)
+    cut = newest_cut(feed.paths)
+    assert cut is not None
+    assert cut.mirrors[0].mode == "merge"
+    return [
+        Result(
+            section=MIRRORS,
+            what=f"fold of a mirror of {rows:,} rows from change_log",
+            sample=fold,
+            count=rows,
+        ),
+        Result(
+            section=MIRRORS,
+            what=f"a plain MERGE of {changes:,} typed rows into {rows:,}",
+            sample=plain,
+            count=changes,
+        ),
+        Result(
+            section=MIRRORS,
+            what=f"apply of {changes:,} changes to {rows:,} rows, cut published",
+            sample=merge,
+            count=changes,
+            unit="changes",
+            base="x the time of the MERGE",
+            ratio=merge.median / plain.median,
+        ),
+        Result(
+            section=MIRRORS,
+            what="a sync with nothing new",
+            sample=nothing,
+            base="x the time of the MERGE",
+            ratio=nothing.median / plain.median,
+        ),
+    ]
+
+
+def measure_many_tables(
+    spark: SparkSession, folder: Path, *, tables: int, rows: int, changes: int, repetitions: int
+) -> list[Result]:
+    """Return the time of a sync that changes a few rows of each of many tables."""
+    feed = Feed.of(spark, folder)
+    shop = Shop.open(feed, tables=tables, rows=rows)
+    feed.sync()
+    plain = _plain_merge(spark, feed, shop.names[0], changes=changes, repetitions=repetitions)
+    states = _alternating()
+    sync = measure(
+        feed.sync, repetitions=repetitions, before=lambda: shop.change(changes, states())
+    )
+    return [
+        Result(
+            section=MIRRORS,
+            what=f"a plain MERGE of {changes:,} typed rows into {rows:,}",
+            sample=plain,
+            count=changes,
+        ),
+        Result(
+            section=MIRRORS,
+            what=f"a sync of {tables} tables of {rows:,} rows with {changes:,} changes each",
+            sample=sync,
+            count=tables * changes,
+            unit="changes",
+            base="x the time of one MERGE",
+            ratio=sync.median / plain.median,
+        ),
+    ]
+
+
+def _plain_merge(
+    spark: SparkSession, feed: Feed, name: TableName, *, changes: int, repetitions: int
+) -> Sample:
+    """Measure a MERGE by hand into a copy of a mirror: what any program would pay."""
+    copied = str(feed.paths.root / "merged")
+    rows = read_mirror(spark, feed.paths, *name)
+    (
+        rows.write.format("delta")
+        .mode("overwrite")
+        .option("delta.enableDeletionVectors", "true")
+        .option("delta.columnMapping.mode", "name")
+        .save(copied)
+    )
+    every = max(1, require_mirror(feed.paths, *name).rows // changes)
+    source: DataFrame = spark.createDataFrame(
+        rows.where(f"id % {every} = 0").limit(changes).toArrow()
+    )
+
+    def merge() -> None:
+        (
+            DeltaTable.forPath(spark, copied)
+            .alias("t")
+            .merge(source.alias("s"), "t.id = s.id")
+            .whenMatchedUpdateAll()
+            .whenNotMatchedInsertAll()
+            .execute()
+        )
+
+    return measure(merge, repetitions=repetitions)
+
+
+def _alternating() -> Callable[[], str]:
+    """Return a function that says `paid` and `sent` in turns, so that each change is one."""
+    said: list[str] = []
+
+    def state() -> str:
+        said.append("sent" if len(said) % 2 else "paid")
+        return said[-1]
+
+    return state
+
+
+def measure_control(spark: SparkSession, folder: Path, *, repetitions: int) -> list[Result]:
+    """Return the time of writing and reading ten rows, by delta-rs and by Spark."""
+    rows = pa.table({"number": pa.array(range(10), pa.int64()), "text": ["some text"] * 10})
+    light, heavy = folder / "light", str(folder / "heavy")
+    frame = spark.createDataFrame(rows)
+    works: dict[str, Callable[[], object]] = {
+        "append of ten rows by Spark": (
+            lambda: frame.write.format("delta").mode("append").save(heavy)
+        ),
+        "append of ten rows by delta-rs": (
+            lambda: write_table(light, rows, overwrite=False, metadata={"number": 1})
+        ),
+        "read of all rows by Spark": (
+            lambda: spark.read.format("delta").load(heavy).toArrow().to_pylist()
+        ),
+        "read of all rows by delta-rs": lambda: read_rows(light),
+    }
+    samples = {
+        what: measure(work, repetitions=repetitions, warm_up=3) for what, work in works.items()
+    }
+    by_spark = [sample for what, sample in samples.items() if what.endswith("Spark")]
+    return [
+        Result(
+            section=CONTROL,
+            what=what,
+            sample=sample,
+            base="x the time of Spark" if "delta-rs" in what else "",
+            ratio=(sample.median / by_spark["read" in what].median if "delta-rs" in what else None),
+        )
+        for what, sample in samples.items()
+    ]
