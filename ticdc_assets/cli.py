@@ -179,7 +179,7 @@ def tables(changefeed: str, as_json: bool) -> None:
     _, paths = _feed(load_settings(), changefeed)
     mirrors = list_mirrors(paths)
     if as_json:
-        click.echo(
+        _print_json(
             json.dumps(
                 [
                     {
@@ -256,7 +256,7 @@ def show(changefeed: str, database: str, table: str, output: str, limit: int | N
     rows = iterate_rows(get_spark(), paths, feed, [mirror], limit=limit)
     if output == "jsonl":
         for _, _, row in rows:
-            click.echo(row)
+            _print_json(row)
         return
     columns = [
         column.name for column in mirror.table_schema.columns if column.name not in mirror.hidden
@@ -278,7 +278,7 @@ def dump(changefeed: str) -> None:
     cut = require_cut(paths)
     for database, table, row in iterate_rows(get_spark(), paths, feed, cut.mirrors):
         name = json.dumps({"database": database, "table": table}, ensure_ascii=False)
-        click.echo(f'{name[:-1]}, "row": {row}}}')
+        _print_json(f'{name[:-1]}, "row": {row}}}')
 
 
 @main.command()
@@ -297,7 +297,7 @@ def quarantine(changefeed: str, as_json: bool) -> None:
             {name: row[name] for name in (*names, "stage", "database", "table", "commit_ts")}
             for row in rows
         ]
-        click.echo(json.dumps(listed, ensure_ascii=False))
+        _print_json(json.dumps(listed, ensure_ascii=False))
         return
     if not rows:
         click.echo(f"{changefeed}: nothing is quarantined")
@@ -310,6 +310,15 @@ def quarantine(changefeed: str, as_json: bool) -> None:
     for row in rows:
         listing.add_row(*(_shown(str(row[name])) for name in names))
     _print(listing)
+
+
+# JSON leaves these as they are, and many readers end a line at them.
+_LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+
+
+def _print_json(text: str) -> None:
+    """Print JSON as one line for every reader; the characters can only be inside of texts."""
+    click.echo(text.translate(_LINE_ENDS))
 
 
 def _print_rows(
