@@ -105,5 +105,5 @@ bench: setup ## Run the benchmarks and print their tables
 	@$(BIN)/python -m bench
 
 .PHONY: clean
-clean: ## Remove environments, caches, the demo's lake and Dagster instance
-	rm -rf $(VENV) .venv-uv .demo .lake .dagster_home .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
+clean: ## Remove environments, caches and what the demo made; your lake and Dagster instance stay
+	rm -rf $(VENV) .venv-uv .demo .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log

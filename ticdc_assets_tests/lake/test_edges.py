@@ -320,3 +320,52 @@ def test_gaps_stop_landing_and_skip_nothing(spark: SparkSession, tmp_path: Path)
     assert [row["offset"] for row in landed.orderBy("offset").select("offset").collect()] == [
         item.offset for item in records
     ]
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_what_a_typed_column_cannot_hold_stands_exactly_beside_it(
+    size: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Zero dates, also in the key: NULL in the typed column, exact text in the extra map."""
+    if size == "large":
+        monkeypatch.setattr(folding, "LOCAL_ROWS", -1)
+        monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
+    upstream = Upstream()
+    upstream.create_database("d")
+    name = ("d", "dates")
+    upstream.create_table(
+        name,
+        (
+            column("day", "date", nullable=False),
+            column("at", "datetime(3)"),
+            column("n", "bigint unsigned"),
+        ),
+        primary_key=("day",),
+    )
+    keys = ("0000-00-00", "2024-00-10", "2024-02-10")
+    with upstream.transaction() as transaction:
+        for day in keys:
+            transaction.insert(name, {"day": day, "at": "0000-00-00 00:00:00.000", "n": "1"})
+    changefeed = StandInChangefeed(upstream, "d", partitions=1)
+    feed = Feed.of(spark, tmp_path)
+    feed.write(changefeed.tick())
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    with upstream.transaction() as transaction:
+        transaction.update(name, (keys[0],), changes={"n": str(2**64 - 1)})
+        transaction.delete(name, (keys[1],))
+    feed.write(changefeed.tick())
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert feed.cut.mirrors[0].unknown_deletes == 0
+    frame = read_mirror(spark, feed.paths, *name)
+    assert dict(frame.dtypes) == {
+        "day": "date",
+        "at": "timestamp_ntz",
+        "n": "decimal(20,0)",
+        "_ticdc_commit_ts": "bigint",
+        "_ticdc_extra": "map<string,string>",
+    }
+    (zero,) = frame.where("day is null").collect()
+    assert zero["_ticdc_extra"] == {"day": "0000-00-00", "at": "0000-00-00 00:00:00.000"}
+    assert zero["n"] == 2**64 - 1
