@@ -1,0 +1,127 @@
+"""The command line as tests use it: in this process, where Spark runs already, or as a program."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from ticdc_assets.cli import main
+from ticdc_assets.config import KafkaSource
+from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets_tests.golden import Rows, rows_of
+
+PROGRAM = (sys.executable, "-m", "ticdc_assets.cli")
+
+
+@dataclass(frozen=True)
+class Commands:
+    """A folder with a changefeeds file, a lake and a Dagster instance, and commands on them."""
+
+    folder: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {
+            "TICDC_CHANGEFEEDS": str(self.folder / "changefeeds.yaml"),
+            "TICDC_LAKE": str(self.folder / "lake"),
+            "DAGSTER_HOME": str(self.folder / "dagster_home"),
+        }
+
+    def paths(self, changefeed: str) -> LakePaths:
+        return LakePaths(root=self.folder / "lake", changefeed=changefeed)
+
+    def add_capture(self, name: str, capture: Path | str, timezone: str = "UTC") -> None:
+        """Add a changefeed over a capture to the file."""
+        self._add(name, {"capture": str(capture)}, timezone)
+
+    def add_topic(self, name: str, source: KafkaSource, timezone: str = "UTC") -> None:
+        """Add a changefeed over topics to the file."""
+        options = {key: option.value for key, option in source.options.items()}
+        kafka = {
+            "bootstrap_servers": source.bootstrap_servers,
+            "topics": list(source.topics),
+            "options": options,
+        }
+        self._add(name, {"kafka": kafka}, timezone)
+
+    def _add(self, name: str, source: dict[str, Any], timezone: str) -> None:
+        path = Path(self.env["TICDC_CHANGEFEEDS"])
+        feeds = json.loads(path.read_text())["changefeeds"] if path.exists() else []
+        feed = {"name": name, "format": "simple-json", "timezone": timezone, "source": source}
+        # JSON is YAML.
+        path.write_text(json.dumps({"changefeeds": [*feeds, feed]}, indent=2))
+
+    # In this process ----------------------------------------------------------------------------
+
+    def run(self, *arguments: object, **env: str) -> Result:
+        """Run a command here; an exception that it does not turn into a sentence comes out."""
+        return CliRunner().invoke(
+            main, [str(item) for item in arguments], env=self.env | env, catch_exceptions=False
+        )
+
+    def done(self, *arguments: object) -> str:
+        """Run a command that succeeds and return its standard output."""
+        result = self.run(*arguments)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def refused(self, *arguments: object, **env: str) -> str:
+        """Run a command that fails and return the one sentence that says why."""
+        result = self.run(*arguments, **env)
+        assert result.exit_code == 1, result.output
+        (sentence,) = result.stderr.splitlines()
+        assert sentence.startswith("Error: ")
+        assert "Traceback" not in result.output
+        return sentence.removeprefix("Error: ")
+
+    def mirrors(self, changefeed: str) -> list[dict[str, Any]]:
+        """Return what `tables --json` tells."""
+        return json.loads(self.done("tables", changefeed, "--json"))
+
+    def rows(self, changefeed: str) -> Rows:
+        """Return every row of every mirror, as `dump` tells them."""
+        return rows_of(map(json.loads, self.done("dump", changefeed).splitlines()))
+
+    # As a program -------------------------------------------------------------------------------
+
+    def start(self, *arguments: object, **streams: Any) -> "subprocess.Popen[bytes]":
+        """Start a command as a program in a process group of its own."""
+        return subprocess.Popen(
+            [*PROGRAM, *map(str, arguments)],
+            env=dict(os.environ) | self.env,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            **streams,
+        )
+
+    def program(
+        self, *arguments: object, seconds: float = 300
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run a command as a program, its two outputs apart."""
+        process = self.start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            stdout, stderr = process.communicate(timeout=seconds)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(
+            process.args, process.returncode, stdout.decode(), stderr.decode()
+        )
+
+
+def files(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return size and time of change of every file below a folder."""
+    return dict(_files(folder))
+
+
+def _files(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            status = path.stat()
+            yield str(path.relative_to(folder)), (status.st_size, status.st_mtime_ns)

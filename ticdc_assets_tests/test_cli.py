@@ -1,0 +1,477 @@
+"""The command line: what it prints, where, and how it refuses."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from ticdc_assets.cli import main
+from ticdc_assets.lake import decoding
+from ticdc_assets.lake.control import latest_version, write_table
+from ticdc_assets.lake.cuts import newest_cut
+from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.run import write_capture
+from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.wire import WireFormat
+from ticdc_assets_tests.commands import Commands, files
+from ticdc_assets_tests.golden import Scenario, assert_same_rows
+from ticdc_assets_tests.lake.feeds import truth_rows
+
+COMMANDS = {
+    "sync",
+    "redrive",
+    "tables",
+    "show",
+    "dump",
+    "quarantine",
+    "record",
+    "play",
+    "doctor",
+    "demo",
+    "ui",
+}
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Commands:
+    return Commands(tmp_path)
+
+
+# Help and refusals, without Spark ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+@pytest.mark.parametrize("command", sorted(COMMANDS | {""}))
+def test_every_command_has_help(command: str, flag: str) -> None:
+    result = CliRunner().invoke(main, [*command.split(), flag])
+    assert result.exit_code == 0
+    usage, _, text = result.stdout.partition("\n\n")
+    assert usage.startswith(f"Usage: main {command}".strip())
+    assert text.partition("\n\n")[0].strip().endswith((".", ":"))
+
+
+def test_no_command_is_forgotten_here() -> None:
+    assert set(main.commands) == COMMANDS
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nope"],
+        ["tables"],
+        ["show", "f", "d"],
+        ["show", "f", "d", "t", "--format", "xml"],
+        ["show", "f", "d", "t", "--limit", "-1"],
+        ["sync", "f", "--until", "soon"],
+        ["sync", "f", "--until", "-1"],
+        ["sync", "f", "--until", str(2**63)],
+        ["sync", "f", "--max-records", "0"],
+        ["sync", "f", "g"],
+        ["play", "there-is-no-such-file", "f"],
+        ["ui", "--port", "0"],
+        ["tables", "f", "--yaml"],
+    ],
+)
+def test_wrong_usage_is_code_2(commands: Commands, arguments: list[str]) -> None:
+    commands.add_capture("f", "capture.jsonl")
+    result = commands.run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert result.stderr.splitlines()[-1].startswith("Error: ")
+
+
+OF_ONE_CHANGEFEED = [
+    ["sync", "shop"],
+    ["redrive", "shop"],
+    ["tables", "shop"],
+    ["tables", "shop", "--json"],
+    ["show", "shop", "d", "t"],
+    ["dump", "shop"],
+    ["quarantine", "shop"],
+    ["record", "shop", "file"],
+]
+
+
+@pytest.mark.parametrize("arguments", OF_ONE_CHANGEFEED, ids=" ".join)
+def test_a_missing_configuration(commands: Commands, arguments: list[str]) -> None:
+    sentence = commands.refused(*arguments)
+    assert "changefeeds.yaml does not exist" in sentence
+    assert "TICDC_CHANGEFEEDS" in sentence
+
+
+@pytest.mark.parametrize("arguments", OF_ONE_CHANGEFEED, ids=" ".join)
+def test_an_unknown_changefeed(commands: Commands, arguments: list[str]) -> None:
+    commands.add_capture("shops", "capture.jsonl")
+    sentence = commands.refused(*arguments)
+    assert "no changefeed 'shop'" in sentence
+    assert "did you mean 'shops'" in sentence
+    assert not (commands.folder / "lake").exists()
+
+
+@pytest.mark.parametrize("arguments", [["show", "f", "d", "t"], ["dump", "f"]], ids=" ".join)
+def test_before_the_first_cut(commands: Commands, arguments: list[str]) -> None:
+    commands.add_capture("f", "capture.jsonl")
+    sentence = commands.refused(*arguments)
+    assert "'f' has no published cut yet" in sentence
+    assert "ticdc-assets sync f" in sentence
+
+
+def test_lists_before_the_first_cut(commands: Commands) -> None:
+    commands.add_capture("f", "capture.jsonl")
+    assert commands.done("tables", "f") == "f: no published cut yet\n"
+    assert commands.done("tables", "f", "--json") == "[]\n"
+    assert commands.done("quarantine", "f") == "f: nothing is quarantined\n"
+    assert commands.done("quarantine", "f", "--json") == "[]\n"
+
+
+def test_captures_are_not_recorded_from(commands: Commands) -> None:
+    commands.add_capture("f", "capture.jsonl")
+    (commands.folder / "capture.jsonl").touch()
+    assert "needs Kafka" in commands.refused("record", "f", "copy.jsonl")
+    assert "needs Kafka" in commands.refused("play", commands.folder / "capture.jsonl", "f")
+
+
+def test_a_lake_that_cannot_be_written_to(commands: Commands) -> None:
+    commands.add_capture("f", "capture.jsonl")
+    (commands.folder / "file").touch()
+    sentence = commands.refused("sync", "f", TICDC_LAKE=str(commands.folder / "file" / "lake"))
+    assert str(commands.folder / "file") in sentence
+    assert "Not a directory" in sentence
+
+
+def test_a_folder_without_a_demo(commands: Commands) -> None:
+    sentence = commands.refused("ui", "--demo", commands.folder / "nothing")
+    assert "there is no demo in" in sentence
+    assert "make demo" in sentence
+
+
+def test_a_demo_keeps_off_a_folder_that_is_not_its_own(commands: Commands) -> None:
+    (commands.folder / "thesis.txt").write_text("years of work")
+    sentence = commands.refused("demo", "--directory", commands.folder)
+    assert "was not made by the demo" in sentence
+    assert (commands.folder / "thesis.txt").read_text() == "years of work"
+
+
+def test_short_programs_that_read_tables_end_well(tmp_path: Path) -> None:
+    """Arrow's threads must not hold Python objects when the interpreter ends: it aborts then."""
+    write_table(tmp_path / "t", pa.table({"n": [1]}), overwrite=False, metadata={})
+    code = (
+        "from pathlib import Path; from ticdc_assets.lake.control import read_rows, ds;"
+        f"read_rows(Path({str(tmp_path / 't')!r}), ds.field('n') == 1)"
+    )
+    running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4)]
+    assert [process.wait(60) for process in running] == [0] * 4
+
+
+# The golden types -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def scenario(golden_dir: Callable[..., Path]) -> Scenario:
+    return Scenario(golden_dir("simple-json", "types"))
+
+
+@pytest.fixture(scope="module")
+def types(scenario: Scenario, spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Commands:
+    """The golden types, synced in pieces: below, at and above watermarks, and less than all."""
+    commands = Commands(tmp_path_factory.mktemp("types"))
+    commands.add_capture("types", scenario.capture, scenario.timezone)
+    first, second = scenario.earlier
+    final = scenario.meta["final_ts"]
+    told = commands.done("sync", "types", "--max-records", "10")
+    assert "types: landed 10 records, 84 wait in the source" in told
+
+    told = commands.done("sync", "types", "--until", first)
+    assert "types: landed 84 records, 0 wait in the source" in told
+    assert f" at {first}: " in told
+    assert_same_rows(commands.rows("types"), scenario.state(first))
+
+    # Exactly there, although no watermark has that TSO.
+    told = commands.done("sync", "types", "--until", second - 1)
+    assert "types: landed 0 records" in told
+    assert {item["applied_ts"] for item in commands.mirrors("types")} == {second - 1}
+    commands.done("sync", "types", "--until", second)
+    assert_same_rows(commands.rows("types"), scenario.state(second))
+
+    told = commands.done("sync", "types", "--until", final + 1000)
+    assert f" at {final}: " in told
+    return commands
+
+
+@pytest.mark.spark
+def test_the_end_equals_the_truth(types: Commands, scenario: Scenario) -> None:
+    assert_same_rows(types.rows("types"), scenario.state())
+
+
+@pytest.mark.spark
+def test_a_second_sync_changes_nothing(types: Commands) -> None:
+    def versions() -> list[int | None]:
+        paths = types.paths("types")
+        tables = (paths.cuts, paths.raw_messages, paths.change_log, paths.quarantine)
+        mirrors = sorted(path for path in (paths.base / "mirrors").iterdir())
+        return [latest_version(path) for path in (*tables, *mirrors)]
+
+    before = versions()
+    told = types.done("sync", "types")
+    assert "types: landed 0 records, 0 wait in the source" in told
+    assert "types: decoded nothing; quarantined 0 records" in told
+    assert "types: unchanged: " in told
+    assert "nothing new was landed" in told
+    assert versions() == before
+
+
+@pytest.mark.spark
+def test_until_below_the_mirrors_touches_no_file(types: Commands, scenario: Scenario) -> None:
+    final, before = scenario.meta["final_ts"], files(types.folder)
+    told = types.done("sync", "types", "--until", scenario.earlier[0])
+    assert told == (
+        f"types: the mirrors are at {final}, beyond {scenario.earlier[0]}; nothing was changed\n"
+    )
+    assert files(types.folder) == before
+
+
+@pytest.mark.spark
+def test_tables_as_json_is_one_array_and_nothing_else(types: Commands, scenario: Scenario) -> None:
+    done = types.program("tables", "types", "--json")
+    assert done.returncode == 0, done.stderr
+    (listed,) = json.loads(done.stdout)
+    assert len(done.stdout.splitlines()) == 1
+    (truth,) = scenario.meta["tables"]
+    assert (listed["database"], listed["table"]) == (truth["database"], truth["table"])
+    assert listed["key"] == truth["key"]
+    assert listed["rows"] == sum(scenario.state()[truth["database"], truth["table"]].values())
+    assert listed["applied_ts"] == scenario.meta["final_ts"]
+    # The golden clock is ahead of ours: the lag is a number, and that is all that can be said.
+    assert isinstance(listed["lag_seconds"], float)
+    assert Path(listed["path"], "_delta_log").is_dir()
+    assert (listed["held"], listed["quarantined"]) == (0, 0)
+    row = json.loads(next(iter(scenario.state()[truth["database"], truth["table"]])))
+    assert {item["name"] for item in listed["columns"]} == set(row)
+    assert all(set(item) == {"name", "mysql_type", "type"} for item in listed["columns"])
+    spark_types = {item["name"]: item["type"] for item in listed["columns"]}
+    assert spark_types["c_lu"] == "decimal(20,0)"
+
+
+@pytest.mark.spark
+def test_dump_as_a_program(types: Commands, scenario: Scenario) -> None:
+    """Spark says what it has to say on standard error."""
+    done = types.program("dump", "types")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert all(list(line) == ["database", "table", "row"] for line in lines)
+    (truth,) = scenario.meta["tables"]
+    found = sorted(json.dumps(line["row"], sort_keys=True, ensure_ascii=False) for line in lines)
+    wanted = sorted(scenario.state()[truth["database"], truth["table"]].elements())
+    assert [text.replace('"-0"', '"0"') for text in found] == wanted
+
+
+@pytest.mark.spark
+def test_show_as_lines_is_canonical_text(types: Commands, scenario: Scenario) -> None:
+    (truth,) = scenario.meta["tables"]
+    name = (truth["database"], truth["table"])
+    told = types.done("show", "types", *name, "--format", "jsonl")
+    wanted = dict(scenario.state()[name])
+    for line in told.splitlines():
+        row = json.loads(line)
+        same = {column: "0" if value == "-0" else value for column, value in row.items()}
+        wanted[json.dumps(same, sort_keys=True, ensure_ascii=False)] -= 1
+    assert not any(wanted.values())
+    told = types.done("show", "types", *name, "--format", "jsonl", "--limit", 2)
+    assert len(told.splitlines()) == 2
+    assert types.done("show", "types", *name, "--format", "jsonl", "--limit", 0) == ""
+
+
+@pytest.mark.spark
+def test_rows_of_many_columns_are_shown_one_below_the_other(
+    types: Commands, scenario: Scenario
+) -> None:
+    (truth,) = scenario.meta["tables"]
+    told = types.done("show", "types", truth["database"], truth["table"], "--limit", 1)
+    (listed,) = types.mirrors("types")
+    shown = [line.split()[0] for line in told.splitlines() if line.strip()]
+    assert [name for name in shown if name.startswith("c_")] == [
+        item["name"] for item in listed["columns"] if item["name"].startswith("c_")
+    ]
+    assert "row 1" in told
+    assert "row 2" not in told
+    assert f"{listed['rows']} rows in all" in told
+
+
+@pytest.mark.spark
+def test_an_unknown_table(types: Commands, scenario: Scenario) -> None:
+    sentence = types.refused("show", "types", "kinds", "typos")
+    assert "no mirror of database 'kinds', table 'typos'" in sentence
+    assert "mirrors: kinds.types" in sentence
+
+
+@pytest.mark.spark
+def test_doctor(types: Commands, scenario: Scenario) -> None:
+    told = types.done("doctor")
+    lines = told.splitlines()
+    assert all(line.startswith("ok ") for line in lines[:-1])
+    assert lines[-1] == f"all {len(lines) - 1} checks passed"
+    for name in ("java", "python", "jars", "configuration", "lake", "source types"):
+        assert any(f" {name}: " in line for line in lines)
+
+
+@pytest.mark.spark
+def test_doctor_finds_what_is_missing(commands: Commands, spark: Any) -> None:
+    commands.add_capture("f", "there-is-no-such-file.jsonl")
+    result = commands.run("doctor")
+    assert result.exit_code == 1
+    (failed,) = [line for line in result.stdout.splitlines() if line.startswith("FAIL")]
+    assert "source f" in failed
+    assert "there-is-no-such-file.jsonl" in failed
+    assert result.stderr.splitlines()[-1].startswith("Error: 1 of ")
+
+
+# Odd values, faults and their mending -----------------------------------------------------------
+
+ODD = ("shop", "a [b]`c`[/b] :smile:")
+
+
+@pytest.mark.spark
+def test_odd_names_and_values_are_shown_as_text(commands: Commands, spark: Any) -> None:
+    upstream = Upstream(timezone="Asia/Shanghai")
+    upstream.create_database("shop")
+    upstream.create_table(
+        ODD,
+        (column("id", "int", nullable=False), column("[red]x", "text"), column("at", "timestamp")),
+        primary_key=("id",),
+    )
+    values = [
+        "[bold]not bold[/bold] :smile:",
+        "\x1b[31mred\x1b[0m\r\n\ttab \x00\u202e",
+        "ü 😀 👩\u200d👩\u200d👧 中文 \u2028",
+        "",
+        None,
+    ]
+    for number, value in enumerate(values):
+        with upstream.transaction() as transaction:
+            at = "2024-02-29 08:00:00"
+            transaction.insert(ODD, {"id": str(number), "[red]x": value, "at": at})
+    changefeed = StandInChangefeed(upstream, "t", partitions=1)
+    write_capture(commands.folder / "capture.jsonl", changefeed.tick())
+    commands.add_capture("odd", "capture.jsonl", "Asia/Shanghai")
+    commands.done("sync", "odd")
+    assert commands.rows("odd") == truth_rows(changefeed.truth())
+    (line, *_) = commands.done("show", "odd", *ODD, "--format", "jsonl").splitlines()
+    assert json.loads(line)["at"] == "2024-02-29 08:00:00"
+
+    told = commands.done("show", "odd", *ODD)
+    assert "\x1b" not in told
+    for text in (
+        "shop.a [b]`c`[/b] :smile:",
+        "[red]x",
+        "[bold]not bold[/bold] :smile:",
+        "\\x1b[31mred\\x1b[0m\\r\\n\\ttab \\x00\\u202e",
+        "ü 😀 👩\u200d👩\u200d👧 中文 \\u2028",
+        "NULL",
+        "2024-02-29 08:00:00",
+        "5 rows in all",
+    ):
+        assert text in told, told
+    assert "a [b]`c`[/b] :smile:" in commands.done("tables", "odd")
+
+
+@pytest.mark.spark
+def test_what_a_fault_kept_out_takes_its_place_when_it_is_mended(
+    commands: Commands, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = ("shop", "orders")
+    upstream = Upstream()
+    upstream.create_database("shop")
+    upstream.create_table(
+        name,
+        (column("id", "int", nullable=False), column("state", "varchar(20)")),
+        primary_key=("id",),
+    )
+    for changes in (
+        [("insert", "1", "a"), ("insert", "2", "a"), ("insert", "3", "a")],
+        # What the fault keeps out: an update, a delete and an insert ...
+        [("update", "1", "unlucky"), ("delete", "2", ""), ("insert", "4", "unlucky")],
+        # ... and what comes after two of them.
+        [("update", "1", "b"), ("insert", "2", "b")],
+    ):
+        for op, key, state in changes:
+            with upstream.transaction() as transaction:
+                match op:
+                    case "insert":
+                        transaction.insert(name, {"id": key, "state": state})
+                    case "update":
+                        transaction.update(name, (key,), changes={"state": state})
+                    case _:
+                        transaction.delete(name, (key,))
+    # One partition and flushes of one row: the order of the log is the order of the commits.
+    changefeed = StandInChangefeed(
+        upstream, "t", partitions=1, options=FeedOptions(rows_per_flush=1)
+    )
+    write_capture(commands.folder / "capture.jsonl", changefeed.tick())
+    commands.add_capture("f", "capture.jsonl")
+    decode = decoding.decode_batch
+
+    def faulty(wire_format: WireFormat, records: pa.RecordBatch) -> Any:
+        def is_hit(value: bytes | None) -> bool:
+            text = value or b""
+            return (b'"data":{"id":' in text and b"unlucky" in text) or b'"DELETE"' in text
+
+        values = [b"{" if is_hit(value) else value for value in records["value"].to_pylist()]
+        place = records.schema.get_field_index("value")
+        return decode(
+            wire_format, records.set_column(place, "value", pa.array(values, pa.binary()))
+        )
+
+    with monkeypatch.context() as patch:
+        patch.setattr(decoding, "decode_batch", faulty)
+        told = commands.done("sync", "f")
+    hit = json.loads(commands.done("quarantine", "f", "--json"))
+    # The update that follows carries "unlucky" as its old value.
+    assert len(hit) == 4
+    assert "quarantined 4 records" in told
+    fields = {"topic", "partition", "offset", "index", "reason", "position", "expected", "got"}
+    for row in hit:
+        assert fields <= set(row)
+        assert (row["topic"], row["partition"], row["index"]) == ("t", 0, 0)
+        assert row["reason"]
+        assert row["expected"]
+    listing = commands.done("quarantine", "f")
+    assert hit[0]["reason"] in listing
+    assert "f: 4 quarantined" in listing
+    assert commands.rows("f") != truth_rows(changefeed.truth())
+    cut = newest_cut(commands.paths("f"))
+    assert cut is not None
+    assert cut.tso == changefeed.watermark_ts
+
+    told = commands.done("redrive", "f")
+    assert "f: 4 quarantined records tried again, 4 decoded now, 0 still refused" in told
+    assert commands.rows("f") == truth_rows(changefeed.truth())
+    assert json.loads(commands.done("quarantine", "f", "--json")) == []
+    assert commands.done("quarantine", "f") == "f: nothing is quarantined\n"
+    told = commands.done("redrive", "f")
+    assert "f: 0 quarantined records tried again" in told
+    told = commands.done("sync", "f")
+    assert "f: unchanged: " in told
+
+
+@pytest.mark.spark
+def test_one_changefeed_that_fails_does_not_keep_the_others(commands: Commands, spark: Any) -> None:
+    upstream = Upstream()
+    upstream.create_database("d")
+    changefeed = StandInChangefeed(upstream, "t", partitions=1)
+    write_capture(commands.folder / "capture.jsonl", changefeed.tick())
+    commands.add_capture("broken", "there-is-no-such-file.jsonl")
+    commands.add_capture("whole", "capture.jsonl")
+    result = commands.run("sync")
+    assert result.exit_code == 1
+    assert "whole: published: cut 1" in result.stdout
+    told = result.stderr.splitlines()
+    assert told[-1] == "Error: could not sync broken; the reasons stand above"
+    assert "there-is-no-such-file.jsonl" in told[-2]
+    assert len(told) == 2
