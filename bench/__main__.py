@@ -77,7 +77,7 @@ def measure_spark(count: int, *, repetitions: int) -> list[Result]:
     try:
         note("decoding in Spark")
         results = measure_decoding_stage(
-            spark, folder / "decoding", load_messages(count).repeated(4), repetitions=repetitions
+            spark, folder / "decoding", load_messages(count).repeated(2), repetitions=repetitions
         )
         note("one table")
         results += measure_one_table(

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from bench.measuring import measure
 from bench.messages import Messages
-from bench.results import Result
+from bench.results import FASTER, Result
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record
@@ -53,8 +53,8 @@ def measure_decoding(messages: Messages, *, repetitions: int) -> list[Result]:
                 sample=sample,
                 count=len(values),
                 unit="messages",
-                base="x json.loads",
-                ratio=floor.median / sample.median,
+                base=floor,
+                compared=f"{FASTER} json.loads",
             )
         )
     return results

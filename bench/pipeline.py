@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.measuring import Sample, measure
 from bench.messages import Messages
-from bench.results import Result
+from bench.results import FASTER, SLOWER, Result
 from ticdc_assets.config import CaptureSource, Changefeed
 from ticdc_assets.lake.control import read_rows, write_table
 from ticdc_assets.lake.cuts import newest_cut
@@ -125,8 +125,8 @@ def measure_decoding_stage(
             sample=decoding,
             count=landing.records,
             unit="messages",
-            base="x the copy",
-            ratio=floor.median / decoding.median,
+            base=floor,
+            compared=f"{FASTER} the copy",
         ),
     ]
 
@@ -236,15 +236,15 @@ def measure_one_table(
             sample=merge,
             count=changes,
             unit="changes",
-            base="x the time of the MERGE",
-            ratio=merge.median / plain.median,
+            base=plain,
+            compared=f"{SLOWER} the MERGE",
         ),
         Result(
             section=MIRRORS,
             what="a sync with nothing new",
             sample=nothing,
-            base="x the time of the MERGE",
-            ratio=nothing.median / plain.median,
+            base=plain,
+            compared=f"{SLOWER} the MERGE",
         ),
     ]
 
@@ -274,8 +274,8 @@ def measure_many_tables(
             sample=sync,
             count=tables * changes,
             unit="changes",
-            base="x the time of one MERGE",
-            ratio=sync.median / plain.median,
+            base=plain,
+            compared=f"{SLOWER} one MERGE",
         ),
     ]
 
@@ -348,8 +348,8 @@ def measure_control(spark: SparkSession, folder: Path, *, repetitions: int) -> l
             section=CONTROL,
             what=what,
             sample=sample,
-            base="x the time of Spark" if "delta-rs" in what else "",
-            ratio=(sample.median / by_spark["read" in what].median if "delta-rs" in what else None),
+            base=by_spark["read" in what] if "delta-rs" in what else None,
+            compared=f"{SLOWER} Spark",
         )
         for what, sample in samples.items()
     ]

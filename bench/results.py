@@ -20,8 +20,11 @@ from bench.measuring import Sample
 BEGIN = "<!-- measured: begin -->"
 END = "<!-- measured: end -->"
 
+FASTER = "x"
+SLOWER = "x the time of"
+
 _PACKAGES = ("pyspark", "delta-spark", "deltalake", "pyarrow", "msgspec", "orjson")
-_TITLES = ("what", "median", "min to max", "CPU", "rate", "ratio")
+_TITLES = ("what", "median", "min to max", "CPU", "rate", "ratio", "of CPU")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +37,9 @@ class Result:
         sample: how long it took.
         count: how many of `unit` were done in one repetition; 0 for no rate.
         unit: what is counted.
-        base: what `ratio` compares with; "" for none.
-        ratio: time of the base by our time if `base` is a floor to come near to (1 is as fast),
-            or our time by the base's where the text says so.
+        base: what it is compared with, None for nothing.
+        compared: how the comparison reads: `FASTER` gives speed by the base's, `SLOWER` time by
+            the base's.
     """
 
     section: str
@@ -44,13 +47,16 @@ class Result:
     sample: Sample
     count: int = 0
     unit: str = "rows"
-    base: str = ""
-    ratio: float | None = None
+    base: Sample | None = None
+    compared: str = ""
 
     def cells(self) -> tuple[str, ...]:
         """Return what stands in the line."""
         rate = f"{_rounded(self.count / self.sample.median)} {self.unit}/s" if self.count else ""
-        ratio = "" if self.ratio is None else f"{self.ratio:.2f} {self.base}".strip()
+        ratio = cpu_ratio = ""
+        if self.base is not None:
+            ratio = f"{self._ratio(self.sample.median, self.base.median):.2f} {self.compared}"
+            cpu_ratio = f"{self._ratio(self.sample.cpu_seconds, self.base.cpu_seconds):.2f}"
         return (
             self.what,
             _time(self.sample.median),
@@ -58,7 +64,13 @@ class Result:
             _time(self.sample.cpu_seconds),
             rate,
             ratio,
+            cpu_ratio,
         )
+
+    def _ratio(self, own: float, base: float) -> float:
+        if self.compared.startswith(SLOWER):
+            own, base = base, own
+        return base / own if own else float("nan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
