@@ -1,0 +1,219 @@
+"""From a real broker to mirrors: all of it, and what brokers do to those who read from them."""
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ticdc_assets.broker import LocalBroker
+from ticdc_assets.capture import CaptureRecord, read_capture
+from ticdc_assets.simulator.builders import with_tombstones
+from ticdc_assets.simulator.changefeed import FeedOptions
+from ticdc_assets.simulator.run import run_simulator
+from ticdc_assets_tests.e2e.topics import FEED, TopicFeed, WrittenFeed, retopiced
+from ticdc_assets_tests.golden import Scenario, assert_same_rows
+from ticdc_assets_tests.lake.feeds import truth_rows
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+@pytest.fixture
+def feed(broker: LocalBroker, topic: str, tmp_path: Path, spark: Any) -> WrittenFeed:
+    return WrittenFeed.made(broker, topic, tmp_path)
+
+
+@pytest.mark.parametrize(("name", "pieces"), [("types", 3), ("shop", 2)])
+def test_golden_messages_through_the_broker(
+    name: str,
+    pieces: int,
+    broker: LocalBroker,
+    topic: str,
+    tmp_path: Path,
+    spark: Any,
+    golden_dir: Callable[..., Path],
+) -> None:
+    scenario = Scenario(golden_dir("simple-json", name))
+    count = len(scenario.records)
+    feed = TopicFeed.of(broker, topic, tmp_path, timezone=scenario.timezone)
+    capture = retopiced(scenario.records, topic, tmp_path / "golden.jsonl.gz")
+    told = feed.commands.done("play", capture, FEED)
+    assert f"played {count} records" in told
+
+    size = count // pieces + 1
+    for number in range(1, pieces + 1):
+        landed = min(size, count - (number - 1) * size)
+        told = feed.sync("--max-records", size)
+        waiting = max(0, count - number * size)
+        assert f"landed {landed} records, {waiting} wait in the source" in told
+    assert feed.cut_ts == scenario.meta["final_ts"]
+    assert_same_rows(feed.rows, scenario.state())
+    assert sorted(feed.landed()) == sorted(
+        (record.partition, record.offset) for record in scenario.records
+    )
+
+    recorded = tmp_path / "recorded.jsonl.gz"
+    told = feed.commands.done("record", FEED, recorded)
+    assert f"recorded {count} records" in told
+    with read_capture(recorded) as records:
+        assert by_partition(records) == by_partition(scenario.records)
+    # What is recorded already is not recorded again.
+    assert "recorded 0 records" in feed.commands.done("record", FEED, recorded)
+
+
+def by_partition(
+    records: Iterable[CaptureRecord],
+) -> dict[int, list[tuple[int, int, bytes | None, bytes | None]]]:
+    """Return what a topic keeps of records: everything but the order between partitions."""
+    split: dict[int, list[tuple[int, int, bytes | None, bytes | None]]] = defaultdict(list)
+    for record in records:
+        split[record.partition].append(
+            (record.offset, record.timestamp_ms, record.key, record.value)
+        )
+    return dict(split)
+
+
+def test_a_workload_that_goes_on_while_we_sync(
+    broker: LocalBroker, topic: str, tmp_path: Path, spark: Any
+) -> None:
+    feed = TopicFeed.of(broker, topic, tmp_path)
+    simulator = run_simulator(
+        feed.source,
+        partitions=3,
+        seed=7,
+        max_transactions=150,
+        max_seconds=20,
+        transactions_per_second=12,
+        feed=FeedOptions(ddl_watermarks=True),
+    )
+    simulator.start()
+    syncs = 0
+    while not simulator.progress.finished:
+        feed.sync()
+        syncs += 1
+    result = simulator.join(60)
+    feed.sync()
+    assert syncs > 0
+    assert feed.cut_ts == result.final_ts
+    assert feed.rows == truth_rows(result.truth)
+    landed = feed.landed()
+    assert len(landed) == len(set(landed)) == result.progress.records
+
+
+# What brokers do --------------------------------------------------------------------------------
+
+
+def test_records_that_expired_before_they_landed(feed: WrittenFeed) -> None:
+    feed.go_on()
+    feed.sync()
+    position = feed.changefeed.next_offsets[1]
+    feed.go_on()
+    # One record is gone that was not landed.
+    feed.broker.delete_records(feed.topic, {1: position + 1})
+    for _ in range(2):
+        sentence = feed.refused()
+        assert f"topic '{feed.topic}' partition 1" in sentence
+        assert f"next offset to land is {position}" in sentence
+        assert f"the source offers {position + 1}" in sentence
+        assert "nothing was skipped" in sentence
+    assert len(feed.landed()) == len(set(feed.landed()))
+
+
+def test_records_that_expired_after_they_landed(feed: WrittenFeed) -> None:
+    feed.go_on()
+    feed.sync()
+    feed.broker.delete_records(feed.topic, dict(feed.changefeed.next_offsets))
+    feed.sync()
+    feed.go_on()
+    feed.sync()
+    assert feed.rows == feed.truth
+
+
+@pytest.mark.parametrize("steps", [0, 60])
+def test_a_topic_deleted_and_made_again(feed: WrittenFeed, steps: int) -> None:
+    """Whether it has fewer records than were landed, or more by now."""
+    feed.go_on()
+    feed.sync()
+    feed.broker.delete_topic(feed.topic)
+    assert f"has no topic '{feed.topic}'" in feed.refused()
+    feed.broker.create_topic(feed.topic, 2)
+    if steps:
+        for _ in range(2):
+            feed.go_on(steps)
+    sentence = feed.refused()
+    assert f"topic '{feed.topic}' partition 0" in sentence
+    assert "the topic was deleted and made again" in sentence
+
+
+def test_a_partition_added_later(feed: WrittenFeed) -> None:
+    feed.go_on()
+    feed.sync()
+    cut, truth = feed.cut_ts, feed.truth
+    feed.broker.add_partitions(feed.topic, 3)
+    feed.go_on()
+    told = feed.sync()
+    assert f"waiting: no watermark yet from {feed.topic}/2" in told
+    assert feed.cut_ts == cut
+    assert feed.rows == truth
+    feed.changefeed.set_partitions(3)
+    feed.go_on()
+    told = feed.sync()
+    assert "published: " in told
+    assert feed.cut_ts == feed.changefeed.watermark_ts
+    assert feed.rows == feed.truth
+
+
+def test_a_partition_that_is_never_written(
+    broker: LocalBroker, topic: str, tmp_path: Path, spark: Any
+) -> None:
+    feed = WrittenFeed.made(
+        broker, topic, tmp_path, options=FeedOptions(unwritten_partitions=frozenset({1}))
+    )
+    count = feed.go_on()
+    told = feed.sync()
+    assert f"landed {count} records" in told
+    assert f"waiting: no watermark yet from {topic}/1" in told
+    assert feed.cut_ts is None
+    assert feed.commands.done("tables", FEED) == f"{FEED}: no published cut yet\n"
+
+
+def test_an_empty_topic(feed: WrittenFeed) -> None:
+    for _ in range(2):
+        told = feed.sync()
+        assert "landed 0 records, 0 wait in the source" in told
+        assert f"waiting: no watermark yet from {feed.topic}/0, {feed.topic}/1" in told
+    feed.go_on()
+    feed.sync()
+    assert feed.rows == feed.truth
+
+
+def test_tombstones(feed: WrittenFeed) -> None:
+    records = list(with_tombstones(feed.changefeed, feed.changefeed.tick(), every=3))
+    tombstones = {(item.partition, item.offset) for item in records if item.value is None}
+    feed.write(records)
+    told = feed.sync()
+    assert f"quarantined {len(tombstones)} records" in told
+    listed = json.loads(feed.commands.done("quarantine", FEED, "--json"))
+    assert {(item["partition"], item["offset"]) for item in listed} == tombstones
+    assert feed.rows == feed.truth
+    assert feed.cut_ts == feed.changefeed.watermark_ts
+
+
+def test_a_broker_that_is_down_for_a_while(feed: WrittenFeed) -> None:
+    feed.go_on()
+    feed.sync()
+    feed.go_on()
+    feed.broker.stop()
+    try:
+        began = time.monotonic()
+        sentence = feed.refused()
+        seconds = time.monotonic() - began
+    finally:
+        feed.broker.restart()
+    assert f"the Kafka broker {feed.broker.bootstrap_servers} did not answer" in sentence
+    assert seconds < 30
+    feed.sync()
+    assert feed.rows == feed.truth
