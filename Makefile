@@ -69,7 +69,7 @@ test: setup chromium ## Run all tests but those marked slow
 
 .PHONY: test-fast
 test-fast: setup ## Run the pure Python tests only (seconds)
-	@$(BIN)/python -m pytest -m "not spark and not kafka and not ui and not slow"
+	@$(BIN)/python -m pytest -m "not spark and not kafka and not dagster and not ui and not slow"
 
 # The ui tests need a browser. Where it can be had without asking anybody it is installed; where it
 # cannot, the tests skip and say so.

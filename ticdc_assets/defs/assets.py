@@ -55,6 +55,14 @@ from ticdc_assets.lake.redriving import redrive
 from ticdc_assets.lake.schema_tables import register_new
 from ticdc_assets.tso import MAX_TSO
 
+APPLIED = dg.DataVersion("applied")
+"""The data version of every `apply_changes`, and so the one that each mirror was made from.
+
+An apply writes the mirrors itself. Would it have a version of its own each time, every mirror that
+it left alone (and, being reported within the step, every one that it changed) would be shown as
+out of date.
+"""
+
 
 class LandConfig(dg.Config):
     """How much to land."""
@@ -262,7 +270,9 @@ def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         _report_mirrors(context, steps, applying)
         _report_quarantine(context, steps, before)
         context.log.info("%s: %s", applying.outcome, applying.reason)
-        return dg.MaterializeResult(metadata=applying_metadata(applying, batch, utc_now()))
+        return dg.MaterializeResult(
+            metadata=applying_metadata(applying, batch, utc_now()), data_version=APPLIED
+        )
 
     return apply_changes_asset
 
@@ -411,4 +421,16 @@ def _materialization(
         partition=partition,
         description=f"{mirror.mode}: {mirror.changes} keys changed, {mirror.rows} rows",
         metadata=mirror_metadata(mirror, cut, steps.paths, utc_now()),
+        tags=_provenance(steps.names, mirror),
     )
+
+
+def _provenance(names: FeedNames, mirror: MirrorCut) -> dict[str, str]:
+    """Return the tags that Dagster itself gives to what a step returns, for a reported mirror."""
+    apply = names.asset("apply_changes").to_user_string()
+    return {
+        "dagster/data_version": f"{mirror.mirror_id}@{mirror.version}",
+        "dagster/code_version": "none",
+        f"dagster/input_data_version/{apply}": APPLIED.value,
+        f"dagster/input_event_pointer/{apply}": "NULL",
+    }

@@ -1,5 +1,8 @@
 """The definitions as Dagster sees them, written out."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import dagster as dg
@@ -9,6 +12,7 @@ from ticdc_assets.config import CaptureSource, Changefeed, Settings
 from ticdc_assets.defs import table_schemas
 from ticdc_assets.defs.assets import ApplyConfig
 from ticdc_assets.defs.changefeeds import all_definitions
+from ticdc_assets.defs.run import dagster_home
 from ticdc_assets.errors import ConfigError
 from ticdc_assets.lake.quarantine import COLUMNS
 from ticdc_assets.tso import MAX_TSO
@@ -159,3 +163,26 @@ def test_an_until_is_exact_beyond_the_integers_of_a_browser() -> None:
 def test_definitions_load_without_a_source_or_a_lake(shop: SmallShop) -> None:
     dg.Definitions.validate_loadable(all_definitions(shop.settings))
     assert not shop.paths.base.exists()
+
+
+@pytest.mark.dagster
+def test_dagster_itself_finds_the_definitions_valid(shop: SmallShop, root: Path) -> None:
+    kept = {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
+    done = subprocess.run(
+        [sys.executable, "-m", "dagster", "definitions", "validate", "-w", "workspace.yaml"],
+        cwd=root,
+        env=kept
+        | {
+            "TICDC_CHANGEFEEDS": str(shop.settings.path),
+            "TICDC_LAKE": str(shop.settings.lake),
+            "DAGSTER_HOME": str(dagster_home(shop.settings)),
+        },
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "Validation successful for code location ticdc_assets." in said
+    assert "UserWarning" not in said

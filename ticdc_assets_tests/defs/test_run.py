@@ -1,7 +1,11 @@
 """Running jobs from a program, as far as it needs no Spark."""
 
 import dataclasses
+import os
 import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import dagster as dg
@@ -19,6 +23,7 @@ from ticdc_assets.defs.run import (
 )
 from ticdc_assets.errors import BusyError, NotFoundError, PrerequisiteError
 from ticdc_assets.lake.lock import writer_lock
+from ticdc_assets.ports import free_port, port_is_free
 from ticdc_assets_tests.defs.small_shop import SmallShop
 
 
@@ -100,3 +105,36 @@ def test_the_ui_listens_on_the_loopback_address_and_finds_the_package(shop: Smal
     assert env["TICDC_CHANGEFEEDS"] == str(settings.path)
     assert env["TICDC_LAKE"] == str(settings.lake)
     assert env["DAGSTER_HOME"] == str(settings.lake / "_dagster")
+
+
+SERVE = """
+import signal, sys
+from ticdc_assets.config import load_settings
+from ticdc_assets.defs.run import serve_ui
+
+# As a shell starts a program in the background.
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.exit(serve_ui(load_settings(), int(sys.argv[1])))
+"""
+
+
+@pytest.mark.dagster
+def test_a_ui_that_is_terminated_leaves_nothing_behind(shop: SmallShop, root: Path) -> None:
+    port = free_port()
+    env = os.environ | {
+        "TICDC_CHANGEFEEDS": str(shop.settings.path),
+        "TICDC_LAKE": str(shop.settings.lake),
+    }
+    command = [sys.executable, "-c", SERVE, str(port)]
+    with subprocess.Popen(command, cwd=root, env=env, start_new_session=True) as process:
+        try:
+            deadline = time.monotonic() + 180
+            while port_is_free(port):
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+            process.terminate()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    assert port_is_free(port)

@@ -104,7 +104,10 @@ pytestmark = [pytest.mark.ui, pytest.mark.spark]
 
 
 def test_the_asset_graph_of_a_changefeed(page: Page, server: str) -> None:
-    page.resize(2200, 620)
+    page.resize(1900, 620)
+    page.open(f"{server}/locations/ticdc_assets/asset-groups/shop")
+    page.wait_for("Hide navigation", "apply_changes")
+    page.click("Hide navigation")
     page.open(f"{server}/locations/ticdc_assets/asset-groups/shop")
     text = page.wait_for(
         "kafka_topic",
@@ -124,6 +127,7 @@ def test_a_mirror_with_its_partitions_and_metadata(page: Page, server: str) -> N
     page.open(f"{server}/assets/shop/mirrors?view=partitions&partition=shop.orders")
     text = page.wait_for("shop.customers", "crm.reviews", "applied_ts", "delta_version", "marks")
     assert "/mirrors/" in text, "the path of the Delta table"
+    assert "Unsynced" not in text, "a mirror that was just made is not out of date"
     picture(page, "mirror")
 
 
