@@ -30,12 +30,3 @@ def writer_lock(paths: LakePaths) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def is_locked(paths: LakePaths) -> bool:
-    """Whether a writer is at work now."""
-    try:
-        with writer_lock(paths):
-            return False
-    except BusyError:
-        return True
