@@ -29,7 +29,7 @@ class ZonedTimestamp:
     value: str
 
 
-PhysicalValue: TypeAlias = str | None | ZonedTimestamp
+PhysicalValue: TypeAlias = str | ZonedTimestamp | None
 """One column value as sent. Simple JSON sends text, NULL or a zoned timestamp."""
 
 Image: TypeAlias = Mapping[str, PhysicalValue]
