@@ -16,11 +16,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ticdc_assets.broker import LocalBroker
 from ticdc_assets.config import (
@@ -32,12 +33,18 @@ from ticdc_assets.config import (
     load_settings,
 )
 from ticdc_assets.defs.run import run_sync
-from ticdc_assets.errors import ConfigError
+from ticdc_assets.errors import ConfigError, SourceUnavailableError
+from ticdc_assets.jars import SPARK_JARS, resolve
 from ticdc_assets.lake.cuts import Cut
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.reading import iterate_rows, list_mirrors
 from ticdc_assets.lake.session import get_spark
-from ticdc_assets.simulator.run import SimulatorProgress, SimulatorResult, run_simulator
+from ticdc_assets.simulator.run import (
+    SimulatorProgress,
+    SimulatorResult,
+    SimulatorRun,
+    run_simulator,
+)
 from ticdc_assets.simulator.upstream import Truth
 from ticdc_assets.tso import to_datetime
 
@@ -46,61 +53,89 @@ Note = Callable[[str], None]
 CHANGEFEED = "shop"
 _MARKER = "demo.json"
 _PARTITIONS = 3
+_TICK_SECONDS = 5.0
+_CLOSING_SECONDS = 60.0
 
 
 def run_demo(directory: Path, *, transactions: int, seconds: int, note: Note) -> bool:
     """Run the demo and print its table; return whether every mirror equals the truth."""
     began = time.monotonic()
     _empty(directory)
-    with ThreadPoolExecutor(1) as pool, demo_broker(directory, note=note) as broker:
-        spark_start: Future[object] = pool.submit(get_spark)
-        settings = _configure(directory, broker)
-        feed = settings.changefeed(CHANGEFEED)
-        note(f"the shop opens: up to {transactions} transactions within {seconds} s")
-        assert isinstance(feed.source, KafkaSource)
-        simulator = run_simulator(
-            feed.source,
-            truth_path=directory / "truth.jsonl",
-            partitions=_PARTITIONS,
-            timezone=feed.timezone,
-            max_transactions=transactions,
-            max_seconds=seconds,
-            transactions_per_second=transactions / seconds,
-        )
-        simulator.start()
-        spark_start.result()
-        note(f"Spark is up ({time.monotonic() - began:.0f} s)")
-        cut = _sync_until_done(settings, simulator.progress, lambda: simulator.progress, note)
-        result = simulator.join(60.0)
-        while cut is None or cut.tso < result.final_ts:
-            cut = _sync(settings, result.progress, note)
-        same = _compare(settings, feed, cut, result)
-    note(
-        f"done in {time.monotonic() - began:.0f} s; the broker is stopped, the tables stay in {directory}"
-    )
+
+    def tell(text: str) -> None:
+        note(f"{time.monotonic() - began:4.0f} s  {text}")
+
+    with ThreadPoolExecutor(1) as pool:
+        # Two JVMs take their time: side by side it is less.
+        spark_start: Future[object] = pool.submit(_start_spark, tell)
+        with demo_broker(directory, note=tell) as broker:
+            settings = _configure(directory, broker)
+            spark_start.result()
+            tell("Spark is up")
+            feed = settings.changefeed(CHANGEFEED)
+            assert isinstance(feed.source, KafkaSource)
+            simulator = run_simulator(
+                feed.source,
+                truth_path=directory / "truth.jsonl",
+                partitions=_PARTITIONS,
+                timezone=feed.timezone,
+                max_transactions=transactions,
+                max_seconds=seconds,
+                transactions_per_second=transactions / seconds,
+                on_progress=_Ticker(tell).tick,
+            )
+            tell(f"the shop opens: up to {transactions} transactions within {seconds} s")
+            simulator.start()
+            same = _follow(settings, feed, simulator, tell)
+    tell(f"done; the broker is stopped, the tables stay in {directory}")
     note("open the same instance in the Dagster UI: make ui")
     return same
 
 
-def _sync_until_done(
-    settings: Settings,
-    progress: SimulatorProgress,
-    now: Callable[[], SimulatorProgress],
-    note: Note,
-) -> Cut | None:
-    cut: Cut | None = None
-    while not progress.finished:
-        cut = _sync(settings, now(), note)
-        progress = now()
-    return cut
+def _start_spark(tell: Note) -> None:
+    resolve(SPARK_JARS, progress=tell)
+    tell("starting Spark")
+    get_spark()
 
 
-def _sync(settings: Settings, progress: SimulatorProgress, note: Note) -> Cut | None:
+class _Ticker:
+    """Tells how far the shop is, every few seconds: a sync may take longer than patience."""
+
+    def __init__(self, tell: Note) -> None:
+        self._tell = tell
+        self._next = _TICK_SECONDS
+
+    def tick(self, progress: SimulatorProgress) -> None:
+        """Tell, if it is time."""
+        if progress.finished or progress.seconds >= self._next:
+            self._next = progress.seconds + _TICK_SECONDS
+            closed = "; the shop is closed" if progress.finished else ""
+            self._tell(
+                f"upstream: {progress.transactions} transactions, {progress.statements} DDL, "
+                f"{progress.records} records in Kafka{closed}"
+            )
+
+
+def _follow(settings: Settings, feed: Changefeed, simulator: SimulatorRun, tell: Note) -> bool:
+    """Sync while the shop is open, once more when it is closed, and compare."""
+    while not simulator.progress.finished:
+        # An error of the shop comes out here, instead of waiting for it for ever.
+        with suppress(TimeoutError):
+            simulator.join(0.0)
+        _sync(settings, tell)
+    result = simulator.join(_CLOSING_SECONDS)
+    cut = _sync(settings, tell)
+    if cut is None:
+        raise SourceUnavailableError("nothing was cut although the shop is closed")
+    return _compare(settings, feed, cut, result)
+
+
+def _sync(settings: Settings, tell: Note) -> Cut | None:
+    tell("a run of the Dagster job begins: land, decode, register, apply")
     report = run_sync(settings, CHANGEFEED)
     applying = report.applying
-    note(
-        f"{progress.transactions} transactions, {progress.statements} DDL written; "
-        f"landed {report.landing.records}; {applying.reason}"
+    tell(
+        f"it ended: {report.landing.records} records landed; {applying.outcome}: {applying.reason}"
     )
     return applying.cut
 
@@ -108,6 +143,7 @@ def _sync(settings: Settings, progress: SimulatorProgress, note: Note) -> Cut | 
 def _compare(settings: Settings, feed: Changefeed, cut: Cut, result: SimulatorResult) -> bool:
     """Print the table and return whether every mirror equals the truth."""
     paths = LakePaths(root=settings.lake, changefeed=CHANGEFEED)
+    mirrors = list_mirrors(paths)
     found: dict[tuple[str, str], Counter[str]] = {}
     for database, table, row in iterate_rows(get_spark(), paths, feed, cut.mirrors):
         found.setdefault((database, table), Counter())[_comparable(json.loads(row))] += 1
@@ -119,15 +155,15 @@ def _compare(settings: Settings, feed: Changefeed, cut: Cut, result: SimulatorRe
     )
     for title in ("mirror", "rows", "applied TSO", "lag", "equals the truth"):
         listing.add_column(title, justify="right" if title in {"rows", "lag"} else "left")
-    same = True
+    same = cut.tso == result.final_ts
     names = set(wanted)
-    for item in list_mirrors(paths):
+    for item in mirrors:
         name = (item.database, item.table)
         names.discard(name)
         equal = found.get(name, Counter()) == wanted.get(name, Counter()) and name in wanted
         same &= equal
         listing.add_row(
-            f"{item.database}.{item.table}",
+            Text(f"{item.database}.{item.table}"),
             str(item.rows),
             str(item.applied_ts),
             f"{item.lag_seconds:.1f} s",
@@ -135,8 +171,9 @@ def _compare(settings: Settings, feed: Changefeed, cut: Cut, result: SimulatorRe
         )
     for database, table in sorted(names):
         same = False
-        listing.add_row(f"{database}.{table}", "-", "-", "-", "[red]NO: there is no mirror[/red]")
-    Console(width=110).print(listing)
+        name_shown = Text(f"{database}.{table}")
+        listing.add_row(name_shown, "-", "-", "-", "[red]NO: there is no mirror[/red]")
+    Console(width=110, highlight=False).print(listing)
     return same
 
 
@@ -193,11 +230,9 @@ def use_demo(directory: Path) -> Settings:
 @contextmanager
 def demo_broker(directory: Path, *, note: Note) -> Iterator[LocalBroker]:
     """Run the demo's Kafka broker, with the topics it had."""
-    note("starting a Kafka broker")
     broker = LocalBroker(directory / "broker")
     broker.start(progress=note)
     try:
-        note(f"the broker answers at {broker.bootstrap_servers}")
         yield broker
     finally:
         broker.stop()
