@@ -1,8 +1,10 @@
-"""Table schemas as values, and the one JSON shape in which they travel.
+"""Table schemas and row shapes as values, and the one JSON form in which they travel.
 
 In: the `tableSchema` object of the Simple protocol (docs/formats/simple.md), parsed JSON.
-Out: frozen `TableSchema` values, and back. The same JSON shape is what `change_log` and
+Out: frozen `TableSchema` values, and back. The same JSON form is what `change_log` and
 `schema_registry` store for every format, so a schema is parsed by this module and by no other.
+A `RowShape` is the little that a row of the other formats says of its columns; its JSON form is
+ours alone.
 
 Reading is strict about what gives a schema its meaning (names, types, key) and silent about
 fields it does not know, so that a newer TiCDC may add some.
@@ -10,6 +12,7 @@ fields it does not know, so that a newer TiCDC may add some.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntFlag
 from typing import Any, cast
 
 from ticdc_assets.errors import WireError, shorten
@@ -97,6 +100,76 @@ class TableSchema:
     def column(self, name: str) -> ColumnSchema | None:
         """Return the column called `name`, or None."""
         return next((column for column in self.columns if column.name == name), None)
+
+
+class ColumnFlag(IntFlag):
+    """What TiCDC says of a column in one number (Open Protocol and Craft)."""
+
+    BINARY = 1
+    HANDLE_KEY = 2
+    GENERATED = 4
+    PRIMARY_KEY = 8
+    UNIQUE_KEY = 16
+    MULTIPLE_KEY = 32
+    NULLABLE = 64
+    UNSIGNED = 128
+
+
+@dataclass(frozen=True, slots=True)
+class SentColumn:
+    """One column as a row describes it.
+
+    Attributes:
+        name: column name.
+        mysql_type: type in lower case: the base type (`varchar`, or `varbinary` where the flags say
+            so), or the spelled type where it is sent (`decimal(20,6)`, `int unsigned`).
+        flags: the flags as sent, None where the format has none (Canal-JSON).
+    """
+
+    name: str
+    mysql_type: str
+    flags: ColumnFlag | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowShape:
+    """What a row says of its table.
+
+    Attributes:
+        columns: the columns that were sent, in their order in the message.
+        primary_key: the primary key's columns where they are named (Canal-JSON), () if it has
+            none, None if the format does not name them.
+        partial: True if the table may have more columns: the image was cut to the handle key, or
+            is that of a DELETE, which may be cut.
+    """
+
+    columns: tuple[SentColumn, ...]
+    primary_key: tuple[str, ...] | None = None
+    partial: bool = False
+
+
+def shape_to_json(shape: RowShape) -> dict[str, Any]:
+    """Return the JSON object of `shape`, for `shape_from_json`."""
+    return {
+        "columns": [
+            [column.name, column.mysql_type, None if column.flags is None else int(column.flags)]
+            for column in shape.columns
+        ],
+        "key": None if shape.primary_key is None else list(shape.primary_key),
+        "partial": shape.partial,
+    }
+
+
+def shape_from_json(value: Any) -> RowShape:
+    """Return the shape of an object that `shape_to_json` made."""
+    return RowShape(
+        columns=tuple(
+            SentColumn(name, mysql_type, None if flags is None else ColumnFlag(flags))
+            for name, mysql_type, flags in value["columns"]
+        ),
+        primary_key=None if value["key"] is None else tuple(value["key"]),
+        partial=value["partial"],
+    )
 
 
 def schema_from_json(value: Any, position: str) -> TableSchema:

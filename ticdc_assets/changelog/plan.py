@@ -49,8 +49,8 @@ class RowGroup:
     Attributes:
         database: database cited.
         table: table cited.
-        table_id: table id cited (a physical partition's for a partitioned table).
-        schema_version: schema version cited.
+        table_id: table id cited (a physical partition's for a partitioned table), None if none.
+        schema_version: schema version cited, None if none.
         min_ts: lowest commit ts.
         max_ts: highest commit ts.
         rows: how many.

@@ -31,7 +31,8 @@ from ticdc_assets.lake.control import commit_metadata, read_rows, write_table
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import append_quarantine
 from ticdc_assets.wire import WireFormat
-from ticdc_assets.wire.batch import CHANGE_SCHEMA, decode_batch
+from ticdc_assets.wire.batch import decode_batch
+from ticdc_assets.wire.rows import CHANGE_SCHEMA
 
 ERROR_COLUMNS = ("error_reason", "error_position", "error_expected", "error_got")
 

@@ -26,7 +26,7 @@ from ticdc_assets.mysql_types import arrow_type
 from ticdc_assets.registry.evolution import CanonicalRow, SchemaStep, row_transform
 from ticdc_assets.schemas import ColumnSchema, TableSchema
 from ticdc_assets.values import text_of, typed_array
-from ticdc_assets.wire.batch import image_from_json
+from ticdc_assets.wire.rows import image_from_json
 
 ArrowMap: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 

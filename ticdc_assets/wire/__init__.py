@@ -21,6 +21,10 @@ class WireFormat(StrEnum):
     """The wire formats that are known, by their name in the configuration."""
 
     SIMPLE_JSON = "simple-json"
+    SIMPLE_AVRO = "simple-avro"
+    OPEN_PROTOCOL = "open-protocol"
+    CANAL_JSON = "canal-json"
+    CRAFT = "craft"
 
 
 def decode(wire_format: WireFormat, record: Record) -> list[Event]:

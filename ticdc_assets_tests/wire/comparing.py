@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,30 +12,39 @@ from ticdc_assets.errors import WireError
 from ticdc_assets.events import Bootstrap, DdlEvent, Event, Op, RowChange, Watermark
 from ticdc_assets.schemas import schema_from_json
 from ticdc_assets.wire import WireFormat, decode
-from ticdc_assets.wire.batch import (
+from ticdc_assets.wire.batch import decode_batch
+from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.rows import (
     CHANGE_SCHEMA,
     checksum_from_json,
-    decode_batch,
     image_from_json,
+    shape_from_text,
 )
-from ticdc_assets.wire.record import Record
 
 Outcome = list[Event] | tuple[str, str, str, str]
+Input = Record | bytes | None
+"""A record, or the value of one without a key."""
 
 _REASON = re.compile(r"[a-z][a-z0-9_]*\Z")
 _POSITION = re.compile(r"(?:\$|byte \d+\Z)")
 
 
-def batch_of(values: Sequence[bytes | None]) -> pa.RecordBatch:
+def record_of(value: Input) -> Record:
+    """Return `value` as a record."""
+    return value if isinstance(value, Record) else Record(key=None, value=value)
+
+
+def batch_of(values: Sequence[Input]) -> pa.RecordBatch:
     """Return a batch with one record for each value."""
     count = len(values)
+    records = [record_of(value) for value in values]
     return pa.RecordBatch.from_pydict(
         {
             "topic": ["topic"] * count,
             "partition": [3] * count,
             "offset": list(range(1000, 1000 + count)),
-            "key": [None] * count,
-            "value": list(values),
+            "key": [record.key for record in records],
+            "value": [record.value for record in records],
         },
         schema=pa.schema(
             [
@@ -48,10 +58,10 @@ def batch_of(values: Sequence[bytes | None]) -> pa.RecordBatch:
     )
 
 
-def decoded(value: bytes | None, wire_format: WireFormat = WireFormat.SIMPLE_JSON) -> Outcome:
+def decoded(value: Input, wire_format: WireFormat = WireFormat.SIMPLE_JSON) -> Outcome:
     """Return what the reference decoder says: the events, or the parts of its error."""
     try:
-        return decode(wire_format, Record(key=None, value=value))
+        return decode(wire_format, record_of(value))
     except WireError as error:
         parts = (error.reason, error.position, error.expected, error.got)
     reason, position, expected, got = parts
@@ -63,7 +73,7 @@ def decoded(value: bytes | None, wire_format: WireFormat = WireFormat.SIMPLE_JSO
 
 
 def batch_decoded(
-    values: Sequence[bytes | None], wire_format: WireFormat = WireFormat.SIMPLE_JSON
+    values: Sequence[Input], wire_format: WireFormat = WireFormat.SIMPLE_JSON
 ) -> list[Outcome]:
     """Return what the batch decoder says about each value."""
     batch = decode_batch(wire_format, batch_of(values))
@@ -91,12 +101,29 @@ def batch_decoded(
     return outcomes
 
 
-def assert_equal(values: Sequence[bytes | None]) -> list[Outcome]:
+def assert_equal(
+    values: Sequence[Input], wire_format: WireFormat = WireFormat.SIMPLE_JSON
+) -> list[Outcome]:
     """Assert that both decoders say the same about `values`, and return it."""
-    outcomes = [decoded(value) for value in values]
-    for value, fast, slow in zip(values, batch_decoded(values), outcomes, strict=True):
-        assert fast == slow, value
+    outcomes = [decoded(value, wire_format) for value in values]
+    fast_outcomes = batch_decoded(values, wire_format)
+    for value, fast, slow in zip(values, fast_outcomes, outcomes, strict=True):
+        assert fast == _as_stored(slow), value
     return outcomes
+
+
+def _as_stored(outcome: Outcome) -> Outcome:
+    """Return `outcome` without what only an encoder needs, which no column keeps."""
+    if isinstance(outcome, tuple):
+        return outcome
+    return [
+        replace(event, row_id=0)
+        if isinstance(event, RowChange)
+        else replace(event, action_code=None)
+        if isinstance(event, DdlEvent)
+        else event
+        for event in outcome
+    ]
 
 
 def event_of(row: Mapping[str, Any]) -> Event:
@@ -127,6 +154,8 @@ def _row(row: Mapping[str, Any]) -> Event:
         handle_key_only=row["handle_key_only"],
         claim_check_location=row["claim_check_location"],
         checksum=None if checksum is None else checksum_from_json(checksum),
+        shape=None if row["shape"] is None else shape_from_text(row["shape"]),
+        es_only=row["es_only"],
     )
 
 
@@ -144,6 +173,7 @@ def _ddl(row: Mapping[str, Any]) -> Event:
         table=row["table"],
         schema=schema,
         pre_schema=pre_schema,
+        es_only=row["es_only"],
     )
 
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from ticdc_assets.events import Event, Image, RowChange
 from ticdc_assets.wire import WireFormat, encode
-from ticdc_assets.wire.batch import (
+from ticdc_assets.wire.batch import decode_batch
+from ticdc_assets.wire.rows import (
     CHANGE_SCHEMA,
     checksum_from_json,
-    decode_batch,
     image_from_json,
     image_to_json,
 )

@@ -1,0 +1,357 @@
+"""Rows of a batch of changes: the columns, and how decoded events become such rows.
+
+In: events of one record, or the columns of a row that a fast decoder made by itself. Out: an Arrow
+batch with the columns of `CHANGE_SCHEMA`, one row an event, in the order of the records; a record
+that is no message gives exactly one row of kind `error`.
+
+Images, shapes, schemas and checksums are columns of JSON text. `image_to_json` and its like are the
+one way to write them and `image_from_json` and its like the one way to read them, so a row means the
+same whichever decoder made it. Building rows keeps no state: the same events give the same rows.
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, TypeAlias, cast
+
+import msgspec
+import pyarrow as pa
+
+from ticdc_assets.errors import WireError
+from ticdc_assets.events import (
+    Bootstrap,
+    Checksum,
+    DdlEvent,
+    Event,
+    Image,
+    PhysicalValue,
+    RowChange,
+    Watermark,
+    ZonedTimestamp,
+)
+from ticdc_assets.schemas import (
+    RowShape,
+    TableSchema,
+    schema_from_json,
+    schema_to_json,
+    shape_from_json,
+    shape_to_json,
+)
+from ticdc_assets.wire.record import Record
+
+CHANGE_SCHEMA: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("index", pa.int32()),
+        ("kind", pa.string()),
+        ("op", pa.string()),
+        ("commit_ts", pa.int64()),
+        ("build_ts_ms", pa.int64()),
+        ("database", pa.string()),
+        ("table", pa.string()),
+        ("table_id", pa.int64()),
+        ("schema_version", pa.int64()),
+        ("before", pa.string()),
+        ("after", pa.string()),
+        ("handle_key_only", pa.bool_()),
+        ("claim_check_location", pa.string()),
+        ("checksum", pa.string()),
+        ("shape", pa.string()),
+        ("es_only", pa.bool_()),
+        ("ddl_type", pa.string()),
+        ("sql", pa.string()),
+        ("schema", pa.string()),
+        ("pre_schema", pa.string()),
+        ("error_reason", pa.string()),
+        ("error_position", pa.string()),
+        ("error_expected", pa.string()),
+        ("error_got", pa.string()),
+    ]
+)
+"""Columns of a batch of changes."""
+
+ROW: Final = "row"
+DDL: Final = "ddl"
+BOOTSTRAP: Final = "bootstrap"
+WATERMARK: Final = "watermark"
+ERROR: Final = "error"
+"""The values of column `kind`."""
+
+
+COORDINATES: Final = ("topic", "partition", "offset")
+# Every row has the common columns; few have the rare ones, which are kept apart for speed.
+COMMON: Final = tuple(CHANGE_SCHEMA.names[3:19])
+"""Columns that a row has as a tuple, in this order."""
+RARE: Final = tuple(CHANGE_SCHEMA.names[19:])
+"""Columns that only DDL, bootstraps and errors have."""
+
+Common: TypeAlias = tuple[Any, ...]
+Rare: TypeAlias = tuple[str | bytes | None, ...]
+SchemaTexts: TypeAlias = Callable[[Record], tuple[bytes | None, bytes | None]]
+"""The schema and the schema before it in a record, as sent, or None where it has none."""
+
+
+def image_from_json(text: str | bytes) -> dict[str, PhysicalValue]:
+    """Return the image that a column `before` or `after` holds as JSON text.
+
+    Raises:
+        msgspec.DecodeError: the text is not what `decode_batch` or `image_to_json` wrote.
+    """
+    return _decode_stored_image(text)
+
+
+def image_to_json(image: Image) -> str:
+    """Return `image` as the JSON text that `image_from_json` reads."""
+    return _encode(dict(image)).decode()
+
+
+def checksum_from_json(text: str | bytes) -> Checksum:
+    """Return the checksums that a column `checksum` holds as JSON text.
+
+    Raises:
+        msgspec.DecodeError: the text is not what `decode_batch` wrote.
+    """
+    return _decode_stored_checksum(text)
+
+
+def shape_text(shape: RowShape) -> str:
+    """Return `shape` as the JSON text of the column `shape`."""
+    return _encode(shape_to_json(shape)).decode()
+
+
+def shape_from_text(text: str | bytes) -> RowShape:
+    """Return the shape that a column `shape` holds as JSON text."""
+    return shape_from_json(json.loads(text))
+
+
+@dataclass(slots=True)
+class Rows:
+    """Output rows while they are collected.
+
+    Attributes:
+        sources: for each row the number of its record in the batch.
+        common: for each row the values of the common columns.
+        rare: the values of the rare columns, by number of the row.
+    """
+
+    sources: list[int] = field(default_factory=list[int])
+    common: list[Common] = field(default_factory=list[Common])
+    rare: dict[int, Rare] = field(default_factory=dict[int, Rare])
+
+    def add(self, source: int, rows: Sequence[tuple[Common, Rare | None]]) -> None:
+        """Add the rows of record number `source`, one at least."""
+        for common, rare in rows:
+            if rare is not None:
+                self.rare[len(self.common)] = rare
+            self.sources.append(source)
+            self.common.append(common)
+
+    def to_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows with the coordinates of their records in `batch`."""
+        length = len(self.common)
+        columns: list[pa.Array[Any]] = [self._coordinate(batch, name) for name in COORDINATES]
+        values: Sequence[Sequence[Any]] = (
+            list(zip(*self.common, strict=True)) if self.common else [()] * len(COMMON)
+        )
+        columns += [
+            pa.array(values[number], CHANGE_SCHEMA.field(name).type)
+            for number, name in enumerate(COMMON)
+        ]
+        columns += [self._rare(number, length) for number in range(len(RARE))]
+        return pa.RecordBatch.from_arrays(columns, schema=CHANGE_SCHEMA)
+
+    def _coordinate(self, batch: pa.RecordBatch, name: str) -> "pa.Array[Any]":
+        column = batch.column(name)
+        wanted = CHANGE_SCHEMA.field(name).type
+        if column.type != wanted:
+            column = column.cast(wanted)
+        if len(self.sources) == len(column):
+            # Each record has at least one row, so with as many rows each has exactly one.
+            return column
+        return column.take(pa.array(self.sources, pa.int64()))
+
+    def _rare(self, number: int, length: int) -> "pa.Array[Any]":
+        if not self.rare:
+            return pa.nulls(length, pa.string())
+        values: list[str | bytes | None] = [None] * length
+        for row, rare in self.rare.items():
+            values[row] = rare[number]
+        return pa.array(values, pa.string())
+
+
+def not_utf8(column: "pa.Array[Any]", values: Sequence[bytes | None]) -> frozenset[int]:
+    """Return the numbers of the values that are no UTF-8."""
+    try:
+        column.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        return frozenset(
+            number
+            for number, value in enumerate(values)
+            if value is not None and not _is_utf8(value)
+        )
+    return frozenset()
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def no_schema_texts(_record: Record) -> tuple[None, None]:
+    """Say that a record's schemas have no text that could be kept as it is."""
+    return None, None
+
+
+def decoded_rows(
+    decode: Callable[[Record], list[Event]],
+    record: Record,
+    texts: SchemaTexts = no_schema_texts,
+) -> list[tuple[Common, Rare | None]]:
+    """Return the rows of what the reference decoder `decode` says about `record`."""
+    try:
+        events = decode(record)
+    except WireError as error:
+        return error_rows(error)
+    return [
+        _ROWS_OF[type(event)](index, event, record, texts) for index, event in enumerate(events)
+    ]
+
+
+_ERROR_ROW: Final[Common] = (0, ERROR, *(None,) * (len(COMMON) - 2))
+
+
+def error_rows(error: WireError) -> list[tuple[Common, Rare | None]]:
+    """Return the one row of a record that could not be decoded."""
+    return [(_ERROR_ROW, _error_rare(error))]
+
+
+def _error_rare(error: WireError) -> Rare:
+    return (None, None, None, None, error.reason, error.position, error.expected, error.got)
+
+
+def _change_row(
+    index: int, event: Event, _record: Record, _texts: SchemaTexts
+) -> tuple[Common, Rare | None]:
+    row = cast(RowChange, event)
+    return (
+        index,
+        ROW,
+        row.op.value,
+        row.commit_ts,
+        row.build_ts_ms,
+        row.database,
+        row.table,
+        row.table_id,
+        row.schema_version,
+        None if row.before is None else image_to_json(row.before),
+        None if row.after is None else image_to_json(row.after),
+        row.handle_key_only,
+        row.claim_check_location,
+        None if row.checksum is None else _encode(asdict(row.checksum)),
+        None if row.shape is None else shape_text(row.shape),
+        row.es_only,
+    ), None
+
+
+def _ddl_row(
+    index: int, event: Event, record: Record, texts: SchemaTexts
+) -> tuple[Common, Rare | None]:
+    ddl = cast(DdlEvent, event)
+    named = ddl.schema or ddl.pre_schema
+    common = (
+        index,
+        DDL,
+        None,
+        ddl.commit_ts,
+        ddl.build_ts_ms,
+        ddl.database,
+        ddl.table,
+        None if named is None else named.table_id,
+        None if ddl.schema is None else ddl.schema.version,
+        *(None,) * 6,
+        ddl.es_only,
+    )
+    schema, pre_schema = texts(record)
+    return common, (
+        ddl.ddl_type,
+        ddl.sql,
+        _schema_text(ddl.schema, schema),
+        _schema_text(ddl.pre_schema, pre_schema),
+        *(None,) * 4,
+    )
+
+
+def _bootstrap_row(
+    index: int, event: Event, record: Record, texts: SchemaTexts
+) -> tuple[Common, Rare | None]:
+    bootstrap = cast(Bootstrap, event)
+    schema = bootstrap.schema
+    common = (
+        index,
+        BOOTSTRAP,
+        None,
+        None,
+        bootstrap.build_ts_ms,
+        schema.database,
+        schema.table,
+        schema.table_id,
+        schema.version,
+        *(None,) * 7,
+    )
+    text, _ = texts(record)
+    return common, (None, None, _schema_text(schema, text), *(None,) * 5)
+
+
+def _watermark_row(
+    index: int, event: Event, _record: Record, _texts: SchemaTexts
+) -> tuple[Common, Rare | None]:
+    watermark = cast(Watermark, event)
+    return (
+        index,
+        WATERMARK,
+        None,
+        watermark.watermark_ts,
+        watermark.build_ts_ms,
+        *(None,) * 11,
+    ), None
+
+
+_ROWS_OF: Final[
+    Mapping[type[Event], Callable[[int, Event, Record, SchemaTexts], tuple[Common, Rare | None]]]
+] = {
+    RowChange: _change_row,
+    DdlEvent: _ddl_row,
+    Bootstrap: _bootstrap_row,
+    Watermark: _watermark_row,
+}
+
+
+def _schema_text(schema: TableSchema | None, text: bytes | None) -> bytes | None:
+    """Return `text` if it can be stored as the text of `schema`, else a text of our own."""
+    if schema is None:
+        return None
+    if text is not None and _reads_as(text, schema):
+        return text
+    return _encode(schema_to_json(schema))
+
+
+def _reads_as(text: bytes, schema: TableSchema) -> bool:
+    try:
+        return schema_from_json(json.loads(text), "$") == schema
+    except (ValueError, WireError):
+        return False
+
+
+_decode_stored_image: Final = msgspec.json.Decoder(dict[str, str | ZonedTimestamp | None]).decode
+_decode_stored_checksum: Final = msgspec.json.Decoder(Checksum).decode
+_encode: Final = msgspec.json.Encoder().encode

@@ -1,0 +1,173 @@
+"""The hot path of the Simple protocol in JSON.
+
+In: record batches with a column `value`. Out: `Rows`, equal to what `simple_json.decode` says, to
+the last reason and position; the result depends on the records alone.
+
+How it stays equal: a message is taken here only if it has the plain shape that TiCDC writes, and
+is given to the reference in every other case, errors included. What msgspec would let pass and the
+reference refuses is closed as follows (tests try each):
+
+- Unknown fields are skipped by msgspec without a look at their text: the structs forbid them.
+- A `Raw` slice is skipped too. Images and checksums are decoded once more with their type. The
+  earlier of two members of one name is never seen by anybody, so the text of the whole batch is
+  checked to be UTF-8, and what is not image or checksum must be too short to nest deeper than
+  `MAX_DEPTH` (or the message must have too few brackets for that).
+- Numbers: an integer field takes only integers without fraction, and the range is in the type.
+- A byte order mark, NaN, lone surrogates, trailing bytes and control characters are refused by
+  msgspec itself, also inside what it skips.
+
+Images, schemas and checksums leave as JSON text, as sent. Only what took the long way is written
+again, with the same meaning; and a schema whose text Python's own `json` could not read (digits
+without end in a field nobody knows).
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
+
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+
+import msgspec
+import pyarrow as pa
+
+from ticdc_assets.tso import MAX_TSO
+from ticdc_assets.wire import simple_json
+from ticdc_assets.wire.go_json import MAX_DEPTH
+from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.rows import ROW, WATERMARK, Common, Rows, decoded_rows, not_utf8
+from ticdc_assets.wire.simple_message import OPS, MessageType
+
+_Integer = Annotated[int, msgspec.Meta(ge=0, le=MAX_TSO)]
+_Uint32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+_ABSENT: Final = msgspec.Raw()
+_MISSING: Final = -1
+
+
+class _Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A row or a watermark of the shape TiCDC writes; the names are those of the protocol."""
+
+    version: Literal[1]
+    type: Literal["INSERT", "UPDATE", "DELETE", "WATERMARK"]
+    commitTs: _Integer
+    buildTs: _Integer
+    database: str = ""
+    table: str = ""
+    tableID: _Integer = _MISSING
+    schemaVersion: _Integer = _MISSING
+    claimCheckLocation: str | None = None
+    handleKeyOnly: bool | None = None
+    checksum: msgspec.Raw = _ABSENT
+    data: msgspec.Raw = _ABSENT
+    old: msgspec.Raw = _ABSENT
+
+
+class _Timestamp(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    location: str
+    value: str
+
+
+class _Checksum(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    version: _Integer
+    corrupted: bool
+    current: _Uint32
+    previous: _Uint32
+
+
+class _Schemas(msgspec.Struct, gc=False):
+    tableSchema: msgspec.Raw = _ABSENT
+    preTableSchema: msgspec.Raw = _ABSENT
+
+
+_decode_message: Final = msgspec.json.Decoder(_Message).decode
+_check_image: Final = msgspec.json.Decoder(dict[str, str | _Timestamp | None]).decode
+_check_checksum: Final = msgspec.json.Decoder(_Checksum).decode
+_decode_schemas: Final = msgspec.json.Decoder(_Schemas).decode
+
+# Of each row type: its op, and whether it has `data` and `old`.
+_IMAGES: Final[Mapping[str, tuple[str, bool, bool]]] = {
+    kind.value: (op.value, kind is not MessageType.DELETE, kind is not MessageType.INSERT)
+    for kind, op in OPS.items()
+}
+
+# A member that is thrown away and nests deeper than MAX_DEPTH takes this many bytes at least,
+# and what every message has besides takes some more.
+_SHORTEST_DEEP: Final = 2 * (MAX_DEPTH + 1)
+
+
+def decode_rows(batch: pa.RecordBatch) -> Rows:
+    """Return the rows of the records of `batch`."""
+    column = batch.column("value")
+    values: list[bytes | None] = column.to_pylist()
+    suspects = not_utf8(column, values)
+    rows = Rows()
+    for number, value in enumerate(values):
+        common = None if value is None or number in suspects else _plain_row(value)
+        if common is None:
+            record = Record(key=None, value=value)
+            rows.add(number, decoded_rows(simple_json.decode, record, _schema_texts))
+        else:
+            rows.sources.append(number)
+            rows.common.append(common)
+    return rows
+
+
+def _plain_row(value: bytes) -> Common | None:
+    """Return the common columns of a row or watermark of the plain shape, else None."""
+    try:
+        message = _decode_message(value)
+        data, old, checksum = message.data, message.old, message.checksum
+        rest = len(value) - len(data) - len(old) - len(checksum)
+        if rest >= _SHORTEST_DEEP and value.count(b"{") + value.count(b"[") > MAX_DEPTH:
+            return None
+        images = _IMAGES.get(message.type)
+        if images is None:
+            return _plain_watermark(message)
+        op, has_data, has_old = images
+        if (
+            bool(data) is not has_data
+            or bool(old) is not has_old
+            or message.tableID == _MISSING
+            or message.schemaVersion == _MISSING
+            or not message.database
+            or not message.table
+        ):
+            return None
+        if has_data:
+            _check_image(data)
+        if has_old:
+            _check_image(old)
+        if checksum:
+            _check_checksum(checksum)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return (
+        0,
+        ROW,
+        op,
+        message.commitTs,
+        message.buildTs,
+        message.database,
+        message.table,
+        message.tableID,
+        message.schemaVersion,
+        bytes(old) if has_old else None,
+        bytes(data) if has_data else None,
+        message.handleKeyOnly or False,
+        message.claimCheckLocation or None,
+        bytes(checksum) if checksum else None,
+        None,
+        False,
+    )
+
+
+def _plain_watermark(message: _Message) -> Common | None:
+    if message.data or message.old or message.checksum:
+        return None
+    return (0, WATERMARK, None, message.commitTs, message.buildTs, *(None,) * 11)
+
+
+def _schema_texts(record: Record) -> tuple[bytes | None, bytes | None]:
+    schemas = _decode_schemas(record.value or b"{}")
+    return bytes(schemas.tableSchema) or None, bytes(schemas.preTableSchema) or None
