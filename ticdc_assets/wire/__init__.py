@@ -9,31 +9,29 @@ Not handled: what a value means in MySQL (`values`), and which schema a row need
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
 from typing import Final
 
 from ticdc_assets.events import Event
-from ticdc_assets.wire import simple_json
+from ticdc_assets.wire import canal_json, simple_json
+from ticdc_assets.wire.compression import Compression, decompressed
+from ticdc_assets.wire.formats import WireFormat
 from ticdc_assets.wire.record import Record
 
 
-class WireFormat(StrEnum):
-    """The wire formats that are known, by their name in the configuration."""
-
-    SIMPLE_JSON = "simple-json"
-    SIMPLE_AVRO = "simple-avro"
-    OPEN_PROTOCOL = "open-protocol"
-    CANAL_JSON = "canal-json"
-    CRAFT = "craft"
-
-
-def decode(wire_format: WireFormat, record: Record) -> list[Event]:
+def decode(
+    wire_format: WireFormat, record: Record, *, compression: Compression = Compression.NONE
+) -> list[Event]:
     """Return the events of `record`, in the order of the message.
 
+    Args:
+        wire_format: how the record is written.
+        record: the record.
+        compression: how it was compressed afterwards.
+
     Raises:
-        WireError: the record holds no message of the format.
+        WireError: the record holds no message of the format, or is not so compressed.
     """
-    return DECODERS[wire_format](record)
+    return DECODERS[wire_format](decompressed(wire_format, record, compression))
 
 
 def encode(wire_format: WireFormat, events: Sequence[Event]) -> list[Record]:
@@ -51,7 +49,11 @@ def _encode_simple_json(events: Sequence[Event]) -> list[Record]:
 
 DECODERS: Final[Mapping[WireFormat, Callable[[Record], list[Event]]]] = {
     WireFormat.SIMPLE_JSON: simple_json.decode,
+    WireFormat.SIMPLE_AVRO: simple_avro.decode,
+    WireFormat.CANAL_JSON: canal_json.decode,
 }
 ENCODERS: Final[Mapping[WireFormat, Callable[[Sequence[Event]], list[Record]]]] = {
     WireFormat.SIMPLE_JSON: _encode_simple_json,
+    WireFormat.SIMPLE_AVRO: simple_avro.encode,
+    WireFormat.CANAL_JSON: canal_json.encode,
 }

@@ -1,0 +1,626 @@
+"""Records of Canal-JSON to events and back: what is read of a message, and what is refused.
+
+In: a record whose value is one JSON object, as TiCDC writes it with and without its TiDB extension,
+or as the official Canal does. The record's key is not looked at: TiCDC sends none. Out: a list of
+events, or a `WireError` whose position is a byte (the value is no strict JSON, see `go_json`) or a
+JSON path. Decoding is a function of the value alone, so doing it again gives the same.
+
+This is the readable reference; `canal_json_batch` gives the same meaning faster.
+
+    field       kind     INSERT UPDATE DELETE  DDL  TIDB_WATERMARK
+    database    name       x      x      x     text
+    table       name       x      x      x     text
+    pkNames     names      o      o      o
+    isDdl       boolean  false  false  false   true   false
+    type        word       x      x      x      x       x
+    es          ms         e      e      e      e
+    ts          integer    o      o      o      o       o
+    sql         name                            x
+    sqlType     object     o      o      o
+    mysqlType   types      x      x      x
+    old         images     -      x      =
+    data        images     x      x      x
+    _tidb       object     o      o      o      o       x
+      .commitTs            integer         x      x      x      x
+      .watermarkTs         integer                              x
+      .onlyHandleKey       boolean         o      o      o
+      .claimCheckLocation  text            o      o      o
+
+x required and not null, o may be missing or null, - must be missing or null, e required where there
+is no `_tidb`, = missing, null, or the same as `data` (TiDB before 5.4), blank: not looked at; `id`
+never is. A newer TiCDC may add fields (`_tidb.rowkey` is one). The kinds:
+
+    integer   JSON integer, 0 to 2^63-1; `ms` is one to 2^45-1, so that it can be shifted to a TSO
+    text      JSON string; a `name` is one that is not empty
+    boolean   true or false
+    names     array of text
+    object    JSON object; of `sqlType` only the order of its names counts
+    types     object: column name to text, the column's type
+    images    array of objects, one a row: column name to string, null or number
+
+With the extension a row's commit ts is `_tidb.commitTs`; without it there is only `es`, the commit
+ts without its logical part, and the event says so (`es_only`).
+
+The images have the values as text; bytes of a binary column are the code points of the same
+numbers (ISO 8859-1). Events carry base64, so that one spelling holds for all formats.
+
+Source: newJSONMessageForDML, JSONMessage and getJavaSQLType in pingcap/tiflow
+pkg/sink/codec/canal at 017624f.
+
+Not handled: what values mean, columns that were not sent (with only-output-updated-columns `old`
+has the changed ones), and the large messages behind `claimCheckLocation`. Compressed values are
+refused as what they are here, bytes that are no JSON.
+"""
+
+import binascii
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, assert_never, cast
+
+from ticdc_assets.errors import WireError, shorten
+from ticdc_assets.events import (
+    DdlEvent,
+    Event,
+    Image,
+    Op,
+    PhysicalValue,
+    RowChange,
+    Watermark,
+    ZonedTimestamp,
+)
+from ticdc_assets.mysql_types import base_type
+from ticdc_assets.schemas import ColumnSchema, RowShape, SentColumn
+from ticdc_assets.tso import LOGICAL_BITS, MAX_TSO, from_physical_ms, physical_ms
+from ticdc_assets.wire import go_json
+from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.simple_message import DDL_TYPES
+
+WATERMARK_TYPE: Final = "TIDB_WATERMARK"
+"""The `type` of a watermark."""
+
+MAX_ES: Final = MAX_TSO >> LOGICAL_BITS
+"""The last millisecond that is one of a TSO."""
+
+MAX_REPEATED: Final = 64
+"""How many times its own length a message of several rows may grow by repeating for each row what
+is said once for all of them: names and types."""
+
+OPS: Final[Mapping[str, Op]] = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
+"""What the row types did."""
+
+_DDL_WORDS: Final = frozenset(kind.value for kind in DDL_TYPES)
+_TYPES_OF_OPS: Final = {op: word for word, op in OPS.items()}
+
+# Labels of ENUM and SET are between quotes, a quote in one is doubled and nothing else is escaped
+# in a way that would hide a quote, so pairs of quotes are all there is to see.
+_QUOTED: Final = re.compile(r"('[^']*(?:'|\Z))")
+
+
+def decode(record: Record) -> list[Event]:
+    """Return the events of `record`: one, or one for each row of the official Canal's messages.
+
+    Raises:
+        WireError: the value is no message of Canal-JSON.
+    """
+    message = _object(go_json.parse(record.value), "$")
+    is_ddl = _required(message, "isDdl", _boolean)
+    word = _required(message, "type", _text)
+    if is_ddl:
+        return [_ddl(word, message)]
+    if word == WATERMARK_TYPE:
+        return [_watermark(message)]
+    op = OPS.get(word)
+    if op is None:
+        raise WireError("unknown_type", "$.type", " ".join([*OPS, WATERMARK_TYPE]), shorten(word))
+    return list(_rows(op, message, len(record.value or b"")))
+
+
+def encode(events: Sequence[Event]) -> list[Record]:
+    """Return the records that TiCDC would send for `events`, one an event.
+
+    What TiCDC has no place for in this format (ids, schemas, checksums, the zone of a timestamp)
+    is left out, as TiCDC does. Whether the extension is written is said by `es_only`.
+
+    Raises:
+        ValueError: the format has no such event, or would lose what the event means.
+    """
+    return [Record(key=None, value=_dumps(_message_of(event))) for event in events]
+
+
+def lower_type(text: str) -> str:
+    """Return a column type in lower case, but for the labels of ENUM and SET."""
+    if "'" not in text:
+        return text.lower()
+    parts = _QUOTED.split(text)
+    return "".join(part if number % 2 else part.lower() for number, part in enumerate(parts))
+
+
+def is_binary_type(mysql_type: str) -> bool:
+    """Return whether values of a type in lower case are bytes.
+
+    As TiCDC's own decoder the words `blob` and `binary` decide, but not where they are labels.
+    """
+    name = mysql_type.partition("(")[0]
+    return "blob" in name or "binary" in name
+
+
+def row_shape(
+    names: Iterable[str],
+    types: Mapping[str, str],
+    *,
+    primary_key: tuple[str, ...] | None,
+    partial: bool,
+) -> RowShape:
+    """Return the shape of a row with the columns `names`, whose types are in lower case."""
+    return RowShape(
+        columns=tuple(SentColumn(name, types[name]) for name in names),
+        primary_key=primary_key,
+        partial=partial,
+    )
+
+
+def java_sql_type(mysql_type: str, value: PhysicalValue) -> int:
+    """Return the number of the Java type that `sqlType` says for `value` of a column.
+
+    An unsigned integer above the signed maximum of its type has the number of a wider one.
+
+    Raises:
+        ValueError: an unsigned integer column has a value that is no decimal text.
+    """
+    base = base_type(ColumnSchema(name="", mysql_type=mysql_type))
+    number = _JAVA_SQL_TYPES.get(base, _VARCHAR)
+    promotion = _PROMOTIONS.get(base)
+    if promotion is None or value is None or "unsigned" not in mysql_type.split():
+        return number
+    if not isinstance(value, str) or _UNSIGNED.match(value) is None:
+        raise ValueError(f"{mysql_type} cannot be {shorten(value)}")
+    maximum, wider = promotion
+    return wider if int(value) > maximum else number
+
+
+def _ddl(word: str, message: Mapping[str, Any]) -> DdlEvent:
+    if word not in _DDL_WORDS:
+        raise WireError("unknown_type", "$.type", " ".join(sorted(_DDL_WORDS)), shorten(word))
+    commit_ts, es_only = _commit_ts(message, _optional(message, "_tidb", _object))
+    return DdlEvent(
+        ddl_type=word,
+        commit_ts=commit_ts,
+        build_ts_ms=_optional(message, "ts", _integer),
+        sql=_required(message, "sql", _name),
+        database=_optional(message, "database", _text) or "",
+        table=_optional(message, "table", _text) or "",
+        schema=None,
+        pre_schema=None,
+        es_only=es_only,
+    )
+
+
+def _watermark(message: Mapping[str, Any]) -> Watermark:
+    extension = _required(message, "_tidb", _object)
+    return Watermark(
+        watermark_ts=_required(extension, "watermarkTs", _integer, "$._tidb"),
+        build_ts_ms=_optional(message, "ts", _integer),
+    )
+
+
+def _rows(op: Op, message: Mapping[str, Any], length: int) -> Iterable[RowChange]:
+    extension = _optional(message, "_tidb", _object)
+    commit_ts, es_only = _commit_ts(message, extension)
+    handle_key_only = _optional(extension or {}, "onlyHandleKey", _boolean, "$._tidb") or False
+    location = _optional(extension or {}, "claimCheckLocation", _text, "$._tidb") or None
+    build_ts_ms = _optional(message, "ts", _integer)
+    database = _required(message, "database", _name)
+    table = _required(message, "table", _name)
+    primary_key = _optional(message, "pkNames", _names)
+    types = _required(message, "mysqlType", _types)
+    rank = {
+        name: number for number, name in enumerate(_optional(message, "sqlType", _object) or {})
+    }
+    columns = _Columns(types, rank)
+    data = _required(message, "data", columns.images)
+    if not data:
+        raise WireError("no_rows", "$.data", "one row at least", "[]")
+    if len(data) > 1:
+        once = len(database) + len(table) + sum(map(len, primary_key or ()))
+        once += sum(len(name) + len(mysql_type) for name, mysql_type in types.items())
+        if once * len(data) > length * MAX_REPEATED:
+            raise WireError(
+                "too_many_rows",
+                "$.data",
+                f"names and types that, said for each row, are {MAX_REPEATED} messages long",
+                f"{len(data)} rows of {once} characters",
+            )
+    images = _IMAGES[op](data, _optional(message, "old", columns.images))
+    # Cut images of claim checks are not marked as such in this format.
+    cut = handle_key_only or location is not None
+    for before, after in images:
+        yield RowChange(
+            op=op,
+            commit_ts=commit_ts,
+            build_ts_ms=build_ts_ms,
+            database=database,
+            table=table,
+            table_id=None,
+            schema_version=None,
+            before=before,
+            after=after,
+            handle_key_only=cut,
+            claim_check_location=location,
+            shape=row_shape(
+                columns.ordered(before, after),
+                types,
+                primary_key=primary_key,
+                partial=cut or op is Op.DELETE,
+            ),
+            es_only=es_only,
+        )
+
+
+def _commit_ts(message: Mapping[str, Any], extension: Mapping[str, Any] | None) -> tuple[int, bool]:
+    """Return the commit ts, and whether it is that of `es`."""
+    if extension is None:
+        return from_physical_ms(_required(message, "es", _milliseconds)), True
+    return _required(extension, "commitTs", _integer, "$._tidb"), False
+
+
+_Images = Sequence[dict[str, PhysicalValue]]
+_Pairs = Iterable[tuple[Image | None, Image | None]]
+
+
+def _inserted(data: _Images, old: _Images | None) -> _Pairs:
+    if old is not None:
+        raise WireError("unexpected_field", "$.old", "no old in an INSERT", f"array of {len(old)}")
+    return [(None, image) for image in data]
+
+
+def _updated(data: _Images, old: _Images | None) -> _Pairs:
+    if old is None:
+        raise WireError("missing_field", "$.old", "the field", "nothing")
+    if len(old) != len(data):
+        raise WireError("row_count", "$.old", f"{len(data)} rows, as in data", f"{len(old)} rows")
+    return zip(old, data, strict=True)
+
+
+def _deleted(data: _Images, old: _Images | None) -> _Pairs:
+    if old is not None and old != data:
+        raise WireError("unexpected_field", "$.old", "the rows of data", "other rows")
+    return [(image, None) for image in data]
+
+
+_IMAGES: Final[Mapping[Op, Callable[[_Images, _Images | None], _Pairs]]] = {
+    Op.INSERT: _inserted,
+    Op.UPDATE: _updated,
+    Op.DELETE: _deleted,
+}
+"""The image before and after of each row, from `data` and `old`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The columns of a message.
+
+    Attributes:
+        types: their types in lower case, by name.
+        rank: their places in `sqlType`, by name.
+    """
+
+    types: Mapping[str, str]
+    rank: Mapping[str, int]
+
+    def images(self, value: Any, position: str) -> list[dict[str, PhysicalValue]]:
+        """Return the images in an array of rows."""
+        return [
+            self._image(row, f"{position}[{number}]")
+            for number, row in enumerate(_array(value, position))
+        ]
+
+    def ordered(self, before: Image | None, after: Image | None) -> list[str]:
+        """Return the names in the images, in order: those of the row as it is now come first."""
+        present = before or {} if after is None else after
+        names = sorted(present, key=self._place)
+        if after is not None and before is not None:
+            names += sorted((name for name in before if name not in after), key=self._place)
+        return names
+
+    def _place(self, name: str) -> int:
+        return self.rank.get(name, len(self.rank))
+
+    def _image(self, value: Any, position: str) -> dict[str, PhysicalValue]:
+        return {
+            name: self._physical(name, item, position)
+            for name, item in _object(value, position).items()
+        }
+
+    def _physical(self, name: str, value: Any, position: str) -> PhysicalValue:
+        mysql_type = self.types.get(name)
+        if mysql_type is None:
+            raise WireError(
+                "missing_field",
+                go_json.member("$.mysqlType", name),
+                f"the type of a column in {position}",
+                "nothing",
+            )
+        if value is None:
+            return None
+        if is_binary_type(mysql_type):
+            return _base64(value, go_json.member(position, name))
+        if type(value) is str:
+            return value
+        if type(value) is int:
+            return str(value)
+        if type(value) is go_json.OtherNumber:
+            return value.text
+        raise _wrong_type(go_json.member(position, name), "text, number or null", value)
+
+
+def _base64(value: Any, position: str) -> str:
+    try:
+        return b64encode(_text(value, position).encode("latin-1")).decode()
+    except UnicodeEncodeError as error:
+        got = f"U+{ord(error.object[error.start]):04X}"
+    raise WireError("wrong_bytes", position, "code points to U+00FF (binary column)", got)
+
+
+def _required(
+    fields: Mapping[str, Any], name: str, read: Callable[[Any, str], Any], position: str = "$"
+) -> Any:
+    if name not in fields:
+        raise WireError("missing_field", f"{position}.{name}", "the field", "nothing")
+    return read(fields[name], f"{position}.{name}")
+
+
+def _optional(
+    fields: Mapping[str, Any], name: str, read: Callable[[Any, str], Any], position: str = "$"
+) -> Any:
+    value = fields.get(name)
+    return None if value is None else read(value, f"{position}.{name}")
+
+
+def _object(value: Any, position: str) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise _wrong_type(position, "object", value)
+    return cast(dict[str, Any], value)
+
+
+def _array(value: Any, position: str) -> list[Any]:
+    if type(value) is not list:
+        raise _wrong_type(position, "array", value)
+    return cast(list[Any], value)
+
+
+def _integer(value: Any, position: str, maximum: int = MAX_TSO) -> int:
+    if type(value) is not int:
+        raise _wrong_type(position, "integer", value)
+    if not 0 <= value <= maximum:
+        raise WireError("out_of_range", position, f"0 to {maximum}", shorten(value))
+    return value
+
+
+def _milliseconds(value: Any, position: str) -> int:
+    return _integer(value, position, MAX_ES)
+
+
+def _text(value: Any, position: str) -> str:
+    if type(value) is not str:
+        raise _wrong_type(position, "text", value)
+    return value
+
+
+def _name(value: Any, position: str) -> str:
+    if not _text(value, position):
+        raise WireError("empty_text", position, "text that is not empty", "''")
+    return value
+
+
+def _boolean(value: Any, position: str) -> bool:
+    if type(value) is not bool:
+        raise _wrong_type(position, "true or false", value)
+    return value
+
+
+def _names(value: Any, position: str) -> tuple[str, ...]:
+    return tuple(
+        _text(name, f"{position}[{number}]") for number, name in enumerate(_array(value, position))
+    )
+
+
+def _types(value: Any, position: str) -> dict[str, str]:
+    return {
+        name: lower_type(
+            mysql_type
+            if type(mysql_type) is str
+            else _text(mysql_type, go_json.member(position, name))
+        )
+        for name, mysql_type in _object(value, position).items()
+    }
+
+
+def _wrong_type(position: str, expected: str, value: Any) -> WireError:
+    return WireError("wrong_type", position, expected, shorten(value))
+
+
+_VARCHAR: Final = 12
+_JAVA_SQL_TYPES: Final[Mapping[str, int]] = {
+    "bit": -7,
+    "set": -7,
+    "tinyint": -6,
+    "bigint": -5,
+    "null": 0,
+    "char": 1,
+    "decimal": 3,
+    "int": 4,
+    "mediumint": 4,
+    "enum": 4,
+    "smallint": 5,
+    "float": 7,
+    "double": 8,
+    "date": 91,
+    "newdate": 91,
+    "time": 92,
+    "datetime": 93,
+    "timestamp": 93,
+    **dict.fromkeys(
+        ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"),
+        2004,
+    ),
+    **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), 2005),
+}
+"""Numbers of java.sql.Types by base type; VARCHAR for all others: varchar, year, json, vector."""
+_PROMOTIONS: Final[Mapping[str, tuple[int, int]]] = {
+    "tinyint": (2**7 - 1, 5),
+    "smallint": (2**15 - 1, 4),
+    "int": (2**31 - 1, -5),
+    "bigint": (2**63 - 1, 3),
+}
+"""The signed maximum of a type, and the number that an unsigned value above it has."""
+_UNSIGNED: Final = re.compile(r"[0-9]{1,20}\Z", re.ASCII)
+_LOGICAL: Final = (1 << LOGICAL_BITS) - 1
+
+
+def _message_of(event: Event) -> dict[str, Any]:
+    message_of = _MESSAGES_OF.get(type(event))
+    if message_of is None:
+        _refuse(f"Canal-JSON has no {type(event).__name__}")
+    return message_of(event)
+
+
+def _row_message(event: Event) -> dict[str, Any]:
+    row = cast(RowChange, event)
+    shape = row.shape
+    if shape is None:
+        _refuse("a row without shape")
+    if not row.database or not row.table:
+        _refuse("a row without names of its database and table")
+    if row.es_only and (row.handle_key_only or row.claim_check_location):
+        _refuse("a cut row needs the TiDB extension")
+    data, old = (row.before, None) if row.op is Op.DELETE else (row.after, row.before)
+    if data is None or (old is not None) is not (row.op is Op.UPDATE):
+        _refuse(f"images that are not those of an {row.op}")
+    # A column stands in `sqlType` and `mysqlType` if it stands in an image.
+    types = {
+        column.name: column.mysql_type
+        for column in shape.columns
+        if column.name in data or (old is not None and column.name in old)
+    }
+    key = shape.primary_key
+    return {
+        **_head(row.database, row.table, None if key is None else list(key)),
+        "type": _TYPES_OF_OPS[row.op],
+        **_times(row.commit_ts, row.build_ts_ms, es_only=row.es_only),
+        "sql": "",
+        "sqlType": {name: java_sql_type(types[name], data.get(name)) for name in types} or None,
+        "mysqlType": types,
+        "old": None if old is None else [_sent_image(old, types)],
+        "data": [_sent_image(data, types)],
+        **({} if row.es_only else {"_tidb": _row_extension(row)}),
+    }
+
+
+def _row_extension(row: RowChange) -> dict[str, Any]:
+    extension: dict[str, Any] = {"commitTs": row.commit_ts}
+    if row.claim_check_location:
+        extension["claimCheckLocation"] = row.claim_check_location
+    elif row.handle_key_only:
+        extension["onlyHandleKey"] = True
+    return extension
+
+
+def _ddl_message(event: Event) -> dict[str, Any]:
+    ddl = cast(DdlEvent, event)
+    if ddl.ddl_type not in _DDL_WORDS:
+        _refuse(f"{shorten(ddl.ddl_type)} is no type of a DDL")
+    if not ddl.sql:
+        _refuse("a DDL without its text")
+    return {
+        **_head(ddl.database, ddl.table, None, is_ddl=True),
+        "type": ddl.ddl_type,
+        **_times(ddl.commit_ts, ddl.build_ts_ms, es_only=ddl.es_only),
+        "sql": ddl.sql,
+        **_NO_ROWS,
+        **({} if ddl.es_only else {"_tidb": {"commitTs": ddl.commit_ts}}),
+    }
+
+
+def _watermark_message(event: Event) -> dict[str, Any]:
+    watermark = cast(Watermark, event)
+    return {
+        **_head("", "", None),
+        "type": WATERMARK_TYPE,
+        **_times(watermark.watermark_ts, watermark.build_ts_ms, es_only=False),
+        "sql": "",
+        **_NO_ROWS,
+        "_tidb": {"watermarkTs": watermark.watermark_ts},
+    }
+
+
+_NO_ROWS: Final = dict.fromkeys(("sqlType", "mysqlType", "data", "old"))
+_MESSAGES_OF: Final[Mapping[type[Event], Callable[[Event], dict[str, Any]]]] = {
+    RowChange: _row_message,
+    DdlEvent: _ddl_message,
+    Watermark: _watermark_message,
+}
+
+
+def _head(
+    database: str, table: str, primary_key: list[str] | None, *, is_ddl: bool = False
+) -> dict[str, Any]:
+    return {
+        "id": 0,
+        "database": database,
+        "table": table,
+        "pkNames": primary_key,
+        "isDdl": is_ddl,
+    }
+
+
+def _times(commit_ts: int, build_ts_ms: int | None, *, es_only: bool) -> dict[str, int]:
+    if not 0 <= commit_ts <= MAX_TSO:
+        _refuse(f"{commit_ts} is no TSO")
+    if es_only and commit_ts & _LOGICAL:
+        _refuse(f"without the TiDB extension the logical part of {commit_ts} would be lost")
+    if build_ts_ms is None:
+        _refuse("an event without its build ts")
+    return {"es": physical_ms(commit_ts), "ts": build_ts_ms}
+
+
+def _sent_image(image: Image, types: Mapping[str, str]) -> dict[str, str | None]:
+    for name in image:
+        if name not in types:
+            _refuse(f"the shape lacks column {shorten(name)}")
+    return {
+        name: _sent_value(image[name], mysql_type)
+        for name, mysql_type in types.items()
+        if name in image
+    }
+
+
+def _sent_value(value: PhysicalValue, mysql_type: str) -> str | None:
+    match value:
+        case None:
+            return None
+        case ZonedTimestamp():
+            return value.value
+        case str():
+            if not is_binary_type(mysql_type):
+                return value
+            return binascii.a2b_base64(value, strict_mode=True).decode("latin-1")
+        case _:
+            assert_never(value)
+
+
+def _refuse(cause: str) -> NoReturn:
+    raise ValueError(cause)
+
+
+# TiCDC writes this format with other JSON libraries than the others: they have no short form of
+# backspace and form feed.
+_ESCAPE: Final = re.compile(rb"\\[^u]")
+_LONG_ESCAPES: Final = {b"\\b": b"\\u0008", b"\\f": b"\\u000c"}
+
+
+def _dumps(message: Mapping[str, Any]) -> bytes:
+    return _ESCAPE.sub(
+        lambda escape: _LONG_ESCAPES.get(escape[0], escape[0]), go_json.dumps(message)
+    )
