@@ -1,0 +1,298 @@
+"""Compressed values: what TiCDC's `large-message-handle-compression` does to every message.
+
+In: a record as it came from Kafka, and the compression the changefeed was configured with. Out:
+the record as the encoder wrote it, or a `WireError` for bytes that are not so compressed; and back.
+Nothing in a message tells that it is compressed, so it is never guessed. The result depends on the
+record alone.
+
+What is compressed depends on the format (`_CHANGES`):
+
+    simple-json, simple-avro, canal-json   the whole value of every message, the key never
+    open-protocol                          the value of each row and DDL inside the message
+    craft                                  nothing: TiCDC has no compression there
+
+A null value stays null, as a tombstone is one before and after.
+
+lz4 is the frame format, exactly one frame to the end of the value (all numbers little-endian):
+
+    4 bytes   magic                04 22 4d 18
+    1 byte    flags                01vbscrd: version 01; v blocks independent; b checksum a block;
+                                   s content size; c content checksum; r reserved, 0; d dictionary
+    1 byte    block size           0mmm0000: mmm 4 to 7 is 64 KiB, 256 KiB, 1 MiB, 4 MiB
+    8 bytes   content size         if s
+    1 byte    header checksum
+    blocks:
+      4 bytes   size               of what follows; top bit set: stored, not compressed
+      n bytes   block
+      4 bytes   block checksum     if b
+    4 bytes   end mark             00 00 00 00
+    4 bytes   content checksum     if c
+
+snappy is the block format: the length of the content as a varint of at most 5 bytes, then
+elements. No element makes more than 64 bytes out of 3.
+
+What a value claims is checked before memory is taken for it: an lz4 frame is walked through once,
+which bounds its content, and is then read through a stream with that bound and the limit; a snappy
+length is compared with the limit and with what its bytes can expand to. All checksums that are
+there are verified. What the writers of TiCDC never send is refused: dictionaries, several frames,
+skippable frames.
+
+Source: `Encode` and `Decode` in pingcap/tiflow pkg/compression/compress.go at 017624f; the lz4
+frame format 1.6.1; snappy's format_description.txt.
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+
+from ticdc_assets.errors import WireError, shorten
+from ticdc_assets.wire.formats import WireFormat
+from ticdc_assets.wire.record import Record
+
+MAX_DECOMPRESSED: Final = 64 * 1024 * 1024
+"""The largest content that is read, in bytes. Kafka's own messages are some MiB."""
+
+Change: TypeAlias = Callable[[bytes], bytes]
+"""What is done to one compressed (or compressible) piece of a record."""
+
+
+class Compression(StrEnum):
+    """How values are compressed, by the name in the configuration (and in TiCDC's)."""
+
+    NONE = "none"
+    LZ4 = "lz4"
+    SNAPPY = "snappy"
+
+
+def decompressed(
+    wire_format: WireFormat,
+    record: Record,
+    compression: Compression,
+    *,
+    limit: int = MAX_DECOMPRESSED,
+) -> Record:
+    """Return `record` as it was before it was compressed.
+
+    Raises:
+        WireError: what should be compressed is not, or its content is larger than `limit` bytes.
+        ValueError: the format has no compression.
+    """
+    read = _READERS[compression]
+    if read is None:
+        return record
+    return _change(wire_format)(record, lambda value: read(value, limit))
+
+
+def compressed(wire_format: WireFormat, record: Record, compression: Compression) -> Record:
+    """Return `record` compressed, as a record that `decompressed` gives back.
+
+    The bytes are not those of TiCDC's compressors, which are others; the content is.
+
+    Raises:
+        ValueError: the format has no compression.
+    """
+    write = _WRITERS[compression]
+    if write is None:
+        return record
+    return _change(wire_format)(record, write)
+
+
+def supports(wire_format: WireFormat, compression: Compression) -> bool:
+    """Return whether messages of the format can be compressed so."""
+    return compression is Compression.NONE or wire_format in _CHANGES
+
+
+# --- which part of a record ---
+
+
+def _change_value(record: Record, change: Change) -> Record:
+    if record.value is None:
+        return record
+    return Record(key=record.key, value=change(record.value))
+
+
+def _change(wire_format: WireFormat) -> Callable[[Record, Change], Record]:
+    change = _CHANGES.get(wire_format)
+    if change is None:
+        raise ValueError(f"{wire_format} has no compression")
+    return change
+
+
+_CHANGES: Final[Mapping[WireFormat, Callable[[Record, Change], Record]]] = {
+    WireFormat.SIMPLE_JSON: _change_value,
+    WireFormat.SIMPLE_AVRO: _change_value,
+    WireFormat.CANAL_JSON: _change_value,
+}
+
+
+# --- lz4 ---
+
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_BLOCK_SIZES: Final = {code << 4: 1 << (8 + 2 * code) for code in range(4, 8)}
+_VERSION_BITS: Final = 0b1100_0000
+_VERSION: Final = 0b0100_0000
+_BLOCK_CHECKSUMS: Final = 0b0001_0000
+_CONTENT_SIZE: Final = 0b0000_1000
+_CONTENT_CHECKSUM: Final = 0b0000_0100
+_RESERVED_OR_DICTIONARY: Final = 0b0000_0011
+_STORED: Final = 1 << 31
+_MOST_PER_BYTE: Final = 255
+"""A byte of a compressed lz4 block adds at most this many bytes to a match or literal."""
+
+
+def _read_lz4(value: bytes, limit: int) -> bytes:
+    bound = _lz4_bound(value, limit)
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(value), "lz4") as stream:
+            # A read takes memory for all it asks for, so it asks for no more than can come; one
+            # byte more shows content beyond the limit, and the end otherwise.
+            while piece := stream.read(min(bound, limit) + 1 - size):
+                pieces.append(piece)
+                size += len(piece)
+                if size > min(bound, limit):
+                    raise _too_large(limit, f"more than {limit} bytes")
+    except (OSError, pa.ArrowException) as error:
+        # The codec does not say which byte it is.
+        raise WireError(
+            "invalid_lz4", "byte 0", "a valid lz4 frame", shorten(str(error), 120)
+        ) from error
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _lz4_bound(value: bytes, limit: int) -> int:
+    """Walk through the one frame that `value` must be; return what its content is at most."""
+    if not value:
+        raise WireError("empty_value", "byte 0", "an lz4 frame", "0 bytes")
+    if not value.startswith(_LZ4_MAGIC):
+        raise _invalid_lz4(0, f"the magic number {_LZ4_MAGIC.hex(' ')}", value[:4].hex(" "))
+    if len(value) < 7:
+        raise _truncated_lz4(value)
+    flags, block_size = value[4], _BLOCK_SIZES.get(value[5])
+    if flags & _VERSION_BITS != _VERSION or flags & _RESERVED_OR_DICTIONARY:
+        raise _invalid_lz4(4, "flags of version 01 without a dictionary", f"{flags:08b}")
+    if block_size is None:
+        raise _invalid_lz4(5, "a block size of 64 KiB to 4 MiB", f"{value[5]:08b}")
+    position = 6
+    if flags & _CONTENT_SIZE:
+        if len(value) < 15:
+            raise _truncated_lz4(value)
+        content_size = int.from_bytes(value[6:14], "little")
+        if content_size > limit:
+            raise _too_large(limit, f"{content_size} bytes", at=6)
+        position = 14
+    position += 1
+    trailer = 4 if flags & _BLOCK_CHECKSUMS else 0
+    bound = 0
+    while True:
+        if position + 4 > len(value):
+            raise _truncated_lz4(value)
+        word = int.from_bytes(value[position : position + 4], "little")
+        if word == 0:
+            break
+        size = word & (_STORED - 1)
+        if size > block_size:
+            raise _invalid_lz4(position, f"a block of at most {block_size} bytes", str(size))
+        if position + 4 + size + trailer > len(value):
+            raise _truncated_lz4(value)
+        bound += size if word & _STORED else min(block_size, size * _MOST_PER_BYTE)
+        position += 4 + size + trailer
+    position += 8 if flags & _CONTENT_CHECKSUM else 4
+    if position > len(value):
+        raise _truncated_lz4(value)
+    if position < len(value):
+        raise WireError(
+            "trailing_bytes",
+            f"byte {position}",
+            "the end of the lz4 frame",
+            shorten(value[position : position + 16]),
+        )
+    return bound
+
+
+def _truncated_lz4(value: bytes) -> WireError:
+    return _invalid_lz4(len(value), "the rest of the lz4 frame", "the end")
+
+
+def _invalid_lz4(position: int, expected: str, got: str) -> WireError:
+    return WireError("invalid_lz4", f"byte {position}", expected, got)
+
+
+def _too_large(limit: int, got: str, *, at: int = 0) -> WireError:
+    return WireError("too_large", f"byte {at}", f"at most {limit} bytes of content", got)
+
+
+def _write_lz4(value: bytes) -> bytes:
+    return pa.Codec("lz4").compress(value, asbytes=True)
+
+
+# --- snappy ---
+
+_LONGEST_VARINT: Final = 5
+_MAX_UINT32: Final = 2**32 - 1
+
+
+def _read_snappy(value: bytes, limit: int) -> bytes:
+    if not value:
+        raise WireError("empty_value", "byte 0", "a snappy block", "0 bytes")
+    size, start = _snappy_size(value)
+    if size > limit:
+        raise _too_large(limit, f"{size} bytes")
+    if size * 3 > (len(value) - start) * 64:
+        raise WireError(
+            "invalid_snappy",
+            "byte 0",
+            f"a length that {len(value) - start} bytes can expand to",
+            f"{size} bytes",
+        )
+    try:
+        # The codec leaves what it does not fill as it is, so it is asked for exactly the length.
+        return pa.Codec("snappy").decompress(value, decompressed_size=size, asbytes=True)
+    except (OSError, pa.ArrowException) as error:
+        # The codec does not say which element it is.
+        raise WireError(
+            "invalid_snappy",
+            f"byte {start}",
+            f"elements that make {size} bytes",
+            shorten(str(error), 120),
+        ) from error
+
+
+def _snappy_size(value: bytes) -> tuple[int, int]:
+    """Return the length of the content and where the elements start."""
+    size = 0
+    for index, byte in enumerate(value[:_LONGEST_VARINT]):
+        size |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            if size <= _MAX_UINT32:
+                return size, index + 1
+            break
+    raise WireError(
+        "invalid_snappy",
+        "byte 0",
+        f"a length of at most {_LONGEST_VARINT} bytes, below 2^32",
+        value[:_LONGEST_VARINT].hex(" "),
+    )
+
+
+def _write_snappy(value: bytes) -> bytes:
+    return pa.Codec("snappy").compress(value, asbytes=True)
+
+
+_READERS: Final[Mapping[Compression, Callable[[bytes, int], bytes] | None]] = {
+    Compression.NONE: None,
+    Compression.LZ4: _read_lz4,
+    Compression.SNAPPY: _read_snappy,
+}
+_WRITERS: Final[Mapping[Compression, Change | None]] = {
+    Compression.NONE: None,
+    Compression.LZ4: _write_lz4,
+    Compression.SNAPPY: _write_snappy,
+}
