@@ -21,18 +21,67 @@ from typing import Final
 
 import pyarrow as pa
 
+from ticdc_assets.errors import WireError
 from ticdc_assets.wire import WireFormat, simple_json_batch
-from ticdc_assets.wire.rows import Rows
+from ticdc_assets.wire.compression import Compression, decompressed
+from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.rows import Common, Rare, Rows, error_rows
 
 
-def decode_batch(wire_format: WireFormat, batch: pa.RecordBatch) -> pa.RecordBatch:
+def decode_batch(
+    wire_format: WireFormat,
+    batch: pa.RecordBatch,
+    *,
+    compression: Compression = Compression.NONE,
+) -> pa.RecordBatch:
     """Return the events of `batch` as rows of `CHANGE_SCHEMA`.
 
     Args:
         wire_format: how the records are written.
         batch: records with the columns topic, partition, offset, key and value; more are ignored.
+        compression: how they were compressed afterwards.
     """
-    return _DECODERS[wire_format](batch).to_batch(batch)
+    decode_rows = _DECODERS[wire_format]
+    if compression is Compression.NONE:
+        return decode_rows(batch).to_batch(batch)
+    records, errors = _decompressed(wire_format, batch, compression)
+    return _with_errors(decode_rows(records), errors).to_batch(batch)
+
+
+def _decompressed(
+    wire_format: WireFormat, batch: pa.RecordBatch, compression: Compression
+) -> tuple[pa.RecordBatch, Mapping[int, WireError]]:
+    """Return the records that are so compressed, as they were before, and the others' errors."""
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    errors: dict[int, WireError] = {}
+    for number, (key, value) in enumerate(
+        zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
+    ):
+        try:
+            record = decompressed(wire_format, Record(key=key, value=value), compression)
+        except WireError as error:
+            errors[number] = error
+        else:
+            keys.append(record.key)
+            values.append(record.value)
+    columns = [pa.array(keys, pa.binary()), pa.array(values, pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, names=["key", "value"]), errors
+
+
+def _with_errors(rows: Rows, errors: Mapping[int, WireError]) -> Rows:
+    """Return `rows` with the error rows of the records that were left out before them."""
+    if not errors:
+        return rows
+    decoded: dict[int, list[tuple[Common, Rare | None]]] = {}
+    for row, (source, common) in enumerate(zip(rows.sources, rows.common, strict=True)):
+        decoded.setdefault(source, []).append((common, rows.rare.get(row)))
+    kept = iter(decoded.values())
+    merged = Rows()
+    for number in range(len(decoded) + len(errors)):
+        error = errors.get(number)
+        merged.add(number, next(kept) if error is None else error_rows(error))
+    return merged
 
 
 _DECODERS: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], Rows]]] = {
