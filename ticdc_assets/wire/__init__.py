@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from ticdc_assets.events import Event
-from ticdc_assets.wire import canal_json, simple_json
+from ticdc_assets.wire import canal_json, simple_avro, simple_json
 from ticdc_assets.wire.compression import Compression, decompressed
 from ticdc_assets.wire.formats import WireFormat
 from ticdc_assets.wire.record import Record

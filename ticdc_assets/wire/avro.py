@@ -1,0 +1,454 @@
+"""Avro's binary encoding, read strictly and written: types as values that read and write.
+
+In: bytes, and a type that is known beforehand (nothing here takes a schema from a message). Out:
+plain Python values (`int`, `bool`, `float`, `bytes`, `str`, `dict`, `list`, None, and a pair of
+branch and value for a union), or a `WireError` that names the byte. And back: values to the bytes
+that every Avro library writes.
+
+    null      nothing
+    boolean   one byte, 0 or 1
+    int       zigzag number in 7-bit groups, the lowest first, -2^31 to 2^31-1
+    long      the same, -2^63 to 2^63-1, so 10 bytes at most
+    float     4 bytes, little endian, IEEE 754
+    double    8 bytes, the same
+    bytes     long: the length, then that many bytes
+    string    the same, the bytes are UTF-8
+    enum      int: the number of the symbol
+    union     long: the number of the branch, then its value
+    record    its fields, one after the other
+    array     blocks, each a long: the count, then that many items; a block of 0 is the end. A
+              negative count is followed by a long: the bytes that the items take
+    map       the same, each item a string and a value
+
+Every length and every count is checked against the bytes that are left before it is believed: an
+item takes `least` bytes, and no array or map is longer than `MAX_ITEMS`. Numbers in more bytes than
+they need, bytes after the end, and two map entries of one key are refused: no library writes them.
+Reading recurs only as deep as the type.
+
+Source: https://avro.apache.org/docs/1.11.1/specification/#binary-encoding
+"""
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from ticdc_assets.errors import WireError, shorten
+
+MAX_ITEMS: Final = 65_536
+"""Items of one array or map that are still read: above every limit of MySQL (columns of a table,
+labels of an ENUM), and what keeps the memory for a hostile message small."""
+
+_MIN_LONG: Final = -(2**63)
+_MAX_LONG: Final = 2**63 - 1
+_LONGEST_NUMBER: Final = 10
+
+
+class Reader:
+    """A position in the bytes of a message, which only moves on."""
+
+    __slots__ = ("position", "value")
+
+    def __init__(self, value: bytes) -> None:
+        self.value = value
+        self.position = 0
+
+    def take(self, count: int, expected: str) -> bytes:
+        """Return the next `count` bytes.
+
+        Raises:
+            WireError: fewer are left.
+        """
+        start = self.position
+        end = start + count
+        if end > len(self.value):
+            left = len(self.value) - start
+            raise WireError("truncated", f"byte {start}", expected, f"{left} bytes")
+        self.position = end
+        return self.value[start:end]
+
+    def number(self) -> int:
+        """Return the next zigzag number.
+
+        Raises:
+            WireError: the message ends in it, it has more than 64 bits, or it takes more bytes than
+                it needs.
+        """
+        value, start = self.value, self.position
+        bits = shift = 0
+        for place in range(start, min(start + _LONGEST_NUMBER, len(value))):
+            byte = value[place]
+            bits |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                if byte == 0 and place > start:
+                    break
+                if bits >> 64:
+                    break
+                self.position = place + 1
+                return (bits >> 1) ^ -(bits & 1)
+        else:
+            if len(value) < start + _LONGEST_NUMBER:
+                raise WireError(
+                    "truncated", f"byte {start}", "a number", f"{len(value) - start} bytes"
+                )
+        got = shorten(value[start : start + _LONGEST_NUMBER])
+        raise WireError(
+            "invalid_number", f"byte {start}", "a number of 64 bits in its shortest form", got
+        )
+
+    def length(self, expected: str) -> int:
+        """Return the next number, the length of what follows.
+
+        Raises:
+            WireError: it is negative, or more than the bytes that are left.
+        """
+        start = self.position
+        length = self.number()
+        if not 0 <= length <= len(self.value) - self.position:
+            left = len(self.value) - self.position
+            raise WireError(
+                "invalid_length", f"byte {start}", f"{expected} within {left} bytes", str(length)
+            )
+        return length
+
+    def blocks(self, least: int) -> Iterator[int]:
+        """Yield the count of each block of an array or map; the caller reads the items between.
+
+        Args:
+            least: the bytes that an item takes at least.
+
+        Raises:
+            WireError: a count is more than can follow, or the size of a block is not its size.
+        """
+        total = 0
+        while True:
+            start = self.position
+            count = self.number()
+            size = self.length("a block") if count < 0 else None
+            count = abs(count)
+            if count == 0:
+                return
+            first = self.position
+            total += count
+            room = min((len(self.value) - first) // least, MAX_ITEMS)
+            if count > room or total > MAX_ITEMS:
+                raise WireError(
+                    "invalid_count", f"byte {start}", f"at most {room} items", str(count)
+                )
+            yield count
+            if size is not None and self.position - first != size:
+                raise WireError(
+                    "invalid_length",
+                    f"byte {start}",
+                    f"a block of {self.position - first} bytes",
+                    str(size),
+                )
+
+    def end(self) -> None:
+        """Accept the end of the message, and nothing else.
+
+        Raises:
+            WireError: bytes are left.
+        """
+        if self.position != len(self.value):
+            got = shorten(self.value[self.position : self.position + 16])
+            raise WireError(
+                "trailing_bytes", f"byte {self.position}", "the end of the message", got
+            )
+
+
+class AvroType(Protocol):
+    """A type: reads its values and writes them."""
+
+    @property
+    def least(self) -> int:
+        """The bytes that a value takes at least."""
+        ...
+
+    def read(self, reader: Reader, /) -> Any:
+        """Return the value at the reader's position, and move behind it."""
+        ...
+
+    def write(self, out: bytearray, value: Any, /) -> None:
+        """Append `value`.
+
+        Raises:
+            ValueError: it is no value of the type.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Null:
+    """The type of None."""
+
+    least: int = 0
+
+    def read(self, _reader: Reader, /) -> None:
+        """Read nothing."""
+
+    def write(self, _out: bytearray, value: None, /) -> None:
+        """Write nothing."""
+        if value is not None:
+            raise ValueError(f"not null: {shorten(value)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    """The type of True and False."""
+
+    least: int = 1
+
+    def read(self, reader: Reader, /) -> bool:
+        """Read one byte."""
+        (byte,) = reader.take(1, "true or false")
+        if byte > 1:
+            raise WireError("invalid_boolean", f"byte {reader.position - 1}", "0 or 1", str(byte))
+        return byte == 1
+
+    def write(self, out: bytearray, value: bool, /) -> None:
+        """Write one byte."""
+        out.append(1 if value else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """The types int and long, and the numbers of enums: integers from `low` to `high`."""
+
+    low: int
+    high: int
+    least: int = 1
+
+    def read(self, reader: Reader, /) -> int:
+        """Read a zigzag number."""
+        start = reader.position
+        number = reader.number()
+        if not self.low <= number <= self.high:
+            raise WireError(
+                "out_of_range", f"byte {start}", f"{self.low} to {self.high}", str(number)
+            )
+        return number
+
+    def write(self, out: bytearray, value: int, /) -> None:
+        """Write a zigzag number."""
+        if not self.low <= value <= self.high:
+            raise ValueError(f"not from {self.low} to {self.high}: {value}")
+        bits = (value << 1) ^ (value >> 63)
+        while bits > 0x7F:
+            out.append(bits & 0x7F | 0x80)
+            bits >>= 7
+        out.append(bits)
+
+
+@dataclass(frozen=True, slots=True)
+class Floating:
+    """The types float and double, by their layout."""
+
+    layout: struct.Struct
+
+    @property
+    def least(self) -> int:
+        """The size, which is always the same."""
+        return self.layout.size
+
+    def read(self, reader: Reader, /) -> float:
+        """Read little-endian IEEE 754."""
+        (number,) = self.layout.unpack(reader.take(self.layout.size, "a float"))
+        return number
+
+    def write(self, out: bytearray, value: float, /) -> None:
+        """Write little-endian IEEE 754."""
+        try:
+            out += self.layout.pack(value)
+        except OverflowError as error:
+            raise ValueError(f"too large for a float: {value}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """The type of bytes."""
+
+    least: int = 1
+
+    def read(self, reader: Reader, /) -> bytes:
+        """Read a length and the bytes."""
+        return reader.take(reader.length("bytes"), "bytes")
+
+    def write(self, out: bytearray, value: bytes, /) -> None:
+        """Write the length and the bytes."""
+        LONG.write(out, len(value))
+        out += value
+
+
+@dataclass(frozen=True, slots=True)
+class String:
+    """The type of text."""
+
+    least: int = 1
+
+    def read(self, reader: Reader, /) -> str:
+        """Read a length and UTF-8."""
+        raw = reader.take(reader.length("text"), "text")
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as error:
+            start = reader.position - len(raw) + error.start
+            got = shorten(raw[error.start : error.start + 16])
+        raise WireError("invalid_utf8", f"byte {start}", "UTF-8", got)
+
+    def write(self, out: bytearray, value: str, /) -> None:
+        """Write the length and UTF-8."""
+        BYTES.write(out, value.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Enum:
+    """A type of words, each known by its number."""
+
+    symbols: tuple[str, ...]
+    least: int = 1
+
+    def read(self, reader: Reader, /) -> str:
+        """Read the number of a symbol."""
+        start = reader.position
+        number = reader.number()
+        if not 0 <= number < len(self.symbols):
+            raise WireError("unknown_symbol", f"byte {start}", " ".join(self.symbols), str(number))
+        return self.symbols[number]
+
+    def write(self, out: bytearray, value: str, /) -> None:
+        """Write the number of `value`."""
+        LONG.write(out, self.symbols.index(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """One of several types; a value is the pair of the branch's number and its value."""
+
+    branches: Mapping[int, AvroType]
+    least: int = 1
+
+    def read(self, reader: Reader, /) -> tuple[int, Any]:
+        """Read the number of a branch and its value."""
+        start = reader.position
+        number = reader.number()
+        branch = self.branches.get(number)
+        if branch is None:
+            known = " ".join(map(str, self.branches))
+            raise WireError("unknown_branch", f"byte {start}", f"branch {known}", str(number))
+        return number, branch.read(reader)
+
+    def write(self, out: bytearray, value: tuple[int, Any], /) -> None:
+        """Write the number of the branch and its value."""
+        LONG.write(out, value[0])
+        self.branches[value[0]].write(out, value[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """The union of null and another type; a value is None or one of that type."""
+
+    type: AvroType
+    least: int = 1
+
+    def read(self, reader: Reader, /) -> Any:
+        """Read null or a value."""
+        start = reader.position
+        number = reader.number()
+        if number == 0:
+            return None
+        if number == 1:
+            return self.type.read(reader)
+        raise WireError("unknown_branch", f"byte {start}", "branch 0 1", str(number))
+
+    def write(self, out: bytearray, value: Any, /) -> None:
+        """Write null or a value."""
+        out.append(0 if value is None else 2)
+        if value is not None:
+            self.type.write(out, value)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordType:
+    """Fields in their order; a value is a dict of all of them."""
+
+    fields: Sequence[tuple[str, AvroType]]
+    least: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Sum up what the fields take at least."""
+        object.__setattr__(self, "least", sum(kind.least for _, kind in self.fields))
+
+    def read(self, reader: Reader, /) -> dict[str, Any]:
+        """Read the fields one after the other."""
+        return {name: kind.read(reader) for name, kind in self.fields}
+
+    def write(self, out: bytearray, value: Mapping[str, Any], /) -> None:
+        """Write the fields; an absent one as None."""
+        for name, kind in self.fields:
+            kind.write(out, value.get(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Items of one type, in blocks; a value is a list."""
+
+    items: AvroType
+    least: int = 1
+
+    def read(self, reader: Reader, /) -> list[Any]:
+        """Read blocks of items."""
+        found: list[Any] = []
+        for count in reader.blocks(self.items.least):
+            found += [self.items.read(reader) for _ in range(count)]
+        return found
+
+    def write(self, out: bytearray, value: Sequence[Any], /) -> None:
+        """Write one block, if there is an item, and the end."""
+        if value:
+            LONG.write(out, len(value))
+        for item in value:
+            self.items.write(out, item)
+        out.append(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """Values of one type by name, in blocks; a value is a dict, in the order of the bytes."""
+
+    values: AvroType
+    least: int = 1
+
+    def read(self, reader: Reader, /) -> dict[str, Any]:
+        """Read blocks of entries."""
+        found: dict[str, Any] = {}
+        for count in reader.blocks(STRING.least + self.values.least):
+            for _ in range(count):
+                start = reader.position
+                name = STRING.read(reader)
+                if name in found:
+                    raise WireError(
+                        "duplicate_column", f"byte {start}", "distinct names", shorten(name)
+                    )
+                found[name] = self.values.read(reader)
+        return found
+
+    def write(self, out: bytearray, value: Mapping[str, Any], /) -> None:
+        """Write one block, if there is an entry, and the end."""
+        if value:
+            LONG.write(out, len(value))
+        for name, item in value.items():
+            STRING.write(out, name)
+            self.values.write(out, item)
+        out.append(0)
+
+
+NULL: Final = Null()
+BOOLEAN: Final = Boolean()
+INT: Final = Integer(-(2**31), 2**31 - 1)
+LONG: Final = Integer(_MIN_LONG, _MAX_LONG)
+FLOAT: Final = Floating(struct.Struct("<f"))
+DOUBLE: Final = Floating(struct.Struct("<d"))
+BYTES: Final = Bytes()
+STRING: Final = String()
