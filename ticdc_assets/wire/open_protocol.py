@@ -1,0 +1,559 @@
+"""TiCDC's Open Protocol: one record in, the events of its batch out, and back byte for byte.
+
+In: a Kafka record whose key and value hold the same number of parts, each behind its length. Out:
+the events in the order of the parts, or a `WireError`: one part that is wrong refuses the whole
+record. Decoding is a function of the record alone, so doing it again gives the same.
+
+This is the readable reference; `open_protocol_batch` gives the same meaning faster. Of the record:
+
+    key     8 bytes  version, 1           value
+            8 bytes  length                       8 bytes  length
+            n bytes  JSON of a key                n bytes  JSON of a value, nothing for a watermark
+            (length and JSON again)               (length and JSON again)
+
+All numbers are big-endian. Of a key (`t`: 1 row, 2 DDL, 3 watermark):
+
+    field  kind     row  DDL  watermark   meaning
+    ts     integer   x    x       x       commit ts, watermark ts
+    scm    text      x    o               database
+    tbl    text      x    o               table; after the change, for a DDL
+    rid    signed    o                    TiDB's integer row id
+    ptn    integer   o                    id of the physical partition
+    t      integer   x    x       x       kind of the event
+    ohk    boolean   o                    the columns were cut to the handle key (large message)
+    ccl    text      o                    where the whole message was put; cut to the handle key too
+
+Of the value of a row: `u` alone is an INSERT, `u` and `p` an UPDATE, `d` a DELETE; each an object
+of column name to column. Of the value of a DDL: `q` (text) and `t` (action code, 0 to 255), both
+required. Of a column:
+
+    t      integer   type code, see `column_types`; one that is not known refuses the record
+    h      boolean   o; handle key, deprecated
+    f      integer   o; flags, see `ColumnFlag`; without it 0, or HANDLE_KEY with `h`
+    v      any       see `open_values`; null is NULL, missing is refused
+
+x required (a text must not be empty, as TiCDC leaves out what is empty), o may be missing or null,
+blank: not looked at. Fields that are not known are not looked at either: a newer TiCDC may add
+some. An image that is missing, null or empty is none.
+
+What cannot be told: an UPDATE without its old values (old value off, or all columns of `p` left out
+as not changed) looks like an INSERT and is decoded as one.
+
+Source: `MessageKey`, `Column` in pingcap/tiflow pkg/sink/codec/internal, `messageRow`, `messageDDL`
+and `BatchEncoder` in pkg/sink/codec/open at 017624f.
+
+Not handled: what values mean, the large messages behind `ccl`, and compression, which is one of
+each value inside the record: `map_values` gives the way to it.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from ticdc_assets.errors import UnsupportedVersionError, WireError, shorten
+from ticdc_assets.events import (
+    Bootstrap,
+    DdlEvent,
+    Event,
+    Image,
+    Op,
+    PhysicalValue,
+    RowChange,
+    Watermark,
+)
+from ticdc_assets.schemas import ColumnFlag, RowShape, SentColumn
+from ticdc_assets.tso import MAX_TSO
+from ticdc_assets.wire import go_json
+from ticdc_assets.wire.column_types import action_code, ddl_word, mysql_type, type_code
+from ticdc_assets.wire.go_json import OtherNumber
+from ticdc_assets.wire.open_values import json_value, physical_value, read_integer
+from ticdc_assets.wire.record import Record
+
+VERSION: Final = 1
+"""The only version of the protocol there is."""
+
+ROW: Final = 1
+DDL: Final = 2
+WATERMARK: Final = 3
+"""What the `t` of a key may be."""
+
+NUMBER_SIZE: Final = 8
+"""Bytes of the version and of each length."""
+
+VERSION_BYTES: Final = VERSION.to_bytes(NUMBER_SIZE)
+
+MAX_FLAGS: Final = 2**16 - 1
+"""TiCDC has eight flags; a few more are read for those of a newer one."""
+
+MAX_ACTION_CODE: Final = 255
+
+DEFAULT_BATCH_SIZE: Final = 16
+DEFAULT_MESSAGE_BYTES: Final = 10 * 1024 * 1024
+"""TiCDC's own defaults of `max-batch-size` and `max-message-bytes`."""
+
+_RECORD_OVERHEAD: Final = 36
+"""What TiCDC counts for a record besides its key and value."""
+
+_MIN_ROW_ID: Final = -(2**63)
+_MAX_ROW_ID: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One event of a record, still as bytes.
+
+    Attributes:
+        number: number of the event in the record.
+        key: its JSON in the key.
+        value: its JSON in the value.
+        key_start: where `key` starts in the record's key.
+        value_start: where `value` starts in the record's value.
+    """
+
+    number: int
+    key: bytes
+    value: bytes
+    key_start: int
+    value_start: int
+
+
+def decode(record: Record) -> list[Event]:
+    """Return the events that `record` holds, one at least.
+
+    Raises:
+        WireError: the record is no message of Open Protocol.
+        UnsupportedVersionError: it is one of another version.
+    """
+    events = [_event(part) for part in _parts(record)]
+    if not events:
+        raise WireError("no_events", f"key byte {NUMBER_SIZE}", "an event", "the end")
+    return events
+
+
+def encode(
+    events: Sequence[Event],
+    *,
+    max_batch_size: int = DEFAULT_BATCH_SIZE,
+    max_message_bytes: int = DEFAULT_MESSAGE_BYTES,
+) -> list[Record]:
+    """Return the records that TiCDC would send for `events`, in their order.
+
+    Rows that follow each other share a record. A row's `table_id` is written as its partition, so
+    only rows of partitioned tables should have one. Build times, schemas, schema versions and
+    checksums have no place in the format and are left out.
+
+    Args:
+        events: rows with their shape, DDL and watermarks.
+        max_batch_size: rows that a record has at most.
+        max_message_bytes: size that a record with several rows has at most.
+
+    Raises:
+        ValueError: an event is none that the format can carry, or a row lacks its shape.
+    """
+    if max_batch_size < 1:
+        raise ValueError(f"a batch size of at least 1, not {max_batch_size}")
+    batches: list[_Batch] = []
+    for event in events:
+        key, value = _WRITERS[type(event)](event)
+        batch = batches[-1] if batches else None
+        if (
+            batch is None
+            or not (batch.rows and isinstance(event, RowChange))
+            or batch.rows >= max_batch_size
+            or batch.size + len(key) + len(value) + 2 * NUMBER_SIZE > max_message_bytes
+        ):
+            batch = _Batch()
+            batches.append(batch)
+        batch.add(key, value, is_row=isinstance(event, RowChange))
+    return [batch.record() for batch in batches]
+
+
+def map_values(record: Record, change: Callable[[bytes, str], bytes]) -> Record:
+    """Return `record` with the value of each row and DDL replaced by what `change` makes of it.
+
+    `change` is given the value and its position, `byte N` of the record's value. Empty values,
+    which are those of watermarks, stay as they are; so do the key and a null value.
+
+    Raises:
+        WireError: the values are not framed as the format says; or what `change` raises.
+    """
+    if record.value is None:
+        return record
+    pieces: list[bytes] = []
+    position = 0
+    while position < len(record.value):
+        start, end = _frame(record.value, position, "")
+        piece = record.value[start:end]
+        if piece:
+            piece = change(piece, f"byte {start}")
+        pieces += (len(piece).to_bytes(NUMBER_SIZE), piece)
+        position = end
+    return Record(key=record.key, value=b"".join(pieces))
+
+
+# --- frames ---
+
+
+def _parts(record: Record) -> Iterator[Part]:
+    """Yield the parts of `record`; nothing is read of a part before its length was checked."""
+    key, value = record.key, record.value
+    if key is None:
+        raise WireError("null_key", "key byte 0", "the version", "null key")
+    if len(key) < NUMBER_SIZE:
+        raise WireError("truncated", f"key byte {len(key)}", "8 bytes of version", "the end")
+    version = int.from_bytes(key[:NUMBER_SIZE])
+    if version != VERSION:
+        raise UnsupportedVersionError(
+            "unsupported_version", "key byte 0", str(VERSION), shorten(version)
+        )
+    if value is None:
+        raise WireError("null_value", "byte 0", "a value for each key", "null value (tombstone)")
+    if not value:
+        raise WireError("empty_value", "byte 0", "a value for each key", "0 bytes")
+    number, key_end, value_end = 0, NUMBER_SIZE, 0
+    while key_end < len(key):
+        key_start, key_end = _frame(key, key_end, "key ")
+        if value_end == len(value):
+            raise WireError("missing_value", f"byte {value_end}", "a value for each key", "the end")
+        value_start, value_end = _frame(value, value_end, "")
+        yield Part(
+            number=number,
+            key=key[key_start:key_end],
+            value=value[value_start:value_end],
+            key_start=key_start,
+            value_start=value_start,
+        )
+        number += 1
+    if value_end < len(value):
+        got = shorten(value[value_end : value_end + 16])
+        raise WireError("trailing_bytes", f"byte {value_end}", "a value for each key", got)
+
+
+def _frame(content: bytes, position: int, where: str) -> tuple[int, int]:
+    """Return where the part begins and ends whose length is at `position`."""
+    start = position + NUMBER_SIZE
+    if start > len(content):
+        raise WireError("truncated", f"{where}byte {len(content)}", "8 bytes of length", "the end")
+    length = int.from_bytes(content[position:start])
+    left = len(content) - start
+    if length > left:
+        raise WireError(
+            "length_beyond_end", f"{where}byte {position}", f"at most {left}", str(length)
+        )
+    return start, start + length
+
+
+# --- JSON ---
+
+
+def _json_object(content: bytes, start: int, where: str, path: str) -> dict[str, Any]:
+    """Return the JSON object of a part; its numbers are `OtherNumber`, so that -0 is not lost."""
+    try:
+        go_json.parse(content)
+    except WireError as error:
+        # The byte is one of the part, and the reader of the error has the record.
+        byte = start + int(error.position.removeprefix("byte "))
+        raise WireError(error.reason, f"{where}byte {byte}", error.expected, error.got) from None
+    return _object(_NUMBERS_AS_SENT.decode(content.decode()), path)
+
+
+def _object(value: Any, position: str) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise WireError("wrong_type", position, "object", shorten(value))
+    return cast(dict[str, Any], value)
+
+
+def _required(fields: Mapping[str, Any], name: str, position: str) -> Any:
+    value = fields.get(name)
+    if value is None:
+        got = "null" if name in fields else "nothing"
+        raise WireError("missing_field", go_json.member(position, name), "the field", got)
+    return value
+
+
+def _required_integer(
+    fields: Mapping[str, Any], name: str, position: str, *, maximum: int = MAX_TSO
+) -> int:
+    value = _required(fields, name, position)
+    return read_integer(value, f"{position}.{name}", minimum=0, maximum=maximum)
+
+
+def _optional_integer(
+    fields: Mapping[str, Any],
+    name: str,
+    position: str,
+    *,
+    minimum: int = 0,
+    maximum: int = MAX_TSO,
+) -> int | None:
+    value = fields.get(name)
+    if value is None:
+        return None
+    return read_integer(value, f"{position}.{name}", minimum=minimum, maximum=maximum)
+
+
+def _optional_text(fields: Mapping[str, Any], name: str, position: str) -> str:
+    value = fields.get(name)
+    if value is None:
+        return ""
+    if type(value) is not str:
+        raise WireError("wrong_type", f"{position}.{name}", "text", shorten(value))
+    return value
+
+
+def _name(fields: Mapping[str, Any], name: str, position: str) -> str:
+    _required(fields, name, position)
+    text = _optional_text(fields, name, position)
+    if not text:
+        raise WireError("empty_text", f"{position}.{name}", "text that is not empty", "''")
+    return text
+
+
+def _optional_boolean(fields: Mapping[str, Any], name: str, position: str) -> bool:
+    value = fields.get(name)
+    if value is None:
+        return False
+    if type(value) is not bool:
+        raise WireError("wrong_type", f"{position}.{name}", "true or false", shorten(value))
+    return value
+
+
+_NUMBERS_AS_SENT: Final = json.JSONDecoder(parse_int=OtherNumber, parse_float=OtherNumber)
+
+
+# --- decoding ---
+
+
+def _event(part: Part) -> Event:
+    position = f"$.keys[{part.number}]"
+    key = _json_object(part.key, part.key_start, "key ", position)
+    kind = _required_integer(key, "t", position)
+    read = _READERS.get(kind)
+    if read is None:
+        expected = "1 (row), 2 (DDL) or 3 (watermark)"
+        raise WireError("unknown_type", f"{position}.t", expected, shorten(kind))
+    return read(part, key, position)
+
+
+def _value(part: Part) -> tuple[dict[str, Any], str]:
+    position = f"$.values[{part.number}]"
+    return _json_object(part.value, part.value_start, "", position), position
+
+
+def _read_watermark(part: Part, key: Mapping[str, Any], position: str) -> Event:
+    if part.value:
+        got = shorten(part.value[:16])
+        raise WireError(
+            "unexpected_value", f"byte {part.value_start}", "no value of a watermark", got
+        )
+    return Watermark(watermark_ts=_required_integer(key, "ts", position), build_ts_ms=None)
+
+
+def _read_ddl(part: Part, key: Mapping[str, Any], position: str) -> Event:
+    commit_ts = _required_integer(key, "ts", position)
+    database = _optional_text(key, "scm", position)
+    table = _optional_text(key, "tbl", position)
+    value, position = _value(part)
+    code = _required_integer(value, "t", position, maximum=MAX_ACTION_CODE)
+    return DdlEvent(
+        ddl_type=ddl_word(code),
+        commit_ts=commit_ts,
+        build_ts_ms=None,
+        sql=_name(value, "q", position),
+        database=database,
+        table=table,
+        schema=None,
+        pre_schema=None,
+        action_code=code,
+    )
+
+
+def _read_row(part: Part, key: Mapping[str, Any], position: str) -> Event:
+    commit_ts = _required_integer(key, "ts", position)
+    database = _name(key, "scm", position)
+    table = _name(key, "tbl", position)
+    row_id = _optional_integer(key, "rid", position, minimum=_MIN_ROW_ID, maximum=_MAX_ROW_ID)
+    table_id = _optional_integer(key, "ptn", position)
+    location = _optional_text(key, "ccl", position) or None
+    # With a location `ohk` is not sent, though the value has only the handle key.
+    handle_key_only = _optional_boolean(key, "ohk", position) or location is not None
+    value, position = _value(part)
+    images = {name: _image(value, name, position) for name in ("u", "p", "d")}
+    op = _OPS.get(tuple(name for name, columns in images.items() if columns))
+    if op is None:
+        got = " and ".join(name for name, columns in images.items() if columns) or "none of them"
+        raise WireError("wrong_members", position, "u, or u and p, or d, with columns", got)
+    after, before = images["u"], images["d"] or images["p"]
+    sent = after | {name: column for name, column in before.items() if name not in after}
+    return RowChange(
+        op=op,
+        commit_ts=commit_ts,
+        build_ts_ms=None,
+        database=database,
+        table=table,
+        table_id=table_id,
+        schema_version=None,
+        before={name: value for name, (_, value) in before.items()} if before else None,
+        after={name: value for name, (_, value) in after.items()} if after else None,
+        handle_key_only=handle_key_only,
+        claim_check_location=location,
+        shape=RowShape(
+            columns=tuple(column for column, _ in sent.values()),
+            partial=handle_key_only or op is Op.DELETE,
+        ),
+        row_id=row_id or 0,
+    )
+
+
+def _image(
+    value: Mapping[str, Any], name: str, position: str
+) -> dict[str, tuple[SentColumn, str | None]]:
+    """Return the columns of an image with their values; none if there is no such image."""
+    columns = value.get(name)
+    if columns is None:
+        return {}
+    position = f"{position}.{name}"
+    return {
+        column: _column(column, fields, go_json.member(position, column))
+        for column, fields in _object(columns, position).items()
+    }
+
+
+def _column(name: str, value: Any, position: str) -> tuple[SentColumn, str | None]:
+    fields = _object(value, position)
+    code = _required_integer(fields, "t", position)
+    flags = _optional_integer(fields, "f", position, maximum=MAX_FLAGS)
+    is_handle_key = _optional_boolean(fields, "h", position)
+    if flags is None:
+        flags = int(ColumnFlag.HANDLE_KEY) if is_handle_key else 0
+    word = mysql_type(code, flags)
+    if word is None:
+        raise WireError("unknown_column_type", f"{position}.t", "a type code", shorten(code))
+    if "v" not in fields:
+        raise WireError("missing_field", f"{position}.v", "the field", "nothing")
+    physical = physical_value(fields["v"], code, flags, f"{position}.v")
+    return SentColumn(name, word, ColumnFlag(flags)), physical
+
+
+_READERS: Final[Mapping[int, Callable[[Part, Mapping[str, Any], str], Event]]] = {
+    ROW: _read_row,
+    DDL: _read_ddl,
+    WATERMARK: _read_watermark,
+}
+_OPS: Final[Mapping[tuple[str, ...], Op]] = {
+    ("u",): Op.INSERT,
+    ("u", "p"): Op.UPDATE,
+    ("d",): Op.DELETE,
+}
+"""What a row did, by the images that have columns."""
+
+
+# --- encoding ---
+
+
+@dataclass(slots=True)
+class _Batch:
+    """A record while it is filled."""
+
+    keys: list[bytes] = field(default_factory=lambda: [VERSION_BYTES])
+    values: list[bytes] = field(default_factory=list[bytes])
+    size: int = NUMBER_SIZE + _RECORD_OVERHEAD
+    rows: int = 0
+
+    def add(self, key: bytes, value: bytes, *, is_row: bool) -> None:
+        self.keys += (len(key).to_bytes(NUMBER_SIZE), key)
+        self.values += (len(value).to_bytes(NUMBER_SIZE), value)
+        self.size += len(key) + len(value) + 2 * NUMBER_SIZE
+        self.rows += is_row
+
+    def record(self) -> Record:
+        return Record(key=b"".join(self.keys), value=b"".join(self.values))
+
+
+def _write_watermark(event: Event) -> tuple[bytes, bytes]:
+    watermark = cast(Watermark, event)
+    return go_json.dumps({"ts": watermark.watermark_ts, "t": WATERMARK}), b""
+
+
+def _write_ddl(event: Event) -> tuple[bytes, bytes]:
+    ddl = cast(DdlEvent, event)
+    code = action_code(ddl.ddl_type) if ddl.action_code is None else ddl.action_code
+    if code is None:
+        raise ValueError(f"a DDL event of the type {ddl.ddl_type} needs its action code")
+    if not ddl.sql:
+        raise ValueError("a DDL event needs its text")
+    key = {
+        "ts": ddl.commit_ts,
+        **_without_empty(scm=ddl.database, tbl=ddl.table),
+        "t": DDL,
+    }
+    return go_json.dumps(key), go_json.dumps({"q": ddl.sql, "t": code})
+
+
+def _write_row(event: Event) -> tuple[bytes, bytes]:
+    row = cast(RowChange, event)
+    if row.shape is None:
+        raise ValueError(f"a row of {row.database}.{row.table} needs its shape")
+    if not (row.database and row.table):
+        raise ValueError("a row needs the names of its database and its table")
+    columns = {column.name: column for column in row.shape.columns}
+    images = {name: getattr(row, image) for name, image in _IMAGES[row.op].items()}
+    if not all(images.values()):
+        raise ValueError(f"an {row.op} needs columns in {' and '.join(_IMAGES[row.op].values())}")
+    key = {
+        "ts": row.commit_ts,
+        "scm": row.database,
+        "tbl": row.table,
+        **_without_empty(rid=row.row_id),
+        **({} if row.table_id is None else {"ptn": row.table_id}),
+        "t": ROW,
+        **_without_empty(
+            ohk=row.handle_key_only and not row.claim_check_location,
+            ccl=row.claim_check_location,
+        ),
+    }
+    value = {name: _image_to_json(image, columns) for name, image in images.items()}
+    return go_json.dumps(key), go_json.dumps(value)
+
+
+def _image_to_json(image: Image, columns: Mapping[str, SentColumn]) -> dict[str, Any]:
+    # Go writes the keys of a map in the order of their bytes, which is that of code points.
+    return {name: _column_to_json(columns.get(name), name, image[name]) for name in sorted(image)}
+
+
+def _column_to_json(column: SentColumn | None, name: str, value: PhysicalValue) -> dict[str, Any]:
+    if column is None or column.flags is None:
+        raise ValueError(f"the column {shorten(name)} needs its type and flags")
+    code, flags = type_code(column.mysql_type), int(column.flags)
+    if code is None:
+        raise ValueError(f"the type {shorten(column.mysql_type)} has no type code")
+    return {
+        "t": code,
+        **_without_empty(h=bool(flags & ColumnFlag.HANDLE_KEY)),
+        "f": flags,
+        "v": json_value(value, code, flags),
+    }
+
+
+def _without_empty(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value}
+
+
+def _write_bootstrap(_event: Event) -> tuple[bytes, bytes]:
+    raise ValueError("Open Protocol has no bootstrap")
+
+
+_IMAGES: Final[Mapping[Op, Mapping[str, str]]] = {
+    Op.INSERT: {"u": "after"},
+    Op.UPDATE: {"u": "after", "p": "before"},
+    Op.DELETE: {"d": "before"},
+}
+"""The members of the value of a row, in TiCDC's order, and the images they hold."""
+
+_WRITERS: Final[Mapping[type[Event], Callable[[Event], tuple[bytes, bytes]]]] = {
+    RowChange: _write_row,
+    DdlEvent: _write_ddl,
+    Watermark: _write_watermark,
+    Bootstrap: _write_bootstrap,
+}

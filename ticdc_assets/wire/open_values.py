@@ -1,0 +1,351 @@
+"""Column values of Open Protocol: parsed JSON to physical values, and back.
+
+In: the `v` of a column, parsed with its numbers as `OtherNumber`, and what its `t` and `f` say.
+Out: the physical value in the one spelling of all formats (`events.PhysicalValue`); and back. Both
+are functions of the value and its type alone.
+
+    types                                     sent as            physical value
+    1 2 3 8 9, 13 (YEAR), 16 (BIT)            integer            decimal text
+    247 (ENUM), 248 (SET)                     integer            index and mask, decimal text
+    4 (FLOAT), 5 (DOUBLE)                     number             Go's shortest 'f' format
+    7 10 11 12 14, 225, 245, 246              text               the text
+    15 253 254 without the flag BINARY        text               the text
+    15 253 254 with the flag BINARY           text, `go_quote`   base64
+    249 250 251 252 without the flag BINARY   base64             the text
+    249 250 251 252 with the flag BINARY      base64             base64
+    6 (NULL), and any NULL                    null               None
+
+Integers are read over the whole range of 64 bits, signed and unsigned: the official decoder fails
+on a BIT of 2^63 and more, which the encoder sends (golden/QUIRKS.md C3). A number that does not fit
+its type (300 in a TINYINT) is not refused here but where values are typed.
+
+Source: `FromRowChangeColumn` and `FormatColumn` in pingcap/tiflow pkg/sink/codec/internal/column.go
+at 017624f.
+"""
+
+import math
+import re
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final, assert_never
+
+import orjson
+
+from ticdc_assets.errors import WireError, shorten
+from ticdc_assets.events import PhysicalValue, ZonedTimestamp
+from ticdc_assets.schemas import ColumnFlag
+from ticdc_assets.values.floats import double_text, float_text, to_float32
+from ticdc_assets.wire.go_json import OtherNumber
+from ticdc_assets.wire.go_quote import quote, unquote
+
+
+class Spelling(StrEnum):
+    """How the values of a type are written."""
+
+    INTEGER = "integer"
+    UNSIGNED = "unsigned"
+    FLOAT = "float"
+    DOUBLE = "double"
+    NULL = "null"
+    TEXT = "text"
+    QUOTED = "quoted"
+    TEXT_IN_BASE64 = "text in base64"
+    BYTES_IN_BASE64 = "bytes in base64"
+
+
+_SPELLINGS: Final[Mapping[tuple[int, ...], tuple[Spelling, Spelling]]] = {
+    (1, 2, 3, 8, 9, 13): (Spelling.INTEGER, Spelling.INTEGER),
+    (16, 247, 248): (Spelling.UNSIGNED, Spelling.UNSIGNED),
+    (4,): (Spelling.FLOAT, Spelling.FLOAT),
+    (5,): (Spelling.DOUBLE, Spelling.DOUBLE),
+    (6,): (Spelling.NULL, Spelling.NULL),
+    (7, 10, 11, 12, 14, 225, 245, 246): (Spelling.TEXT, Spelling.TEXT),
+    (15, 253, 254): (Spelling.TEXT, Spelling.QUOTED),
+    (249, 250, 251, 252): (Spelling.TEXT_IN_BASE64, Spelling.BYTES_IN_BASE64),
+}
+"""Of each type code: without and with the flag `BINARY`."""
+
+SPELLINGS: Final[Mapping[int, tuple[Spelling, Spelling]]] = MappingProxyType(
+    {code: pair for codes, pair in _SPELLINGS.items() for code in codes}
+)
+"""How the values of a type code are written, without and with the flag `BINARY`."""
+
+MIN_INTEGER: Final = -(2**63)
+MAX_INTEGER: Final = 2**64 - 1
+
+_INTEGER: Final = re.compile(r"-?[0-9]{1,20}")
+
+# encoding/json prefers an exponent outside of these, judged in the size of the value.
+_PLAIN_DOUBLE: Final = (1e-6, 1e21)
+_PLAIN_FLOAT: Final = (to_float32(1e-6), to_float32(1e21))
+
+
+def spelling(code: int, flags: int) -> Spelling:
+    """Return how the values of a column of type `code` with `flags` are written."""
+    return SPELLINGS[code][bool(flags & ColumnFlag.BINARY)]
+
+
+def physical_value(value: Any, code: int, flags: int, position: str) -> str | None:
+    """Return the physical value of the parsed `value` of a column.
+
+    Args:
+        value: parsed JSON, numbers as `OtherNumber`.
+        code: type code of the column, one of `column_types.TYPE_NAMES`.
+        flags: the flags of the column.
+        position: JSON path of `value`, for errors.
+
+    Raises:
+        WireError: `value` is none of the type.
+    """
+    return None if value is None else _READERS[spelling(code, flags)](value, position)
+
+
+def json_value(value: PhysicalValue, code: int, flags: int) -> Any:
+    """Return what Go's JSON encoder would be given for the physical `value` of a column.
+
+    Raises:
+        ValueError: `value` is none of the type.
+    """
+    match value:
+        case None:
+            return None
+        case str():
+            return _WRITERS[spelling(code, flags)](value)
+        case ZonedTimestamp():
+            return _WRITERS[spelling(code, flags)](value.value)
+        case _:
+            assert_never(value)
+
+
+def read_integer(value: Any, position: str, *, minimum: int, maximum: int) -> int:
+    """Return the integer of a parsed JSON number.
+
+    Raises:
+        WireError: `value` is no number, has a fraction or an exponent, or is out of range.
+    """
+    if type(value) is not OtherNumber:
+        raise _wrong_type(position, "integer", value)
+    if _INTEGER.fullmatch(value.text) is None:
+        if value.text.lstrip("-").isdecimal():
+            raise _out_of_range(position, minimum, maximum, value)
+        raise _wrong_type(position, "integer", value)
+    number = int(value.text)
+    if not minimum <= number <= maximum:
+        raise _out_of_range(position, minimum, maximum, value)
+    return number
+
+
+def blob_text(value: str, position: str) -> str:
+    """Return the text that a column of a TEXT type holds as base64.
+
+    Raises:
+        WireError: `value` is no base64, or its bytes are no UTF-8.
+    """
+    content = _base64(value, position)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        got = shorten(content[error.start : error.start + 16])
+        raise WireError("invalid_utf8", position, "base64 of UTF-8", got) from None
+
+
+def check_blob(value: str, position: str) -> str:
+    """Return `value`, which is base64 as encoders write it.
+
+    Raises:
+        WireError: it is not.
+    """
+    _base64(value, position)
+    return value
+
+
+def char_base64(value: str, position: str) -> str:
+    """Return as base64 the bytes that a BINARY or VARBINARY column holds as quoted text.
+
+    Raises:
+        WireError: `value` has an escape that is none of Go's.
+    """
+    try:
+        content = unquote(value)
+    except ValueError as error:
+        got = f"{shorten(value)} ({error})"
+        raise WireError("invalid_escape", position, "text as Go quotes it", got) from None
+    return b2a_base64(content, newline=False).decode()
+
+
+def finite_float_text(value: float, position: str) -> str:
+    """Return the text of a FLOAT.
+
+    Raises:
+        WireError: `value` does not fit in 32 bits.
+    """
+    number = to_float32(value)
+    if not math.isfinite(number):
+        raise WireError("out_of_range", position, "a number of 32 bits", shorten(value))
+    return float_text(number)
+
+
+def finite_double_text(value: float, position: str) -> str:
+    """Return the text of a DOUBLE.
+
+    Raises:
+        WireError: `value` does not fit in 64 bits.
+    """
+    if not math.isfinite(value):
+        raise WireError("out_of_range", position, "a number of 64 bits", shorten(value))
+    return double_text(value)
+
+
+def _integer_text(value: Any, position: str) -> str:
+    return str(read_integer(value, position, minimum=MIN_INTEGER, maximum=MAX_INTEGER))
+
+
+def _unsigned_text(value: Any, position: str) -> str:
+    return str(read_integer(value, position, minimum=0, maximum=MAX_INTEGER))
+
+
+def _float(value: Any, position: str) -> str:
+    return finite_float_text(_number(value, position), position)
+
+
+def _double(value: Any, position: str) -> str:
+    return finite_double_text(_number(value, position), position)
+
+
+def _null(value: Any, position: str) -> str:
+    raise _wrong_type(position, "null", value)
+
+
+def _text(value: Any, position: str) -> str:
+    if type(value) is not str:
+        raise _wrong_type(position, "text", value)
+    return value
+
+
+def _quoted(value: Any, position: str) -> str:
+    return char_base64(_text(value, position), position)
+
+
+def _text_in_base64(value: Any, position: str) -> str:
+    return blob_text(_text(value, position), position)
+
+
+def _bytes_in_base64(value: Any, position: str) -> str:
+    return check_blob(_text(value, position), position)
+
+
+def _number(value: Any, position: str) -> float:
+    if type(value) is not OtherNumber:
+        raise _wrong_type(position, "number", value)
+    return float(value.text)
+
+
+def _base64(value: str, position: str) -> bytes:
+    try:
+        content = a2b_base64(value, strict_mode=True)
+    except ValueError:
+        content = None
+    # The bits that the last digit has too many must be zero, or two texts were the same bytes.
+    if content is None or not _ends_canonically(value):
+        raise WireError("invalid_base64", position, "standard base64", shorten(value))
+    return content
+
+
+def _ends_canonically(value: str) -> bool:
+    end = value[-4:]
+    return b2a_base64(a2b_base64(end), newline=False) == end.encode()
+
+
+def _wrong_type(position: str, expected: str, value: Any) -> WireError:
+    return WireError("wrong_type", position, expected, shorten(value))
+
+
+def _out_of_range(position: str, minimum: int, maximum: int, value: OtherNumber) -> WireError:
+    return WireError("out_of_range", position, f"{minimum} to {maximum}", shorten(value))
+
+
+def _write_integer(value: str) -> int:
+    return _written_integer(value, MIN_INTEGER)
+
+
+def _write_unsigned(value: str) -> int:
+    return _written_integer(value, 0)
+
+
+def _written_integer(value: str, minimum: int) -> int:
+    if _INTEGER.fullmatch(value) is None or not minimum <= int(value) <= MAX_INTEGER:
+        raise ValueError(f"no integer from {minimum} to {MAX_INTEGER}: {shorten(value)}")
+    return int(value)
+
+
+def _write_float(value: str) -> orjson.Fragment:
+    number = to_float32(float(value))
+    if not math.isfinite(number):
+        raise ValueError(f"no number of 32 bits: {shorten(value)}")
+    return _go_number(float_text(number), abs(number), *_PLAIN_FLOAT)
+
+
+def _write_double(value: str) -> orjson.Fragment:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"no number of 64 bits: {shorten(value)}")
+    return _go_number(double_text(number), abs(number), *_PLAIN_DOUBLE)
+
+
+def _go_number(text: str, size: float, least: float, most: float) -> orjson.Fragment:
+    if size == 0 or least <= size < most:
+        return orjson.Fragment(text)
+    sign = "-" if text.startswith("-") else ""
+    digits = text.lstrip("-").replace(".", "").strip("0")
+    point = "." if len(digits) > 1 else ""
+    exponent = Decimal(text).adjusted()
+    # Go gives an exponent two digits at least; encoding/json takes the leading 0 of a negative one.
+    written = f"{exponent}" if exponent < 0 else f"+{exponent:02d}"
+    return orjson.Fragment(f"{sign}{digits[0]}{point}{digits[1:]}e{written}")
+
+
+def _write_null(value: str) -> None:
+    raise ValueError(f"a column of the type NULL holds {shorten(value)}")
+
+
+def _write_text(value: str) -> str:
+    return value
+
+
+def _write_quoted(value: str) -> str:
+    return quote(a2b_base64(value, strict_mode=True))
+
+
+def _write_text_in_base64(value: str) -> str:
+    return b2a_base64(value.encode(), newline=False).decode()
+
+
+def _write_bytes_in_base64(value: str) -> str:
+    return b2a_base64(a2b_base64(value, strict_mode=True), newline=False).decode()
+
+
+_READERS: Final[Mapping[Spelling, Callable[[Any, str], str]]] = {
+    Spelling.INTEGER: _integer_text,
+    Spelling.UNSIGNED: _unsigned_text,
+    Spelling.FLOAT: _float,
+    Spelling.DOUBLE: _double,
+    Spelling.NULL: _null,
+    Spelling.TEXT: _text,
+    Spelling.QUOTED: _quoted,
+    Spelling.TEXT_IN_BASE64: _text_in_base64,
+    Spelling.BYTES_IN_BASE64: _bytes_in_base64,
+}
+_WRITERS: Final[Mapping[Spelling, Callable[[str], Any]]] = {
+    Spelling.INTEGER: _write_integer,
+    Spelling.UNSIGNED: _write_unsigned,
+    Spelling.FLOAT: _write_float,
+    Spelling.DOUBLE: _write_double,
+    Spelling.NULL: _write_null,
+    Spelling.TEXT: _write_text,
+    Spelling.QUOTED: _write_quoted,
+    Spelling.TEXT_IN_BASE64: _write_text_in_base64,
+    Spelling.BYTES_IN_BASE64: _write_bytes_in_base64,
+}
