@@ -52,14 +52,15 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from ticdc_assets.errors import WireError, shorten
+from ticdc_assets.wire import open_protocol
 from ticdc_assets.wire.formats import WireFormat
 from ticdc_assets.wire.record import Record
 
 MAX_DECOMPRESSED: Final = 64 * 1024 * 1024
 """The largest content that is read, in bytes. Kafka's own messages are some MiB."""
 
-Change: TypeAlias = Callable[[bytes], bytes]
-"""What is done to one compressed (or compressible) piece of a record."""
+Change: TypeAlias = Callable[[bytes, str], bytes]
+"""What is done to one piece of a record, given with its position, `byte N`."""
 
 
 class Compression(StrEnum):
@@ -86,7 +87,19 @@ def decompressed(
     read = _READERS[compression]
     if read is None:
         return record
-    return _change(wire_format)(record, lambda value: read(value, limit))
+    left = limit
+
+    def change(value: bytes, position: str) -> bytes:
+        nonlocal left
+        try:
+            content = read(value, left)
+        except WireError as error:
+            raise _moved(error, position) from error
+        # The limit is one of the record, however many pieces it has.
+        left -= len(content)
+        return content
+
+    return _change(wire_format)(record, change)
 
 
 def compressed(wire_format: WireFormat, record: Record, compression: Compression) -> Record:
@@ -100,7 +113,7 @@ def compressed(wire_format: WireFormat, record: Record, compression: Compression
     write = _WRITERS[compression]
     if write is None:
         return record
-    return _change(wire_format)(record, write)
+    return _change(wire_format)(record, lambda value, _position: write(value))
 
 
 def supports(wire_format: WireFormat, compression: Compression) -> bool:
@@ -114,7 +127,7 @@ def supports(wire_format: WireFormat, compression: Compression) -> bool:
 def _change_value(record: Record, change: Change) -> Record:
     if record.value is None:
         return record
-    return Record(key=record.key, value=change(record.value))
+    return Record(key=record.key, value=change(record.value, "byte 0"))
 
 
 def _change(wire_format: WireFormat) -> Callable[[Record, Change], Record]:
@@ -127,8 +140,19 @@ def _change(wire_format: WireFormat) -> Callable[[Record, Change], Record]:
 _CHANGES: Final[Mapping[WireFormat, Callable[[Record, Change], Record]]] = {
     WireFormat.SIMPLE_JSON: _change_value,
     WireFormat.SIMPLE_AVRO: _change_value,
+    WireFormat.OPEN_PROTOCOL: open_protocol.map_values,
     WireFormat.CANAL_JSON: _change_value,
 }
+
+
+def _moved(error: WireError, start: str) -> WireError:
+    """Return `error`, whose position counts from `start`, with that of the record."""
+    byte = _byte(start) + _byte(error.position)
+    return WireError(error.reason, f"byte {byte}", error.expected, error.got)
+
+
+def _byte(position: str) -> int:
+    return int(position.removeprefix("byte "))
 
 
 # --- lz4 ---
@@ -147,23 +171,22 @@ _MOST_PER_BYTE: Final = 255
 
 
 def _read_lz4(value: bytes, limit: int) -> bytes:
-    bound = _lz4_bound(value, limit)
+    most = min(_lz4_bound(value, limit), limit)
     pieces: list[bytes] = []
     size = 0
     try:
         with pa.CompressedInputStream(pa.BufferReader(value), "lz4") as stream:
-            # A read takes memory for all it asks for, so it asks for no more than can come; one
-            # byte more shows content beyond the limit, and the end otherwise.
-            while piece := stream.read(min(bound, limit) + 1 - size):
-                pieces.append(piece)
+            # A read takes memory for all it asks for, so it asks for what can come at most. One
+            # byte more shows content beyond the limit; without that it shows the end of the frame,
+            # where the codec checks the rest. Not `read`: it loses its memory when it fails.
+            while piece := stream.read_buffer(most + 1 - size).to_pybytes():
                 size += len(piece)
-                if size > min(bound, limit):
+                if size > most:
                     raise _too_large(limit, f"more than {limit} bytes")
+                pieces.append(piece)
     except (OSError, pa.ArrowException) as error:
         # The codec does not say which byte it is.
-        raise WireError(
-            "invalid_lz4", "byte 0", "a valid lz4 frame", shorten(str(error), 120)
-        ) from error
+        raise _invalid_lz4(0, "a valid lz4 frame", shorten(str(error), 120)) from error
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
@@ -291,7 +314,7 @@ _READERS: Final[Mapping[Compression, Callable[[bytes, int], bytes] | None]] = {
     Compression.LZ4: _read_lz4,
     Compression.SNAPPY: _read_snappy,
 }
-_WRITERS: Final[Mapping[Compression, Change | None]] = {
+_WRITERS: Final[Mapping[Compression, Callable[[bytes], bytes] | None]] = {
     Compression.NONE: None,
     Compression.LZ4: _write_lz4,
     Compression.SNAPPY: _write_snappy,
