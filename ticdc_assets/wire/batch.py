@@ -22,7 +22,12 @@ from typing import Final
 import pyarrow as pa
 
 from ticdc_assets.errors import WireError
-from ticdc_assets.wire import WireFormat, canal_json_batch, simple_json_batch
+from ticdc_assets.wire import (
+    WireFormat,
+    canal_json_batch,
+    open_protocol_batch,
+    simple_json_batch,
+)
 from ticdc_assets.wire.compression import Compression, decompressed
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import Common, Rare, Rows, error_rows
@@ -86,5 +91,6 @@ def _with_errors(rows: Rows, errors: Mapping[int, WireError]) -> Rows:
 
 _DECODERS: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], Rows]]] = {
     WireFormat.SIMPLE_JSON: simple_json_batch.decode_rows,
+    WireFormat.OPEN_PROTOCOL: open_protocol_batch.decode_rows,
     WireFormat.CANAL_JSON: canal_json_batch.decode_rows,
 }

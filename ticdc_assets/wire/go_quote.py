@@ -20,7 +20,7 @@ import re
 from typing import Final
 
 _ESCAPE: Final = re.compile(
-    rb'\\(?:([abfnrtv\\"])|x([0-9a-fA-F]{2})|([0-3][0-7]{2})'
+    rb'\\(?:[abfnrtv\\"]|x([0-9a-fA-F]{2})|([0-3][0-7]{2})'
     rb'|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}))|([\\"\n])'
 )
 _BYTES: Final = {
@@ -33,6 +33,11 @@ _BYTES: Final = {
     b"v": b"\v",
     b"\\": b"\\",
     b'"': b'"',
+}
+# The two that nearly all escapes are, ready made.
+_USUAL: Final = {
+    **{b"\\" + name: value for name, value in _BYTES.items()},
+    **{b"\\x%02x" % byte: bytes((byte,)) for byte in range(256)},
 }
 _LETTERS: Final = {value.decode(): f"\\{name.decode()}" for name, value in _BYTES.items()}
 # Everything but the letters, the digits and the most usual signs is looked at.
@@ -59,11 +64,12 @@ def quote(value: bytes) -> str:
 
 
 def _unescape(match: re.Match[bytes]) -> bytes:
-    letter, byte, octal, short, long, stray = match.groups()
+    usual = _USUAL.get(match[0])
+    if usual is not None:
+        return usual
+    byte, octal, short, long, stray = match.groups()
     if byte is not None:
         return bytes((int(byte, 16),))
-    if letter is not None:
-        return _BYTES[letter]
     if octal is not None:
         return bytes((int(octal, 8),))
     if stray is not None:

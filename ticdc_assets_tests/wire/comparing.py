@@ -26,7 +26,7 @@ Input = Record | bytes | None
 """A record, or the value of one without a key."""
 
 _REASON = re.compile(r"[a-z][a-z0-9_]*\Z")
-_POSITION = re.compile(r"(?:\$|byte \d+\Z)")
+_POSITION = re.compile(r"(?:\$|(?:key )?byte \d+\Z)")
 
 
 def record_of(value: Input) -> Record:
