@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from ticdc_assets.events import Event
-from ticdc_assets.wire import canal_json, open_protocol, simple_avro, simple_json
+from ticdc_assets.wire import canal_json, craft, open_protocol, simple_avro, simple_json
 from ticdc_assets.wire.compression import Compression, decompressed
 from ticdc_assets.wire.formats import WireFormat
 from ticdc_assets.wire.record import Record
@@ -52,10 +52,12 @@ DECODERS: Final[Mapping[WireFormat, Callable[[Record], list[Event]]]] = {
     WireFormat.SIMPLE_AVRO: simple_avro.decode,
     WireFormat.OPEN_PROTOCOL: open_protocol.decode,
     WireFormat.CANAL_JSON: canal_json.decode,
+    WireFormat.CRAFT: craft.decode,
 }
 ENCODERS: Final[Mapping[WireFormat, Callable[[Sequence[Event]], list[Record]]]] = {
     WireFormat.SIMPLE_JSON: _encode_simple_json,
     WireFormat.SIMPLE_AVRO: simple_avro.encode,
     WireFormat.OPEN_PROTOCOL: open_protocol.encode,
     WireFormat.CANAL_JSON: canal_json.encode,
+    WireFormat.CRAFT: craft.encode,
 }

@@ -1,0 +1,246 @@
+"""The primitives and chunks of Craft: bytes to numbers and slices, and back.
+
+In: a range of bytes. Out: what is written there, or a `WireError` that names the byte. Nothing is
+believed before it is compared with the bytes that are left: n elements take n bytes at least, so no
+count makes room for more than was sent. What is read is read again with the same result; a `Reader`
+only moves forward.
+
+    uvarint       7 bits a byte, the lowest first; all bytes but the last have the top bit set
+    reversed      a uvarint with its bytes in reverse order, read from the end
+    varint        a uvarint of the zigzag number: 0, -1, 1, -2 are 0, 1, 2, 3
+    float64       8 bytes, the lowest first
+    string        uvarint length, bytes
+    chunk         the elements one after the other; their count stands elsewhere
+    delta chunk   the first element, then differences, which wrap around at 64 bits
+    string chunk  all lengths as uvarints, then all bytes
+    nullable      the same with varints as lengths, -1 for null
+
+Numbers that take more bytes than they must are read as well, as Go does; those of more than 64 bits
+are refused.
+
+Source: pingcap/tiflow pkg/sink/codec/craft/message_encoder.go and message_decoder.go at 017624f.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Final, NoReturn
+
+from ticdc_assets.errors import WireError, shorten
+
+MAX_UINT64: Final = 2**64 - 1
+FLOAT64: Final = struct.Struct("<d")
+
+_SIGN: Final = 2**63
+_LONGEST: Final = 10
+
+
+class Reader:
+    """Reads primitives and chunks of `value` from `position` to `end`, and not a byte more."""
+
+    __slots__ = ("end", "position", "value")
+
+    def __init__(self, value: bytes, position: int, end: int) -> None:
+        self.value = value
+        self.position = position
+        self.end = end
+
+    def uvarint(self) -> int:
+        """Read an unsigned number of 64 bits."""
+        value, start = self.value, self.position
+        number = shift = 0
+        for position in range(start, min(self.end, start + _LONGEST)):
+            byte = value[position]
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                if number > MAX_UINT64:
+                    break
+                self.position = position + 1
+                return number
+            shift += 7
+        else:
+            if self.end - start < _LONGEST:
+                self.truncated(start, "the end of a number")
+        raise WireError(
+            "number_too_long",
+            f"byte {start}",
+            "a number of 64 bits",
+            shorten(value[start : start + _LONGEST]),
+        )
+
+    def varint(self) -> int:
+        """Read a signed number of 64 bits."""
+        number = self.uvarint()
+        return (number >> 1) ^ -(number & 1)
+
+    def uvarints(self, count: int) -> list[int]:
+        """Read a uvarint chunk."""
+        self._check(count)
+        return [self.uvarint() for _ in range(count)]
+
+    def varints(self, count: int) -> list[int]:
+        """Read a varint chunk."""
+        self._check(count)
+        return [self.varint() for _ in range(count)]
+
+    def delta_uvarints(self, count: int) -> list[int]:
+        """Read a delta uvarint chunk."""
+        number = 0
+        numbers: list[int] = []
+        for delta in self.uvarints(count):
+            number = (number + delta) & MAX_UINT64
+            numbers.append(number)
+        return numbers
+
+    def delta_varints(self, count: int) -> list[int]:
+        """Read a delta varint chunk."""
+        number = 0
+        numbers: list[int] = []
+        for delta in self.varints(count):
+            number = _wrapped(number + delta)
+            numbers.append(number)
+        return numbers
+
+    def take(self, length: int) -> bytes:
+        """Read `length` bytes."""
+        if not 0 <= length <= self.end - self.position:
+            self.truncated(self.position, f"{shorten(length)} bytes")
+        start = self.position
+        self.position = start + length
+        return self.value[start : self.position]
+
+    def string(self) -> str:
+        """Read a string."""
+        length = self.uvarint()
+        start = self.position
+        return text_of(self.take(length), start)
+
+    def strings(self, count: int) -> list[tuple[int, bytes]]:
+        """Read a string chunk; each element with its position."""
+        return [(self.position, self.take(length)) for length in self.uvarints(count)]
+
+    def nullable_strings(self, count: int) -> list[tuple[int, bytes | None]]:
+        """Read a nullable string chunk; each element with its position."""
+        return [
+            (self.position, None if length == -1 else self.take(length))
+            for length in self.varints(count)
+        ]
+
+    def count(self) -> int:
+        """Read how many elements of a chunk follow, one at least."""
+        start = self.position
+        count = self.uvarint()
+        if count == 0:
+            raise WireError("empty_chunk", f"byte {start}", "one element at least", "0")
+        self._check(count)
+        return count
+
+    def finish(self) -> None:
+        """Refuse bytes that are left."""
+        if self.position != self.end:
+            raise WireError(
+                "trailing_bytes",
+                f"byte {self.position}",
+                f"the end at byte {self.end}",
+                shorten(self.value[self.position : min(self.end, self.position + 16)]),
+            )
+
+    def truncated(self, position: int, expected: str) -> NoReturn:
+        """Say that at `position` there are fewer bytes than there must be."""
+        raise WireError(
+            "truncated", f"byte {position}", expected, f"{self.end - position} bytes left"
+        )
+
+    def _check(self, count: int) -> None:
+        if count > self.end - self.position:
+            self.truncated(self.position, f"{count} elements")
+
+
+def text_of(raw: bytes, position: int) -> str:
+    """Return the text that `raw`, which stands at `position`, is in UTF-8."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        got = shorten(raw[error.start : error.start + 16])
+        place = f"byte {position + error.start}"
+        raise WireError("invalid_utf8", place, "UTF-8", got) from None
+
+
+def reversed_uvarint(value: bytes, start: int) -> tuple[int, int]:
+    """Return the number whose bytes end `value` in reverse order, and where they start."""
+    number = shift = 0
+    end = len(value)
+    for position in range(end - 1, max(start, end - _LONGEST) - 1, -1):
+        byte = value[position]
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, position
+        shift += 7
+    raise WireError(
+        "truncated", f"byte {end - 1}", "the length of the size tables", shorten(value[-10:])
+    )
+
+
+def write_uvarint(number: int) -> bytes:
+    """Return `number`, 0 to 2^64-1, as a uvarint."""
+    if number < 0x80:
+        return bytes((number,))
+    written = bytearray()
+    while number >= 0x80:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+def write_varint(number: int) -> bytes:
+    """Return `number`, -2^63 to 2^63-1, as a varint."""
+    return write_uvarint(number * 2 if number >= 0 else -number * 2 - 1)
+
+
+def write_reversed(number: int) -> bytes:
+    """Return `number` as a uvarint with its bytes in reverse order."""
+    return write_uvarint(number)[::-1]
+
+
+def write_uvarints(numbers: Iterable[int]) -> bytes:
+    """Return `numbers` as a uvarint chunk."""
+    return b"".join(map(write_uvarint, numbers))
+
+
+def write_delta_uvarints(numbers: Sequence[int]) -> bytes:
+    """Return `numbers` as a delta uvarint chunk."""
+    return write_uvarints(
+        (number - last) & MAX_UINT64
+        for last, number in zip((0, *numbers[:-1]), numbers, strict=True)
+    )
+
+
+def write_delta_varints(numbers: Sequence[int]) -> bytes:
+    """Return `numbers` as a delta varint chunk."""
+    return b"".join(
+        write_varint(_wrapped(number - last))
+        for last, number in zip((0, *numbers[:-1]), numbers, strict=True)
+    )
+
+
+def write_string(text: str) -> bytes:
+    """Return `text` as a string."""
+    raw = text.encode()
+    return write_uvarint(len(raw)) + raw
+
+
+def write_strings(texts: Sequence[str]) -> bytes:
+    """Return `texts` as a string chunk."""
+    raws = [text.encode() for text in texts]
+    return write_uvarints(map(len, raws)) + b"".join(raws)
+
+
+def write_nullable(raws: Sequence[bytes | None]) -> bytes:
+    """Return `raws` as a nullable string chunk."""
+    lengths = b"".join(write_varint(-1 if raw is None else len(raw)) for raw in raws)
+    return lengths + b"".join(raw for raw in raws if raw is not None)
+
+
+def _wrapped(number: int) -> int:
+    """Return `number` as 64 bits with a sign hold it."""
+    return ((number + _SIGN) & MAX_UINT64) - _SIGN

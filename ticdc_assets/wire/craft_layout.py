@@ -1,0 +1,419 @@
+"""Where everything stands in a message of Craft: from bytes to columns of numbers and slices.
+
+In: the value of a Kafka record. Out: a `Message`: headers, and a range of bytes for each body; or
+a `WireError` that names the byte. And back: the parts of a message to its bytes, as TiCDC writes
+them. Nothing here depends on anything but the bytes.
+
+    message       version            uvarint, always 1
+                  headers            see below, one element for each event
+                  bodies             one for each event, one after the other
+                  term dictionary    uvarint n, string chunk of n; nothing at all if n is 0
+                  size tables        meta, bodies, and for each row its column groups
+                  length             of the size tables: uvarint, bytes in reverse order
+    headers       commit ts          delta uvarint chunk
+                  kind               uvarint chunk: 1 row, 2 DDL, 3 watermark
+                  partition          delta varint chunk: physical table id, -1 if not partitioned
+                  database           delta varint chunk of term ids, -1 for none
+                  table              delta varint chunk of term ids, -1 for none
+    body of a row column groups      1 or 2
+    column group  kind               1 byte: 1 after, 2 before
+                  count              uvarint
+                  names              delta varint chunk of term ids
+                  types              uvarint chunk
+                  flags              uvarint chunk
+                  values             nullable bytes chunk
+    body of DDL   action code        uvarint
+                  query              string
+    of watermark  nothing
+    size table    count              uvarint, 1 at least
+                  sizes              delta varint chunk; the meta table has 2: headers, dictionary
+
+The primitives and chunks are those of `craft_bytes`. Headers, bodies, groups, dictionary and tables
+must fill their ranges exactly, and the sizes must add up to the message. TiCDC's own decoder checks
+little of this and panics.
+
+A name is spelled once in a message and used by any number of columns, so that its length bounds
+what a message can become: no longer than `MAX_NAME_BYTES`, which is TiDB's own limit.
+
+Source: pingcap/tiflow pkg/sink/codec/craft at 017624f, model.go, message_encoder.go,
+message_decoder.go.
+
+Not handled: what the parts mean (`craft`) and how a value is written (`craft_values`).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from ticdc_assets.errors import UnsupportedVersionError, WireError, shorten
+from ticdc_assets.tso import MAX_TSO
+from ticdc_assets.wire.craft_bytes import (
+    Reader,
+    reversed_uvarint,
+    text_of,
+    write_delta_uvarints,
+    write_delta_varints,
+    write_nullable,
+    write_reversed,
+    write_strings,
+    write_uvarint,
+    write_uvarints,
+)
+
+VERSION: Final = 1
+"""The only version of the format there is."""
+
+MAX_NAME_BYTES: Final = 256
+"""Bytes of the longest name: TiDB takes 64 characters."""
+
+MAX_FLAGS: Final = 255
+"""All flags of a column at once."""
+
+
+class EventKind(IntEnum):
+    """What an event is, as its header says."""
+
+    ROW = 1
+    DDL = 2
+    WATERMARK = 3
+
+
+class GroupKind(IntEnum):
+    """Which image a column group is."""
+
+    AFTER = 1
+    BEFORE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The header of one event.
+
+    Attributes:
+        kind: what the event is.
+        commit_ts: TSO of the event.
+        partition: physical table id of a partition, None for none.
+        database: name of the database, None for none.
+        table: name of the table, None for none.
+    """
+
+    kind: EventKind
+    commit_ts: int
+    partition: int | None
+    database: str | None
+    table: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnGroup:
+    """The columns of one image.
+
+    Attributes:
+        kind: which image it is.
+        names: names of the columns.
+        types: type codes of the columns.
+        flags: flags of the columns.
+        values: bytes of the values, None for NULL.
+        position: where the group starts in its message.
+        starts: where each value starts in its message.
+    """
+
+    kind: GroupKind
+    names: tuple[str, ...]
+    types: tuple[int, ...]
+    flags: tuple[int, ...]
+    values: tuple[bytes | None, ...]
+    position: int = 0
+    starts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Where the body of one event is: its start, and the sizes of its parts.
+
+    The parts of a row are its column groups; any other body is one part.
+    """
+
+    position: int
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """The parts of a message."""
+
+    headers: tuple[Header, ...]
+    bodies: tuple[Body, ...]
+    terms: tuple[str, ...]
+
+
+def read_message(value: bytes | None) -> Message:
+    """Return the parts of the message that `value` is.
+
+    Raises:
+        WireError: `value` is no message.
+        UnsupportedVersionError: it is one of another version.
+    """
+    if value is None:
+        raise WireError("null_value", "byte 0", "a message", "null value (tombstone)")
+    if not value:
+        raise WireError("empty_value", "byte 0", "a message", "0 bytes")
+    start = Reader(value, 0, len(value))
+    version = start.uvarint()
+    if version != VERSION:
+        raise UnsupportedVersionError(
+            "unsupported_version", "byte 0", str(VERSION), shorten(version)
+        )
+    tables_start, tables = _read_size_tables(value, start.position)
+    (headers_size, terms_size), sizes, *groups = tables
+    body_start = start.position + headers_size
+    terms_start = tables_start - terms_size
+    if body_start + sum(sizes) != terms_start:
+        raise WireError(
+            "sizes_differ",
+            f"byte {tables_start}",
+            f"sizes with the sum {tables_start - start.position}",
+            shorten(headers_size + sum(sizes) + terms_size),
+        )
+    terms = _read_terms(Reader(value, terms_start, tables_start))
+    headers = _read_headers(Reader(value, start.position, body_start), len(sizes), terms)
+    rows = any(header.kind is EventKind.ROW for header in headers)
+    if rows and not all(header.kind is EventKind.ROW for header in headers):
+        raise WireError("mixed_kinds", f"byte {start.position}", "only rows or no row", "both")
+    if len(groups) != (len(sizes) if rows else 0):
+        raise WireError(
+            "wrong_tables",
+            f"byte {tables_start}",
+            f"{2 + len(sizes) if rows else 2} size tables",
+            str(len(tables)),
+        )
+    bodies: list[Body] = []
+    for number, size in enumerate(sizes):
+        parts = groups[number] if rows else (size,)
+        if sum(parts) != size:
+            raise WireError(
+                "sizes_differ",
+                f"byte {tables_start}",
+                f"sizes of column groups with the sum {size}",
+                shorten(sum(parts)),
+            )
+        bodies.append(Body(body_start, tuple(parts)))
+        body_start += size
+    return Message(headers, tuple(bodies), terms)
+
+
+def read_group(value: bytes, position: int, size: int, terms: Sequence[str]) -> ColumnGroup:
+    """Return the column group at `position` of `value`, which takes `size` bytes.
+
+    Raises:
+        WireError: there is none.
+    """
+    reader = Reader(value, position, position + size)
+    (kind,) = reader.take(1)
+    if kind not in _GROUP_KINDS:
+        raise WireError(
+            "unknown_group", f"byte {position}", "1 (after) or 2 (before)", shorten(kind)
+        )
+    count = reader.count()
+    names_start = reader.position
+    ids = reader.delta_varints(count)
+    names = tuple(_term(number, terms, names_start) for number in ids)
+    if len(set(names)) != count:
+        raise WireError("duplicate_column", f"byte {names_start}", "distinct names", shorten(names))
+    types = reader.uvarints(count)
+    flags_start = reader.position
+    flags = reader.uvarints(count)
+    for flag in flags:
+        if flag > MAX_FLAGS:
+            raise WireError(
+                "unknown_flags", f"byte {flags_start}", f"at most {MAX_FLAGS}", shorten(flag)
+            )
+    values = reader.nullable_strings(count)
+    reader.finish()
+    return ColumnGroup(
+        kind=GroupKind(kind),
+        names=names,
+        types=tuple(types),
+        flags=tuple(flags),
+        values=tuple(raw for _, raw in values),
+        position=position,
+        starts=tuple(start for start, _ in values),
+    )
+
+
+def _read_size_tables(value: bytes, start: int) -> tuple[int, list[list[int]]]:
+    """Return where the size tables start, and the sizes in them."""
+    length, end = reversed_uvarint(value, start)
+    if length > end - start:
+        raise WireError(
+            "truncated",
+            f"byte {end}",
+            f"size tables of at most {end - start} bytes",
+            shorten(length),
+        )
+    reader = Reader(value, end - length, end)
+    tables: list[list[int]] = []
+    while reader.position < end:
+        position = reader.position
+        sizes = reader.delta_varints(reader.count())
+        if min(sizes) < 0:
+            raise WireError("out_of_range", f"byte {position}", "sizes from 0", shorten(min(sizes)))
+        tables.append(sizes)
+    if len(tables) < 2 or len(tables[0]) != 2:
+        raise WireError(
+            "wrong_tables",
+            f"byte {end - length}",
+            "a table of two sizes and the table of bodies",
+            f"{len(tables)} tables, the first of {len(tables[0]) if tables else 0}",
+        )
+    return end - length, tables
+
+
+def _read_terms(reader: Reader) -> tuple[str, ...]:
+    if reader.position == reader.end:
+        return ()
+    terms = reader.strings(reader.count())
+    reader.finish()
+    for position, raw in terms:
+        if len(raw) > MAX_NAME_BYTES:
+            raise WireError(
+                "name_too_long", f"byte {position}", f"{MAX_NAME_BYTES} bytes", f"{len(raw)} bytes"
+            )
+    return tuple(text_of(raw, position) for position, raw in terms)
+
+
+def _read_headers(reader: Reader, count: int, terms: Sequence[str]) -> tuple[Header, ...]:
+    columns: list[list[int]] = []
+    starts: list[int] = []
+    for read in _HEADER_CHUNKS:
+        starts.append(reader.position)
+        columns.append(read(reader, count))
+    reader.finish()
+    ts_start, kind_start, partition_start, database_start, table_start = starts
+    headers: list[Header] = []
+    for commit_ts, kind, partition, database, table in zip(*columns, strict=True):
+        if commit_ts > MAX_TSO:
+            raise WireError("out_of_range", f"byte {ts_start}", "0 to 2^63-1", shorten(commit_ts))
+        if kind not in _EVENT_KINDS:
+            raise WireError(
+                "unknown_kind",
+                f"byte {kind_start}",
+                "1 (row), 2 (DDL) or 3 (watermark)",
+                shorten(kind),
+            )
+        if partition < -1 or (partition != -1 and kind != EventKind.ROW):
+            raise WireError(
+                "out_of_range",
+                f"byte {partition_start}",
+                "-1, or the physical table id of a row",
+                shorten(partition),
+            )
+        headers.append(
+            Header(
+                kind=_EVENT_KINDS[kind],
+                commit_ts=commit_ts,
+                partition=None if partition == -1 else partition,
+                database=None if database == -1 else _term(database, terms, database_start),
+                table=None if table == -1 else _term(table, terms, table_start),
+            )
+        )
+    return tuple(headers)
+
+
+_HEADER_CHUNKS: Final[Sequence[Callable[[Reader, int], list[int]]]] = (
+    Reader.delta_uvarints,
+    Reader.uvarints,
+    Reader.delta_varints,
+    Reader.delta_varints,
+    Reader.delta_varints,
+)
+_EVENT_KINDS: Final = {int(kind): kind for kind in EventKind}
+_GROUP_KINDS: Final = frozenset(map(int, GroupKind))
+
+
+def _term(number: int, terms: Sequence[str], position: int) -> str:
+    if not 0 <= number < len(terms):
+        raise WireError(
+            "unknown_term", f"byte {position}", f"one of {len(terms)} terms", shorten(number)
+        )
+    return terms[number]
+
+
+def write_rows(headers: Sequence[Header], rows: Sequence[Sequence[ColumnGroup]]) -> bytes:
+    """Return the message of `rows`, each of which has a header and one column group at least."""
+    terms = _Terms()
+    start = _write_headers(headers, terms)
+    groups = [[_write_group(group, terms) for group in row] for row in rows]
+    sizes = [list(map(len, row)) for row in groups]
+    return _join(start, [b"".join(row) for row in groups], terms, sizes)
+
+
+def write_event(header: Header, body: bytes) -> bytes:
+    """Return the message of one event that is no row."""
+    terms = _Terms()
+    return _join(_write_headers([header], terms), [body], terms, [])
+
+
+class _Terms:
+    """The term dictionary of a message that is being written."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+
+    def id_of(self, text: str) -> int:
+        """Return the id of `text`, a new one if it has none yet."""
+        return self._ids.setdefault(text, len(self._ids))
+
+    def written(self) -> bytes:
+        return write_uvarint(len(self._ids)) + write_strings(list(self._ids)) if self._ids else b""
+
+
+def _write_headers(headers: Sequence[Header], terms: _Terms) -> bytes:
+    def ids(names: list[str | None]) -> bytes:
+        return write_delta_varints([-1 if name is None else terms.id_of(name) for name in names])
+
+    return b"".join(
+        (
+            write_delta_uvarints([header.commit_ts for header in headers]),
+            write_uvarints(header.kind for header in headers),
+            write_delta_varints(
+                [-1 if header.partition is None else header.partition for header in headers]
+            ),
+            ids([header.database for header in headers]),
+            ids([header.table for header in headers]),
+        )
+    )
+
+
+def _write_group(group: ColumnGroup, terms: _Terms) -> bytes:
+    return b"".join(
+        (
+            bytes((group.kind,)),
+            write_uvarint(len(group.names)),
+            write_delta_varints([terms.id_of(name) for name in group.names]),
+            write_uvarints(group.types),
+            write_uvarints(group.flags),
+            write_nullable(group.values),
+        )
+    )
+
+
+def _join(
+    headers: bytes, bodies: Sequence[bytes], terms: _Terms, groups: Sequence[Sequence[int]]
+) -> bytes:
+    dictionary = terms.written()
+    tables = b"".join(
+        write_uvarint(len(sizes)) + write_delta_varints(sizes)
+        for sizes in ((len(headers), len(dictionary)), tuple(map(len, bodies)), *groups)
+    )
+    return b"".join(
+        (
+            write_uvarint(VERSION),
+            headers,
+            *bodies,
+            dictionary,
+            tables,
+            write_reversed(len(tables)),
+        )
+    )
