@@ -497,7 +497,7 @@ def _row_message(event: Event) -> dict[str, Any]:
         _refuse("a cut row needs the TiDB extension")
     data, old = (row.before, None) if row.op is Op.DELETE else (row.after, row.before)
     if data is None or (old is not None) is not (row.op is Op.UPDATE):
-        _refuse(f"images that are not those of an {row.op}")
+        _refuse(f"images that do not fit {row.op}")
     # A column stands in `sqlType` and `mysqlType` if it stands in an image.
     types = {
         column.name: column.mysql_type

@@ -1,0 +1,826 @@
+"""Canal-JSON: messages written by hand from its document, refusals, and any bytes at all."""
+
+import json
+import random
+import time
+import tracemalloc
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ticdc_assets.errors import WireError
+from ticdc_assets.events import (
+    Bootstrap,
+    Checksum,
+    DdlEvent,
+    Event,
+    Op,
+    RowChange,
+    Watermark,
+    ZonedTimestamp,
+)
+from ticdc_assets.schemas import RowShape, SentColumn, TableSchema
+from ticdc_assets.tso import MAX_TSO
+from ticdc_assets.wire import WireFormat, canal_json, canal_json_batch, decode, encode
+from ticdc_assets.wire.batch import decode_batch
+from ticdc_assets.wire.canal_json import MAX_ES, MAX_REPEATED
+from ticdc_assets.wire.go_json import MAX_DEPTH
+from ticdc_assets.wire.record import Record
+from ticdc_assets_tests.wire.comparing import Outcome, batch_of
+from ticdc_assets_tests.wire.comparing import assert_equal as assert_equal_in
+
+CANAL = WireFormat.CANAL_JSON
+
+
+def assert_equal(values: list[bytes]) -> list[Outcome]:
+    return assert_equal_in(values, CANAL)
+
+
+def written(*events: Event) -> list[bytes]:
+    records = encode(CANAL, list(events))
+    assert all(record.key is None for record in records)
+    return [record.value or b"" for record in records]
+
+
+ES = 1640007049196
+TSO = (ES << 18) + 7
+
+SHAPE = RowShape(
+    columns=(
+        SentColumn("id", "int"),
+        SentColumn("c <&>", "bigint unsigned"),
+        SentColumn("b", "varbinary(16)"),
+        SentColumn("e", "enum('X','it''s')"),
+    ),
+    primary_key=("id",),
+)
+HEAD = b'{"id":0,"database":"test","table":"t","pkNames":["id"],"isDdl":false,'
+TIMES = b'"es":1640007049196,"ts":1640007049200,"sql":"",'
+TYPES = (
+    b'"sqlType":{"id":4,"c \\u003c\\u0026\\u003e":3,"b":2004,"e":4},"mysqlType":{"id":"int",'
+    b'"c \\u003c\\u0026\\u003e":"bigint unsigned","b":"varbinary(16)",'
+    b"\"e\":\"enum('X','it''s')\"},"
+)
+OLD_TYPES = TYPES.replace(b":3,", b":-5,")
+DATA = (
+    b'"data":[{"id":"2","c \\u003c\\u0026\\u003e":"18446744073709551615",'
+    b'"b":"\\u0005\\u0008\\n\xc3\xbf\xc3\xbe","e":"2"}]'
+)
+OLD_DATA = b'"data":[{"id":"2","c \\u003c\\u0026\\u003e":"7","b":null,"e":"1"}]'
+EXTENSION = b',"_tidb":{"commitTs":%d}}' % TSO
+
+AFTER = {
+    "id": "2",
+    "c <&>": "18446744073709551615",
+    "b": b64encode(b"\x05\x08\n\xff\xfe").decode(),
+    "e": "2",
+}
+BEFORE = {"id": "2", "c <&>": "7", "b": None, "e": "1"}
+
+INSERT = HEAD + b'"type":"INSERT",' + TIMES + TYPES + b'"old":null,' + DATA + EXTENSION
+UPDATE = (
+    HEAD
+    + b'"type":"UPDATE",'
+    + TIMES
+    + TYPES
+    + b'"old":[{"c \\u003c\\u0026\\u003e":"7","b":null}],'
+    + DATA
+    + EXTENSION
+)
+DELETE = HEAD + b'"type":"DELETE",' + TIMES + OLD_TYPES + b'"old":null,' + OLD_DATA + EXTENSION
+PLAIN = HEAD + b'"type":"INSERT",' + TIMES + TYPES + b'"old":null,' + DATA + b"}"
+DDL = (
+    b'{"id":0,"database":"test","table":"","pkNames":null,"isDdl":true,"type":"QUERY",'
+    b'"es":1640007049196,"ts":1640007049200,"sql":"drop database if exists \\u003ctest\\u003e",'
+    b'"sqlType":null,"mysqlType":null,"data":null,"old":null'
+) + EXTENSION
+PLAIN_DDL = DDL.replace(EXTENSION, b"}")
+WATERMARK = (
+    b'{"id":0,"database":"","table":"","pkNames":null,"isDdl":false,"type":"TIDB_WATERMARK",'
+    b'"es":1640007049196,"ts":1640007049200,"sql":"","sqlType":null,"mysqlType":null,'
+    b'"data":null,"old":null,"_tidb":{"watermarkTs":%d}}' % TSO
+)
+
+INSERTED = RowChange(
+    op=Op.INSERT,
+    commit_ts=TSO,
+    build_ts_ms=1640007049200,
+    database="test",
+    table="t",
+    table_id=None,
+    schema_version=None,
+    before=None,
+    after=AFTER,
+    shape=SHAPE,
+)
+DROPPED = DdlEvent(
+    ddl_type="QUERY",
+    commit_ts=TSO,
+    build_ts_ms=1640007049200,
+    sql="drop database if exists <test>",
+    database="test",
+    table="",
+    schema=None,
+    pre_schema=None,
+)
+EVENTS: Mapping[bytes, Event] = {
+    INSERT: INSERTED,
+    UPDATE: replace(INSERTED, op=Op.UPDATE, before={"c <&>": "7", "b": None}),
+    DELETE: replace(
+        INSERTED, op=Op.DELETE, before=BEFORE, after=None, shape=replace(SHAPE, partial=True)
+    ),
+    PLAIN: replace(INSERTED, commit_ts=ES << 18, es_only=True),
+    DDL: DROPPED,
+    PLAIN_DDL: replace(DROPPED, commit_ts=ES << 18, es_only=True),
+    WATERMARK: Watermark(watermark_ts=TSO, build_ts_ms=1640007049200),
+}
+NAMES = {message: f"{number}" for number, message in enumerate(EVENTS)}
+
+
+@pytest.mark.parametrize("message", EVENTS, ids=NAMES.get)
+def test_messages_mean_their_events_and_events_give_the_messages(message: bytes) -> None:
+    assert assert_equal([message]) == [[EVENTS[message]]]
+    assert written(EVENTS[message]) == [message]
+
+
+def test_the_key_is_not_looked_at() -> None:
+    assert decode(CANAL, Record(key=b"any", value=INSERT)) == [INSERTED]
+
+
+def test_rows_as_ticdc_writes_them_need_no_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        pytest.fail("the reference was asked")
+
+    monkeypatch.setattr(canal_json_batch, "decoded_rows", refuse)
+    plain = [message for message in EVENTS if message not in (DDL, PLAIN_DDL)]
+    many_brackets = INSERT.replace(b'"id":"2"', b'"id":"' + b"[{" * 500 + b'"')
+    batch = decode_batch(CANAL, batch_of([*plain, many_brackets]))
+    assert batch.column("kind").to_pylist() == ["row"] * 4 + ["watermark", "row"]
+
+
+def test_images_without_binary_columns_leave_as_they_were_sent() -> None:
+    text = b'{ "id" : "\\u0032" , "c \\u003c\\u0026\\u003e":null,"b":null,"e":"1"}'
+    value = INSERT.replace(DATA[8:-1], text)
+    assert text in value
+    (row,) = decode_batch(CANAL, batch_of([value])).to_pylist()
+    assert row["after"] == text.decode()
+    assert_equal([value])
+
+
+def test_the_example_of_the_document_for_bytes() -> None:
+    sent = "\\u0005\\u0007\\n\\u000f$2+cx\\u003c\\u0026ÿþ-7F".encode()
+    raw = bytes([5, 7, 10, 15, 36, 50, 43, 99, 120, 60, 38, 255, 254, 45, 55, 70])
+    value = INSERT.replace(b"\\u0005\\u0008\\n\xc3\xbf\xc3\xbe", sent)
+    ((event,),) = assert_equal([value])
+    assert isinstance(event, RowChange)
+    assert event.after == {**AFTER, "b": b64encode(raw).decode()}
+    assert written(event) == [value]
+
+
+def test_all_bytes_are_code_points() -> None:
+    event = replace(INSERTED, after={**AFTER, "b": b64encode(bytes(range(256))).decode()})
+    (value,) = written(event)
+    assert assert_equal([value]) == [[event]]
+    # Tab, line feed and carriage return have a short form here, backspace and form feed none.
+    assert b'"\\u0000\\u0001' in value
+    assert b"\\u0008\\t\\n\\u000b\\u000c\\r\\u000e" in value
+    assert b"\x7f\xc2\x80" in value
+
+
+def test_only_key_and_claim_check() -> None:
+    partial = replace(INSERTED, handle_key_only=True, shape=replace(SHAPE, partial=True))
+    located = replace(partial, claim_check_location="s3://bucket/../../x.json")
+    end = EXTENSION[:-2]
+    values = [
+        INSERT.replace(end, end + b',"onlyHandleKey":true'),
+        INSERT.replace(end, end + b',"claimCheckLocation":"s3://bucket/../../x.json"'),
+    ]
+    assert assert_equal(values) == [[partial], [located]]
+    assert written(partial, located) == values
+    same = [
+        INSERT.replace(end, end + b',"onlyHandleKey":false,"claimCheckLocation":""'),
+        INSERT.replace(end, end + b',"onlyHandleKey":null,"claimCheckLocation":null'),
+        INSERT.replace(end, end + b',"rowkey":"dGVzdA=="'),
+        INSERT.replace(end, end + b',"new":[1.5]'),
+    ]
+    assert assert_equal(same) == [[INSERTED]] * 4
+
+
+def test_a_table_without_any_key_has_empty_images() -> None:
+    """With handle-key-only nothing is left of such a row, and Go writes that so."""
+    types = b'"sqlType":null,"mysqlType":{},"old":null,"data":[{}],'
+    value = HEAD.replace(b'["id"]', b"[]") + b'"type":"INSERT",' + TIMES + types + EXTENSION[1:]
+    value = value.replace(b"}}", b',"onlyHandleKey":true}}')
+    event = replace(
+        INSERTED,
+        after={},
+        handle_key_only=True,
+        shape=RowShape(columns=(), primary_key=(), partial=True),
+    )
+    assert assert_equal([value]) == [[event]]
+    assert written(event) == [value]
+
+
+def test_an_update_of_which_nothing_is_said() -> None:
+    value = UPDATE.replace(b'"old":[{"c \\u003c\\u0026\\u003e":"7","b":null}]', b'"old":[{}]')
+    event = replace(INSERTED, op=Op.UPDATE, before={})
+    assert assert_equal([value]) == [[event]]
+    assert written(event) == [value]
+
+
+def test_before_5_4_a_delete_says_its_row_twice() -> None:
+    twice = DELETE.replace(b'"old":null', OLD_DATA.replace(b"data", b"old"))
+    assert assert_equal([twice]) == [[EVENTS[DELETE]]]
+    other = twice.replace(b'"e":"1"', b'"e":"2"', 1)
+    (outcome,) = assert_equal([other])
+    assert outcome[:3] == ("unexpected_field", "$.old", "the rows of data")
+
+
+OFFICIAL = """{"data":[{"id":"1","name":"a","n":5},{"id":"2","name":null,"n":-1.50}],
+ "database":"inv","es":1600000000000,"gtid":"x","id":7,"isDdl":false,
+ "mysqlType":{"ID":"int","id":"INT(11) UNSIGNED","name":"Enum('A','b''C')","n":"decimal(10, 4)"},
+ "old":%s,"pkNames":null,"sql":"","sqlType":{"id":4,"n":3,"name":12},"table":"t",
+ "ts":1600000000001,"type":"%s"}"""
+
+
+def test_messages_of_the_official_canal_have_several_rows() -> None:
+    value = (OFFICIAL % ('[{"name":"z"},{"n":18446744073709551616}]', "UPDATE")).encode()
+    shape = RowShape(
+        columns=(
+            SentColumn("id", "int(11) unsigned"),
+            SentColumn("n", "decimal(10, 4)"),
+            SentColumn("name", "enum('A','b''C')"),
+        ),
+    )
+    first = RowChange(
+        op=Op.UPDATE,
+        commit_ts=1600000000000 << 18,
+        build_ts_ms=1600000000001,
+        database="inv",
+        table="t",
+        table_id=None,
+        schema_version=None,
+        before={"name": "z"},
+        after={"id": "1", "name": "a", "n": "5"},
+        shape=shape,
+        es_only=True,
+    )
+    second = replace(
+        first,
+        before={"n": "18446744073709551616"},
+        after={"id": "2", "name": None, "n": "-1.50"},
+    )
+    assert assert_equal([value]) == [[first, second]]
+    value = (OFFICIAL % ("null", "INSERT")).encode()
+    inserted = [replace(event, op=Op.INSERT, before=None) for event in (first, second)]
+    assert assert_equal([value]) == [inserted]
+    deleted = [
+        replace(
+            event,
+            op=Op.DELETE,
+            before=event.after,
+            after=None,
+            shape=replace(shape, partial=True),
+        )
+        for event in (first, second)
+    ]
+    assert assert_equal([value.replace(b"INSERT", b"DELETE")]) == [deleted]
+
+
+def test_numbers_keep_their_text() -> None:
+    for number in ("0", "-5", "18446744073709551615", "1" * 400, "1.50", "-2.5e-3", "1E400"):
+        value = INSERT.replace(b'"18446744073709551615"', number.encode())
+        ((event,),) = assert_equal([value])
+        assert isinstance(event, RowChange)
+        assert event.after is not None
+        assert event.after["c <&>"] == number
+
+
+def test_columns_stand_in_the_order_of_sql_type() -> None:
+    message = json.loads(INSERT)
+    for sql_type, order in (
+        ({"e": 4, "b": 0, "c <&>": 0, "id": 0}, ["e", "b", "c <&>", "id"]),
+        ({"e": "not looked at", "gone": 1}, ["e", "id", "c <&>", "b"]),
+        ({}, ["id", "c <&>", "b", "e"]),
+        (None, ["id", "c <&>", "b", "e"]),
+    ):
+        message["sqlType"] = sql_type
+        ((event,),) = assert_equal([json.dumps(message).encode()])
+        assert isinstance(event, RowChange)
+        assert event.shape is not None
+        assert [column.name for column in event.shape.columns] == order
+
+
+def test_a_column_only_of_the_row_before_stands_last() -> None:
+    message = json.loads(UPDATE)
+    del message["data"][0]["id"]
+    message["old"][0] = {"id": "1", "e": "1"}
+    ((event,),) = assert_equal([json.dumps(message).encode()])
+    assert isinstance(event, RowChange)
+    assert event.shape is not None
+    assert [column.name for column in event.shape.columns] == ["c <&>", "b", "e", "id"]
+
+
+def test_the_types_of_a_table_may_change_from_row_to_row() -> None:
+    """The batch decoder keeps what it learnt of a table, but no longer than it is true."""
+    text = INSERT.replace(b"varbinary(16)", b"varchar(16)")
+    more = INSERT.replace(b'["id"]', b'["id","e"]')
+    renamed = INSERT.replace(b'"b":', b'"B":')
+    order = INSERT.replace(b'"id":4,', b"").replace(b'"e":4', b'"e":4,"id":4')
+    values = [INSERT, text, INSERT, more, DELETE, renamed, order, INSERT]
+    outcomes = assert_equal(values)
+    assert outcomes[0] == outcomes[2] == outcomes[7] == [INSERTED]
+    assert [INSERTED] not in (outcomes[1], outcomes[3], outcomes[5], outcomes[6])
+
+
+@pytest.mark.parametrize(
+    ("sent", "lower", "binary"),
+    [
+        ("VARCHAR(255)", "varchar(255)", False),
+        ("Int(10) UNSIGNED", "int(10) unsigned", False),
+        ("ENUM('A','b''C','Blob')", "enum('A','b''C','Blob')", False),
+        ("SET('BINARY', 'X') CHARSET", "set('BINARY', 'X') charset", False),
+        ("enum('\\','B','C')", "enum('\\','B','C')", False),
+        ("enum('A", "enum('A", False),
+        ("enum('A'B'C'D", "enum('A'b'C'd", False),
+        ("VarBinary(16)", "varbinary(16)", True),
+        ("BINARY", "binary", True),
+        ("LONGBLOB", "longblob", True),
+        ("", "", False),
+    ],
+)
+def test_types_in_lower_case(sent: str, lower: str, binary: bool) -> None:
+    assert canal_json.lower_type(sent) == lower
+    assert canal_json.is_binary_type(lower) is binary
+
+
+INTEGERS = [
+    # Type, value, number, as in the document's tables.
+    ("tinyint", "-128", -6),
+    ("tinyint unsigned", "127", -6),
+    ("tinyint unsigned", "128", 5),
+    ("smallint", "32767", 5),
+    ("smallint unsigned", "32767", 5),
+    ("smallint(5) unsigned", "32768", 4),
+    ("mediumint unsigned", "16777215", 4),
+    ("int unsigned", "2147483647", 4),
+    ("int(10) unsigned zerofill", "2147483648", -5),
+    ("integer unsigned", "4294967295", -5),
+    ("bigint", "-9223372036854775808", -5),
+    ("bigint unsigned", "9223372036854775807", -5),
+    ("bigint unsigned", "9223372036854775808", 3),
+    ("bigint unsigned", "18446744073709551615", 3),
+    ("bigint unsigned", None, -5),
+]
+OTHERS = [
+    ("float", 7),
+    ("double unsigned", 8),
+    ("double precision", 8),
+    ("decimal(10, 4)", 3),
+    ("char(16)", 1),
+    ("varchar", 12),
+    ("binary(16)", 2004),
+    ("varbinary", 2004),
+    *((f"{size}text", 2005) for size in ("tiny", "", "medium", "long")),
+    *((f"{size}blob", 2004) for size in ("tiny", "", "medium", "long")),
+    ("date", 91),
+    ("datetime(6)", 93),
+    ("timestamp", 93),
+    ("time(3)", 92),
+    ("year(4)", 12),
+    ("enum('a','b unsigned')", 4),
+    ("set('a')", -7),
+    ("bit(64)", -7),
+    ("json", 12),
+    ("vector(3)", 12),
+    ("of tomorrow", 12),
+]
+
+
+def test_java_sql_types() -> None:
+    for mysql_type, value, number in INTEGERS:
+        assert canal_json.java_sql_type(mysql_type, value) == number, (mysql_type, value)
+    for mysql_type, number in OTHERS:
+        assert canal_json.java_sql_type(mysql_type, "x") == number, mysql_type
+        assert canal_json.java_sql_type(mysql_type, None) == number, mysql_type
+
+
+def without(message: bytes, name: str) -> bytes:
+    fields = json.loads(message)
+    del fields[name]
+    return json.dumps(fields).encode()
+
+
+def having(message: bytes, **changes: Any) -> bytes:
+    return json.dumps({**json.loads(message), **changes}).encode()
+
+
+MANY = [{"id": "1"}] * 3
+REFUSED: list[tuple[bytes, str, str]] = [
+    (b"[]", "wrong_type", "$"),
+    (b"{}", "missing_field", "$.isDdl"),
+    (without(INSERT, "type"), "missing_field", "$.type"),
+    (having(INSERT, isDdl=None), "wrong_type", "$.isDdl"),
+    (having(INSERT, isDdl=0), "wrong_type", "$.isDdl"),
+    (having(INSERT, type="insert"), "unknown_type", "$.type"),
+    (having(INSERT, type="QUERY"), "unknown_type", "$.type"),
+    (having(INSERT, type=None), "wrong_type", "$.type"),
+    (having(INSERT, database=""), "empty_text", "$.database"),
+    (having(INSERT, table=None), "wrong_type", "$.table"),
+    (without(INSERT, "table"), "missing_field", "$.table"),
+    (having(INSERT, pkNames="id"), "wrong_type", "$.pkNames"),
+    (having(INSERT, pkNames=["id", 1]), "wrong_type", "$.pkNames[1]"),
+    (having(INSERT, ts="1"), "wrong_type", "$.ts"),
+    (having(INSERT, ts=-1), "out_of_range", "$.ts"),
+    (having(INSERT, ts=2**63), "out_of_range", "$.ts"),
+    (having(INSERT, ts=1.5), "wrong_type", "$.ts"),
+    (having(INSERT, ts=True), "wrong_type", "$.ts"),
+    (having(INSERT, sqlType=[]), "wrong_type", "$.sqlType"),
+    (without(INSERT, "mysqlType"), "missing_field", "$.mysqlType"),
+    (having(INSERT, mysqlType=None), "wrong_type", "$.mysqlType"),
+    (having(INSERT, mysqlType={"id": 1}), "wrong_type", "$.mysqlType.id"),
+    (having(INSERT, mysqlType={"id": "int"}), "missing_field", '$.mysqlType["c <&>"]'),
+    (having(INSERT, data=None), "wrong_type", "$.data"),
+    (having(INSERT, data={}), "wrong_type", "$.data"),
+    (having(INSERT, data=[]), "no_rows", "$.data"),
+    (having(INSERT, data=[None]), "wrong_type", "$.data[0]"),
+    (having(INSERT, data=[{"id": True}]), "wrong_type", "$.data[0].id"),
+    (having(INSERT, data=[{"id": ["1"]}]), "wrong_type", "$.data[0].id"),
+    (having(INSERT, data=[{}, {"id": {}}]), "wrong_type", "$.data[1].id"),
+    (having(INSERT, data=[{"b": 1}]), "wrong_type", "$.data[0].b"),
+    (having(INSERT, data=[{"b": "aĀ"}]), "wrong_bytes", "$.data[0].b"),
+    (having(INSERT, data=[{"b": "🚀"}]), "wrong_bytes", "$.data[0].b"),
+    (having(INSERT, old=[]), "unexpected_field", "$.old"),
+    (having(UPDATE, old=None), "missing_field", "$.old"),
+    (having(UPDATE, old=[]), "row_count", "$.old"),
+    (having(UPDATE, old=[{}, {}]), "row_count", "$.old"),
+    (having(UPDATE, data=MANY, old=MANY[1:]), "row_count", "$.old"),
+    (having(UPDATE, old=[{"b": "\u0100"}]), "wrong_bytes", "$.old[0].b"),
+    (having(INSERT, _tidb=1), "wrong_type", "$._tidb"),
+    (having(INSERT, _tidb={}), "missing_field", "$._tidb.commitTs"),
+    (having(INSERT, _tidb={"watermarkTs": 1}), "missing_field", "$._tidb.commitTs"),
+    (having(INSERT, _tidb={"commitTs": "1"}), "wrong_type", "$._tidb.commitTs"),
+    (having(INSERT, _tidb={"commitTs": MAX_TSO + 1}), "out_of_range", "$._tidb.commitTs"),
+    (
+        having(INSERT, _tidb={"commitTs": 1, "onlyHandleKey": 1}),
+        "wrong_type",
+        "$._tidb.onlyHandleKey",
+    ),
+    (
+        having(INSERT, _tidb={"commitTs": 1, "claimCheckLocation": 1}),
+        "wrong_type",
+        "$._tidb.claimCheckLocation",
+    ),
+    (having(PLAIN, es=MAX_ES + 1), "out_of_range", "$.es"),
+    (having(PLAIN, es="1"), "wrong_type", "$.es"),
+    (without(PLAIN, "es"), "missing_field", "$.es"),
+    (without(PLAIN_DDL, "es"), "missing_field", "$.es"),
+    (without(DDL, "sql"), "missing_field", "$.sql"),
+    (having(DDL, sql=""), "empty_text", "$.sql"),
+    (having(DDL, type="INSERT"), "unknown_type", "$.type"),
+    (having(DDL, type="TIDB_WATERMARK"), "unknown_type", "$.type"),
+    (having(DDL, database=1), "wrong_type", "$.database"),
+    (having(DDL, _tidb={"watermarkTs": 1}), "missing_field", "$._tidb.commitTs"),
+    (without(WATERMARK, "_tidb"), "missing_field", "$._tidb"),
+    (having(WATERMARK, _tidb=None), "wrong_type", "$._tidb"),
+    (having(WATERMARK, _tidb={"commitTs": 1}), "missing_field", "$._tidb.watermarkTs"),
+    (having(WATERMARK, _tidb={"watermarkTs": -1}), "out_of_range", "$._tidb.watermarkTs"),
+]
+
+
+def test_what_is_refused() -> None:
+    outcomes = assert_equal([value for value, _, _ in REFUSED])
+    for (value, reason, position), outcome in zip(REFUSED, outcomes, strict=True):
+        assert outcome[:2] == (reason, position), value
+
+
+def test_what_is_not_looked_at() -> None:
+    """Each of these says the same, and both decoders know."""
+    insert = [
+        having(INSERT, id="x", sql=None, es="never"),
+        having(INSERT, new={"deep": [1.5]}, gtid=""),
+        having(INSERT, id=9, es=5, sql="insert into"),
+        having(INSERT, es=1.0),
+        having(INSERT, ts=1640007049200, es=-3),
+        without(INSERT, "es"),
+        without(INSERT, "old"),
+        b'{"ts":"of no use","data":7,"isDdl":1,' + INSERT[1:],
+        b'{"_tidb":{"commitTs":"x"},"mysqlType":{"b":1},' + INSERT[1:],
+        INSERT.replace(b'"data":[{', b'"data":[{"id":1,"b":[],'),
+        INSERT.replace(b'"mysqlType":{', b'"mysqlType":{"b":"int","unused":"X",'),
+        INSERT.replace(b'"sqlType":{', b'"sqlType":{"id":[],'),
+    ]
+    assert assert_equal(insert) == [[INSERTED]] * len(insert)
+    assert assert_equal([having(PLAIN, _tidb=None)]) == [[EVENTS[PLAIN]]]
+    ddl = [having(DDL, data=1, old=2, pkNames=3, es="x", mysqlType=4), without(DDL, "table")]
+    assert assert_equal(ddl) == [[DROPPED]] * len(ddl)
+    watermark = [
+        having(WATERMARK, data=[1], es=None, database=5),
+        having(WATERMARK, data=[{"a": "1"}]),
+        having(WATERMARK, _tidb={"watermarkTs": TSO, "commitTs": "x"}),
+    ]
+    assert assert_equal(watermark) == [[EVENTS[WATERMARK]]] * len(watermark)
+    for message in (INSERT, DDL, WATERMARK):
+        ((event,),) = assert_equal([without(message, "ts")])
+        assert not isinstance(event, str)
+        assert event == replace(EVENTS[message], build_ts_ms=None)
+
+
+TABLE = TableSchema(database="d", table="t", table_id=1, version=1, columns=(), indexes=())
+UNWRITABLE: dict[str, Event] = {
+    "no Bootstrap": Bootstrap(build_ts_ms=1, schema=TABLE),
+    "without shape": replace(INSERTED, shape=None),
+    "names of its database": replace(INSERTED, database=""),
+    "names of its database and table": replace(INSERTED, table=""),
+    "lacks column 'x'": replace(INSERTED, after={**AFTER, "x": "1"}),
+    "lacks column 'y'": replace(INSERTED, op=Op.UPDATE, before={"y": None}),
+    "build ts": replace(INSERTED, build_ts_ms=None),
+    "logical part": replace(INSERTED, es_only=True),
+    "needs the TiDB extension": replace(EVENTS[PLAIN], handle_key_only=True),
+    "a cut row needs": replace(EVENTS[PLAIN], claim_check_location="x"),
+    "do not fit insert": replace(INSERTED, before=BEFORE),
+    "images that do not fit insert": replace(INSERTED, after=None),
+    "do not fit update": replace(INSERTED, op=Op.UPDATE),
+    "do not fit delete": replace(INSERTED, op=Op.DELETE),
+    "no TSO": replace(INSERTED, commit_ts=MAX_TSO + 1),
+    "-1 is no TSO": Watermark(watermark_ts=-1, build_ts_ms=1),
+    "base64|padding|discontinuous": replace(INSERTED, after={**AFTER, "b": "AA"}),
+    "cannot be '-1'": replace(INSERTED, after={**AFTER, "c <&>": "-1"}),
+    "cannot be '1e3'": replace(INSERTED, after={**AFTER, "c <&>": "1e3"}),
+    "surrogates": replace(INSERTED, after={**AFTER, "e": "\ud800"}),
+    "no type of a DDL": replace(DROPPED, ddl_type="INSERT"),
+    "without its text": replace(DROPPED, sql=""),
+}
+
+
+@pytest.mark.parametrize("cause", UNWRITABLE)
+def test_what_cannot_be_written(cause: str) -> None:
+    with pytest.raises(ValueError, match=cause):
+        encode(CANAL, [INSERTED, UNWRITABLE[cause]])
+
+
+def test_what_the_format_has_no_place_for_is_left_out() -> None:
+    more = replace(
+        INSERTED,
+        table_id=7,
+        schema_version=8,
+        row_id=9,
+        checksum=Checksum(version=1, corrupted=False, current=1, previous=2),
+        after={**AFTER, "e": ZonedTimestamp(location="UTC", value="2")},
+    )
+    ddl = replace(DROPPED, schema=TABLE, pre_schema=TABLE, action_code=2)
+    assert written(more, ddl) == [INSERT, DDL]
+    assert encode(CANAL, []) == []
+
+
+def test_repeating_what_is_said_once_has_a_limit() -> None:
+    """A row of the official Canal is short; its table's description is repeated for each."""
+    names = {"id": "enum('" + "x" * 100_000 + "')"}
+    rows = [{"id": "1"}] * (MAX_REPEATED + 10)
+    few = having(INSERT, mysqlType=names, data=rows[: MAX_REPEATED - 1])
+    many = having(INSERT, mysqlType=names, data=rows)
+    outcomes = assert_equal([few, many])
+    assert len(outcomes[0]) == MAX_REPEATED - 1
+    assert isinstance(outcomes[0], list)
+    assert outcomes[1][:2] == ("too_many_rows", "$.data")
+
+
+def test_memory_stays_near_the_size_of_the_message() -> None:
+    names = {"id": "enum('" + "x" * 50_000 + "')"}
+    values = [
+        having(INSERT, mysqlType=names, data=[{"id": "1"}] * 5_000),
+        having(INSERT, data=[{"id": "1"}] * 5_000),
+        having(INSERT, data=[{"id": "1"}] * 5_000, _tidb={"commitTs": 1, "x": "9" * 100_000}),
+        b'{"isDdl":' + b"9" * 100_000 + b"}",
+    ]
+    for value in values:
+        tracemalloc.start()
+        try:
+            decode(CANAL, Record(key=None, value=value))
+        except WireError:
+            pass
+        finally:
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+        assert peak < 60 * len(value), value[:80]
+
+
+# Any bytes give events or a WireError.
+
+SMALL = (UPDATE, DELETE, WATERMARK)
+
+
+@pytest.mark.parametrize("message", EVENTS, ids=NAMES.get)
+def test_every_truncation_is_refused(message: bytes) -> None:
+    values = [message[:length] for length in range(len(message))]
+    values += [message[start:] for start in range(1, len(message))]
+    assert all(isinstance(outcome, tuple) for outcome in assert_equal(values))
+
+
+@pytest.mark.parametrize("message", SMALL, ids=NAMES.get)
+def test_every_flipped_bit_gives_events_or_an_error(message: bytes) -> None:
+    values: list[bytes] = []
+    for place in range(len(message)):
+        for bit in range(8):
+            flipped = bytearray(message)
+            flipped[place] ^= 1 << bit
+            values.append(bytes(flipped))
+    outcomes = assert_equal(values)
+    assert any(isinstance(outcome, tuple) for outcome in outcomes)
+    assert any(isinstance(outcome, list) for outcome in outcomes)
+
+
+@pytest.mark.parametrize("message", EVENTS, ids=NAMES.get)
+def test_trailing_bytes_are_seen(message: bytes) -> None:
+    tails = (b"\x00", b"{", b"}", b"{}", b",", b"null", b"\xff", b"\r\n" + message, message)
+    assert all(
+        isinstance(outcome, tuple) for outcome in assert_equal([message + tail for tail in tails])
+    )
+    assert assert_equal([b"\n " + message + b" \t\r\n"]) == [[EVENTS[message]]]
+
+
+WRONG = (
+    b"\xff",
+    b"\xed\xa0\x80",
+    b"\xc3",
+    b"\x00",
+    b'"',
+    b"\\ud800",
+    b"\xef\xbb\xbf",
+    b"[[",
+    b"{",
+    b"9" * 30,
+    b"e5",
+    b".0",
+    b"NaN",
+    b"-Infinity",
+    b"null",
+    b"[]",
+    b"-",
+)
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_wrong_bytes_in_every_place(wrong: bytes) -> None:
+    assert_equal(
+        [
+            message[:place] + wrong + message[place:]
+            for message in (UPDATE, WATERMARK)
+            for place in range(len(message) + 1)
+            # Inside a long text nothing new happens.
+            if place % 2 or message[max(place - 1, 0) : place + 1].strip(b'{}[]":,') == b""
+        ]
+    )
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH - 3, MAX_DEPTH - 2, MAX_DEPTH - 1, MAX_DEPTH, 100_000])
+def test_depth_in_every_kind_of_place(depth: int) -> None:
+    deep = b"[" * depth + b"]" * depth
+    values = [deep, b"[" * depth, b'{"a":' * depth]
+    for message in (INSERT, PLAIN, WATERMARK, DDL):
+        for name in (b"new", b"data", b"old", b"sqlType", b"mysqlType", b"_tidb", b"ts"):
+            # Thrown away, and kept.
+            values.append(b'{"' + name + b'":' + deep + b"," + message[1:])
+            values.append(message[:-1] + b',"' + name + b'":' + deep + b"}")
+        values.append(message.replace(b'"data":', b'"data":[' + deep + b'],"data":'))
+    values.append(INSERT.replace(b'"data":[{', b'"data":[{"id":' + deep + b","))
+    outcomes = assert_equal(values)
+    assert any(isinstance(outcome, list) for outcome in outcomes) is (depth < MAX_DEPTH)
+
+
+def test_numbers_without_end() -> None:
+    digits = b"9" * 100_000
+    started = time.monotonic()
+    assert_equal(
+        [
+            b'{"' + name + b'":' + number + b"," + message[1:]
+            for number in (digits, b"-" + digits, b"0." + digits, b"1e" + digits)
+            for name in (b"es", b"ts", b"id", b"new", b"data")
+            for message in (INSERT, WATERMARK)
+        ]
+        + [INSERT.replace(b'"id":"2"', b'"id":' + digits)]
+        + [INSERT[:-1] + b',"' + name + b'":' + digits + b"}" for name in (b"es", b"ts", b"id")]
+    )
+    assert time.monotonic() - started < 20
+
+
+def test_garbage() -> None:
+    generator = random.Random(20260801)
+    values = [generator.randbytes(generator.randrange(1, 300)) for _ in range(300)]
+    values += [generator.randbytes(64 * 1024) for _ in range(4)]
+    values += [bytes(64 * 1024), b"\xff" * 64 * 1024, b" " * 64 * 1024, b'"' * 64 * 1024, b""]
+    assert not any(isinstance(outcome, list) for outcome in assert_equal(values))
+    assert [outcome[0] for outcome in assert_equal_in([None], CANAL)] == ["null_value"]
+
+
+_TOKENS = st.sampled_from(
+    b'{ } [ ] , : " \\ null 1 1.5 true \n \xc3\xa9 \\u0100 "data": "old": "type": "INSERT" "es": '
+    b'"_tidb": "commitTs": "mysqlType": "\\ud83d" "blob" [{"id":"1"}]'.split(b" ")
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    message=st.sampled_from(list(EVENTS)),
+    place=st.floats(0, 1),
+    length=st.integers(0, 30),
+    instead=st.lists(_TOKENS, max_size=4).map(b"".join) | st.binary(max_size=8),
+)
+def test_any_bytes_in_a_message(message: bytes, place: float, length: int, instead: bytes) -> None:
+    start = int(place * len(message))
+    assert_equal([message[:start] + instead + message[start + length :]])
+
+
+# Round trips of any events.
+
+_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+_NAMES = st.sampled_from(["id", "a b", "it's", '"q"', "../../x", "🚀", "mysqlType"]) | st.text(
+    st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6
+)
+_VALUES: Mapping[str, st.SearchStrategy[str]] = {
+    "int": st.integers(-(2**31), 2**31 - 1).map(str),
+    "bigint(20) unsigned": st.integers(0, 2**64 - 1).map(str),
+    "tinyint unsigned": st.integers(0, 255).map(str),
+    "bit(64)": st.integers(0, 2**64 - 1).map(str),
+    "decimal(65,30)": st.decimals(allow_nan=False, allow_infinity=False).map("{:f}".format),
+    "varchar(255)": _TEXTS,
+    "longtext": _TEXTS,
+    "json": _TEXTS.map(json.dumps),
+    "varbinary": st.binary(max_size=12).map(lambda raw: b64encode(raw).decode()),
+    "longblob": st.binary(max_size=12).map(lambda raw: b64encode(raw).decode()),
+    "enum('A','b''C','blob')": st.integers(0, 3).map(str),
+    "timestamp(6)": st.just("2024-02-29 23:59:59.999999"),
+}
+_TIMES = st.integers(0, MAX_TSO)
+_BUILDS = st.integers(0, MAX_TSO)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> RowChange:
+    names = draw(st.lists(_NAMES, max_size=5, unique=True))
+    columns = tuple(SentColumn(name, draw(st.sampled_from(list(_VALUES)))) for name in names)
+
+    def image(present: tuple[SentColumn, ...]) -> dict[str, str | None]:
+        return {column.name: draw(st.none() | _VALUES[column.mysql_type]) for column in present}
+
+    op = draw(st.sampled_from(list(Op)))
+    es_only = draw(st.booleans())
+    location = None if es_only else draw(st.none() | _TEXTS.filter(bool))
+    cut = location is not None or (not es_only and draw(st.booleans()))
+    changed = tuple(column for column in columns if draw(st.booleans()))
+    before = {
+        Op.INSERT: lambda: None,
+        Op.UPDATE: lambda: image(changed),
+        Op.DELETE: lambda: image(columns),
+    }[op]()
+    return RowChange(
+        op=op,
+        commit_ts=draw(st.integers(0, MAX_ES)) << 18 if es_only else draw(_TIMES),
+        build_ts_ms=draw(_BUILDS),
+        database=draw(_NAMES),
+        table=draw(_NAMES),
+        table_id=None,
+        schema_version=None,
+        before=before,
+        after=None if op is Op.DELETE else image(columns),
+        handle_key_only=cut,
+        claim_check_location=location,
+        shape=RowShape(
+            columns=columns,
+            primary_key=draw(st.none() | st.lists(_NAMES, max_size=2).map(tuple)),
+            partial=cut or op is Op.DELETE,
+        ),
+        es_only=es_only,
+    )
+
+
+@st.composite
+def ddls(draw: st.DrawFn) -> DdlEvent:
+    es_only = draw(st.booleans())
+    return DdlEvent(
+        ddl_type=draw(st.sampled_from(["CREATE", "ALTER", "QUERY", "ERASE", "RENAME"])),
+        commit_ts=draw(st.integers(0, MAX_ES)) << 18 if es_only else draw(_TIMES),
+        build_ts_ms=draw(_BUILDS),
+        sql=draw(_TEXTS.filter(bool)),
+        database=draw(_TEXTS),
+        table=draw(_TEXTS),
+        schema=None,
+        pre_schema=None,
+        es_only=es_only,
+    )
+
+
+_WATERMARKS = st.builds(Watermark, watermark_ts=_TIMES, build_ts_ms=_BUILDS)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(rows() | ddls() | _WATERMARKS, max_size=4))
+def test_any_events_come_back(events: list[Event]) -> None:
+    values = written(*events)
+    assert assert_equal(values) == [[event] for event in events]
+    assert [again for event in events for again in written(event)] == values
