@@ -26,6 +26,7 @@ from ticdc_assets.wire import (
     WireFormat,
     canal_json_batch,
     open_protocol_batch,
+    simple_avro_batch,
     simple_json_batch,
 )
 from ticdc_assets.wire.compression import Compression, decompressed
@@ -91,6 +92,7 @@ def _with_errors(rows: Rows, errors: Mapping[int, WireError]) -> Rows:
 
 _DECODERS: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], Rows]]] = {
     WireFormat.SIMPLE_JSON: simple_json_batch.decode_rows,
+    WireFormat.SIMPLE_AVRO: simple_avro_batch.decode_rows,
     WireFormat.OPEN_PROTOCOL: open_protocol_batch.decode_rows,
     WireFormat.CANAL_JSON: canal_json_batch.decode_rows,
 }
