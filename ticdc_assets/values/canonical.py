@@ -1,6 +1,7 @@
 """Physical values to canonical text: what the message said, in the one text all formats share.
 
-In: `PhysicalValue`s of one column, as the Simple protocol in JSON sends them. Out: canonical text
+In: `PhysicalValue`s of one column, as the Simple protocol in JSON sends them; a BIT or SET may also
+be the negative number that Simple Avro makes of its top bit. Out: canonical text
 (defined in `ticdc_assets.values`), None for NULL, or `ImageError` with the column's name as its
 position.
 A converter is compiled once per column; it keeps no state, so it may be called again and from
@@ -40,6 +41,9 @@ from ticdc_assets.values.zones import (
 TextConverter: TypeAlias = Callable[[str], str]
 
 ZERO_DATE = "0000-00-00"
+
+_UINT64 = 2**64
+_MIN_INT64 = -(2**63)
 
 
 def canonical_of(column: ColumnSchema, timezone: str) -> Callable[[PhysicalValue], str | None]:
@@ -88,6 +92,25 @@ def _integer(column: ColumnSchema) -> TextConverter:
         raise ImageError("out_of_range", column.name, f"{low} to {high}", shorten(text))
 
     return convert
+
+
+def _bit(column: ColumnSchema) -> TextConverter:
+    convert_integer = _integer(column)
+
+    def convert(text: str) -> str:
+        return convert_integer(_unsigned(text) if text.startswith("-") else text)
+
+    return convert
+
+
+def _unsigned(text: str) -> str:
+    """Return what a negative 64-bit integer is without its sign; any other text as it is.
+
+    Simple Avro sends BIT and SET as signed 64-bit integers, so their top bit makes them negative
+    (golden/QUIRKS.md B7).
+    """
+    number = int(text) if shapes.INTEGER.fullmatch(text) else 0
+    return str(number + _UINT64) if _MIN_INT64 <= number < 0 else text
 
 
 def _year(column: ColumnSchema) -> TextConverter:
@@ -305,7 +328,7 @@ def _set(column: ColumnSchema) -> TextConverter:
             return joined
         if shapes.INTEGER.fullmatch(text) is None:
             raise ImageError("invalid_set", column.name, "bit mask of labels", shorten(text))
-        mask = int(text)
+        mask = int(_unsigned(text))
         if not 0 <= mask < 2 ** len(labels):
             raise ImageError(
                 "unknown_set_member", column.name, f"0 to {2 ** len(labels) - 1}", shorten(text)
@@ -348,7 +371,7 @@ def _vector(column: ColumnSchema) -> TextConverter:
 
 _CONVERTERS: dict[Kind, Callable[[ColumnSchema], TextConverter]] = {
     Kind.INTEGER: _integer,
-    Kind.BIT: _integer,
+    Kind.BIT: _bit,
     Kind.YEAR: _year,
     Kind.DECIMAL: _decimal,
     Kind.FLOAT: _float,

@@ -71,6 +71,14 @@ def test_integers(sql: str, value: PhysicalValue, expected: str) -> None:
         ("bit(1)", "1", "1"),
         ("bit(1)", "2", "<out_of_range>"),
         ("bit(64)", "18446744073709551615", "18446744073709551615"),
+        ("bit(64)", "-1", "18446744073709551615"),
+        ("bit(64)", "-9223372036854775808", "9223372036854775808"),
+        ("bit(64)", "-9223372036854775809", "<out_of_range>"),
+        ("bit(64)", "-0", "0"),
+        ("bit(64)", "-", "<invalid_integer>"),
+        ("bit(64)", "-" + "9" * 5000, "<invalid_integer>"),
+        ("bit(63)", "-1", "<out_of_range>"),
+        ("bit(1)", "-1", "<out_of_range>"),
         ("year", "2155", "2155"),
         ("year", "0000", "0"),
         ("year", "1900", "<out_of_range>"),
@@ -258,6 +266,8 @@ def test_a_set_of_64_labels_uses_the_top_bit() -> None:
     schema = column("set(x)", elements=tuple(f"l{number}" for number in range(64)))
     check(schema, str(2**63 + 1), "l0,l63")
     check(schema, str(2**64), "<unknown_set_member>")
+    check(schema, str(-(2**63) + 1), "l0,l63")
+    check(schema, str(-(2**63) - 1), "<unknown_set_member>")
 
 
 @pytest.mark.parametrize(
