@@ -20,12 +20,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeAlias, cast
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
 
 from ticdc_assets.errors import ConfigError, NotFoundError, shorten
-from ticdc_assets.wire import WireFormat
+from ticdc_assets.wire.compression import Compression, supports
+from ticdc_assets.wire.formats import WireFormat
 
 CHANGEFEEDS_VARIABLE = "TICDC_CHANGEFEEDS"
 LAKE_VARIABLE = "TICDC_LAKE"
@@ -35,8 +37,11 @@ DEFAULT_LAKE = ".lake"
 DEFAULT_LAG_WARN_SECONDS = 300.0
 DEFAULT_LAG_ERROR_SECONDS = 900.0
 
-WIRE_FORMATS = ("simple-json", "simple-avro", "open-protocol", "canal-json", "craft")
-"""The names a changefeed's `format` may have; this version reads those that `wire` knows."""
+WIRE_FORMATS = tuple(member.value for member in WireFormat)
+"""The names a changefeed's `format` may have."""
+
+STORAGE_SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+"""The schemes of URIs that a claim check's `location` may have: those of Arrow's filesystems."""
 
 
 class SecurityProtocol(StrEnum):
@@ -99,6 +104,28 @@ Source: TypeAlias = KafkaSource | CaptureSource
 """Where the records of a changefeed come from."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ClaimCheck:
+    """Where TiCDC put the messages that were too large for Kafka (`claim-check-storage-uri`).
+
+    Attributes:
+        location: an absolute path, or a URI as Arrow's filesystems read it; it may hold
+            credentials.
+        raw_value: whether the files are the bare values (`claim-check-raw-value`).
+    """
+
+    location: str
+    raw_value: bool = False
+
+    @property
+    def shown(self) -> str:
+        """The location without credentials."""
+        return _shown_location(self.location)
+
+    def __repr__(self) -> str:
+        return f"ClaimCheck(location={self.shown!r}, raw_value={self.raw_value})"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changefeed:
     """One TiCDC replication task as we read it.
@@ -108,6 +135,8 @@ class Changefeed:
         wire_format: the value of a `wire.WireFormat`.
         timezone: IANA name of the zone TiCDC encodes timestamps in.
         source: where its records are.
+        compression: how TiCDC compresses its messages.
+        claim_check: where it puts large messages, None if nowhere.
         lag_warn_seconds: replication lag from which the lag check warns.
         lag_error_seconds: replication lag from which the lag check fails.
     """
@@ -116,6 +145,8 @@ class Changefeed:
     wire_format: str
     timezone: str
     source: Source
+    compression: Compression = Compression.NONE
+    claim_check: ClaimCheck | None = None
     lag_warn_seconds: float = DEFAULT_LAG_WARN_SECONDS
     lag_error_seconds: float = DEFAULT_LAG_ERROR_SECONDS
 
@@ -280,6 +311,9 @@ _OWN_OPTIONS: Mapping[str, str] = {
     "interceptor.classes": _OWN_BYTES,
 }
 
+_NO_CLAIM_CHECKS = {WireFormat.CRAFT}
+_NO_RAW_VALUES = {WireFormat.OPEN_PROTOCOL}
+
 _CREDENTIAL_MECHANISMS = {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
 
 _MISSING: Any = object()
@@ -326,7 +360,10 @@ class _Reader:
         return tuple(changefeeds)
 
     def changefeed(self, value: Any, position: str) -> Changefeed:
-        keys = {"name", "format", "timezone", "source", "lag_warn_seconds", "lag_error_seconds"}
+        keys = {
+            *("name", "format", "timezone", "source", "compression", "claim_check"),
+            *("lag_warn_seconds", "lag_error_seconds"),
+        }
         fields = self.mapping(value, position, keys, what="a changefeed (a mapping)")
         if not isinstance(value, dict):
             return Changefeed(name="", wire_format="", timezone="", source=self.no_source())
@@ -338,11 +375,18 @@ class _Reader:
                 f"at most lag_error_seconds, which is {error:g}",
                 f"{warn:g}",
             )
+        wire_format = self.wire_format(fields.get("format", _MISSING), f"{position}.format")
         return Changefeed(
             name=self.name(fields.get("name", _MISSING), f"{position}.name"),
-            wire_format=self.wire_format(fields.get("format", _MISSING), f"{position}.format"),
+            wire_format="" if wire_format is None else wire_format,
             timezone=self.timezone(fields.get("timezone", _MISSING), f"{position}.timezone"),
             source=self.source(fields.get("source", _MISSING), f"{position}.source"),
+            compression=self.compression(
+                fields.get("compression", _MISSING), f"{position}.compression", wire_format
+            ),
+            claim_check=self.claim_check(
+                fields.get("claim_check", _MISSING), f"{position}.claim_check", wire_format
+            ),
             lag_warn_seconds=warn,
             lag_error_seconds=error,
         )
@@ -358,18 +402,63 @@ class _Reader:
         )
         return ""
 
-    def wire_format(self, value: Any, position: str) -> str:
-        read = ", ".join(WireFormat)
-        if value in tuple(WireFormat):
-            return WireFormat(value)
+    def wire_format(self, value: Any, position: str) -> WireFormat | None:
         if value in WIRE_FORMATS:
-            self.problems.append(
-                f"{position}: {value!r} is not supported yet by this version, which reads: {read}"
+            return WireFormat(value)
+        hint = _did_you_mean(value, WIRE_FORMATS) if isinstance(value, str) else ""
+        self.problem(position, f"one of {', '.join(WIRE_FORMATS)}{hint}", value)
+        return None
+
+    def compression(self, value: Any, position: str, wire_format: WireFormat | None) -> Compression:
+        if value is _MISSING:
+            return Compression.NONE
+        if value not in tuple(Compression):
+            self.problem(position, f"one of {', '.join(Compression)}", value)
+            return Compression.NONE
+        compression = Compression(value)
+        if wire_format is not None and not supports(wire_format, compression):
+            self.problem(position, f"none, as {wire_format} has no compression", value)
+        return compression
+
+    def claim_check(
+        self, value: Any, position: str, wire_format: WireFormat | None
+    ) -> ClaimCheck | None:
+        if value is _MISSING:
+            return None
+        if wire_format in _NO_CLAIM_CHECKS:
+            self.problems.append(f"{position}: not to be set: {wire_format} has no claim checks")
+            return None
+        what = "a mapping with `location`"
+        fields = self.mapping(value, position, {"location", "raw_value"}, what=what)
+        if not isinstance(value, dict):
+            return None
+        raw_value = fields.get("raw_value", "false")
+        if raw_value not in ("true", "false"):
+            self.problem(f"{position}.raw_value", "true or false", raw_value)
+        elif raw_value == "true" and wire_format in _NO_RAW_VALUES:
+            self.problem(
+                f"{position}.raw_value", f"false, as {wire_format} has no raw values", raw_value
             )
-        else:
-            hint = _did_you_mean(value, WIRE_FORMATS) if isinstance(value, str) else ""
-            self.problem(position, f"one of {read}{hint}", value)
-        return ""
+        location = self.location(fields.get("location", _MISSING), f"{position}.location")
+        return ClaimCheck(location=location, raw_value=raw_value == "true")
+
+    def location(self, value: Any, position: str) -> str:
+        """Return a folder as a URI or as an absolute path."""
+        expected = f"the path of a folder, or a URI of {', '.join(STORAGE_SCHEMES)}"
+        resolved = self.scalar(value, position, expected, secret=True)
+        if resolved is None:
+            return ""
+        location = resolved.value
+        shown = resolved if resolved.shown != location else _shown_location(location)
+        if "\0" in location or not location.strip():
+            self.problem(position, expected, shown)
+            return ""
+        scheme, separator, _ = location.partition("://")
+        if not separator:
+            return str(self.folder / Path(location).expanduser())
+        if scheme not in STORAGE_SCHEMES:
+            self.problem(position, expected, shown)
+        return location
 
     def timezone(self, value: Any, position: str) -> str:
         if isinstance(value, str) and value:
@@ -623,6 +712,18 @@ def _path_of(env: Mapping[str, str] | None, variable: str, default: str) -> Path
         raise ConfigError(f"{variable}: expected a path on this machine, got {shorten(value)}")
     # Absolute but with links kept, so that messages show the path the user wrote.
     return Path(value).expanduser().absolute()
+
+
+def _shown_location(location: str) -> str:
+    """Return a path as it is, and a URI without what may hold credentials."""
+    if "://" not in location:
+        return location
+    try:
+        parts = urlsplit(location)
+    except ValueError:
+        return f"{location.partition('://')[0]}://…"
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}"
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:

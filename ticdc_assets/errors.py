@@ -98,6 +98,10 @@ class UnsupportedVersionError(WireError):
     """A message of a version this package does not know."""
 
 
+class ClaimCheckError(InputError):
+    """A large message that is not where its claim check says, or is not what it has to be."""
+
+
 class ImageError(InputError):
     """A row image that does not fit the schema version it cites."""
 

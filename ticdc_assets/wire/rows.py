@@ -5,8 +5,9 @@ batch with the columns of `CHANGE_SCHEMA`, one row an event, in the order of the
 that is no message gives exactly one row of kind `error`.
 
 Images, shapes, schemas and checksums are columns of JSON text. `image_to_json` and its like are the
-one way to write them and `image_from_json` and its like the one way to read them, so a row means the
-same whichever decoder made it. Building rows keeps no state: the same events give the same rows.
+one way to write them and `image_from_json` and its like the one way to read them, so a row means
+the same whichever decoder made it. Building rows keeps no state: the same events give the same
+rows.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -22,7 +23,7 @@ from typing import Any, Final, TypeAlias, cast
 import msgspec
 import pyarrow as pa
 
-from ticdc_assets.errors import WireError
+from ticdc_assets.errors import InputError, WireError
 from ticdc_assets.events import (
     Bootstrap,
     Checksum,
@@ -227,15 +228,21 @@ def decoded_rows(
     ]
 
 
+_NO_RECORD: Final = Record(key=None, value=None)
 _ERROR_ROW: Final[Common] = (0, ERROR, *(None,) * (len(COMMON) - 2))
 
 
-def error_rows(error: WireError) -> list[tuple[Common, Rare | None]]:
-    """Return the one row of a record that could not be decoded."""
-    return [(_ERROR_ROW, _error_rare(error))]
+def change_row(index: int, row: RowChange) -> tuple[Common, Rare | None]:
+    """Return the row of one row change, the event number `index` of its record."""
+    return _change_row(index, row, _NO_RECORD, no_schema_texts)
 
 
-def _error_rare(error: WireError) -> Rare:
+def error_rows(error: InputError, *, index: int = 0) -> list[tuple[Common, Rare | None]]:
+    """Return the one row of a record (or of its event number `index`) that has no events."""
+    return [((index, *_ERROR_ROW[1:]), _error_rare(error))]
+
+
+def _error_rare(error: InputError) -> Rare:
     return (None, None, None, None, error.reason, error.position, error.expected, error.got)
 
 

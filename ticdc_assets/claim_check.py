@@ -1,0 +1,252 @@
+"""Large messages: whole rows from the storage that TiCDC put them in.
+
+In: the location that a cut row cites, as its message has it; and the claim check of the
+changefeed's configuration. Out: the events of the whole message, or rows of a batch completed with
+them; a message that is not there, cannot be read or is another one is a `ClaimCheckError`, so that
+its record goes to quarantine and can be re-driven when the file is there.
+
+Where a file is, the configuration says alone. Of the location in the message, which anybody who
+can write to the topic chooses, only the last part is used, and only if it is a plain name; so no
+message leads out of the configured folder. TiCDC gives each file a name of its own and never
+writes it again, so reading it again gives the same.
+
+A file is, if not raw, a JSON object with the members `key` and `value`, each base64 or null: the
+Kafka record that would have been; else the bare value. Values are compressed inside as those of
+messages are. A file is read up to `MAX_FILE_BYTES`, and its value decompressed up to
+`compression.MAX_DECOMPRESSED`.
+
+Source: `WriteMessage` in pingcap/tiflow pkg/sink/kafka/claimcheck/claim_check.go and
+`assembleClaimCheckRowChangedEvent` in pkg/sink/codec/simple/decoder.go at 017624f.
+
+Not handled: rows cut to the handle key without a claim check (their values are only in the
+upstream database), removing files, and deleting what nobody cites any more.
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
+
+import binascii
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
+
+import pyarrow as pa
+from pyarrow import fs
+
+from ticdc_assets.config import ClaimCheck
+from ticdc_assets.errors import ClaimCheckError, ConfigError, WireError, shorten
+from ticdc_assets.events import Event, RowChange
+from ticdc_assets.wire import decode, go_json
+from ticdc_assets.wire.compression import MAX_DECOMPRESSED, Compression
+from ticdc_assets.wire.formats import WireFormat
+from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.rows import Rows, change_row, error_rows
+
+MAX_FILE_BYTES: Final = MAX_DECOMPRESSED * 3 // 2
+"""The largest file that is read: base64 makes 4 bytes of 3, and a key may stand beside."""
+
+ROWS_AT_ONCE: Final = 8
+"""Rows that `complete_batches` completes in one batch: a text column of Arrow holds 2 GiB."""
+
+MISSING: Final = "claim_check_missing"
+UNREADABLE: Final = "claim_check_unreadable"
+INVALID: Final = "claim_check_invalid"
+"""The reasons of a `ClaimCheckError`."""
+
+_POSITION: Final = "claim_check_location"
+_NOT_IN_NAMES: Final = frozenset("/\\:\0")
+_PIECE: Final = 1024 * 1024
+
+
+class ClaimCheckStore:
+    """The storage of one changefeed's large messages. It may be pickled."""
+
+    def __init__(
+        self,
+        claim_check: ClaimCheck,
+        wire_format: WireFormat,
+        compression: Compression = Compression.NONE,
+        *,
+        max_file_bytes: int = MAX_FILE_BYTES,
+    ) -> None:
+        """Open the storage.
+
+        Args:
+            claim_check: where the files are and what they hold.
+            wire_format: how the messages in them are written.
+            compression: how their values are compressed.
+            max_file_bytes: the largest file that is read.
+
+        Raises:
+            ConfigError: the location is none that can be opened.
+        """
+        self._claim_check = claim_check
+        self._wire_format = wire_format
+        self._compression = compression
+        self._max_file_bytes = max_file_bytes
+        try:
+            self._filesystem, folder = fs.FileSystem.from_uri(claim_check.location)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            # Without the cause: its text has the location, which may hold credentials.
+            raise ConfigError(
+                f"claim_check.location {claim_check.shown!r} is no absolute path and no URI that "
+                f"Arrow's filesystems open ({type(error).__name__}); the parameters of such a URI "
+                "are Arrow's, not TiCDC's"
+            ) from None
+        self._folder: str = folder.rstrip("/")
+
+    def fetch(self, location_in_message: str) -> list[Event]:
+        """Return the events of the message that a row cites by `location_in_message`.
+
+        Raises:
+            ClaimCheckError: the file is missing, cannot be read, or holds no message.
+        """
+        content = self._content(_file_name(location_in_message))
+        try:
+            record = (
+                Record(key=None, value=content)
+                if self._claim_check.raw_value
+                else _record_of(content)
+            )
+            return decode(self._wire_format, record, compression=self._compression)
+        except WireError as error:
+            raise _invalid(
+                f"a message of {self._wire_format}: {error.expected} at {error.position}",
+                f"{error.reason}: {error.got}",
+            ) from error
+
+    def _content(self, name: str) -> bytes:
+        path = f"{self._folder}/{name}"
+        try:
+            found = self._filesystem.get_file_info(path)
+            if found.type is fs.FileType.NotFound:
+                raise _missing(name)
+            # Anything else could block, like a pipe.
+            if found.type is not fs.FileType.File:
+                raise ClaimCheckError(UNREADABLE, _POSITION, "a file", f"a {found.type.name}")
+            return self._read(path)
+        except FileNotFoundError as error:
+            raise _missing(name) from error
+        except (OSError, pa.ArrowException, UnicodeEncodeError) as error:
+            raise ClaimCheckError(
+                UNREADABLE, _POSITION, "a file that can be read", shorten(str(error), 120)
+            ) from error
+
+    def _read(self, path: str) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        # By default Arrow would undo a compression that the name speaks of.
+        with self._filesystem.open_input_stream(path, compression=None) as stream:
+            # Not `read`: it loses its memory when it fails.
+            while piece := stream.read_buffer(_PIECE).to_pybytes():
+                size += len(piece)
+                if size > self._max_file_bytes:
+                    raise _invalid(f"at most {self._max_file_bytes} bytes", "more")
+                pieces.append(piece)
+        return b"".join(pieces)
+
+
+def complete_rows(batch: pa.RecordBatch, store: ClaimCheckStore) -> pa.RecordBatch:
+    """Return `batch` with the whole rows in place of those that cite a claim check.
+
+    Each row is completed by itself, so splitting the batch anywhere changes nothing. A row that
+    cannot be completed becomes one of kind `error`; coordinates, index and order stay.
+
+    Args:
+        batch: rows of `CHANGE_SCHEMA`.
+        store: where the whole rows are.
+    """
+    cited = _cited(batch)
+    if not cited:
+        return batch
+    rows = Rows()
+    for number, row in enumerate(batch.take(pa.array(cited)).to_pylist()):
+        try:
+            rows.add(number, [change_row(row["index"], _whole_row(row, store))])
+        except ClaimCheckError as error:
+            rows.add(number, error_rows(error, index=row["index"]))
+    completed = rows.to_batch(batch.take(pa.array(cited)))
+    places = list(range(batch.num_rows))
+    for number, place in enumerate(cited):
+        places[place] = batch.num_rows + number
+    both = pa.Table.from_batches([batch, completed])
+    (whole,) = both.take(pa.array(places, pa.int64())).combine_chunks().to_batches()
+    return whole
+
+
+def complete_batches(batch: pa.RecordBatch, store: ClaimCheckStore) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of `complete_rows(batch, store)` in batches that stay small enough.
+
+    What cites a claim check was too large for Kafka, so many whole rows may be more than an Arrow
+    column or the memory holds.
+    """
+    start = 0
+    for end in _cited(batch)[ROWS_AT_ONCE::ROWS_AT_ONCE]:
+        yield complete_rows(batch.slice(start, end - start), store)
+        start = end
+    yield complete_rows(batch.slice(start), store)
+
+
+def _cited(batch: pa.RecordBatch) -> list[int]:
+    """Return the numbers of the rows that cite a claim check."""
+    column = batch.column(_POSITION)
+    if column.null_count == len(column):
+        return []
+    return [number for number, location in enumerate(column) if location.is_valid]
+
+
+def _whole_row(row: Mapping[str, Any], store: ClaimCheckStore) -> RowChange:
+    """Return the whole row of the cut `row`, which must be of the same change."""
+    events = store.fetch(row["claim_check_location"])
+    event = events[0]
+    if len(events) != 1 or not isinstance(event, RowChange):
+        kinds = ", ".join(type(event).__name__ for event in events[:4])
+        raise _invalid("exactly one row", f"{len(events)} events: {kinds}")
+    if event.handle_key_only or event.claim_check_location is not None:
+        raise _invalid("the whole row", "a row cut to its handle key")
+    wanted = (row["commit_ts"], row["database"], row["table"])
+    found = (event.commit_ts, event.database, event.table)
+    if found != wanted:
+        raise _invalid(f"the row of {shorten(wanted)}", shorten(found))
+    return event
+
+
+def _file_name(location: str) -> str:
+    """Return the last part of `location`, which must be a plain name."""
+    name = location.rpartition("/")[2]
+    if name in ("", ".", "..") or not _NOT_IN_NAMES.isdisjoint(name):
+        raise _invalid("a location that ends in the name of a file", shorten(location))
+    return name
+
+
+def _record_of(content: bytes) -> Record:
+    """Return the record in a file that is not raw."""
+    members = go_json.parse(content)
+    if type(members) is not dict:
+        raise WireError("wrong_type", "$", "object", shorten(members))
+    members = cast("dict[str, Any]", members)
+    return Record(key=_base64(members, "key"), value=_base64(members, "value"))
+
+
+def _base64(members: Mapping[str, Any], name: str) -> bytes | None:
+    if name not in members:
+        raise WireError("missing_field", f"$.{name}", "the field", "nothing")
+    text = members[name]
+    if text is None:
+        return None
+    if type(text) is not str:
+        raise WireError("wrong_type", f"$.{name}", "base64 or null", shorten(text))
+    try:
+        return b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise WireError("invalid_base64", f"$.{name}", "base64", shorten(text)) from None
+
+
+def _missing(name: str) -> ClaimCheckError:
+    return ClaimCheckError(MISSING, _POSITION, f"a file {shorten(name)}", "nothing of that name")
+
+
+def _invalid(expected: str, got: str) -> ClaimCheckError:
+    return ClaimCheckError(INVALID, _POSITION, expected, got[:200])
