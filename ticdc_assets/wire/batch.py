@@ -25,6 +25,7 @@ from ticdc_assets.errors import WireError
 from ticdc_assets.wire import (
     WireFormat,
     canal_json_batch,
+    craft_batch,
     open_protocol_batch,
     simple_avro_batch,
     simple_json_batch,
@@ -95,4 +96,5 @@ _DECODERS: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], Rows]]] = {
     WireFormat.SIMPLE_AVRO: simple_avro_batch.decode_rows,
     WireFormat.OPEN_PROTOCOL: open_protocol_batch.decode_rows,
     WireFormat.CANAL_JSON: canal_json_batch.decode_rows,
+    WireFormat.CRAFT: craft_batch.decode_rows,
 }

@@ -42,7 +42,7 @@ Not handled: what the parts mean (`craft`) and how a value is written (`craft_va
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
@@ -176,7 +176,7 @@ def read_message(value: bytes | None) -> Message:
             f"sizes with the sum {tables_start - start.position}",
             shorten(headers_size + sum(sizes) + terms_size),
         )
-    terms = _read_terms(Reader(value, terms_start, tables_start))
+    terms = read_terms(Reader(value, terms_start, tables_start))
     headers = _read_headers(Reader(value, start.position, body_start), len(sizes), terms)
     rows = any(header.kind is EventKind.ROW for header in headers)
     if rows and not all(header.kind is EventKind.ROW for header in headers):
@@ -210,6 +210,23 @@ def read_group(value: bytes, position: int, size: int, terms: Sequence[str]) -> 
         WireError: there is none.
     """
     reader = Reader(value, position, position + size)
+    columns = read_columns(reader, terms)
+    values = reader.nullable_strings(len(columns.names))
+    reader.finish()
+    return replace(
+        columns,
+        values=tuple(raw for _, raw in values),
+        starts=tuple(start for start, _ in values),
+    )
+
+
+def read_columns(reader: Reader, terms: Sequence[str]) -> ColumnGroup:
+    """Return the column group at `reader` up to its values, and without them.
+
+    Raises:
+        WireError: there is none.
+    """
+    position = reader.position
     (kind,) = reader.take(1)
     if kind not in _GROUP_KINDS:
         raise WireError(
@@ -217,28 +234,23 @@ def read_group(value: bytes, position: int, size: int, terms: Sequence[str]) -> 
         )
     count = reader.count()
     names_start = reader.position
-    ids = reader.delta_varints(count)
-    names = tuple(_term(number, terms, names_start) for number in ids)
+    names = tuple(_term(number, terms, names_start) for number in reader.delta_varints(count))
     if len(set(names)) != count:
         raise WireError("duplicate_column", f"byte {names_start}", "distinct names", shorten(names))
     types = reader.uvarints(count)
     flags_start = reader.position
     flags = reader.uvarints(count)
-    for flag in flags:
-        if flag > MAX_FLAGS:
-            raise WireError(
-                "unknown_flags", f"byte {flags_start}", f"at most {MAX_FLAGS}", shorten(flag)
-            )
-    values = reader.nullable_strings(count)
-    reader.finish()
+    if max(flags) > MAX_FLAGS:
+        raise WireError(
+            "unknown_flags", f"byte {flags_start}", f"at most {MAX_FLAGS}", shorten(max(flags))
+        )
     return ColumnGroup(
         kind=GroupKind(kind),
         names=names,
         types=tuple(types),
         flags=tuple(flags),
-        values=tuple(raw for _, raw in values),
+        values=(),
         position=position,
-        starts=tuple(start for start, _ in values),
     )
 
 
@@ -270,7 +282,12 @@ def _read_size_tables(value: bytes, start: int) -> tuple[int, list[list[int]]]:
     return end - length, tables
 
 
-def _read_terms(reader: Reader) -> tuple[str, ...]:
+def read_terms(reader: Reader) -> tuple[str, ...]:
+    """Return the term dictionary that fills the range of `reader`.
+
+    Raises:
+        WireError: there is none.
+    """
     if reader.position == reader.end:
         return ()
     terms = reader.strings(reader.count())

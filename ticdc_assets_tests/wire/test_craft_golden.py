@@ -1,0 +1,268 @@
+"""Craft: decoders and encoder against messages of TiCDC's real encoder, and their truth."""
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from ticdc_assets.events import DdlEvent, Image, Op, RowChange, Watermark
+from ticdc_assets.schemas import ColumnFlag
+from ticdc_assets.wire import WireFormat, craft
+from ticdc_assets.wire.column_types import type_code
+from ticdc_assets.wire.craft_layout import EventKind, read_group, read_message
+from ticdc_assets_tests.wire import golden
+from ticdc_assets_tests.wire.comparing import Outcome, assert_equal
+from ticdc_assets_tests.wire.test_simple_golden import DDL_TYPES
+
+pytestmark = golden.needs_golden
+
+DELETE_CUT = "options/craft-delete-only-handle-key"
+BATCH_SIZES = {"options/craft-batch1": 1, "options/craft-batch200": 200}
+FOLDERS = (
+    *(
+        f"craft/{scenario}"
+        for scenario in ("types", "shop", "shop-replay", "shop-ddlwm", "corrupt")
+    ),
+    *BATCH_SIZES,
+    DELETE_CUT,
+    "options/craft-force-replicate",
+)
+
+FLOAT_DAMAGE = "TiCDC's encoder overwrites the upper bytes of a FLOAT by the next number"
+KNOWN_DIFFERENCES: Mapping[str, str] = {"float": FLOAT_DAMAGE}
+"""Base types whose values may differ from the truth where TiCDC's own decoder's do, and why."""
+
+REASONS = {
+    "zero bytes": {"unsupported_version"},
+    "bit flip": {"unknown_term"},
+    "other protocol": {"unsupported_version"},
+    "deep nesting": {"unsupported_version"},
+    "absurd length": {"sizes_differ"},
+    "half key": {"unsupported_version"},
+    "truncated value": {"truncated"},
+    "json array": {"unsupported_version"},
+    "trailing garbage": {"out_of_range"},
+    "empty value": {"empty_value"},
+    "null value": {"null_value"},
+    "random bytes": {"unsupported_version"},
+}
+"""Why the damaged records are refused."""
+
+STILL_VALID: Mapping[tuple[int, int], str] = {
+    (3, 91): "one bit of a text: the format has no checksum",
+}
+"""Damaged records that are still messages of the format, by (partition, offset), and why."""
+
+IDENTICAL = {
+    "craft/types": (45, 52),
+    "craft/shop": (1739, 1995),
+    "craft/shop-replay": (1947, 2215),
+    "craft/shop-ddlwm": (2093, 2352),
+    "craft/corrupt": (1722, 1971),
+    "options/craft-batch1": (131, 131),
+    "options/craft-batch200": (88, 88),
+    "options/craft-delete-only-handle-key": (88, 88),
+    "options/craft-force-replicate": (93, 93),
+}
+"""How many messages our encoder writes exactly as TiCDC did, of how many."""
+
+FLOAT = type_code("float")
+
+DIFFERS = re.compile(r"(?:before: )?(.*?)\((\w+).*\): want ")
+
+
+@cache
+def decoded(folder: str) -> list[tuple[golden.Message, Outcome]]:
+    """Return each record and what both decoders say about it."""
+    records = list(golden.messages(folder))
+    outcomes = assert_equal([record.value for record in records], WireFormat.CRAFT)
+    return list(zip(records, outcomes, strict=True))
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_record_means_what_the_truth_says(folder: str) -> None:
+    truth = golden.events(folder)
+    damaged = golden.damaged(folder)
+    refused = set[tuple[int, int]]()
+    reasons: dict[str, set[str]] = {}
+    rows = 0
+    for record, outcome in decoded(folder):
+        place = (record.partition, record.offset)
+        if isinstance(outcome, tuple):
+            refused.add(place)
+            reasons.setdefault(damaged[place], set()).add(outcome[0])
+            continue
+        if place in damaged:
+            assert place in STILL_VALID
+            continue
+        wanted = truth.pop(place)
+        assert [line["index"] for line in wanted] == list(range(len(outcome)))
+        for event, line in zip(outcome, wanted, strict=True):
+            CHECKS[type(event)](event, line, folder)
+            rows += isinstance(event, RowChange)
+    assert truth == {}
+    assert rows > 0
+    assert refused == damaged.keys() - STILL_VALID.keys()
+    assert reasons == (REASONS if damaged else {})
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_message_is_written_again_byte_for_byte(folder: str) -> None:
+    """But for the upper bytes of FLOAT values, which TiCDC's encoder damages."""
+    truth = golden.events(folder)
+    damaged = golden.damaged(folder)
+    identical = written = 0
+    for record, outcome in decoded(folder):
+        place = (record.partition, record.offset)
+        if isinstance(outcome, tuple) or place in damaged:
+            continue
+        events = [
+            with_true_floats(event, line) if isinstance(event, RowChange) else event
+            for event, line in zip(outcome, truth[place], strict=True)
+        ]
+        (again,) = craft.encode(events, max_batch_size=BATCH_SIZES.get(folder, 16))
+        assert again.key is None
+        value, other = record.value or b"", again.value or b""
+        assert len(value) == len(other)
+        differing = {
+            place for place, pair in enumerate(zip(value, other, strict=True)) if len(set(pair)) > 1
+        }
+        assert differing <= damaged_by_ticdc(value)
+        identical += not differing
+        written += 1
+    assert (identical, written) == IDENTICAL[folder]
+
+
+def with_true_floats(row: RowChange, line: Mapping[str, Any]) -> RowChange:
+    """Return `row` with the FLOAT values that its table had."""
+
+    def image(sent: Image | None, columns: list[dict[str, Any]] | None) -> Image | None:
+        if sent is None or columns is None:
+            return None
+        floats = {
+            column["name"]: column["value"]
+            for column in columns
+            if column["mysql_type"] == "float" and column["name"] in sent
+        }
+        return {**sent, **floats}
+
+    return replace(
+        row, before=image(row.before, line["before"]), after=image(row.after, line["after"])
+    )
+
+
+def damaged_by_ticdc(value: bytes) -> set[int]:
+    """Return the places of the bytes of `value` that TiCDC may have overwritten."""
+    message = read_message(value)
+    places = set[int]()
+    for header, body in zip(message.headers, message.bodies, strict=True):
+        position = body.position
+        for size in body.sizes if header.kind is EventKind.ROW else ():
+            group = read_group(value, position, size, message.terms)
+            for code, start in zip(group.types, group.starts, strict=True):
+                if code == FLOAT:
+                    places.update(range(start + 4, start + 8))
+            position += size
+    return places
+
+
+def check_watermark(event: Any, wanted: Mapping[str, Any], _folder: str) -> None:
+    assert wanted["type"] == "watermark"
+    assert (event.watermark_ts, event.build_ts_ms) == (wanted["commit_ts"], None)
+
+
+def check_ddl(event: Any, wanted: Mapping[str, Any], _folder: str) -> None:
+    assert wanted["type"] == "ddl"
+    assert (event.commit_ts, event.build_ts_ms) == (wanted["commit_ts"], None)
+    assert event.ddl_type == DDL_TYPES.get(wanted["ddl_type"], "ALTER")
+    assert event.action_code == wanted["ddl_type_id"]
+    assert event.sql == wanted["sql"]
+    assert (event.database, event.table) == (wanted["database"], wanted["table"])
+    assert (event.schema, event.pre_schema) == (None, None)
+
+
+def check_row(event: Any, wanted: Mapping[str, Any], folder: str) -> None:
+    assert wanted["type"] == "row"
+    assert (event.commit_ts, event.build_ts_ms) == (wanted["commit_ts"], None)
+    assert event.op.value == wanted["op"]
+    assert (event.database, event.table) == (wanted["database"], wanted["table"])
+    assert event.table_id in (None, wanted["table_id"])
+    assert (event.schema_version, event.checksum, event.row_id) == (None, None, 0)
+    only_key = event.op is Op.DELETE and folder == DELETE_CUT
+    skipped = unreliable(wanted)
+    before, after = (sent(wanted[name], only_key=only_key) for name in ("before", "after"))
+    present = before if after is None else after
+    kinds = {column["name"]: column["mysql_type"] for column in present}
+    for image, columns in ((event.before, before), (event.after, after)):
+        assert comparable(image, kinds, skipped) == wanted_image(columns, skipped)
+    shape = event.shape
+    assert [(column.name, column.mysql_type) for column in shape.columns] == [
+        (column["name"], column["mysql_type"]) for column in present
+    ]
+    for flag, word in ((ColumnFlag.HANDLE_KEY, "handle"), (ColumnFlag.PRIMARY_KEY, "pk")):
+        assert [flag in column.flags for column in shape.columns] == [
+            column.get(word, False) for column in present
+        ]
+    assert shape.primary_key is None
+    assert shape.partial is (event.op is Op.DELETE)
+
+
+CHECKS = {RowChange: check_row, DdlEvent: check_ddl, Watermark: check_watermark}
+
+
+def unreliable(line: Mapping[str, Any]) -> set[str]:
+    """Return the columns of the known differences that TiCDC's decoder reads differently too."""
+    found = (DIFFERS.match(text) for text in line.get("go_decoder_diff", ()))
+    return {match[1] for match in found if match is not None and match[2] in KNOWN_DIFFERENCES}
+
+
+def sent(columns: list[dict[str, Any]] | None, *, only_key: bool) -> Any:
+    if columns is None:
+        return None
+    return [column for column in columns if column.get("handle") or not only_key]
+
+
+def wanted_image(columns: list[dict[str, Any]] | None, skipped: set[str]) -> dict[str, Any] | None:
+    """Return the image that the truth's columns are in physical values."""
+    if columns is None:
+        return None
+    return {
+        column["name"]: ... if column["name"] in skipped else wanted_value(column)
+        for column in columns
+    }
+
+
+def wanted_value(column: Mapping[str, Any]) -> Any:
+    kind, value = column["mysql_type"], column["value"]
+    if value is None:
+        return None
+    if kind in ("enum", "set"):
+        return str(column.get("index", 0))
+    if "blob" in kind or "binary" in kind:
+        return b64encode(bytes.fromhex(value.removeprefix("0x"))).decode()
+    return compared(kind, value)
+
+
+def comparable(
+    image: Image | None, kinds: Mapping[str, str], skipped: set[str]
+) -> dict[str, Any] | None:
+    if image is None:
+        return None
+    return {
+        name: ... if name in skipped else compared(kinds[name], value)
+        for name, value in image.items()
+    }
+
+
+def compared(kind: str, value: Any) -> Any:
+    """Return what is left of a value when JSON loses its blanks and -0 its sign."""
+    if value is None:
+        return None
+    if kind == "json":
+        return json.loads(value)
+    return "0" if kind in ("float", "double") and value == "-0" else value
