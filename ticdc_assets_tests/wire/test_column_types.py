@@ -1,0 +1,65 @@
+"""TiDB's numbers of column types and DDL statements, and their words."""
+
+import pytest
+
+from ticdc_assets.mysql_types import KINDS
+from ticdc_assets.schemas import ColumnFlag
+from ticdc_assets.wire.column_types import (
+    ACTION_CODES,
+    DDL_WORDS,
+    OTHER_DDL,
+    TYPE_NAMES,
+    action_code,
+    ddl_word,
+    mysql_type,
+    type_code,
+)
+from ticdc_assets.wire.simple_message import DDL_TYPES
+
+
+@pytest.mark.parametrize("code", TYPE_NAMES)
+def test_every_type_has_its_code_back(code: int) -> None:
+    for flags in (0, int(ColumnFlag.BINARY), int(ColumnFlag.NULLABLE | ColumnFlag.BINARY)):
+        word = mysql_type(code, flags)
+        assert word is not None
+        # 253 is another number of VARCHAR, which no column has.
+        assert type_code(word) == {253: 15}.get(code, code)
+        assert word == "null" or word in KINDS
+
+
+def test_only_character_types_have_two_names() -> None:
+    twins = {names for names in TYPE_NAMES.values() if names[0] != names[1]}
+    assert twins == {
+        ("char", "binary"),
+        ("varchar", "varbinary"),
+        ("tinytext", "tinyblob"),
+        ("text", "blob"),
+        ("mediumtext", "mediumblob"),
+        ("longtext", "longblob"),
+    }
+
+
+@pytest.mark.parametrize("code", [-1, 0, 17, 244, 255, 256, 2**64])
+def test_other_codes_have_no_name(code: int) -> None:
+    assert mysql_type(code, 0) is None
+
+
+def test_types_are_found_as_they_are_spelled() -> None:
+    assert type_code("INTEGER(11) UNSIGNED") == 3
+    assert type_code("decimal(20,6)") == 246
+    assert type_code("geometry") is None
+    assert type_code("") is None
+
+
+def test_ddl_words_are_those_of_the_simple_protocol() -> None:
+    assert {*DDL_WORDS.values(), OTHER_DDL} == {word.value for word in DDL_TYPES}
+    assert {code: ddl_word(code) for code in (0, 1, 2, 21, 24, 25, 26, 42, 65, 255, 10**30)} == (
+        dict.fromkeys((0, 1, 2, 21, 24, 25, 26, 42, 65, 255, 10**30), OTHER_DDL)
+    )
+
+
+def test_the_code_of_a_word_means_the_word() -> None:
+    assert {*ACTION_CODES, OTHER_DDL} == {word.value for word in DDL_TYPES}
+    assert all(ddl_word(code) == word for word, code in ACTION_CODES.items())
+    assert action_code(OTHER_DDL) is None
+    assert action_code("INSERT") is None
