@@ -223,6 +223,25 @@ def fractional_digits(column: ColumnSchema) -> int:
     return digits if 1 <= digits <= 6 else 0
 
 
+def lacks_size(column: ColumnSchema) -> bool:
+    """Return whether no message told what the values of `column` depend on.
+
+    That is precision and scale of DECIMAL, the fraction of the time types, the labels of ENUM and
+    SET. Such a column keeps values as they were sent: DECIMAL and times as their text, ENUM and SET
+    as their number.
+    """
+    match kind_of(column):
+        case Kind.DECIMAL:
+            return decimal_size(column) is None
+        case Kind.DATETIME | Kind.TIMESTAMP | Kind.TIME:
+            # A length tells the fraction where the field itself does not.
+            return column.decimal < 0 and declared_length(column) <= 0
+        case Kind.ENUM | Kind.SET:
+            return not column.elements
+        case _:
+            return False
+
+
 _INTEGER_ARROW_TYPES: dict[tuple[int, bool], pa.DataType] = {
     (8, False): pa.int8(),
     (8, True): pa.int16(),
@@ -266,9 +285,11 @@ def arrow_type(column: ColumnSchema) -> pa.DataType:
     """Return the Arrow type of the mirror's column for `column`.
 
     It holds every value of the declared type exactly: integers go to the smallest signed type,
-    DECIMAL beyond 38 digits (or of unknown size) to text.
+    DECIMAL beyond 38 digits to text, and what `lacks_size` too.
     """
     kind = kind_of(column)
+    if lacks_size(column):
+        return pa.string()
     if kind is Kind.INTEGER:
         return _INTEGER_ARROW_TYPES[INTEGER_BITS[base_type(column)], is_unsigned(column)]
     if kind is Kind.BIT:

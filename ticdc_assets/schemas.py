@@ -29,8 +29,9 @@ class ColumnSchema:
         charset: character set; `binary` for everything that is not text.
         collation: collation name.
         length: declared or display length, bits of BIT, dimensions of VECTOR; 0 if unknown.
-        decimal: scale of DECIMAL, fractional seconds of the time types; 0 if none.
-        elements: labels of ENUM and SET, in order.
+        decimal: scale of DECIMAL, fractional seconds of the time types; 0 if none, -1 beside a
+            length of 0 where no message told the fraction of a time type.
+        elements: labels of ENUM and SET, in order; () where no message told them.
         unsigned: True for UNSIGNED.
         zerofill: True for ZEROFILL.
         nullable: whether the column may be NULL.
@@ -82,24 +83,48 @@ class TableSchema:
     indexes: tuple[IndexSchema, ...]
 
     @property
-    def handle_key(self) -> tuple[str, ...]:
-        """Columns that identify a row: primary key, else the first NOT NULL unique key, else ().
+    def own_indexes(self) -> tuple[IndexSchema, ...]:
+        """The indexes that the table has.
 
-        Nullability is judged by the columns: the `nullable` that TiCDC sends with an index is
-        wrong from the second encoding on (golden/QUIRKS.md B11).
+        In the Simple protocol a table without a primary key has one more: its first NOT NULL
+        unique key, listed again as the index `primary`. So is a clustered integer primary key,
+        which is the row id and none of TiDB's indexes; it is one column of an integer type.
         """
-        nullable = {column.name for column in self.columns if column.nullable}
-        for index in self.indexes:
+        return tuple(index for index in self.indexes if not self._is_stand_in(index))
+
+    def _is_stand_in(self, index: IndexSchema) -> bool:
+        if not index.primary or index.name != "primary":
+            return False
+        column = self.column(index.columns[0]) if len(index.columns) == 1 else None
+        return column is None or column.mysql_type not in _INTEGER_TYPES
+
+    @property
+    def handle_key(self) -> tuple[str, ...]:
+        """Columns that identify a row: the primary key, else a NOT NULL unique key, else ().
+
+        Of several unique keys it is the one with the fewest columns, the first of those, as in
+        TiCDC (`findHandleIndex` in cdc/model/schema_storage.go of pingcap/tiflow). Nullability is
+        judged by the columns: the `nullable` that TiCDC sends with an index is wrong from the
+        second encoding on (golden/QUIRKS.md B11).
+        """
+        indexes = self.own_indexes
+        for index in indexes:
             if index.primary:
                 return index.columns
-        for index in self.indexes:
-            if index.unique and index.columns and not nullable.intersection(index.columns):
-                return index.columns
-        return ()
+        nullable = {column.name for column in self.columns if column.nullable}
+        keys = [
+            index.columns
+            for index in indexes
+            if index.unique and index.columns and nullable.isdisjoint(index.columns)
+        ]
+        return min(keys, key=len, default=())
 
     def column(self, name: str) -> ColumnSchema | None:
         """Return the column called `name`, or None."""
         return next((column for column in self.columns if column.name == name), None)
+
+
+_INTEGER_TYPES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
 
 
 class ColumnFlag(IntFlag):

@@ -244,8 +244,9 @@ def with_charset(column: ColumnDefinition, table_charset: str | None) -> ColumnD
     Where neither the column nor the table names a charset it is TiDB's, utf8mb4.
     """
     charset = column.charset or table_charset or _CHARSET_OF_TIDB
-    mysql_type, length = column.mysql_type, column.length
+    mysql_type, length, text_length = column.mysql_type, column.length, column.text_length
     if mysql_type in ("text", "blob") and length is not None:
+        text_length = length
         width = 1 if mysql_type == "blob" else _MAX_BYTES_OF_CHARACTER.get(charset, 1)
         size = next((size for most, size in _TEXT_BY_CAPACITY if length * width <= most), "long")
         mysql_type, length = size + mysql_type, None
@@ -253,7 +254,7 @@ def with_charset(column: ColumnDefinition, table_charset: str | None) -> ColumnD
         mysql_type = _BINARY_TWIN.get(mysql_type, mysql_type)
     if (mysql_type, length) == (column.mysql_type, column.length):
         return column
-    return replace(column, mysql_type=mysql_type, length=length)
+    return replace(column, mysql_type=mysql_type, length=length, text_length=text_length)
 
 
 def _take_type(cursor: Cursor, column: _Column) -> bool:

@@ -1,0 +1,250 @@
+"""A column as DDL text defines it, to the column that TiDB makes of it.
+
+In: a `ColumnDefinition`, the default character set of its table, and the time zone in which the
+statement ran. Out: the `ColumnSchema` that the Simple protocol would send for it: lengths,
+character sets and flags filled in as TiDB does. It is a function of its arguments alone, and total:
+whatever the text says, a column comes out.
+
+    type                       length where none is written   charset     besides
+    tinyint ... bigint         4 6 9 11 20; unsigned 3 5 8 10 20   binary
+    bit                        1                              binary      unsigned
+    year                       4                              binary      unsigned, zerofill
+    decimal                    10, scale 0                    binary
+    float, double              12, 22                         binary      D of (M,D) as `decimal`
+    date                       10                             binary
+    datetime, timestamp        19, +1+n for n fractional digits    binary
+    time                       10, +1+n                       binary
+    char, binary               1                              C, binary   C in charset `binary`:
+    varchar, varbinary         (always written)               C, binary   the binary twin of the
+    tinytext ... longtext      2^8-1 2^16-1 2^24-1 2^32-1     C, binary   type (varbinary, blob)
+    enum                       bytes of the longest label     C
+    set                        bytes of all labels joined     C
+    json                       2^32-1                         binary
+    vector                     -1: any number of dimensions   binary
+
+C is the column's own charset, or that of its collation, or the table's default.
+
+Source: `setCharsetCollationFlenDecimal`, `adjustBlobTypesFlen`, `OverwriteCollationWithBinaryFlag`
+and `processColumnFlags` of pingcap/tidb pkg/ddl/add_column.go, `defaultLengthAndDecimal` of
+pkg/parser/mysql/util.go.
+
+Not known from the text: what non-strict SQL modes make of it (VARCHAR(70000) becomes a text), and
+the collation that `default_collation_for_utf8mb4` may have set.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ticdc_assets.registry.ddl_columns import with_charset
+from ticdc_assets.registry.ddl_statement import (
+    ChangeKind,
+    ColumnDefinition,
+    DdlStatement,
+    DefaultKind,
+    TableOption,
+)
+from ticdc_assets.registry.inferred_defaults import sent_default
+from ticdc_assets.schemas import ColumnSchema
+
+BINARY: Final = "binary"
+"""Charset and collation of everything that is not text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """The character set and collation that new text has where a column names none."""
+
+    charset: str
+    collation: str
+
+
+DATABASE_DEFAULTS: Final = Defaults("utf8mb4", "utf8mb4_bin")
+"""What TiDB gives a database that names none."""
+
+_COLLATIONS: Final[Mapping[str, str]] = {
+    BINARY: BINARY,
+    "gbk": "gbk_chinese_ci",
+    "gb18030": "gb18030_chinese_ci",
+}
+"""TiDB's default collations that are not the charset's `_bin`."""
+
+
+def default_collation(charset: str) -> str:
+    """Return the collation that TiDB gives text of which only the charset is named."""
+    return _COLLATIONS.get(charset, f"{charset}_bin")
+
+
+def _tidb_name(name: str) -> str:
+    # TiDB knows utf8mb3 and its collations under their old names only.
+    return "utf8" + name[7:] if name.startswith("utf8mb3") else name
+
+
+def named_defaults(charset: str | None, collation: str | None, otherwise: Defaults) -> Defaults:
+    """Return what a charset and a collation mean where either may be missing.
+
+    A collation alone brings its charset, a charset alone its default collation.
+    """
+    if collation is not None:
+        collation = _tidb_name(collation)
+        return Defaults(_tidb_name(charset or collation.partition("_")[0]), collation)
+    if charset is None or charset == "default":
+        return otherwise
+    charset = _tidb_name(charset)
+    return Defaults(charset, default_collation(charset))
+
+
+def _of_options(options: tuple[TableOption, ...], otherwise: Defaults) -> Defaults:
+    values = {option.name: option.value for option in options}
+    return named_defaults(values.get("charset"), values.get("collate"), otherwise)
+
+
+def database_defaults(statement: DdlStatement, before: Defaults = DATABASE_DEFAULTS) -> Defaults:
+    """Return a database's defaults after its CREATE or ALTER; `before` are those it had."""
+    return _of_options(statement.options, before)
+
+
+def table_defaults(statement: DdlStatement, before: Defaults) -> Defaults:
+    """Return a table's defaults after a statement about it.
+
+    Args:
+        statement: CREATE TABLE, or any statement that may change the table.
+        before: for CREATE TABLE the database's defaults, else those that the table had.
+    """
+    defaults = _of_options(statement.options, before)
+    options = tuple(change.option for change in statement.changes if change.option is not None)
+    defaults = _of_options(options, defaults)
+    for change in statement.changes:
+        if change.kind is ChangeKind.CONVERT_CHARSET:
+            defaults = named_defaults(change.charset, change.collation, defaults)
+    return defaults
+
+
+BINARY_TWINS: Final[Mapping[str, str]] = {
+    "char": "binary",
+    "varchar": "varbinary",
+    "tinytext": "tinyblob",
+    "text": "blob",
+    "mediumtext": "mediumblob",
+    "longtext": "longblob",
+}
+"""What a text type is called where its charset is `binary`."""
+
+TEXT_TWINS: Final[Mapping[str, str]] = {twin: text for text, twin in BINARY_TWINS.items()}
+
+LABELLED_TYPES: Final = frozenset({"enum", "set"})
+TEXT_TYPES: Final = frozenset(BINARY_TWINS) | LABELLED_TYPES
+"""The types that have a character set."""
+
+INTEGER_LENGTHS: Final[Mapping[str, tuple[int, int]]] = {
+    "tinyint": (4, 3),
+    "smallint": (6, 5),
+    "mediumint": (9, 8),
+    "int": (11, 10),
+    "bigint": (20, 20),
+}
+"""Display widths where none is written: signed, unsigned."""
+
+FIXED_LENGTHS: Final[Mapping[str, int]] = {
+    "date": 10,
+    "year": 4,
+    "json": 2**32 - 1,
+    **dict.fromkeys(("tinytext", "tinyblob"), 2**8 - 1),
+    **dict.fromkeys(("text", "blob"), 2**16 - 1),
+    **dict.fromkeys(("mediumtext", "mediumblob"), 2**24 - 1),
+    **dict.fromkeys(("longtext", "longblob"), 2**32 - 1),
+}
+"""Lengths that follow from the type alone."""
+
+CLOCK_LENGTHS: Final[Mapping[str, int]] = {"datetime": 19, "timestamp": 19, "time": 10}
+"""Lengths without fractional digits, which add a point and themselves."""
+
+_DEFAULT_LENGTHS: Final[Mapping[str, int]] = {
+    "bit": 1,
+    "binary": 1,
+    "char": 1,
+    "decimal": 10,
+    "double": 22,
+    "float": 12,
+    "vector": -1,
+}
+
+_NEVER_ZERO: Final = frozenset({"bit", "decimal"})
+
+
+def column_schema(
+    definition: ColumnDefinition, *, defaults: Defaults, timezone: str
+) -> ColumnSchema:
+    """Return the column that TiDB makes of `definition`.
+
+    Args:
+        definition: the column as the text defines it.
+        defaults: the table's defaults.
+        timezone: zone of the session that ran the statement, for defaults of TIMESTAMP columns.
+    """
+    text = _charset(definition, defaults)
+    sized = definition
+    if definition.text_length is not None:
+        # TEXT(n) is the smallest text that holds n characters, of whatever charset they are.
+        family = "text" if definition.mysql_type.endswith("text") else "blob"
+        sized = with_charset(
+            replace(definition, mysql_type=family, length=definition.text_length), text.charset
+        )
+    mysql_type = sized.mysql_type
+    if mysql_type in BINARY_TWINS and text.charset == BINARY:
+        mysql_type = BINARY_TWINS[mysql_type]
+    if mysql_type not in TEXT_TYPES:
+        text = Defaults(BINARY, BINARY)
+    nullable = definition.nullable and not definition.auto_increment
+    column = ColumnSchema(
+        name=definition.name,
+        mysql_type=mysql_type,
+        charset=text.charset,
+        collation=text.collation,
+        length=_length(definition, mysql_type),
+        decimal=definition.decimal or 0,
+        elements=definition.elements,
+        unsigned=definition.unsigned or mysql_type in ("bit", "year"),
+        zerofill=definition.zerofill or mysql_type == "year",
+        nullable=nullable,
+    )
+    if definition.default.kind is DefaultKind.NONE and mysql_type == "year" and not nullable:
+        return replace(column, default="0000")
+    return replace(column, default=sent_default(definition.default, column, timezone))
+
+
+def _charset(definition: ColumnDefinition, defaults: Defaults) -> Defaults:
+    text = named_defaults(definition.charset, definition.collation, defaults)
+    if definition.binary_collation and definition.collation is None:
+        return Defaults(text.charset, default_collation(text.charset))
+    return text
+
+
+def _length(definition: ColumnDefinition, mysql_type: str) -> int:
+    fixed = FIXED_LENGTHS.get(mysql_type)
+    if fixed is not None:
+        return fixed
+    if mysql_type in CLOCK_LENGTHS:
+        return clock_length(mysql_type, definition.decimal or 0)
+    if mysql_type in LABELLED_TYPES:
+        return labels_length(mysql_type, definition.elements)
+    length = definition.length
+    if length is not None and (length or mysql_type not in _NEVER_ZERO):
+        return length
+    widths = INTEGER_LENGTHS.get(mysql_type)
+    if widths is not None:
+        return widths[definition.unsigned]
+    return _DEFAULT_LENGTHS.get(mysql_type, 0)
+
+
+def clock_length(mysql_type: str, digits: int) -> int:
+    """Return the length of DATETIME, TIMESTAMP or TIME with `digits` fractional digits."""
+    return CLOCK_LENGTHS[mysql_type] + (digits + 1 if digits else 0)
+
+
+def labels_length(mysql_type: str, labels: tuple[str, ...]) -> int:
+    """Return the length of ENUM or SET: the most bytes that a value can have, in UTF-8."""
+    sizes = [len(label.encode("utf-8", "surrogatepass")) for label in labels]
+    if mysql_type == "enum":
+        return max(sizes, default=0)
+    return sum(sizes) + max(len(sizes) - 1, 0)

@@ -1,0 +1,268 @@
+"""The DEFAULT clause of a column, as TiDB keeps it and the Simple protocol sends it.
+
+In: a `DefaultValue` and the column it belongs to. Out: text, an integer (BIT), or None for no
+default and for NULL: what `values.defaults` reads. The same clause always gives the same value, and
+no clause raises: a literal that is no value of the column stays the text it was written as.
+
+    integers        rounded to a whole number                    1.25 -> '1'
+    float, double   as Go prints it                              1.50 -> '1.5'
+    decimal         the literal's own text, not padded           1.5 -> '1.5', .5 -> '0.5'
+    year            the literal's own text                       24 -> '24'
+    bit             the number of b'', x'' or an integer; of a text the number of its bytes
+    date, datetime  TiDB's text with the declared fraction       '2024-1-1' -> '2024-01-01'
+    timestamp       the same, from the session's zone to UTC
+    time            the same                                     100 -> '00:01:00'
+    enum, set       the labels as declared; a number counts them
+    text, binary    the text; binary(n) is padded with zero bytes
+    CURRENT_TIMESTAMP and its synonyms   'CURRENT_TIMESTAMP', without digits
+    CURRENT_DATE and its synonyms        'CURRENT_DATE'
+    another expression                   its text without the outer parentheses, never evaluated
+
+Source: `getDefaultValue`, `convertTimestampDefaultValToUTC` and `setDefaultValueWithBinaryPadding`
+of pingcap/tidb pkg/ddl/add_column.go.
+
+Not known from the text: the zone of the session that ran the statement (the changefeed's stands for
+it), and how TiDB spells an expression again. Bytes that are no UTF-8 are replaced, as they are in
+the Simple protocol.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC
+from decimal import ROUND_HALF_UP, Context, Decimal, DecimalException
+from typing import Final
+
+from ticdc_assets.errors import CastError
+from ticdc_assets.mysql_types import Kind, declared_length, fractional_digits, is_char, kind_of
+from ticdc_assets.registry.ddl_statement import DefaultKind, DefaultValue, LiteralForm
+from ticdc_assets.schemas import ColumnSchema
+from ticdc_assets.values import moments, shapes
+from ticdc_assets.values.canonical import datetime_text, parse_datetime
+from ticdc_assets.values.casts import cast_of
+from ticdc_assets.values.floats import double_text, float_text, to_float32
+from ticdc_assets.values.widening import float_scale
+from ticdc_assets.values.zones import find_zone, to_utc
+
+CURRENT_TIMESTAMP: Final = "CURRENT_TIMESTAMP"
+CURRENT_DATE: Final = "CURRENT_DATE"
+
+_NOW: Final = re.compile(
+    r"(?:current_timestamp|now|localtime|localtimestamp)\s*(?:\(\s*[0-6]?\s*\))?", re.IGNORECASE
+)
+_TODAY: Final = re.compile(r"(?:current_date|curdate)\s*(?:\(\s*\))?", re.IGNORECASE)
+
+_MAX_DIGITS: Final = 400
+"""Longer numbers are no default of any column; nothing is computed with them."""
+
+_WIDE: Final = Context(prec=2 * _MAX_DIGITS, rounding=ROUND_HALF_UP)
+
+
+def sent_default(default: DefaultValue, column: ColumnSchema, timezone: str) -> str | int | None:
+    """Return what `default` is as the default of `column`.
+
+    Args:
+        default: the clause.
+        column: the column, without its default.
+        timezone: zone of the session that ran the statement; UTC stands for one that is no zone.
+    """
+    if default.kind in (DefaultKind.NONE, DefaultKind.NULL):
+        return None
+    if default.kind is DefaultKind.EXPRESSION or default.value is None or default.form is None:
+        return _expression(default.text, column)
+    return _LITERALS[default.form](default.value, column, timezone)
+
+
+def _expression(text: str, column: ColumnSchema) -> str:
+    text = text.strip()
+    while text.startswith("(") and text.endswith(")"):
+        inner = text[1:-1].strip()
+        if inner.count("(") != inner.count(")") or inner.find(")") < inner.find("("):
+            break
+        text = inner
+    kind = kind_of(column)
+    if kind in (Kind.DATETIME, Kind.TIMESTAMP) and _NOW.fullmatch(text):
+        return CURRENT_TIMESTAMP
+    if kind is Kind.DATE and _TODAY.fullmatch(text):
+        return CURRENT_DATE
+    return text
+
+
+# --------------------------------------------------------------------------------------- literals
+
+
+def _of_string(text: str, column: ColumnSchema, timezone: str) -> str | int | None:
+    kind = kind_of(column)
+    if kind is Kind.BIT:
+        return _number_of_bytes(text.encode("utf-8", "surrogatepass"))
+    if kind is Kind.BINARY:
+        return _padded(text, column)
+    return _convert(text, _TEXT, column, timezone)
+
+
+def _of_number(digits: str, column: ColumnSchema, timezone: str) -> str | int | None:
+    text = _number_text(digits)
+    if kind_of(column) is Kind.BIT:
+        whole = _whole(text)
+        return None if whole is None else int(whole)
+    if kind_of(column) is Kind.BINARY:
+        return _padded(text, column)
+    return _convert(text, _BIGINT if shapes.INTEGER.fullmatch(text) else _TEXT, column, timezone)
+
+
+def _of_hex(digits: str, column: ColumnSchema, timezone: str) -> str | int | None:
+    try:
+        raw = bytes.fromhex(digits)
+    except ValueError:
+        return digits
+    return _of_bytes(raw, column, timezone)
+
+
+def _of_bits(digits: str, column: ColumnSchema, timezone: str) -> str | int | None:
+    if len(digits) > 8 * _MAX_DIGITS or digits.strip("01"):
+        return digits
+    number = int(digits or "0", 2)
+    return _of_bytes(number.to_bytes(max((len(digits) + 7) // 8, 1)), column, timezone)
+
+
+_LITERALS: Final[dict[LiteralForm, Callable[[str, ColumnSchema, str], str | int | None]]] = {
+    LiteralForm.STRING: _of_string,
+    LiteralForm.NUMBER: _of_number,
+    LiteralForm.HEX: _of_hex,
+    LiteralForm.BITS: _of_bits,
+}
+
+_CODECS: Final = {"gbk": "gbk", "gb18030": "gb18030"}
+
+
+def _of_bytes(raw: bytes, column: ColumnSchema, timezone: str) -> str | int | None:
+    kind = kind_of(column)
+    if kind is Kind.BIT:
+        return _number_of_bytes(raw)
+    if kind is Kind.BINARY:
+        return _padded(
+            raw.decode("utf-8", "replace"), column, missing=declared_length(column) - len(raw)
+        )
+    if kind in (Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON, Kind.VECTOR, Kind.UNKNOWN):
+        text = raw.decode(_CODECS.get(column.charset, "utf-8"), "replace")
+        return _convert(text, _TEXT, column, timezone)
+    number = _number_of_bytes(raw)
+    return "" if number is None else _of_number(str(number), column, timezone)
+
+
+def _number_of_bytes(raw: bytes) -> int | None:
+    # No BIT and no integer has more than eight bytes.
+    return int.from_bytes(raw) if len(raw.lstrip(b"\0")) <= 8 else None
+
+
+def _padded(text: str, column: ColumnSchema, missing: int | None = None) -> str:
+    if not is_char(column):
+        return text
+    if missing is None:
+        missing = declared_length(column) - len(text.encode("utf-8", "surrogatepass"))
+    # BINARY has at most 255 bytes.
+    return text + "\0" * min(max(missing, 0), 255)
+
+
+def _number_text(digits: str) -> str:
+    """Return a number as TiDB prints a literal: integers and decimals exactly, floats in full."""
+    if len(digits) > _MAX_DIGITS:
+        return digits
+    if shapes.NUMBER.fullmatch(digits) is None:
+        return digits
+    if "e" in digits.lower():
+        number = float(digits)
+        return double_text(number) if number - number == 0 else digits
+    sign = "-" if digits.startswith("-") else ""
+    whole, _, fraction = digits.lstrip("+-").partition(".")
+    whole = whole.lstrip("0") or "0"
+    if not fraction:
+        return whole if whole == "0" else sign + whole
+    return f"{sign}{whole}.{fraction}"
+
+
+# ----------------------------------------------------------------------- values by kind of column
+
+
+_TEXT: Final = ColumnSchema(name="", mysql_type="longtext", charset="utf8mb4")
+_BIGINT: Final = ColumnSchema(name="", mysql_type="bigint")
+
+
+def _convert(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str:
+    converter = _CONVERTERS.get(kind_of(column))
+    made = None if converter is None else converter(text, source, column, timezone)
+    return text if made is None else made
+
+
+def _whole(text: str) -> str | None:
+    number = _decimal(text.strip())
+    if number is None or number.adjusted() > _MAX_DIGITS:
+        return None
+    return str(int(number.quantize(Decimal(1), context=_WIDE)))
+
+
+def _decimal(text: str) -> Decimal | None:
+    if len(text) > _MAX_DIGITS or shapes.NUMBER.fullmatch(text) is None:
+        return None
+    try:
+        return Decimal(text)
+    except DecimalException:
+        return None
+
+
+def _integer(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str | None:
+    del source, column, timezone
+    return _whole(text)
+
+
+def _float(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str | None:
+    del source, timezone
+    if _decimal(text.strip()) is None:
+        return None
+    number = float(text)
+    scale = float_scale(column)
+    if scale is not None and 0 <= scale <= 30 and abs(number) < 2**53:
+        number = round(number * 10.0**scale) / 10.0**scale
+    narrow = kind_of(column) is Kind.FLOAT
+    number = to_float32(number) if narrow else number
+    if number - number != 0:
+        return None
+    return float_text(number) if narrow else double_text(number)
+
+
+def _cast(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str | None:
+    """Return what a cast of the literal to the column's own type gives."""
+    del timezone
+    try:
+        return cast_of(source, column, "UTC")(text)
+    except CastError:
+        return None
+
+
+def _timestamp(text: str, source: ColumnSchema, column: ColumnSchema, timezone: str) -> str | None:
+    digits = fractional_digits(column)
+    as_datetime = replace(column, mysql_type="datetime")
+    local_text = _cast(text, source, as_datetime, timezone)
+    if local_text is None or moments.is_zero(local_text):
+        return local_text
+    zone = find_zone(timezone) or UTC
+    local = parse_datetime(local_text)
+    shown = None if local is None else moments.timestamp_text(local, zone=zone, places=digits)
+    # A local time that a clock change skips is shown as the moment of the change.
+    shown_local = None if shown is None else parse_datetime(shown)
+    instant = None if shown_local is None else to_utc(shown_local, zone)
+    return None if instant is None else datetime_text(instant.replace(tzinfo=None), digits)
+
+
+_CONVERTERS: Final[dict[Kind, Callable[[str, ColumnSchema, ColumnSchema, str], str | None]]] = {
+    Kind.INTEGER: _integer,
+    Kind.FLOAT: _float,
+    Kind.DOUBLE: _float,
+    Kind.DATE: _cast,
+    Kind.DATETIME: _cast,
+    Kind.TIMESTAMP: _timestamp,
+    Kind.TIME: _cast,
+    Kind.ENUM: _cast,
+    Kind.SET: _cast,
+}
+"""The kinds whose literals take another spelling; all others keep theirs."""

@@ -1,0 +1,600 @@
+"""Schemas from DDL text: what CREATE TABLE makes, and what ALTER TABLE makes of it.
+
+In: a `DdlStatement`, for a change also the schema before it. Out: an `Inferred`: the `TableSchema`
+after it, as the Simple protocol would send it, and notes on what could not be applied. It is a pure
+function, so replays and rebuilds agree, and total: no statement and no schema raises.
+
+All changes of one statement see the table as it was: a name is first looked for among the columns
+and indexes from before the statement, then among those it has made. A DDL event proves that its
+statement succeeded upstream. So a change that does not fit the schema (a column nobody knows) says
+that the schema was incomplete; it is skipped and noted, and what it says of a new column or index
+takes the place of one that should not have been there.
+
+Where this differs from the schemas that TiCDC sends:
+
+* columns stand in the order of the table (the Simple protocol sends them by column id);
+* D of FLOAT(M,D) and DOUBLE(M,D) is in `decimal` (TiCDC leaves it out);
+* a NOT NULL unique key is not listed a second time as an index `primary` (see `schemas`);
+* `nullable` of an index is that of its columns (golden/QUIRKS.md B11);
+* an index over expressions has the columns among its parts only, and one over some rows only
+  (WHERE) is not unique: neither identifies rows. TiDB's hidden columns for expressions are not
+  there;
+* TiDB's own index for a foreign key is left out.
+
+Names of tables are the caller's matter: RENAME changes nothing here. Partitions, comments,
+placement and the like are in no schema.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ticdc_assets.errors import shorten
+from ticdc_assets.mysql_types import INTEGER_BITS
+from ticdc_assets.registry.ddl_statement import (
+    AlterChange,
+    ChangeKind,
+    ColumnDefinition,
+    ColumnPosition,
+    DdlStatement,
+    IndexDefinition,
+    IndexKind,
+)
+from ticdc_assets.registry.inferred_columns import (
+    BINARY,
+    BINARY_TWINS,
+    DATABASE_DEFAULTS,
+    TEXT_TYPES,
+    Defaults,
+    column_schema,
+    database_defaults,
+    named_defaults,
+    table_defaults,
+)
+from ticdc_assets.registry.inferred_defaults import sent_default
+from ticdc_assets.registry.row_shapes import (
+    canal_shape_of,
+    fits,
+    merged,
+    schema_of_shape,
+    shape_of,
+)
+from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
+
+__all__ = [
+    "DATABASE_DEFAULTS",
+    "Defaults",
+    "Inferred",
+    "altered_schema",
+    "canal_shape_of",
+    "created_schema",
+    "database_defaults",
+    "fits",
+    "merged",
+    "schema_of_shape",
+    "shape_of",
+    "table_defaults",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """A schema that a text implies.
+
+    Attributes:
+        schema: the schema after the statement.
+        notes: one sentence for each piece that was not understood or could not be applied.
+    """
+
+    schema: TableSchema
+    notes: tuple[str, ...] = ()
+
+
+def created_schema(
+    statement: DdlStatement,
+    *,
+    database: str,
+    table: str,
+    table_id: int,
+    version: int,
+    defaults: Defaults,
+    timezone: str,
+) -> Inferred:
+    """Return the schema of a CREATE TABLE (of one with LIKE: a table without columns).
+
+    Args:
+        statement: the statement.
+        database: database of the table.
+        table: name of the table.
+        table_id: id that the schema is to have.
+        version: version that the schema is to have.
+        defaults: the database's defaults; the statement's options come first.
+        timezone: zone of the session that ran it, for defaults of TIMESTAMP columns.
+    """
+    work = _Table(table_defaults(statement, defaults), timezone)
+    for definition in statement.columns[:_MOST_CHANGES]:
+        if work.named(definition.name) is None:
+            work.add(_Column(work.built(definition)), None)
+        else:
+            work.note(f"column {shorten(definition.name)} is defined twice")
+    taken = {index.name.lower() for index in statement.indexes if index.name is not None}
+    for index in statement.indexes[:_MOST_CHANGES]:
+        work.add_index(index, created=True, taken=taken)
+    if statement.query is not None:
+        work.note("columns that come from a query are not known")
+    return work.finished(
+        TableSchema(
+            database=database,
+            table=table,
+            table_id=table_id,
+            version=version,
+            columns=(),
+            indexes=(),
+        ),
+        statement,
+    )
+
+
+def altered_schema(
+    schema: TableSchema,
+    statement: DdlStatement,
+    *,
+    version: int,
+    defaults: Defaults,
+    timezone: str,
+) -> Inferred:
+    """Return what the changes of ALTER TABLE, CREATE INDEX or DROP INDEX make of `schema`.
+
+    Args:
+        schema: the schema before the statement.
+        statement: the statement; one without changes leaves all but the version as it was.
+        version: version that the schema after it is to have.
+        defaults: the table's defaults (`table_defaults`); they stand for CHARACTER SET DEFAULT too.
+        timezone: zone of the session that ran it, for defaults of TIMESTAMP columns.
+    """
+    work = _Table(defaults, timezone)
+    work.take_over(schema)
+    work.leaving = _leaving(statement.changes)
+    for change in statement.changes[:_MOST_CHANGES]:
+        apply = _CHANGES.get(change.kind)
+        if apply is not None:
+            apply(work, change)
+    if len(statement.changes) > _MOST_CHANGES:
+        work.note(f"only the first {_MOST_CHANGES} changes were looked at")
+    return work.finished(replace(schema, version=version), statement)
+
+
+# ------------------------------------------------------------------------------- the working table
+
+
+@dataclass(slots=True, eq=False)
+class _Column:
+    """A column while changes are applied; `original` is its folded name before the statement."""
+
+    schema: ColumnSchema
+    original: str | None = None
+
+    @property
+    def folded(self) -> str:
+        return self.schema.name.lower()
+
+
+@dataclass(slots=True, eq=False)
+class _Index:
+    """An index while changes are applied; it holds on to its columns through renames."""
+
+    name: str
+    unique: bool
+    primary: bool
+    columns: list[_Column]
+    original: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaving:
+    """Folded names that the statement takes away from what was there before it."""
+
+    columns: frozenset[str] = frozenset()
+    indexes: frozenset[str] = frozenset()
+
+
+_ENDING_COLUMN_NAMES: Final = frozenset(
+    {ChangeKind.DROP_COLUMN, ChangeKind.RENAME_COLUMN, ChangeKind.CHANGE_COLUMN}
+)
+_ENDING_INDEX_NAMES: Final = frozenset({ChangeKind.DROP_INDEX, ChangeKind.RENAME_INDEX})
+
+
+def _leaving(changes: Iterable[AlterChange]) -> _Leaving:
+    columns: set[str] = set()
+    indexes: set[str] = set()
+    for change in changes:
+        if change.name is None:
+            continue
+        old, new = change.name.lower(), (change.new_name or change.name).lower()
+        dropped = change.kind in (ChangeKind.DROP_COLUMN, ChangeKind.DROP_INDEX)
+        if not dropped and old == new:
+            continue
+        if change.kind in _ENDING_COLUMN_NAMES:
+            columns.add(old)
+        elif change.kind in _ENDING_INDEX_NAMES:
+            indexes.add(old)
+    return _Leaving(frozenset(columns), frozenset(indexes))
+
+
+_MOST_COLUMNS: Final = 4096
+_MOST_INDEXES: Final = 512
+"""What TiDB admits at most; a text that defines more is no statement that succeeded."""
+
+_MOST_CHANGES: Final = 4 * _MOST_COLUMNS
+_MOST_NOTES: Final = 100
+
+
+@dataclass(slots=True)
+class _Table:
+    """The columns and indexes while a statement is applied.
+
+    Columns are found through `originals` (folded names before the statement) and `current`
+    (folded names now, of which several columns may have one until all changes are done).
+    """
+
+    defaults: Defaults
+    timezone: str
+    columns: list[_Column] = field(default_factory=list[_Column])
+    indexes: list[_Index] = field(default_factory=list[_Index])
+    notes: list[str] = field(default_factory=list[str])
+    leaving: _Leaving = field(default_factory=_Leaving)
+    converted: Defaults | None = None
+    originals: dict[str, _Column] = field(default_factory=dict[str, _Column])
+    current: dict[str, list[_Column]] = field(default_factory=dict[str, list[_Column]])
+
+    def take_over(self, schema: TableSchema) -> None:
+        """Start from `schema`."""
+        exact: dict[str, _Column] = {}
+        for sent in schema.columns:
+            column = _Column(sent, sent.name.lower())
+            self.columns.append(column)
+            self.originals.setdefault(column.folded, column)
+            self.current.setdefault(column.folded, []).append(column)
+            exact[sent.name] = column
+        for index in schema.own_indexes:
+            columns = [exact[name] for name in index.columns if name in exact]
+            self.indexes.append(
+                _Index(index.name, index.unique, index.primary, columns, index.name.lower())
+            )
+
+    def note(self, text: str) -> None:
+        if len(self.notes) < _MOST_NOTES:
+            self.notes.append(text)
+
+    def built(self, definition: ColumnDefinition) -> ColumnSchema:
+        return column_schema(definition, defaults=self.defaults, timezone=self.timezone)
+
+    # Columns ----------------------------------------------------------------------------------
+
+    def named(self, name: str) -> _Column | None:
+        """Return the column that `name` means in this statement."""
+        folded = name.lower()
+        original = self.originals.get(folded)
+        if original is not None:
+            return original
+        return next(iter(self.current.get(folded, ())), None)
+
+    def occupant(self, name: str) -> _Column | None:
+        """Return the column that will still have `name` after the statement."""
+        folded = name.lower()
+        for column in self.current.get(folded, ()):
+            if column.original != folded or folded not in self.leaving.columns:
+                return column
+        return None
+
+    def known(self, change: AlterChange) -> _Column | None:
+        """Return the column that `change` is about, or note that there is none."""
+        column = None if change.name is None else self.named(change.name)
+        if column is None and not change.conditional:
+            self.note(f"{_words(change)}: no column {shorten(change.name)}")
+        return column
+
+    def add(self, column: _Column, position: ColumnPosition | None) -> bool:
+        """Add a new column at `position`, or last; return whether there was room for it."""
+        if len(self.columns) >= _MOST_COLUMNS:
+            self.note(f"a table has at most {_MOST_COLUMNS} columns")
+            return False
+        self.columns.append(column)
+        self.current.setdefault(column.folded, []).append(column)
+        self.place(column, position)
+        return True
+
+    def rebuild(self, column: _Column, schema: ColumnSchema) -> None:
+        """Let `column` be `schema`, maybe under another name."""
+        self.current[column.folded].remove(column)
+        column.schema = schema
+        self.current.setdefault(column.folded, []).append(column)
+
+    def place(self, column: _Column, position: ColumnPosition | None) -> None:
+        """Move `column` to `position`, if there is one."""
+        if position is None:
+            return
+        after = None
+        if position.after is not None:
+            after = self.named(position.after)
+            if after is None or after is column:
+                self.note(f"AFTER: no column {shorten(position.after)}")
+                return
+        self.columns.remove(column)
+        self.columns.insert(0 if after is None else self.columns.index(after) + 1, column)
+
+    def remove(self, column: _Column) -> None:
+        """Take `column` out of the table and its indexes; an index without columns goes too."""
+        self.columns.remove(column)
+        self.current[column.folded].remove(column)
+        if column.original is not None and self.originals.get(column.original) is column:
+            del self.originals[column.original]
+        kept: list[_Index] = []
+        for index in self.indexes:
+            if column in index.columns:
+                index.columns = [other for other in index.columns if other is not column]
+                if not index.columns:
+                    continue
+            kept.append(index)
+        self.indexes = kept
+
+    def add_own_indexes(self, definition: ColumnDefinition) -> None:
+        """Add what PRIMARY KEY and UNIQUE inside a column's definition ask for."""
+        column = self.occupant(definition.name)
+        if column is None:
+            return
+        if definition.primary_key:
+            self.add_primary([column], clustered=False)
+        if definition.unique:
+            name = self.free_index_name(definition.name, set())
+            self.append(_Index(name, True, False, [column]))
+
+    # Indexes ----------------------------------------------------------------------------------
+
+    def index_named(self, name: str) -> _Index | None:
+        """Return the index that `name` means in this statement."""
+        folded = name.lower()
+        for index in self.indexes:
+            if index.original == folded:
+                return index
+        return next((index for index in self.indexes if index.name.lower() == folded), None)
+
+    def free_index_name(self, wanted: str, taken: set[str]) -> str:
+        """Return the name that TiDB gives an index without one: `wanted`, or `wanted_2` ..."""
+        used = taken | {index.name.lower() for index in self.indexes}
+        name, number = wanted, 2
+        if wanted.lower() == _PRIMARY.lower():
+            name, number = f"{wanted}_2", 3
+        while name.lower() in used:
+            name, number = f"{wanted}_{number}", number + 1
+        return name
+
+    def add_primary(self, columns: list[_Column], *, clustered: bool) -> None:
+        """Make `columns` the primary key; a clustered integer one is none of TiDB's indexes."""
+        self.indexes = [index for index in self.indexes if not index.primary]
+        is_row_id = clustered and len(columns) == 1 and columns[0].schema.mysql_type in INTEGER_BITS
+        name = _ROW_ID_PRIMARY if is_row_id else _PRIMARY
+        self.append(_Index(name, True, True, columns))
+
+    def add_index(
+        self, index: IndexDefinition, *, created: bool, taken: set[str] | None = None
+    ) -> None:
+        """Add an index of CREATE TABLE (`created`) or of a later statement."""
+        found: dict[int, _Column] = {}
+        for name in index.columns:
+            column = self.named(name)
+            if column is None:
+                self.note(f"index {shorten(index.name)}: no column {shorten(name)}")
+                return
+            found[id(column)] = column
+        columns = list(found.values())
+        whole = len(index.columns) == len(index.parts)
+        if index.kind is IndexKind.PRIMARY:
+            if not columns or not whole:
+                self.note("a primary key over expressions is not understood")
+                return
+            self.add_primary(columns, clustered=created and index.clustered is not False)
+            return
+        name = index.name
+        if name is None:
+            # CREATE looks at all parts for an expression, ALTER at the first.
+            parts = index.parts if created else index.parts[:1]
+            named = bool(columns) and all(part.column is not None for part in parts)
+            wanted = columns[0].schema.name if named else "expression_index"
+            name = self.free_index_name(wanted, taken or set())
+        else:
+            old = self.index_named(name)
+            if old is not None and not (
+                old.original == name.lower() and name.lower() in self.leaving.indexes
+            ):
+                self.note(f"index {shorten(name)} was there already")
+                self.indexes.remove(old)
+        unique = index.kind is IndexKind.UNIQUE and whole and index.condition is None
+        self.append(_Index(name, unique, False, columns))
+
+    def append(self, index: _Index) -> None:
+        """Add `index` last."""
+        if len(self.indexes) < _MOST_INDEXES:
+            self.indexes.append(index)
+        else:
+            self.note(f"a table has at most {_MOST_INDEXES} indexes")
+
+    # The end ----------------------------------------------------------------------------------
+
+    def finished(self, schema: TableSchema, statement: DdlStatement) -> Inferred:
+        """Return `schema` with the columns and indexes of this table."""
+        if statement.unparsed is not None:
+            self.note(f"not understood: {shorten(statement.unparsed, 160)}")
+        if self.converted is not None:
+            for column in self.columns:
+                column.schema = _in_charset(column.schema, self.converted)
+        names: set[str] = set()
+        for column in list(self.columns):
+            if column.folded in names:
+                self.note(f"a second column {shorten(column.schema.name)} was left out")
+                self.remove(column)
+            names.add(column.folded)
+        key = {column.folded for index in self.indexes if index.primary for column in index.columns}
+        columns = tuple(
+            replace(column.schema, nullable=False)
+            if column.folded in key and column.schema.nullable
+            else column.schema
+            for column in self.columns
+        )
+        nullable = {column.name for column in columns if column.nullable}
+        row_ids = [index for index in self.indexes if index.name == _ROW_ID_PRIMARY]
+        others = [index for index in self.indexes if index.name != _ROW_ID_PRIMARY]
+        indexes: list[IndexSchema] = []
+        for index in (*others, *row_ids):
+            parts = tuple(column.schema.name for column in index.columns)
+            indexes.append(
+                IndexSchema(
+                    name=index.name,
+                    unique=index.unique,
+                    primary=index.primary,
+                    nullable=not nullable.isdisjoint(parts),
+                    columns=parts,
+                )
+            )
+        return Inferred(replace(schema, columns=columns, indexes=tuple(indexes)), tuple(self.notes))
+
+
+_PRIMARY: Final = "PRIMARY"
+_ROW_ID_PRIMARY: Final = "primary"
+"""What TiCDC calls a primary key that is the row id: a clustered integer one. It stands last."""
+
+
+def _words(change: AlterChange) -> str:
+    return change.kind.value.replace("_", " ")
+
+
+# -------------------------------------------------------------------------------------- the changes
+
+
+def _add_column(table: _Table, change: AlterChange) -> None:
+    definition = change.column
+    if definition is None:
+        return
+    present = table.occupant(definition.name)
+    if present is not None and change.conditional:
+        return
+    made = table.built(definition)
+    if present is not None:
+        table.note(f"add column: {shorten(definition.name)} was there already")
+        table.rebuild(present, made)
+        table.place(present, change.position)
+    elif not table.add(_Column(made), change.position):
+        return
+    table.add_own_indexes(definition)
+
+
+def _drop_column(table: _Table, change: AlterChange) -> None:
+    column = table.known(change)
+    if column is not None:
+        table.remove(column)
+
+
+def _modify_column(table: _Table, change: AlterChange) -> None:
+    definition = change.column
+    column = table.known(change)
+    if definition is None or column is None:
+        return
+    if not _may_be_called(table, column, definition.name):
+        table.note(f"{_words(change)}: {shorten(definition.name)} was there already")
+        return
+    # MODIFY, too, takes over the name as it is written: its case may have changed.
+    table.rebuild(column, table.built(definition))
+    table.place(column, change.position)
+    table.add_own_indexes(definition)
+
+
+def _rename_column(table: _Table, change: AlterChange) -> None:
+    column = table.known(change)
+    if column is None or change.new_name is None:
+        return
+    if _may_be_called(table, column, change.new_name):
+        table.rebuild(column, replace(column.schema, name=change.new_name))
+    else:
+        table.note(f"rename column: {shorten(change.new_name)} was there already")
+
+
+def _may_be_called(table: _Table, column: _Column, name: str) -> bool:
+    return table.occupant(name) in (None, column)
+
+
+def _set_default(table: _Table, change: AlterChange) -> None:
+    column = table.known(change)
+    if column is not None and change.default is not None:
+        bare = replace(column.schema, default=None)
+        column.schema = replace(bare, default=sent_default(change.default, bare, table.timezone))
+
+
+def _drop_default(table: _Table, change: AlterChange) -> None:
+    column = table.known(change)
+    if column is not None:
+        column.schema = replace(column.schema, default=None)
+
+
+def _add_index(table: _Table, change: AlterChange) -> None:
+    index = change.index
+    if index is None:
+        return
+    if change.conditional and index.name is not None:
+        present = table.index_named(index.name)
+        if present is not None:
+            return
+    table.add_index(index, created=False)
+
+
+def _drop_primary_key(table: _Table, change: AlterChange) -> None:
+    kept = [index for index in table.indexes if not index.primary]
+    if len(kept) == len(table.indexes) and not change.conditional:
+        table.note("drop primary key: there was none")
+    table.indexes = kept
+
+
+def _drop_index(table: _Table, change: AlterChange) -> None:
+    index = None if change.name is None else table.index_named(change.name)
+    if index is not None:
+        table.indexes.remove(index)
+    elif not change.conditional:
+        table.note(f"drop index: no index {shorten(change.name)}")
+
+
+def _rename_index(table: _Table, change: AlterChange) -> None:
+    index = None if change.name is None else table.index_named(change.name)
+    if index is not None and change.new_name is not None:
+        index.name = change.new_name
+    elif not change.conditional:
+        table.note(f"rename index: no index {shorten(change.name)}")
+
+
+def _convert_charset(table: _Table, change: AlterChange) -> None:
+    table.converted = named_defaults(change.charset, change.collation, table.defaults)
+
+
+def _in_charset(column: ColumnSchema, text: Defaults) -> ColumnSchema:
+    if column.mysql_type not in TEXT_TYPES:
+        return column
+    mysql_type = column.mysql_type
+    if text.charset == BINARY:
+        mysql_type = BINARY_TWINS.get(mysql_type, mysql_type)
+    return replace(column, mysql_type=mysql_type, charset=text.charset, collation=text.collation)
+
+
+_CHANGES: Final[dict[ChangeKind, Callable[[_Table, AlterChange], None]]] = {
+    ChangeKind.ADD_COLUMN: _add_column,
+    ChangeKind.DROP_COLUMN: _drop_column,
+    ChangeKind.MODIFY_COLUMN: _modify_column,
+    ChangeKind.CHANGE_COLUMN: _modify_column,
+    ChangeKind.RENAME_COLUMN: _rename_column,
+    ChangeKind.SET_DEFAULT: _set_default,
+    ChangeKind.DROP_DEFAULT: _drop_default,
+    ChangeKind.ADD_PRIMARY_KEY: _add_index,
+    ChangeKind.DROP_PRIMARY_KEY: _drop_primary_key,
+    ChangeKind.ADD_INDEX: _add_index,
+    ChangeKind.DROP_INDEX: _drop_index,
+    ChangeKind.RENAME_INDEX: _rename_index,
+    ChangeKind.CONVERT_CHARSET: _convert_charset,
+}
+"""The changes that a schema shows; all others leave it as it is."""

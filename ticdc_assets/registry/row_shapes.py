@@ -1,0 +1,534 @@
+"""What rows say of their table: schemas from row shapes, and row shapes from schemas.
+
+In: a `RowShape`, and the schema in force if there is one. Out: whether the row fits it (`fits`),
+the schema that the row proves (`schema_of_shape`, `merged`); and the way back for encoders
+(`shape_of`, `canal_shape_of`). Pure functions that never raise. The law that lets a registry take
+in rows again and again: `fits(merged(schema, shape), shape)`.
+
+A row proves of its columns that they are there, their base types and signedness; with flags
+(Open Protocol, Craft) also their nullability and the handle key; spelled types (Canal-JSON) also
+sizes and labels. What it does not say is kept where it is known, and else left unknown, which is
+never a guess and loses nothing:
+
+    what is not said              how it stands in the schema     what values become
+    precision and scale of DECIMAL    length 0                    text as sent
+    fraction of the time types        length 0, decimal -1        text as sent
+    labels of ENUM and SET            no elements                 the index, the bit mask as text
+    bits of BIT                       length 0                    up to 64 bits
+    character set                     charset "" (text is UTF-8 whatever it is)
+    other lengths, defaults, indexes  length 0, no default, no index
+
+A column that the schema has and a row lacks proves nothing: virtual generated columns never are in
+rows, and an image may be cut.
+
+Source of flags and spelled types: `initColumnsFlag` in cdc/model/schema_storage.go and
+`GetMySQLType` in pkg/sink/codec/utils of pingcap/tiflow, `FieldType.CompactStr` of pingcap/tidb
+pkg/parser/types.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from typing import Final
+
+from ticdc_assets.mysql_types import (
+    INTEGER_BITS,
+    Kind,
+    base_type,
+    bit_width,
+    decimal_size,
+    declared_length,
+    fractional_digits,
+    is_unsigned,
+    kind_of,
+    lacks_size,
+)
+from ticdc_assets.registry.inferred_columns import (
+    BINARY,
+    BINARY_TWINS,
+    CLOCK_LENGTHS,
+    FIXED_LENGTHS,
+    LABELLED_TYPES,
+    TEXT_TYPES,
+    clock_length,
+    labels_length,
+)
+from ticdc_assets.schemas import (
+    ColumnFlag,
+    ColumnSchema,
+    IndexSchema,
+    RowShape,
+    SentColumn,
+    TableSchema,
+)
+
+# ------------------------------------------------------------------------------ rows to schemas
+
+
+def schema_of_shape(
+    shape: RowShape, *, database: str, table: str, table_id: int, version: int
+) -> TableSchema:
+    """Return the schema of a table of which only a row of `shape` is known."""
+    nothing = TableSchema(
+        database=database, table=table, table_id=table_id, version=version, columns=(), indexes=()
+    )
+    return merged(nothing, shape, version=version)
+
+
+def fits(schema: TableSchema, shape: RowShape) -> bool:
+    """Return whether a row of `shape` can be a row of a table with `schema`.
+
+    All columns sent are there by their exact names, of the same base type and signedness and, where
+    they were sent, sizes and labels; and the key is the one that the row tells.
+    """
+    columns = {column.name: column for column in schema.columns}
+    sized = _is_sized(shape)
+    for sent in shape.columns:
+        known = columns.get(sent.name)
+        if known is None or not _agrees(known, sent, sized=sized):
+            return False
+    handle = _handle_key(shape)
+    if handle is not None and handle != set(schema.handle_key):
+        return False
+    primary = _primary_key(shape)
+    return primary is None or set(primary) == {
+        name for index in schema.own_indexes if index.primary for name in index.columns
+    }
+
+
+def merged(schema: TableSchema, shape: RowShape, *, version: int) -> TableSchema:
+    """Return `schema` with what a row of `shape` proves: columns, types and key.
+
+    New columns stand after the column sent before them.
+    """
+    columns = list(schema.columns)
+    indexes = list(schema.own_indexes)
+    sized = _is_sized(shape)
+    sent_names = {sent.name for sent in shape.columns}
+    places = {column.name: number for number, column in enumerate(columns)}
+    free = {column.name.lower(): column.name for column in columns if column.name not in sent_names}
+    renamed: dict[str, str] = {}
+    after: dict[str | None, list[ColumnSchema]] = {}
+    previous: str | None = None
+    done: set[str] = set()
+    for sent in shape.columns:
+        if sent.name in done:
+            continue
+        done.add(sent.name)
+        old = sent.name if sent.name in places else free.pop(sent.name.lower(), None)
+        if old is None:
+            after.setdefault(previous, []).append(_proven(sent, sized=sized))
+        else:
+            if old != sent.name:
+                renamed[old] = sent.name
+            number = places[old]
+            columns[number] = _corrected(columns[number], sent, sized=sized)
+            previous = sent.name
+    if after:
+        grown = after.get(None, [])
+        for column in columns:
+            grown.append(column)
+            grown.extend(after.get(column.name, ()))
+        columns = grown
+    if renamed:
+        indexes = [
+            replace(index, columns=tuple(renamed.get(name, name) for name in index.columns))
+            for index in indexes
+        ]
+    keyed = _Keyed(columns, indexes)
+    keyed.take_flags(shape)
+    keyed.take_primary_key(_primary_key(shape))
+    keyed.take_handle_key(shape)
+    return replace(
+        schema, version=version, columns=tuple(keyed.columns), indexes=keyed.finished_indexes()
+    )
+
+
+def _is_sized(shape: RowShape) -> bool:
+    """Return whether the types are spelled with sizes, so that one without has the plain one."""
+    return any(column.flags is None and "(" in column.mysql_type for column in shape.columns)
+
+
+def _handle_key(shape: RowShape) -> set[str] | None:
+    """Return the columns of the handle key, or None where the row does not tell it."""
+    flags = {column.name: column.flags for column in shape.columns}
+    if not flags or None in flags.values():
+        return None
+    return {name for name, flag in flags.items() if flag and flag & ColumnFlag.HANDLE_KEY}
+
+
+def _primary_key(shape: RowShape) -> tuple[str, ...] | None:
+    """Return the columns of the primary key, or None where the row does not tell it."""
+    if shape.primary_key is None:
+        return None
+    sent = {column.name for column in shape.columns}
+    return tuple(dict.fromkeys(name for name in shape.primary_key if name in sent))
+
+
+# ------------------------------------------------------------------------------ one column of a row
+
+_NUMBERS: Final = re.compile(r"[0-9]{1,10}")
+_LABEL: Final = re.compile(r"'((?:[^']|'')*+)'")
+_ESCAPED: Final = re.compile(r"''|\\0|\\n|\\r")
+_MEANINGS: Final = {"''": "'", r"\0": "\0", r"\n": "\n", r"\r": "\r"}
+_ESCAPES: Final = str.maketrans({"'": "''", "\0": r"\0", "\n": r"\n", "\r": r"\r"})
+
+
+def _proven(sent: SentColumn, *, sized: bool) -> ColumnSchema:
+    """Return all that is known of a column of which only `sent` is."""
+    spelled = ColumnSchema(name=sent.name, mysql_type=sent.mysql_type)
+    mysql_type = base_type(spelled)
+    arguments = _arguments(sent.mysql_type)
+    flags = sent.flags
+    zerofill = mysql_type == "year" or "zerofill" in _attributes(sent.mysql_type)
+    column = ColumnSchema(
+        name=sent.name,
+        mysql_type=mysql_type,
+        charset="" if mysql_type in TEXT_TYPES else BINARY,
+        collation="" if mysql_type in TEXT_TYPES else BINARY,
+        length=FIXED_LENGTHS.get(mysql_type, 0),
+        unsigned=(
+            mysql_type in ("bit", "year")
+            or zerofill
+            or "unsigned" in _attributes(sent.mysql_type)
+            or bool(flags and flags & ColumnFlag.UNSIGNED)
+        ),
+        zerofill=zerofill,
+        nullable=flags is None or bool(flags & ColumnFlag.NULLABLE),
+    )
+    if mysql_type in LABELLED_TYPES:
+        return _with_labels(column, arguments)
+    numbers = [int(number) for number in _NUMBERS.findall(arguments or "")[:2]]
+    if mysql_type in CLOCK_LENGTHS:
+        if not sized and not numbers:
+            return replace(column, decimal=-1)
+        digits = min(numbers[0], 6) if numbers else 0
+        return replace(column, length=clock_length(mysql_type, digits), decimal=digits)
+    if not numbers or mysql_type in FIXED_LENGTHS:
+        return column
+    scale = numbers[1] if len(numbers) > 1 and mysql_type in _SCALED else 0
+    return replace(column, length=numbers[0], decimal=scale)
+
+
+_SCALED: Final = frozenset({"decimal", "float", "double"})
+
+
+def _arguments(spelled: str) -> str | None:
+    """Return what stands between the first and the last parenthesis of a spelled type."""
+    start, end = spelled.find("("), spelled.rfind(")")
+    return spelled[start + 1 : end] if 0 <= start < end else None
+
+
+def _attributes(spelled: str) -> list[str]:
+    start, end = spelled.find("("), spelled.rfind(")")
+    outside = spelled[:start] + " " + spelled[end + 1 :] if 0 <= start < end else spelled
+    return outside.lower().split()
+
+
+def _with_labels(column: ColumnSchema, arguments: str | None) -> ColumnSchema:
+    if not arguments:
+        return column
+    labels = tuple(
+        _ESCAPED.sub(lambda found: _MEANINGS[found[0]], label)
+        for label in _LABEL.findall(arguments)
+    )
+    return replace(column, elements=labels, length=labels_length(column.mysql_type, labels))
+
+
+def _spelled_labels(labels: Iterable[str]) -> str:
+    # TiDB does not escape backslashes, so two labels may be spelled the same.
+    return ",".join(f"'{label.translate(_ESCAPES)}'" for label in labels)
+
+
+def _stored_type(column: ColumnSchema) -> str:
+    """Return the base type under which TiDB stores the column; text in charset binary is bytes."""
+    mysql_type = base_type(column)
+    if kind_of(column) is Kind.BINARY:
+        return BINARY_TWINS.get(mysql_type, mysql_type)
+    return "date" if mysql_type == "newdate" else mysql_type
+
+
+_SIGNED_KINDS: Final = frozenset({Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
+
+_Facts = Callable[[ColumnSchema], object]
+
+_FACTS: Final[dict[Kind, _Facts]] = {
+    Kind.DECIMAL: decimal_size,
+    Kind.DATETIME: fractional_digits,
+    Kind.TIMESTAMP: fractional_digits,
+    Kind.TIME: fractional_digits,
+    Kind.BIT: bit_width,
+    Kind.VECTOR: declared_length,
+}
+"""The sizes that decide what values are."""
+
+
+def _agrees(known: ColumnSchema, sent: SentColumn, *, sized: bool) -> bool:
+    """Return whether `sent` can be a column of which `known` is known."""
+    proven = _proven(sent, sized=sized)
+    if _stored_type(known) != _stored_type(proven):
+        return False
+    kind = kind_of(proven)
+    if kind in _SIGNED_KINDS and is_unsigned(known) != is_unsigned(proven):
+        return False
+    if lacks_size(proven):
+        return True
+    if lacks_size(known):
+        return False
+    if kind in (Kind.ENUM, Kind.SET):
+        return known.elements == proven.elements or (
+            _spelled_labels(known.elements) == _arguments(sent.mysql_type)
+        )
+    facts = _FACTS.get(kind)
+    if facts is None or (kind in _SIZED_BY_LENGTH and declared_length(proven) == 0):
+        return True
+    return facts(known) == facts(proven)
+
+
+_SIZED_BY_LENGTH: Final = frozenset({Kind.BIT, Kind.VECTOR})
+
+
+def _corrected(known: ColumnSchema, sent: SentColumn, *, sized: bool) -> ColumnSchema:
+    """Return `known` under the name and with the type that `sent` proves."""
+    nullable = known.nullable if sent.flags is None else bool(sent.flags & ColumnFlag.NULLABLE)
+    if _agrees(known, sent, sized=sized):
+        return replace(known, name=sent.name, nullable=nullable)
+    proven = replace(_proven(sent, sized=sized), nullable=nullable)
+    if kind_of(known) is kind_of(proven):
+        proven = replace(proven, default=known.default)
+    if proven.mysql_type in TEXT_TYPES and known.mysql_type in TEXT_TYPES:
+        proven = replace(proven, charset=known.charset, collation=known.collation)
+        # A known charset must not make bytes of what was sent as text.
+        if _stored_type(proven) != proven.mysql_type:
+            proven = replace(proven, charset="", collation="")
+    if _stored_type(known) == _stored_type(proven) and lacks_size(proven):
+        return replace(proven, length=known.length, decimal=known.decimal, elements=known.elements)
+    return proven
+
+
+# ----------------------------------------------------------------------------------------- keys
+
+
+class _Keyed:
+    """Columns and indexes while a row's key is taken in."""
+
+    def __init__(self, columns: list[ColumnSchema], indexes: list[IndexSchema]) -> None:
+        self.columns = columns
+        self.indexes = indexes
+
+    def take_flags(self, shape: RowShape) -> None:
+        """Add the unique keys of one column that the flags show."""
+        unique = {index.columns for index in self.indexes if index.unique}
+        for sent in shape.columns:
+            flags = sent.flags or ColumnFlag(0)
+            # TiCDC marks every column of an index of several as part of a multiple key.
+            single = flags & ColumnFlag.UNIQUE_KEY and not flags & ColumnFlag.MULTIPLE_KEY
+            if single and (sent.name,) not in unique:
+                unique.add((sent.name,))
+                self._add_unique((sent.name,))
+
+    def take_primary_key(self, primary: tuple[str, ...] | None) -> None:
+        """Let the primary key be `primary`, () for none, if it is told."""
+        if primary is None:
+            return
+        self._require(primary)
+        if set(primary) == {
+            name for index in self.indexes if index.primary for name in index.columns
+        }:
+            return
+        self.indexes = [index for index in self.indexes if not index.primary]
+        if primary:
+            integer = len(primary) == 1 and any(
+                column.name == primary[0] and base_type(column) in INTEGER_BITS
+                for column in self.columns
+            )
+            name = "primary" if integer else "PRIMARY"
+            self.indexes.append(_index(name, primary, primary=True))
+
+    def take_handle_key(self, shape: RowShape) -> None:
+        """Let the handle key be the columns that the flags mark, if there are flags."""
+        handle = _handle_key(shape)
+        if handle is None:
+            return
+        marked = [column for column in shape.columns if column.name in handle]
+        is_primary = bool(marked) and all(
+            column.flags and column.flags & ColumnFlag.PRIMARY_KEY for column in marked
+        )
+        names = tuple(dict.fromkeys(column.name for column in marked))
+        self._require(names)
+        self.take_primary_key(names if is_primary else ())
+        if (
+            names
+            and not is_primary
+            and all(not index.unique or set(index.columns) != handle for index in self.indexes)
+        ):
+            self._add_unique(names)
+        if is_primary:
+            return
+        # TiCDC takes the unique key with the fewest columns, so a shorter one is none that counts,
+        # and of those with as many the first.
+        nullable = {column.name for column in self.columns if column.nullable}
+        chosen: list[IndexSchema] = []
+        others: list[IndexSchema] = []
+        for index in self.indexes:
+            if index.unique and index.columns and set(index.columns) == handle:
+                chosen.append(index)
+            elif (
+                index.unique
+                and nullable.isdisjoint(index.columns)
+                and (not handle or len(index.columns) < len(handle))
+            ):
+                others.append(replace(index, unique=False))
+            else:
+                others.append(index)
+        self.indexes = chosen + others
+
+    def finished_indexes(self) -> tuple[IndexSchema, ...]:
+        """Return the indexes, each nullable as its columns are."""
+        nullable = {column.name for column in self.columns if column.nullable}
+        return tuple(
+            replace(index, nullable=not nullable.isdisjoint(index.columns))
+            for index in self.indexes
+        )
+
+    def _require(self, names: Collection[str]) -> None:
+        """Let the columns `names` be NOT NULL."""
+        self.columns = [
+            replace(column, nullable=False) if column.name in names and column.nullable else column
+            for column in self.columns
+        ]
+
+    def _add_unique(self, names: tuple[str, ...]) -> None:
+        """Add a unique key under the name that TiDB would give it."""
+        used = {index.name.lower() for index in self.indexes}
+        name, number = names[0], 2
+        if name.lower() == "primary":
+            name, number = f"{names[0]}_2", 3
+        while name.lower() in used:
+            name, number = f"{names[0]}_{number}", number + 1
+        self.indexes.append(_index(name, names, primary=False))
+
+
+def _index(name: str, columns: tuple[str, ...], *, primary: bool) -> IndexSchema:
+    return IndexSchema(name=name, unique=True, primary=primary, nullable=False, columns=columns)
+
+
+# ------------------------------------------------------------------------------ schemas to rows
+
+
+def shape_of(
+    schema: TableSchema,
+    names: Collection[str] | None = None,
+    *,
+    generated: Collection[str] = (),
+    partial: bool = False,
+) -> RowShape:
+    """Return the shape that rows have in Open Protocol and Craft: base types and flags.
+
+    Args:
+        schema: the table.
+        names: the columns that are sent; None for all.
+        generated: names of generated columns.
+        partial: what the shape is to say of itself.
+    """
+    flags = _column_flags(schema, generated)
+    return RowShape(
+        columns=tuple(
+            SentColumn(column.name, _stored_type(column), flags[column.name])
+            for column in schema.columns
+            if names is None or column.name in names
+        ),
+        partial=partial,
+    )
+
+
+def canal_shape_of(
+    schema: TableSchema,
+    names: Collection[str] | None = None,
+    *,
+    full_types: bool = False,
+    partial: bool = False,
+) -> RowShape:
+    """Return the shape that rows have in Canal-JSON: spelled types and the primary key.
+
+    Args:
+        schema: the table.
+        names: the columns that are sent; None for all.
+        full_types: whether types have sizes and labels (content-compatible); of a type whose size
+            is not known only the base type is there.
+        partial: what the shape is to say of itself.
+    """
+    primary = {name for index in schema.own_indexes if index.primary for name in index.columns}
+    columns = [column for column in schema.columns if names is None or column.name in names]
+    return RowShape(
+        columns=tuple(
+            SentColumn(column.name, spelled_type(column, full=full_types)) for column in columns
+        ),
+        primary_key=tuple(column.name for column in columns if column.name in primary),
+        partial=partial,
+    )
+
+
+def _column_flags(schema: TableSchema, generated: Collection[str]) -> dict[str, ColumnFlag]:
+    flags = {column.name: _own_flags(column) for column in schema.columns}
+
+    def mark(names: Iterable[str], flag: ColumnFlag) -> None:
+        for name in names:
+            if name in flags:
+                flags[name] |= flag
+
+    mark(generated, ColumnFlag.GENERATED)
+    mark(schema.handle_key, ColumnFlag.HANDLE_KEY)
+    for index in schema.own_indexes:
+        if index.primary:
+            mark(index.columns, ColumnFlag.PRIMARY_KEY)
+        elif index.unique:
+            mark(index.columns, ColumnFlag.UNIQUE_KEY)
+        if len(index.columns) > 1 or not index.unique:
+            mark(index.columns, ColumnFlag.MULTIPLE_KEY)
+    return flags
+
+
+def _own_flags(column: ColumnSchema) -> ColumnFlag:
+    flags = ColumnFlag(0)
+    is_text = base_type(column) in TEXT_TYPES and column.charset.lower() != BINARY
+    if not is_text and (kind_of(column) is not Kind.UNKNOWN or column.charset == BINARY):
+        flags |= ColumnFlag.BINARY
+    if column.nullable:
+        flags |= ColumnFlag.NULLABLE
+    if is_unsigned(column) or kind_of(column) in (Kind.BIT, Kind.YEAR):
+        flags |= ColumnFlag.UNSIGNED
+    return flags
+
+
+def spelled_type(column: ColumnSchema, *, full: bool) -> str:
+    """Return the type of `column` as Canal-JSON spells it, `full` with sizes and labels."""
+    text = _stored_type(column)
+    if full:
+        text += _spelled_arguments(column)
+    kind = kind_of(column)
+    if is_unsigned(column) and kind not in (Kind.BIT, Kind.YEAR):
+        text += " unsigned"
+    if column.zerofill and kind is not Kind.YEAR:
+        text += " zerofill"
+    return text
+
+
+def _spelled_arguments(column: ColumnSchema) -> str:
+    if lacks_size(column):
+        return ""
+    match kind_of(column):
+        case Kind.ENUM | Kind.SET:
+            return f"({_spelled_labels(column.elements)})"
+        case Kind.DECIMAL:
+            return f"({column.length},{max(column.decimal, 0)})"
+        case Kind.FLOAT | Kind.DOUBLE:
+            return f"({column.length},{column.decimal})" if column.decimal > 0 else ""
+        case Kind.DATETIME | Kind.TIMESTAMP | Kind.TIME:
+            digits = fractional_digits(column)
+            return f"({digits})" if digits else ""
+        case Kind.INTEGER | Kind.BIT | Kind.YEAR | Kind.VECTOR | Kind.TEXT | Kind.BINARY:
+            sized = column.length > 0 and not base_type(column).endswith(("text", "blob"))
+            return f"({column.length})" if sized else ""
+        case Kind.DATE | Kind.JSON | Kind.UNKNOWN:
+            return ""
