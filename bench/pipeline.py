@@ -75,7 +75,7 @@ class Feed:
         """Do the steps of a sync before the last."""
         land(self.spark, self.paths, self.changefeed)
         decode_new(self.spark, self.paths, self.changefeed)
-        register_new(self.spark, self.paths)
+        register_new(self.spark, self.paths, self.changefeed)
 
     def apply(self, refold: Sequence[TableName] = ()) -> None:
         """Do the last step of a sync."""

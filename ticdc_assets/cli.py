@@ -18,10 +18,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, Settings, load_settings
+from ticdc_assets.config import (
+    WIRE_FORMATS,
+    CaptureSource,
+    Changefeed,
+    KafkaSource,
+    Settings,
+    load_settings,
+)
 from ticdc_assets.errors import ConfigError, TicdcError
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.tso import MAX_TSO, to_datetime
+from ticdc_assets.tso import cut_of, to_datetime
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,15 +87,16 @@ def _note_count(count: int) -> None:
 @main.command()
 @click.argument("changefeed", required=False)
 @click.option(
-    "--until", type=click.IntRange(0, MAX_TSO), metavar="TSO", help="Do not cut beyond this TSO."
+    "--until", metavar="TSO|TIME", help="Do not cut beyond this TSO, or time in ISO 8601 (UTC)."
 )
 @click.option("--max-records", type=click.IntRange(min=1), help="Land at most so many records.")
 @_plain_errors
-def sync(changefeed: str | None, until: int | None, max_records: int | None) -> None:
+def sync(changefeed: str | None, until: str | None, max_records: int | None) -> None:
     """Land, decode, register and apply what is there, once, as a run of the Dagster job.
 
     Without CHANGEFEED all of them, one after the other. The mirrors are cut at exactly
-    min(TSO, global watermark). Where they are beyond TSO already, nothing is changed.
+    min(TSO, global watermark). Where they are beyond TSO already, nothing is changed. A changefeed
+    without commit ts (Canal-JSON without the TiDB extension) is cut at all that landed, or a TIME.
     """
     settings = load_settings()
     if changefeed is not None:
@@ -106,14 +114,19 @@ def sync(changefeed: str | None, until: int | None, max_records: int | None) -> 
         raise click.ClickException(f"could not sync {', '.join(failed)}; the reasons stand above")
 
 
-def _sync_one(settings: Settings, name: str, until: int | None, max_records: int | None) -> None:
+def _sync_one(settings: Settings, name: str, until: str | None, max_records: int | None) -> None:
     from ticdc_assets.lake.cuts import newest_cut
 
     _, paths = _feed(settings, name)
     cut = newest_cut(paths)
-    if until is not None and cut is not None and cut.tso > until:
-        click.echo(f"{name}: the mirrors are at {cut.tso}, beyond {until}; nothing was changed")
-        return
+    if until is not None:
+        # A wrong word is told before anything is landed.
+        wanted = cut_of(until, es_only=cut is not None and cut.es_only)
+        if cut is not None and cut.tso > wanted:
+            click.echo(
+                f"{name}: the mirrors are at {cut.moment}, beyond {until}; nothing was changed"
+            )
+            return
     from ticdc_assets.defs.run import run_sync
 
     for line in _summary(name, run_sync(settings, name, until=until, max_records=max_records)):
@@ -445,6 +458,58 @@ def play(capture: Path, changefeed: str, limit: int | None) -> None:
     topics = ", ".join(f"{topic} ({count} partitions)" for topic, count in done.partitions.items())
     more = "" if done.complete else "; there are more"
     click.echo(f"played {done.records} records of {capture} into {topics or 'nothing'}{more}")
+
+
+@main.command()
+@click.argument("capture", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--format", "wire_format", type=click.Choice(WIRE_FORMATS), required=True, help="Its format."
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "lz4", "snappy"]),
+    default="none",
+    show_default=True,
+    help="How the values were compressed; messages carry no mark of it.",
+)
+@click.option("--claim-check", metavar="URI", help="Where rows too large for a message were put.")
+@click.option("--raw-value", is_flag=True, help="Claim checks hold the bare value.")
+@click.option("--timezone", help="Show TIMESTAMPs in this zone; as they were sent if not set.")
+@_plain_errors
+def decode(
+    capture: Path,
+    *,
+    wire_format: str,
+    compression: str,
+    claim_check: str | None,
+    raw_value: bool,
+    timezone: str | None,
+) -> None:
+    """Print the events in the file CAPTURE as JSON lines, at least one for every offset.
+
+    Values are canonical text as far as the schemas seen up to there tell; a row whose schema was
+    not seen yet has "held": true and its values as sent. What is no message is a line of type
+    "error" with the reason and the position.
+    """
+    from ticdc_assets.capture import read_capture
+    from ticdc_assets.claim_check import ClaimCheck, ClaimCheckStore
+    from ticdc_assets.event_lines import CaptureFormat, event_lines
+    from ticdc_assets.values.zones import changefeed_zone
+    from ticdc_assets.wire import WireFormat
+    from ticdc_assets.wire.compression import Compression
+
+    if timezone is not None:
+        changefeed_zone(timezone)
+    how = (WireFormat(wire_format), Compression(compression))
+    store = None
+    if claim_check is not None:
+        store = ClaimCheckStore(ClaimCheck(location=claim_check, raw_value=raw_value), *how)
+    capture_format = CaptureFormat(
+        wire_format=how[0], compression=how[1], timezone=timezone, store=store
+    )
+    with read_capture(capture) as records:
+        for line in event_lines(records, capture_format):
+            _print_json(json.dumps(line, ensure_ascii=False))
 
 
 # The machine ------------------------------------------------------------------------------------

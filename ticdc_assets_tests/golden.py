@@ -19,6 +19,19 @@ from ticdc_assets.wire.record import Record
 Rows = dict[tuple[str, str], Counter[str]]
 """For each (database, table) its rows as comparable text, with how often each is there."""
 
+FORMATS = {
+    "simple-json": WireFormat.SIMPLE_JSON,
+    "simple-avro": WireFormat.SIMPLE_AVRO,
+    "open": WireFormat.OPEN_PROTOCOL,
+    "open-updated": WireFormat.OPEN_PROTOCOL,
+    "canal-json": WireFormat.CANAL_JSON,
+    "canal-json-compat": WireFormat.CANAL_JSON,
+    "canal-json-updated": WireFormat.CANAL_JSON,
+    "canal-json-plain": WireFormat.CANAL_JSON,
+    "craft": WireFormat.CRAFT,
+}
+"""The variants of golden messages, and how each is written."""
+
 PARTITION_DDL_TS = 470614222000619522
 KNOWN_DIFFERENCES = {
     ("shop", "part_range"): (
@@ -34,6 +47,14 @@ class Scenario:
     """One folder of golden messages."""
 
     folder: Path
+
+    @property
+    def variant(self) -> str:
+        return self.folder.parent.name
+
+    @property
+    def wire_format(self) -> WireFormat:
+        return FORMATS[self.variant]
 
     @cached_property
     def meta(self) -> dict[str, Any]:
@@ -55,6 +76,11 @@ class Scenario:
     def records(self) -> list[CaptureRecord]:
         with read_capture(self.capture) as reader:
             return list(reader)
+
+    @property
+    def events(self) -> list[tuple[Coordinates, Event]]:
+        """The events by the reference decoder; what is no message is left out."""
+        return list(events_of(self.records, self.wire_format))
 
     def state(self, at: int | None = None) -> Rows:
         """Return the truth at the end, or at an earlier watermark."""
@@ -78,11 +104,13 @@ def comparable(row: dict[str, str | None]) -> str:
     return json.dumps(same, sort_keys=True, ensure_ascii=False)
 
 
-def events_of(records: Iterable[CaptureRecord]) -> Iterator[tuple[Coordinates, Event]]:
+def events_of(
+    records: Iterable[CaptureRecord], wire_format: WireFormat
+) -> Iterator[tuple[Coordinates, Event]]:
     """Decode records by the reference decoder; what is no message is left out."""
     for record in records:
         try:
-            events = decode(WireFormat.SIMPLE_JSON, Record(key=record.key, value=record.value))
+            events = decode(wire_format, Record(key=record.key, value=record.value))
         except WireError:
             continue
         for index, event in enumerate(events):

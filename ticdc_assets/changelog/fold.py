@@ -11,11 +11,19 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ticdc_assets.changelog.plan import MirrorPlan, Plan, RowGroup, TableName, build_plan
-from ticdc_assets.changelog.resolve import RowResolver
-from ticdc_assets.changelog.sequence import SequenceKey, sequence_key
+from ticdc_assets.changelog.plan import (
+    MirrorPlan,
+    Plan,
+    RowGroup,
+    TableName,
+    build_plan,
+    seen_shapes,
+)
+from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver
+from ticdc_assets.changelog.sequence import SequenceKey, rank_of
 from ticdc_assets.errors import InputError
 from ticdc_assets.events import Bootstrap, DdlEvent, Event, RowChange, Watermark
+from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.history import (
     Coordinates,
@@ -50,8 +58,14 @@ class FoldedTable:
         return [row for key, row in self.rows.items() for _ in range(self.copies[key])]
 
 
-def collect_history(events: Iterable[tuple[Coordinates, Event]]) -> SchemaHistory:
-    """Return the schema history that `events` tell."""
+def collect_history(events: Iterable[tuple[Coordinates, Event]], timezone: str) -> SchemaHistory:
+    """Return the schema history that `events` tell, completed where they carry no schemas."""
+    everything = list(events)
+    history = _sent_history(everything)
+    return complete(history, seen_shapes(group_rows(everything)), timezone)
+
+
+def _sent_history(events: Iterable[tuple[Coordinates, Event]]) -> SchemaHistory:
     history = SchemaHistory()
     for coordinates, event in events:
         match event:
@@ -73,22 +87,23 @@ def collect_history(events: Iterable[tuple[Coordinates, Event]]) -> SchemaHistor
 
 
 def group_rows(events: Iterable[tuple[Coordinates, Event]]) -> list[RowGroup]:
-    """Return the row changes in numbers, one group per schema cited."""
-    groups: dict[tuple[str, str, int, int], RowGroup] = {}
+    """Return the row changes in numbers, one group per schema or shape cited."""
+    groups: dict[tuple[object, ...], RowGroup] = {}
     for _, event in events:
         if not isinstance(event, RowChange):
             continue
-        key = (event.database, event.table, event.table_id, event.schema_version)
-        present = groups.get(key)
-        groups[key] = RowGroup(
+        group = RowGroup(
             database=event.database,
             table=event.table,
             table_id=event.table_id,
             schema_version=event.schema_version,
-            min_ts=min(event.commit_ts, present.min_ts) if present else event.commit_ts,
-            max_ts=max(event.commit_ts, present.max_ts) if present else event.commit_ts,
-            rows=(present.rows if present else 0) + 1,
+            min_ts=event.commit_ts,
+            max_ts=event.commit_ts,
+            rows=1,
+            shape=event.shape if event.schema_version is None else None,
+            partial=event.handle_key_only,
         )
+        groups[group.key] = group.joined(groups.get(group.key))
     return list(groups.values())
 
 
@@ -97,7 +112,7 @@ def fold(
 ) -> tuple[Plan, dict[TableName, FoldedTable]]:
     """Return the plan and the tables of the cut at `cut_ts`."""
     everything = list(events)
-    history = collect_history(everything)
+    history = collect_history(everything, timezone)
     plan = build_plan(history, group_rows(everything), cut_ts)
     rows = [
         (coordinates, event)
@@ -133,14 +148,15 @@ def _fold_table(
     table = FoldedTable(plan=mirror)
     resolver = RowResolver(mirror, timezone)
     versions = {schema.version for schema in mirror.versions}
-    changes: list[tuple[SequenceKey, str, bool, CanonicalRow]] = []
+    changes: list[tuple[SequenceKey, ResolvedChange]] = []
     for coordinates, event in rows:
-        if event.schema_version not in versions:
+        if event.schema_version is not None and event.schema_version not in versions:
             continue  # held
         try:
             resolved = resolver.resolve(
                 event.op,
                 event.schema_version,
+                commit_ts=event.commit_ts,
                 before=event.before,
                 after=event.after,
                 partial=event.handle_key_only,
@@ -149,24 +165,25 @@ def _fold_table(
             table.quarantined.append((coordinates, error))
             continue
         for change in resolved:
-            sequence = sequence_key(
-                commit_ts=event.commit_ts,
-                is_delete=change.is_delete,
-                topic=coordinates.topic,
-                partition=coordinates.partition,
-                offset=coordinates.offset,
-                index=coordinates.index,
+            sequence = (
+                event.commit_ts,
+                rank_of(is_delete=change.is_delete, es_only=event.es_only),
+                coordinates.topic,
+                coordinates.partition,
+                coordinates.offset,
+                coordinates.index,
             )
-            changes.append((sequence, change.key, change.is_delete, change.values))
-    for _, key, is_delete, values in sorted(changes, key=lambda change: change[0]):
-        if is_delete:
+            changes.append((sequence, change))
+    for _, change in sorted(changes, key=lambda item: item[0]):
+        key = change.key
+        if change.is_delete:
             if table.copies[key] == 0:
                 table.unknown_deletes += 1
                 continue
             table.copies[key] -= 1
             if table.copies[key] == 0:
                 del table.rows[key]
-        else:
-            table.rows[key] = values
+        elif not (change.partial and table.copies[key]):
+            table.rows[key] = change.values
             table.copies[key] = 1 if resolver.keyed else table.copies[key] + 1
     return table

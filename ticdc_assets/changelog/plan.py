@@ -1,7 +1,8 @@
 """The plan of a cut: which mirrors exist at a TSO, and which changes belong to each.
 
-In: the schema history (schemas and DDL) and, for each (database, table, table id, schema version)
-that row changes cite, between which commit ts they lie. All of it is derived from the change log.
+In: the schema history (schemas and DDL; completed by `registry.catalog` where messages carry no
+schemas) and, for each (database, table, table id, schema version or shape) that row changes cite,
+between which commit ts they lie. All of it is derived from the change log.
 Out: a `Plan` at W: for each table that exists at W its `MirrorPlan`: under which names it went
 when, after which commit ts its rows count (TRUNCATE), its schema at W and the steps that lead
 there, and the groups of rows that are held because their schema is not known.
@@ -21,11 +22,12 @@ Not handled here: which rows partition DDL removes. Such a mirror is marked.
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TypeAlias
 
 from ticdc_assets.events import DdlEvent
+from ticdc_assets.registry.catalog import SeenShape
 from ticdc_assets.registry.ddl import (
     ChangeKind,
     DdlAction,
@@ -35,7 +37,7 @@ from ticdc_assets.registry.ddl import (
 )
 from ticdc_assets.registry.evolution import SchemaStep, column_renames, diff, unknown_defaults
 from ticdc_assets.registry.history import RegisteredDdl, SchemaHistory
-from ticdc_assets.schemas import TableSchema, schema_to_json
+from ticdc_assets.schemas import RowShape, TableSchema, schema_to_json
 from ticdc_assets.tso import to_datetime
 
 TableName: TypeAlias = tuple[str, str]
@@ -54,20 +56,40 @@ class RowGroup:
         min_ts: lowest commit ts.
         max_ts: highest commit ts.
         rows: how many.
+        shape: what they say of their columns, where they cite no schema.
+        partial: whether their images were cut to the handle key.
     """
 
     database: str
     table: str
-    table_id: int
-    schema_version: int
+    table_id: int | None
+    schema_version: int | None
     min_ts: int
     max_ts: int
     rows: int
+    shape: RowShape | None = None
+    partial: bool = False
 
     @property
     def name(self) -> TableName:
         """(database, table)."""
         return (self.database, self.table)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What the rows of one group have in common."""
+        return (*self.name, self.table_id, self.schema_version, self.shape, self.partial)
+
+    def joined(self, other: "RowGroup | None") -> "RowGroup":
+        """Return this group and `other`, which has the same key, as one."""
+        if other is None:
+            return self
+        return replace(
+            self,
+            min_ts=min(self.min_ts, other.min_ts),
+            max_ts=max(self.max_ts, other.max_ts),
+            rows=self.rows + other.rows,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +100,14 @@ class Binding:
     table: str
     after_ts: int
     until_ts: int | None
+
+    def meets(self, name: TableName, min_ts: int, max_ts: int) -> bool:
+        """Return whether the table went by `name` at some commit ts in [min_ts, max_ts]."""
+        return (
+            (self.database, self.table) == name
+            and self.after_ts < max_ts
+            and (self.until_ts is None or min_ts <= self.until_ts)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +187,17 @@ class Plan:
     ignored: tuple[tuple[str, int], ...]
 
 
+def seen_shapes(groups: Iterable[RowGroup]) -> list[SeenShape]:
+    """Return the shapes that the rows without a schema version had."""
+    return [
+        SeenShape(
+            database=group.database, table=group.table, shape=group.shape, min_ts=group.min_ts
+        )
+        for group in groups
+        if group.shape is not None
+    ]
+
+
 def build_plan(history: SchemaHistory, groups: Iterable[RowGroup], cut_ts: int) -> Plan:
     """Return the plan of the cut at `cut_ts`."""
     builder = _Builder(history, [group for group in groups if group.min_ts <= cut_ts], cut_ts)
@@ -191,12 +232,7 @@ class _Lineage:
 
     def bound_between(self, name: TableName, min_ts: int, max_ts: int) -> bool:
         """Whether the table went by `name` at some commit ts in [min_ts, max_ts]."""
-        return any(
-            (binding.database, binding.table) == name
-            and binding.after_ts < max_ts
-            and (binding.until_ts is None or min_ts <= binding.until_ts)
-            for binding in self.bindings
-        )
+        return any(binding.meets(name, min_ts, max_ts) for binding in self.bindings)
 
 
 _PARTITION_ROWS = frozenset(
@@ -254,12 +290,22 @@ class _Builder:
             if group.min_ts > until_ts:
                 rest.append(group)
                 continue
-            if group.name in self._names:
+            schema = self._schema_of(group)
+            if schema is None:
                 continue
-            schema = self._history.at(group.database, group.table, group.schema_version)
-            if schema is not None:
+            present = self._names.get(group.name)
+            if present is None:
                 self._begin(group.name, schema, after_ts=self._freed.get(group.name, 0))
+            elif group.schema_version is None:
+                # Only rows tell of this version: it belongs to the table they were met in.
+                present.versions[schema.version] = schema
         return rest
+
+    def _schema_of(self, group: RowGroup) -> TableSchema | None:
+        """Return the schema that the group cites, or that it proves, or None."""
+        if group.schema_version is None:
+            return self._history.observed(group.database, group.table, group.min_ts)
+        return self._history.at(group.database, group.table, group.schema_version)
 
     def _attach_groups(self) -> list[HeldGroup]:
         """Give each group to the tables it lies in; return the held ones of no table."""
@@ -269,6 +315,8 @@ class _Builder:
         unbound: list[HeldGroup] = []
         unknown: list[tuple[RowGroup, list[_Lineage]]] = []
         for group in self._groups:
+            if group.schema_version is None:
+                continue  # read with the version in force, which is never missing
             max_ts = min(group.max_ts, self._cut_ts)
             lineages = [
                 lineage
@@ -284,6 +332,7 @@ class _Builder:
                 if owner is None or owner is lineage or schema.version in lineage.versions:
                     lineage.versions.setdefault(schema.version, schema)
         for group, lineages in unknown:
+            assert group.schema_version is not None
             held = HeldGroup(
                 database=group.database,
                 table=group.table,
@@ -320,60 +369,62 @@ class _Builder:
         self._rename(renames)
 
     def _apply_ddl(self, ddl: RegisteredDdl) -> None:
-        event, statement = ddl.event, ddl.statement
+        event = ddl.event
         match event.ddl_type:
             case "CREATE" if event.schema is not None:
-                self._create(event, statement)
-            case "ERASE":
-                self._erase(event)
+                self._create(ddl, event.schema)
+            case "CREATE" | "ERASE":
+                self._erase(ddl)
             case "TRUNCATE":
-                self._truncate(event, statement)
+                self._truncate(ddl)
             case "QUERY":
-                self._query(event, statement)
+                self._query(ddl)
             case _ if event.schema is not None or event.pre_schema is not None:
-                self._alter(event, statement)
+                self._alter(ddl)
             case _:
                 self._ignore(f"{event.ddl_type} without schema")
 
-    def _create(self, event: DdlEvent, statement: DdlStatement) -> None:
-        assert event.schema is not None
-        name = (event.schema.database, event.schema.table)
+    def _create(self, ddl: RegisteredDdl, schema: TableSchema) -> None:
+        name = _name(schema)
         present = self._names.get(name)
-        if present is not None and event.schema.table_id in present.ids:
-            self._note(present, event, statement)
+        if present is not None and schema.table_id in present.ids:
+            self._note(present, ddl)
             return
         if present is not None:
-            self._unbind(present, event.commit_ts)
-        lineage = self._begin(name, event.schema, after_ts=event.commit_ts)
-        lineage.floor_ts = event.commit_ts
-        self._note(lineage, event, statement)
+            self._unbind(present, ddl.event.commit_ts)
+        lineage = self._begin(name, schema, after_ts=ddl.event.commit_ts)
+        lineage.floor_ts = ddl.event.commit_ts
+        self._note(lineage, ddl)
 
-    def _erase(self, event: DdlEvent) -> None:
+    def _erase(self, ddl: RegisteredDdl) -> None:
+        """End a table: by DROP, or because another one is created that is not understood."""
+        event = ddl.event
         schema = event.pre_schema or event.schema
-        if schema is None:
-            self._ignore("ERASE without schema")
-            return
-        lineage = self._find(schema)
-        if lineage is None:
-            self._freed[(schema.database, schema.table)] = event.commit_ts
-        else:
+        name = _name(schema) if schema is not None else (event.database, event.table)
+        lineage = self._find(schema) if schema is not None else self._names.get(name)
+        if lineage is not None:
             self._unbind(lineage, event.commit_ts)
+        elif name[1]:
+            self._freed[name] = event.commit_ts
+        else:
+            self._ignore(f"{event.ddl_type} without schema")
 
-    def _truncate(self, event: DdlEvent, statement: DdlStatement) -> None:
-        lineage = self._find_or_begin(event)
+    def _truncate(self, ddl: RegisteredDdl) -> None:
+        lineage = self._find_or_begin(ddl.event)
         if lineage is None:
             self._ignore("TRUNCATE without schema")
             return
-        lineage.floor_ts = event.commit_ts
-        self._note(lineage, event, statement)
+        lineage.floor_ts = ddl.event.commit_ts
+        self._note(lineage, ddl)
         # A truncated table has no rows left that partition DDL could have touched before.
         lineage.marks.clear()
 
-    def _alter(self, event: DdlEvent, statement: DdlStatement) -> None:
+    def _alter(self, ddl: RegisteredDdl) -> None:
+        event, statement = ddl.event, ddl.statement
         lineage = self._find_or_begin(event)
         if lineage is None:
             return
-        self._note(lineage, event, statement)
+        self._note(lineage, ddl)
         actions = sorted(
             {
                 str(change.partition.action)
@@ -394,7 +445,8 @@ class _Builder:
                     if exchanged is not None:
                         self._mark(exchanged, reason, event)
 
-    def _query(self, event: DdlEvent, statement: DdlStatement) -> None:
+    def _query(self, ddl: RegisteredDdl) -> None:
+        event, statement = ddl.event, ddl.statement
         match statement.action:
             case DdlAction.DROP_DATABASE if statement.database is not None:
                 database = statement.database.lower()
@@ -402,15 +454,16 @@ class _Builder:
                     if lineage.name[0].lower() == database:
                         self._unbind(lineage, event.commit_ts)
             case DdlAction.RECOVER_TABLE | DdlAction.FLASHBACK_TABLE:
-                self._recover(event, statement)
+                self._recover(ddl)
             case DdlAction.ALTER_TABLE if event.schema is not None:
-                self._alter(event, statement)
+                self._alter(ddl)
             case _:
                 self._ignore(str(statement.action))
 
-    def _recover(self, event: DdlEvent, statement: DdlStatement) -> None:
+    def _recover(self, ddl: RegisteredDdl) -> None:
+        event = ddl.event
         if event.schema is None:
-            self._ignore(str(statement.action))
+            self._ignore(str(ddl.statement.action))
             return
         name = (event.schema.database, event.schema.table)
         gone = next(
@@ -427,7 +480,7 @@ class _Builder:
         else:
             self._bind(gone, name, event.commit_ts)
             lineage = gone
-        self._note(lineage, event, statement)
+        self._note(lineage, ddl)
 
     def _rename(self, ddls: Sequence[RegisteredDdl]) -> None:
         """Rename tables, all of one commit ts at once, so that swaps do not collide.
@@ -457,7 +510,7 @@ class _Builder:
                     event.pre_schema,
                     after_ts=self._freed.get(_name(event.pre_schema), 0),
                 )
-            self._note(lineage, event, ddl.statement)
+            self._note(lineage, ddl)
             moves[id(lineage)] = (lineage, ddl)
         for lineage, ddl in moves.values():
             self._unbind(lineage, ddl.event.commit_ts)
@@ -507,8 +560,9 @@ class _Builder:
             lineage = self._begin(name, schema, after_ts=self._freed.get(name, 0))
         return lineage
 
-    def _note(self, lineage: _Lineage, event: DdlEvent, statement: DdlStatement) -> None:
+    def _note(self, lineage: _Lineage, ddl: RegisteredDdl) -> None:
         """Take over what a DDL says of the table's structure."""
+        event, statement = ddl.event, ddl.statement
         for schema in (event.pre_schema, event.schema):
             if schema is not None:
                 lineage.versions.setdefault(schema.version, schema)
@@ -525,6 +579,8 @@ class _Builder:
                 lineage.generated.discard(name.lower())
         if statement.unparsed is not None and event.ddl_type == "ALTER":
             self._mark(lineage, f"DDL text not understood: {statement.unparsed[:80]}", event)
+        for note in ddl.notes:
+            self._mark(lineage, note, event)
 
     def _mark(self, lineage: _Lineage, reason: str, event: DdlEvent) -> None:
         lineage.marks.append(Mark(reason=reason, since_ts=event.commit_ts))
@@ -577,6 +633,7 @@ class _Builder:
                 for name in unknown_defaults(step)
             ]
             steps.append(step)
+        marks += self._partial_marks(lineage)
         schema = versions[-1]
         names = {column.name.lower(): column.name for column in schema.columns}
         generated = frozenset(names[name] for name in lineage.generated if name in names)
@@ -615,6 +672,22 @@ class _Builder:
             marks=tuple(marks),
             digest=digest,
         )
+
+    def _partial_marks(self, lineage: _Lineage) -> list[Mark]:
+        """Mark a table some of whose row changes were sent as their handle key alone."""
+        cut = [
+            group
+            for group in self._groups
+            if group.partial
+            and group.max_ts > lineage.floor_ts
+            and lineage.bound_between(group.name, group.min_ts, min(group.max_ts, self._cut_ts))
+        ]
+        if not cut:
+            return []
+        reason = (
+            "row changes were sent as their handle key alone: their other columns are not known"
+        )
+        return [Mark(reason=reason, since_ts=min(group.min_ts for group in cut))]
 
 
 def _is_rename(event: DdlEvent) -> bool:

@@ -1,15 +1,20 @@
 """From a row change as sent to what it does to its mirror.
 
-In: one row change (op, cited schema version, images as sent) and the `MirrorPlan` of its table.
+In: one row change (op, commit ts, cited schema version, images as sent) and the `MirrorPlan` of
+its table. A row that cites no version is read with the one in force at its commit ts.
 Out: `ResolvedChange`s: put or delete, the row's identity, and its values as canonical text under
 the mirror's schema at the cut, that is, carried through every schema step after the version the
 row cites. So the order in which rows and schema changes are applied does not matter: every change
 arrives in the final shape, and the last one of a key wins.
 
+A column that a `before` image lacks did not change: it is taken from the `after` image. A change
+sent as its handle key alone puts what is known; see `ResolvedChange.partial`.
+
 An image that does not fit the schema it cites raises `ImageError`; the caller quarantines that
 change alone. Resolving is pure, so doing it again gives the same answer.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,12 +34,15 @@ class ResolvedChange:
         key: identity of the row as one string; in a table without a key the whole row.
         values: canonical text by column of the mirror: of the row put, or of the row deleted.
         is_delete: whether the row goes.
+        partial: True for a put that knows the key alone: it brings a row that is not there, and
+            leaves the one that is there as it was.
         missing: columns of the cited schema that the after image lacks (virtual generated ones).
     """
 
     key: str
     values: CanonicalRow
     is_delete: bool
+    partial: bool = False
     missing: tuple[str, ...] = ()
 
 
@@ -68,6 +76,7 @@ class RowResolver:
             )
             for position, schema in enumerate(plan.versions)
         }
+        self._numbers = [schema.version for schema in plan.versions]
 
     @property
     def keyed(self) -> bool:
@@ -77,33 +86,37 @@ class RowResolver:
     def resolve(
         self,
         op: Op,
-        schema_version: int,
+        schema_version: int | None,
         *,
+        commit_ts: int,
         before: Image | None,
         after: Image | None,
         partial: bool = False,
     ) -> list[ResolvedChange]:
         """Return what one row change does, deletes first.
 
+        Args:
+            op: what the change did.
+            schema_version: version that the row cites, None if rows cite none.
+            commit_ts: its commit ts.
+            before: image before the change.
+            after: image after the change.
+            partial: whether the images were cut to the handle key.
+
         Raises:
-            ImageError: an image does not fit the schema version, or is partial.
+            ImageError: an image does not fit the schema version, or lacks the key.
             CastError: a value does not survive a later schema step.
         """
-        if partial:
+        if partial and not self._key:
             raise ImageError(
                 "partial_image", "handleKeyOnly", "whole images", "images cut to the handle key"
             )
-        version = self._versions.get(schema_version)
-        if version is None:
-            raise ImageError(
-                "unknown_version",
-                "schemaVersion",
-                f"one of {[schema.version for schema in self._plan.versions]}",
-                str(schema_version),
-            )
+        version = self._version(schema_version, commit_ts)
         changes: list[ResolvedChange] = []
         old_key: str | None = None
         if before is not None and op is not Op.INSERT:
+            if after is not None and len(before) < len(after):
+                before = {**after, **before}
             row, _ = version.read(before, "before")
             old_key = self._key_of(row, "before")
             changes.append(ResolvedChange(key=old_key, values=row, is_delete=True))
@@ -113,8 +126,29 @@ class RowResolver:
             if key == old_key:
                 # The row keeps its identity: the put replaces it, no delete is needed.
                 changes.clear()
-            changes.append(ResolvedChange(key=key, values=row, is_delete=False, missing=missing))
+            changes.append(
+                ResolvedChange(
+                    key=key,
+                    values=row,
+                    is_delete=False,
+                    partial=partial,
+                    # A cut image says nothing of which columns are never sent.
+                    missing=() if partial else missing,
+                )
+            )
         return changes
+
+    def _version(self, schema_version: int | None, commit_ts: int) -> "_Version":
+        if schema_version is None:
+            # A row at a DDL's commit ts was committed before it.
+            number = bisect_left(self._numbers, commit_ts) - 1
+            return self._versions[self._numbers[max(number, 0)]]
+        version = self._versions.get(schema_version)
+        if version is None:
+            raise ImageError(
+                "unknown_version", "schemaVersion", f"one of {self._numbers}", str(schema_version)
+            )
+        return version
 
     def key_of(self, row: CanonicalRow) -> str:
         """Return the identity of a row that is in the mirror's final shape."""

@@ -53,7 +53,7 @@ from ticdc_assets.lake.quarantine import QuarantineCounts, count_open, read_quar
 from ticdc_assets.lake.reading import require_cut
 from ticdc_assets.lake.redriving import redrive
 from ticdc_assets.lake.schema_tables import register_new
-from ticdc_assets.tso import MAX_TSO
+from ticdc_assets.tso import cut_of
 
 APPLIED = dg.DataVersion("applied")
 """The data version of every `apply_changes`, and so the one that each mirror was made from.
@@ -85,27 +85,23 @@ class ApplyConfig(dg.Config):
 
     until: str | None = Field(
         default=None,
-        description="TSO not to go beyond, as text; the global watermark if not set.",
+        description="TSO or time (ISO 8601) not to go beyond; the global watermark if not set.",
     )
     refold_quarantined: bool = Field(
         default=False,
         description="Fold every table again that has row changes in quarantine (after a fix).",
     )
 
-    @property
-    def until_ts(self) -> int | None:
-        """`until` as a number.
+    def cut(self, *, es_only: bool) -> int | None:
+        """Return the cut that `until` names.
+
+        Args:
+            es_only: whether the changes have no commit ts, so that only a time has a meaning.
 
         Raises:
-            ConfigError: it is no TSO.
+            ConfigError: it is neither a TSO nor a time, or a TSO where there are none.
         """
-        if self.until is None:
-            return None
-        if not (self.until.isascii() and self.until.isdigit()) or int(self.until) > MAX_TSO:
-            raise ConfigError(
-                f"until: expected a TSO (a whole number up to 2^63 - 1), got {self.until!r}"
-            )
-        return int(self.until)
+        return None if self.until is None else cut_of(self.until, es_only=es_only)
 
 
 def changefeed_assets(steps: ChangefeedSteps) -> list[dg.AssetsDefinition | dg.AssetSpec]:
@@ -235,7 +231,9 @@ def _schema_registry(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, spark: LakeSpark
     ) -> dg.MaterializeResult:
         with steps.writing(context):
-            registering = steps.note(register_new(spark.spark_session, steps.paths))
+            registering = steps.note(
+                register_new(spark.spark_session, steps.paths, steps.changefeed)
+            )
         return dg.MaterializeResult(metadata=registering_metadata(registering, steps.paths))
 
     return schema_registry
@@ -257,13 +255,13 @@ def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, config: ApplyConfig, spark: LakeSpark
     ) -> dg.MaterializeResult:
         with steps.writing(context):
-            batch, before = read_groups(steps.paths).batch, count_open(steps.paths)
+            groups, before = read_groups(steps.paths), count_open(steps.paths)
             applying = steps.note(
                 apply_changes(
                     spark.spark_session,
                     steps.paths,
                     steps.changefeed,
-                    until=config.until_ts,
+                    until=config.cut(es_only=groups.es_only),
                     refold=_quarantined_tables(steps) if config.refold_quarantined else (),
                 )
             )
@@ -271,7 +269,7 @@ def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         _report_quarantine(context, steps, before)
         context.log.info("%s: %s", applying.outcome, applying.reason)
         return dg.MaterializeResult(
-            metadata=applying_metadata(applying, batch, utc_now()), data_version=APPLIED
+            metadata=applying_metadata(applying, groups.batch, utc_now()), data_version=APPLIED
         )
 
     return apply_changes_asset

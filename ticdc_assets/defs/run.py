@@ -100,7 +100,7 @@ def run_sync(
     settings: Settings,
     changefeed: str,
     *,
-    until: int | None = None,
+    until: int | str | None = None,
     max_records: int | None = None,
     instance: DagsterInstance | None = None,
 ) -> SyncReport:
@@ -109,7 +109,7 @@ def run_sync(
     Args:
         settings: the settings.
         changefeed: name of the changefeed.
-        until: TSO not to apply beyond.
+        until: TSO, or time in ISO 8601, not to apply beyond.
         max_records: land at most this many records.
         instance: where the run is recorded; that of `dagster_home(settings)` if None.
 

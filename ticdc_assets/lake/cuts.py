@@ -19,6 +19,7 @@ import pyarrow.dataset as ds
 from ticdc_assets.lake.control import commit_metadata, read_rows, write_table
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.schemas import TableSchema, schema_from_json
+from ticdc_assets.tso import moment_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +116,8 @@ class Cut:
         late: row changes that came after their cut and were folded in by this one.
         steps_back: watermarks that stepped back, over all partitions and time.
         ignored: DDL without effect on mirrors, by kind.
+        es_only: whether changes have no commit ts: then `tso` is a time (`tso.es_cut`) and the cut
+            is not a consistent one.
     """
 
     number: int
@@ -128,6 +131,12 @@ class Cut:
     late: int
     steps_back: int
     ignored: Mapping[str, int]
+    es_only: bool = False
+
+    @property
+    def moment(self) -> str:
+        """What people are told the cut is at."""
+        return moment_text(self.tso, es_only=self.es_only)
 
     def mirror(self, database: str, table: str) -> MirrorCut | None:
         """Return the mirror of (database, table), or None."""
@@ -181,6 +190,7 @@ CUT_SCHEMA = pa.schema(
         ("late", pa.int64()),
         ("steps_back", pa.int64()),
         ("ignored", pa.string()),
+        ("es_only", pa.bool_()),
     ]
 )
 """`cuts`: one row a published cut."""

@@ -32,7 +32,7 @@ from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import append_quarantine
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.batch import decode_batch
-from ticdc_assets.wire.rows import CHANGE_SCHEMA
+from ticdc_assets.wire.rows import CHANGE_SCHEMA, shape_from_text
 
 ERROR_COLUMNS = ("error_reason", "error_position", "error_expected", "error_got")
 
@@ -65,6 +65,9 @@ _GROUPS_SCHEMA = pa.schema(
         ("table", pa.string()),
         ("table_id", pa.int64()),
         ("schema_version", pa.int64()),
+        ("shape", pa.string()),
+        ("handle_key_only", pa.bool_()),
+        ("es_only", pa.bool_()),
         ("rows", pa.int64()),
         ("min_ts", pa.int64()),
         ("max_ts", pa.int64()),
@@ -74,7 +77,18 @@ _GROUPS_SCHEMA = pa.schema(
         ("last_batch", pa.int64()),
     ]
 )
-_GROUP_KEY = ("kind", "topic", "partition", "database", "table", "table_id", "schema_version")
+_GROUP_KEY = (
+    "kind",
+    "topic",
+    "partition",
+    "database",
+    "table",
+    "table_id",
+    "schema_version",
+    "shape",
+    "handle_key_only",
+    "es_only",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,23 +255,35 @@ class ChangeGroups:
     rows: tuple[dict[str, Any], ...]
 
     def row_groups(self) -> list[RowGroup]:
-        """Return the row changes, one group per schema cited, over all partitions."""
-        groups: dict[tuple[str, str, int, int], RowGroup] = {}
+        """Return the row changes, one group per schema or shape cited, over all partitions."""
+        groups: dict[tuple[object, ...], RowGroup] = {}
         for row in self.rows:
             if row["kind"] != "row":
                 continue
-            key = (row["database"], row["table"], row["table_id"], row["schema_version"])
-            present = groups.get(key)
-            groups[key] = RowGroup(
+            group = RowGroup(
                 database=row["database"],
                 table=row["table"],
                 table_id=row["table_id"],
                 schema_version=row["schema_version"],
-                min_ts=min(row["min_ts"], present.min_ts) if present else row["min_ts"],
-                max_ts=max(row["max_ts"], present.max_ts) if present else row["max_ts"],
-                rows=row["rows"] + (present.rows if present else 0),
+                min_ts=row["min_ts"],
+                max_ts=row["max_ts"],
+                rows=row["rows"],
+                shape=None if row["shape"] is None else shape_from_text(row["shape"]),
+                partial=bool(row["handle_key_only"]),
             )
+            groups[group.key] = group.joined(groups.get(group.key))
         return list(groups.values())
+
+    @property
+    def es_only(self) -> bool:
+        """Whether there are changes without commit ts, so that no TSO can be a cut."""
+        return any(row["es_only"] for row in self.rows)
+
+    @property
+    def newest_change(self) -> int | None:
+        """The highest commit ts of a row or DDL, None without any."""
+        newest = (row["max_ts"] for row in self.rows if row["kind"] in ("row", "ddl"))
+        return max(newest, default=None)
 
     def progress(self) -> dict[tuple[str, int], PartitionProgress]:
         """Return how far each partition's watermark is."""

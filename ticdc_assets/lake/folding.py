@@ -1,5 +1,8 @@
 """Folding effects: the last one of each key, or for a table without a key how often each row is.
 
+A put that knows the key alone (`is_partial`) gives way to any other effect: it brings a row where
+none is there, and marks the one that is there (`mirror_rows.PARTIAL`).
+
 In: effects (`mirror_rows`), as a DataFrame or, for a small change set, as Arrow batches. Out: a
 `Folding`: one row a key with what a mirror needs to be written, and the counts of it.
 
@@ -18,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ticdc_assets.lake.mirror_rows import SEQUENCE_FIELDS, effect_schema
+from ticdc_assets.lake.mirror_rows import PARTIAL, SEQUENCE_FIELDS, effect_schema
 from ticdc_assets.schemas import TableSchema
 
 LOCAL_ROWS = 10_000
@@ -55,7 +58,8 @@ class Folding:
     """Folded effects.
 
     Attributes:
-        frame: one row a key: the columns of an effect, and `copies`.
+        frame: one row a key: the columns of an effect, `copies`, and `keeps_row`: whether a row
+            that is there stays as it is but for the mark.
         counts: in numbers.
         never_sent: columns that every image of the put rows lacked.
     """
@@ -77,16 +81,28 @@ def fold_here(
     order = list(zip(*(sequence.field(name).to_pylist() for name in SEQUENCE_FIELDS), strict=True))
     ranks = sequence.field("rank").to_pylist()
     keys = effects.column("key").to_pylist()
+    is_delete = effects.column("is_delete").to_pylist()
+    is_partial = effects.column("is_partial").to_pylist()
     first: dict[str, int] = {}
     last: dict[str, int] = {}
+    marked: dict[str, str] = {}
+    whole: set[str] = set()
     changed: set[str] = set()
     for number in sorted(range(len(keys)), key=order.__getitem__):
         key = keys[number]
         first.setdefault(key, number)
-        last[key] = number
         if ranks[number] >= 0:
             changed.add(key)
-    is_delete = effects.column("is_delete").to_pylist()
+        if not is_partial[number]:
+            last[key] = number
+            whole.add(key)
+            marked.pop(key, None)
+            continue
+        before = last.get(key)
+        if before is None or is_delete[before] or is_partial[before]:
+            last[key] = number
+        else:
+            marked[key] = str(order[number][0])
     is_new = effects.column("is_new").to_pylist()
     faulty = effects.column("reason").is_valid().to_pylist()
     missing = effects.column("missing").to_pylist()
@@ -107,6 +123,10 @@ def fold_here(
     folded = effects.take(pa.array(last.values(), pa.int64()))
     copies = pa.array([int(not is_delete[number]) for number in last.values()], pa.int32())
     folded = folded.append_column("copies", copies)
+    keeps = pa.array([key not in whole for key in last], pa.bool_())
+    folded = folded.append_column("keeps_row", keeps)
+    if marked:
+        folded = _with_marks(folded, [marked.get(key) for key in last])
     return Folding(
         frame=spark.createDataFrame(
             folded, schema=from_arrow_schema(folded.schema, prefer_timestamp_ntz=True)
@@ -114,6 +134,18 @@ def fold_here(
         counts=counts,
         never_sent=_never_sent(lacking),
     )
+
+
+def _with_marks(folded: pa.Table, marks: list[str | None]) -> pa.Table:
+    """Return `folded` with the mark of each row in its extra map, where it has one."""
+    extras: list[list[tuple[str, str]] | None] = []
+    for extra, mark in zip(folded.column("extra").to_pylist(), marks, strict=True):
+        if mark is not None:
+            extra = [*(item for item in extra or () if item[0] != PARTIAL), (PARTIAL, mark)]
+        extras.append(extra)
+    number = folded.schema.get_field_index("extra")
+    field = folded.schema.field(number)
+    return folded.set_column(number, field, pa.array(extras, field.type))
 
 
 def _never_sent(lacking: list[list[str] | None]) -> frozenset[str]:
@@ -149,21 +181,36 @@ def folded_in_spark(effects: DataFrame, schema: TableSchema) -> Iterator[Folding
 def _fold_keys(effects: DataFrame) -> DataFrame:
     """Return the last effect of each key, and what its first one says of the row before."""
     columns = [name for name in effects.columns if name != "key"]
+    # Among the puts that know the key alone and the others, the last of each.
+    last = F.max_by(F.struct(*columns), F.when(~F.col("is_partial"), F.col("sequence")))
+    partial = F.max_by(F.struct(*columns), F.when(F.col("is_partial"), F.col("sequence")))
+    behind = F.col("partial.sequence") > F.col("whole.sequence")
+    takes_partial = F.col("whole").isNull() | (F.col("whole.is_delete") & behind)
+    marks = F.col("whole").isNotNull() & ~F.col("whole.is_delete") & behind
+    mark = F.create_map(F.lit(PARTIAL), F.col("partial.sequence.commit_ts").cast("string"))
+    others = F.map_filter(
+        F.coalesce("last.extra", F.create_map().cast("map<string,string>")),
+        lambda name, _: name != PARTIAL,
+    )
     return (
         effects.groupBy("key")
         .agg(
-            F.max_by(F.struct(*columns), "sequence").alias("last"),
+            last.alias("whole"),
+            partial.alias("partial"),
             F.min_by("is_delete", "sequence").alias("first_is_delete"),
             F.min_by("is_new", "sequence").alias("first_is_new"),
             F.max(F.col("sequence.rank") >= 0).alias("is_changed"),
         )
+        .withColumn("last", F.when(takes_partial, F.col("partial")).otherwise(F.col("whole")))
         .select(
             "key",
-            *(F.col(f"last.{name}") for name in columns),
+            *(F.col(f"last.{name}") for name in columns if name != "extra"),
+            F.when(marks, F.map_concat(others, mark)).otherwise(F.col("last.extra")).alias("extra"),
             F.when(F.col("last.is_delete"), 0).otherwise(1).alias("copies"),
             F.when(F.col("first_is_delete"), 1).otherwise(0).alias("unknown_deletes"),
             (F.col("last.is_delete") & ~F.col("first_is_new")).alias("takes_row"),
             "is_changed",
+            F.col("whole").isNull().alias("keeps_row"),
         )
     )
 
@@ -197,6 +244,7 @@ def _fold_bag(effects: DataFrame) -> DataFrame:
             F.col("total.unknown").alias("unknown_deletes"),
             F.lit(False).alias("takes_row"),
             "is_changed",
+            F.lit(False).alias("keeps_row"),
         )
     )
 

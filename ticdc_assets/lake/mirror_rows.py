@@ -5,7 +5,9 @@ effect (put, delete or error), whose columns are typed as the mirror's. The work
 Arrow batches inside Spark's workers; the meaning is `changelog.resolve` and `values`.
 
 What a typed column cannot hold (zero dates and the like) is NULL there, and its exact text stands
-in the extra map column under the column's name.
+in the extra map column under the column's name. Under the empty name, which no column can have,
+stands the commit ts of a change that was sent as its handle key alone (`PARTIAL`): from then on the
+row's other columns are not known.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver
-from ticdc_assets.changelog.sequence import DELETE_RANK, PUT_RANK
+from ticdc_assets.changelog.sequence import PUT_RANK, rank_of
 from ticdc_assets.errors import InputError
 from ticdc_assets.events import Op
 from ticdc_assets.mysql_types import arrow_type
@@ -31,6 +33,9 @@ from ticdc_assets.wire.rows import image_from_json
 ArrowMap: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _EXTRA_TYPE = pa.map_(pa.string(), pa.string())
+
+PARTIAL = ""
+"""Key in the extra map of a row whose newest change was sent as its handle key alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +108,7 @@ def effect_schema(schema: TableSchema) -> pa.Schema:
     """Return the Arrow schema of effects: one row a put, delete or error.
 
     `is_new` says that the row was not there before (an insert), so that a delete or update of a
-    row that is not there can be counted.
+    row that is not there can be counted. `is_partial` is a put that knows the key alone.
     """
     return pa.schema(
         [
@@ -111,6 +116,7 @@ def effect_schema(schema: TableSchema) -> pa.Schema:
             ("sequence", _SEQUENCE),
             ("is_delete", pa.bool_()),
             ("is_new", pa.bool_()),
+            ("is_partial", pa.bool_()),
             ("missing", pa.list_(pa.string())),
             ("reason", pa.string()),
             ("position", pa.string()),
@@ -130,6 +136,8 @@ class _Effect:
     is_new: bool
     values: CanonicalRow
     missing: tuple[str, ...] = ()
+    is_partial: bool = False
+    partial_ts: str | None = None
     error: InputError | None = None
 
 
@@ -144,6 +152,7 @@ CHANGE_COLUMNS = (
     "before",
     "after",
     "handle_key_only",
+    "es_only",
 )
 """Columns of the change log that `change_effects` needs."""
 
@@ -170,6 +179,7 @@ def _resolve_batch(
             changes = resolver.resolve(
                 Op(row["op"]),
                 row["schema_version"],
+                commit_ts=row["commit_ts"],
                 before=None if before is None else image_from_json(before),
                 after=None if after is None else image_from_json(after),
                 partial=bool(row["handle_key_only"]),
@@ -188,13 +198,16 @@ def _effect(
     values = change.values
     if change.is_delete and key_columns:
         values = {name: values[name] for name in key_columns}
+    rank = rank_of(is_delete=change.is_delete, es_only=bool(row["es_only"]))
     return _Effect(
         "=" + change.key,
-        _sequence(row, DELETE_RANK if change.is_delete else PUT_RANK),
+        _sequence(row, rank),
         change.is_delete,
         row["op"] == Op.INSERT,
         values,
         change.missing,
+        change.partial,
+        str(row["commit_ts"]) if change.partial else None,
     )
 
 
@@ -220,6 +233,9 @@ class _EffectBuilder:
     def build(self, effects: list[_Effect]) -> pa.RecordBatch:
         extras: list[list[tuple[str, str]] | None] = [None] * len(effects)
         typed: list[pa.Array] = []
+        for number, effect in enumerate(effects):
+            if effect.partial_ts is not None:
+                extras[number] = [(PARTIAL, effect.partial_ts)]
         for column in self._columns:
             name = column.name
             texts = [effect.values.get(name) for effect in effects]
@@ -239,6 +255,7 @@ class _EffectBuilder:
                 pa.array([effect.sequence for effect in effects], _SEQUENCE),
                 pa.array([effect.is_delete for effect in effects], pa.bool_()),
                 pa.array([effect.is_new for effect in effects], pa.bool_()),
+                pa.array([effect.is_partial for effect in effects], pa.bool_()),
                 pa.array(
                     [list(effect.missing) if effect.missing else None for effect in effects],
                     pa.list_(pa.string()),
@@ -277,6 +294,7 @@ def mirror_effects(
         for batch in batches:
             effects: list[_Effect] = []
             stamps = batch.column(layout.commit_ts).to_pylist()
+            partial = _partial_since(batch, layout)
             for number, row in enumerate(canonical_rows(batch, layout, timezone)):
                 sequence: dict[str, object] = {
                     "commit_ts": stamps[number],
@@ -289,7 +307,9 @@ def mirror_effects(
                 try:
                     for transform in transforms:
                         row = transform(row)
-                    effects.append(_Effect("=" + resolver.key_of(row), sequence, False, True, row))
+                    effect = _Effect("=" + resolver.key_of(row), sequence, False, True, row)
+                    effect.partial_ts = partial[number]
+                    effects.append(effect)
                 except InputError as error:
                     effects.append(_Effect(f"!{number}", sequence, False, False, {}, error=error))
             yield builder.build(effects)
@@ -317,5 +337,13 @@ def canonical_rows(
     for number, extra in enumerate(extras):
         row: CanonicalRow = {name: values[number] for name, values in columns}
         if extra:
-            row.update(extra)
+            row.update((name, text) for name, text in extra if name != PARTIAL)
         yield row
+
+
+def _partial_since(batch: pa.RecordBatch, layout: MirrorLayout) -> list[str | None]:
+    """Return for each row since which commit ts it is known in part only."""
+    return [
+        dict(extra).get(PARTIAL) if extra else None
+        for extra in batch.column(layout.extra).to_pylist()
+    ]

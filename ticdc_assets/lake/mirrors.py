@@ -42,7 +42,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ticdc_assets.changelog.plan import HeldGroup, MirrorPlan, Plan, RowGroup, build_plan
+from ticdc_assets.changelog.plan import (
+    HeldGroup,
+    MirrorPlan,
+    Plan,
+    RowGroup,
+    build_plan,
+    seen_shapes,
+)
 from ticdc_assets.changelog.progress import GlobalWatermark, global_watermark
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake import folding
@@ -53,6 +60,7 @@ from ticdc_assets.lake.folding import Folding
 from ticdc_assets.lake.landing import known_partitions
 from ticdc_assets.lake.mirror_rows import (
     CHANGE_COLUMNS,
+    PARTIAL,
     ArrowMap,
     MirrorLayout,
     change_effects,
@@ -63,9 +71,11 @@ from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import append_quarantine, close_rows, count_open
 from ticdc_assets.lake.schema_tables import read_history
 from ticdc_assets.mysql_types import Kind, kind_of
+from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.evolution import SchemaStep
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.schemas import TableSchema, schema_to_json
+from ticdc_assets.tso import MAX_TSO, es_cut, from_physical_ms, moment_text, physical_ms
 
 
 class Outcome(StrEnum):
@@ -122,53 +132,49 @@ def apply_changes(
     last = newest_cut(paths)
     places = [(item.topic, item.partition) for item in known_partitions(paths)]
     watermark = global_watermark(groups.progress(), places)
+
+    def ended(outcome: Outcome, reason: str) -> Applying:
+        return Applying(outcome=outcome, reason=reason, cut=last, watermark=watermark)
+
     if last is not None and until is not None and until < last.tso:
-        return Applying(
-            outcome=Outcome.AHEAD,
-            reason=f"the mirrors are at {last.tso}, beyond {until}; nothing was changed",
-            cut=last,
-            watermark=watermark,
+        wanted = moment_text(until, es_only=last.es_only)
+        return ended(
+            Outcome.AHEAD,
+            f"the mirrors are at {last.moment}, beyond {wanted}; nothing was changed",
         )
-    if watermark.watermark_ts is None:
+    # Without commit ts nothing says what is complete: everything that landed is applied.
+    limit = groups.newest_change if groups.es_only else watermark.watermark_ts
+    if limit is None:
         waiting = ", ".join(f"{topic}/{partition}" for topic, partition in watermark.waiting)
-        return Applying(
-            outcome=Outcome.WAITING,
-            reason=f"no watermark yet from {waiting}" if waiting else "no partition is known yet",
-            cut=last,
-            watermark=watermark,
+        return ended(
+            Outcome.WAITING,
+            f"no watermark yet from {waiting}" if waiting else "no partition is known yet",
         )
-    tso = watermark.watermark_ts if until is None else min(until, watermark.watermark_ts)
+    if groups.es_only:
+        limit = es_cut(physical_ms(limit))
+    tso = limit if until is None else min(until, limit)
     if last is not None and tso < last.tso:
-        return Applying(
-            outcome=Outcome.WAITING,
-            reason=(
-                f"the global watermark {tso} (from {_place(watermark)}) "
-                f"is behind the newest cut {last.tso}"
-            ),
-            cut=last,
-            watermark=watermark,
+        return ended(
+            Outcome.WAITING,
+            f"the global watermark {tso} (from {_place(watermark)}) "
+            f"is behind the newest cut {last.tso}",
         )
     if last is not None and (tso, groups.batch) == (last.tso, last.batch) and not refold:
-        return Applying(
-            outcome=Outcome.UNCHANGED,
-            reason=f"the mirrors are at {last.tso} and nothing new was landed",
-            cut=last,
-            watermark=watermark,
+        return ended(
+            Outcome.UNCHANGED, f"the mirrors are at {last.moment} and nothing new was landed"
         )
     run = _Run(spark, paths, changefeed, groups, last, tso)
     cut = run.make(frozenset(refold))
     if last is not None and tso == last.tso and _same_content(cut, last):
-        return Applying(
-            outcome=Outcome.UNCHANGED,
-            reason=f"the mirrors are at {last.tso} and what was landed changes nothing there",
-            cut=last,
-            watermark=watermark,
+        return ended(
+            Outcome.UNCHANGED,
+            f"the mirrors are at {last.moment} and what was landed changes nothing there",
         )
     publish(paths, cut)
     changed = sum(item.mode != Mode.CARRIED for item in cut.mirrors)
     return Applying(
         outcome=Outcome.PUBLISHED,
-        reason=f"cut {cut.number} at {cut.tso}: {changed} of {len(cut.mirrors)} mirrors changed",
+        reason=f"cut {cut.number} at {cut.moment}: {changed} of {len(cut.mirrors)} mirrors changed",
         cut=cut,
         watermark=watermark,
     )
@@ -231,8 +237,10 @@ class _Run:
         self._groups = groups
         self._last = last
         self._tso = tso
-        self._history: SchemaHistory = read_history(paths)
         self._row_groups: list[RowGroup] = groups.row_groups()
+        self._history: SchemaHistory = complete(
+            read_history(paths), seen_shapes(self._row_groups), changefeed.timezone
+        )
         self._quarantine_lock = Lock()
         self._dataset_lock = Lock()
         self._dataset: ds.Dataset | None = None
@@ -241,7 +249,7 @@ class _Run:
     def make(self, refold: frozenset[tuple[str, str]]) -> Cut:
         """Bring every mirror to the cut and return the cut, unpublished."""
         plan = build_plan(self._history, self._row_groups, self._tso)
-        replays, late = self._late_rows()
+        replays, late_rows, late = self._late_rows()
         stale = self._stale(plan, refold, late)
         with ThreadPoolExecutor(PARALLEL_MIRRORS) as pool:
             made = list(
@@ -265,9 +273,10 @@ class _Run:
             held=tuple(held),
             quarantined=count_open(self._paths).decode,
             replays=replays,
-            late=sum(item.rows for item in late),
+            late=late_rows,
             steps_back=sum(item.steps_back for item in progress),
             ignored=dict(plan.ignored),
+            es_only=self._groups.es_only,
         )
 
     # What changed in the past -----------------------------------------------------------------
@@ -292,22 +301,31 @@ class _Run:
                 stale.add(mirror.mirror_id)
         return stale
 
-    def _late_rows(self) -> tuple[int, list[RowGroup]]:
+    def _late_rows(self) -> tuple[int, int, list[RowGroup]]:
         """Tell replays from late rows among what landed since the last cut at or below it.
 
         A row that is in the change log already, with the same images and commit ts, is a replay.
-        Any other one is late: it takes its place, never mind that its cut was published.
+        Any other one is late: it takes its place, never mind that its cut was published. Without
+        commit ts, rows of the millisecond that the last cut ended in are neither: nothing says
+        that two like changes in it are one.
+
+        Returns:
+            How many were replays, how many were late, and what is to be folded in.
         """
         if self._last is None or self._groups.batch <= self._last.batch:
-            return 0, []
+            return 0, 0, []
+        # The last millisecond of a cut without TSO, else nothing.
+        open_ts = from_physical_ms(physical_ms(self._last.tso)) if self._groups.es_only else MAX_TSO
         rows = self._log().where((F.col("kind") == "row") & (F.col("commit_ts") <= self._last.tso))
         new = rows.where(F.col("batch") > self._last.batch)
         bounds = new.agg(F.count("*").alias("rows"), F.min("commit_ts").alias("min_ts")).collect()
         count = bounds[0]["rows"]
         if not count:
-            return 0, []
+            return 0, 0, []
         old = rows.where(
-            (F.col("batch") <= self._last.batch) & (F.col("commit_ts") >= bounds[0]["min_ts"])
+            (F.col("batch") <= self._last.batch)
+            & (F.col("commit_ts") >= bounds[0]["min_ts"])
+            & (F.col("commit_ts") < open_ts)
         )
         same = reduce(
             and_,
@@ -333,11 +351,16 @@ class _Run:
                 F.min("commit_ts").alias("min_ts"),
                 F.max("commit_ts").alias("max_ts"),
                 F.count("*").alias("rows"),
+                F.count_if(F.col("commit_ts") < open_ts).alias("late"),
             )
             .collect()
         )
-        groups = [RowGroup(**row.asDict()) for row in late]
-        return count - sum(group.rows for group in groups), groups
+        counted = sum(row["late"] for row in late)
+        groups = [
+            RowGroup(**{name: value for name, value in row.asDict().items() if name != "late"})
+            for row in late
+        ]
+        return count - sum(group.rows for group in groups), counted, groups
 
     def _held(self, plan: Plan) -> list[HeldRows]:
         """Return the held rows at or below the cut, counted exactly."""
@@ -477,6 +500,7 @@ class _Run:
                 )
             source = folded.frame.where("reason is null").select(
                 F.col("is_delete").alias("deleted"),
+                F.col("keeps_row").alias("keeps"),
                 *(
                     F.col(place).alias(f"s{number}")
                     for number, place in enumerate(_effect_columns(layout))
@@ -491,6 +515,7 @@ class _Run:
                 .alias("t")
                 .merge(source.alias("s"), _same_row(mirror.schema, layout, names))
                 .whenMatchedDelete(F.col("s.deleted"))
+                .whenMatchedUpdate(F.col("s.keeps"), set=_marking(layout, names))
                 .whenMatchedUpdate(set=values)
                 .whenNotMatchedInsert(condition=~F.col("s.deleted"), values=values)
                 .execute()
@@ -567,7 +592,10 @@ class _Run:
             & (ds.field("batch") <= self._groups.batch)
             & (ds.field("commit_ts") > max(mirror.floor_ts, above))
             & (ds.field("commit_ts") <= self._tso)
-            & ds.field("schema_version").isin([schema.version for schema in mirror.versions])
+            & (
+                ds.field("schema_version").is_null()
+                | ds.field("schema_version").isin([schema.version for schema in mirror.versions])
+            )
             & names
         )
         limit = folding.LOCAL_ROWS
@@ -594,7 +622,10 @@ class _Run:
             (F.col("kind") == "row")
             & (F.col("commit_ts") > max(mirror.floor_ts, above))
             & (F.col("commit_ts") <= self._tso)
-            & F.col("schema_version").isin([schema.version for schema in mirror.versions])
+            & (
+                F.col("schema_version").isNull()
+                | F.col("schema_version").isin([schema.version for schema in mirror.versions])
+            )
             & names
         )
         if not mirror.schema.handle_key:
@@ -690,6 +721,8 @@ class _Run:
         marks = [f"{mark.reason}, since {mark.since_ts}" for mark in mirror.marks]
         if not mirror.schema.handle_key:
             marks.append("no key: a bag of rows, replays that no watermark tells are counted twice")
+        if self._groups.es_only:
+            marks.append("not a consistent cut: the messages have no commit ts")
         return MirrorCut(
             mirror_id=mirror.mirror_id,
             database=mirror.database,
@@ -751,12 +784,7 @@ def quoted(name: str) -> str:
 
 def _bound(mirror: MirrorPlan, group: RowGroup) -> bool:
     """Whether rows of the group may be rows of the mirror."""
-    return any(
-        (binding.database, binding.table) == group.name
-        and binding.after_ts < group.max_ts
-        and (binding.until_ts is None or group.min_ts <= binding.until_ts)
-        for binding in mirror.bindings
-    )
+    return any(binding.meets(group.name, group.min_ts, group.max_ts) for binding in mirror.bindings)
 
 
 def _steps_since(mirror: MirrorPlan, base: TableSchema) -> tuple[SchemaStep, ...]:
@@ -805,6 +833,17 @@ def _effect_columns(layout: MirrorLayout) -> list[str]:
     """Return where in an effect each column of the table is, in the table's order."""
     columns = [f"c{number}" for number in range(len(layout.schema.columns))]
     return [*columns, "sequence.commit_ts", "extra"]
+
+
+def _marking(layout: MirrorLayout, names: dict[str, str]) -> dict[str, str | Column]:
+    """Return the update of a row whose change is known by its key alone: it stays, but marked."""
+    extra = quoted(layout.extra)
+    others = F.map_filter(
+        F.coalesce(F.col(f"t.{extra}"), F.create_map().cast("map<string,string>")),
+        lambda name, _: name != PARTIAL,
+    )
+    mark = F.map_filter(F.col(names[layout.extra]), lambda name, _: name == PARTIAL)
+    return {extra: F.map_concat(others, mark)}
 
 
 _EXACT_KINDS = frozenset({Kind.INTEGER, Kind.BIT, Kind.YEAR, Kind.TEXT, Kind.BINARY, Kind.SET})

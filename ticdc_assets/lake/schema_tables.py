@@ -17,12 +17,16 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from ticdc_assets.changelog.plan import seen_shapes
+from ticdc_assets.config import Changefeed
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.lake.control import commit_metadata, read_rows, write_table
 from ticdc_assets.lake.decoding import read_groups
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.ddl import DdlAction
 from ticdc_assets.registry.history import (
+    INFERRED_SOURCES,
     Coordinates,
     RegisteredDdl,
     SchemaConflict,
@@ -103,6 +107,7 @@ DDL_SCHEMA = pa.schema(
         ("schema", pa.string()),
         ("pre_schema", pa.string()),
         ("not_understood", pa.string()),
+        ("es_only", pa.bool_()),
     ]
 )
 
@@ -124,6 +129,7 @@ CONFLICT_SCHEMA = pa.schema(
 )
 
 _SCHEMA_KINDS = frozenset({"ddl", "bootstrap"})
+_OF_DDL = frozenset({SchemaSource.DDL, SchemaSource.TEXT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,22 +151,38 @@ class Registering:
     conflicts: int
 
 
-def register_new(spark: SparkSession, paths: LakePaths) -> Registering:
-    """Register the schemas and DDL of every batch that is not registered yet."""
+def register_new(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Registering:
+    """Register the schemas and DDL of every batch that is not registered yet.
+
+    Where messages carry no schemas, those that DDL text and rows tell are registered as inferred.
+    """
     groups = read_groups(paths)
     done = commit_metadata(paths.schema_registry).get("batch", 0)
     history = read_history(paths)
     changed = False
     if groups.newest_batch(_SCHEMA_KINDS) > done:
         changed = _add_new(spark, paths, history, done, groups.batch)
-        write_history(paths, history, groups.batch)
+    completed = complete(history, seen_shapes(groups.row_groups()), changefeed.timezone)
+    if completed is not history:
+        # New rows alone may prove a schema, and a late one may change what follows from it.
+        changed |= _registered(paths) != {_content(version) for version in completed.versions}
+    if changed or groups.newest_batch(_SCHEMA_KINDS) > done:
+        write_history(paths, history, completed, groups.batch)
     return Registering(
         batch=max(done, groups.batch),
         changed=changed,
-        schema_versions=len(history.versions),
+        schema_versions=len(completed.versions),
         ddls=len(history.ddls),
         conflicts=len(history.conflicts),
     )
+
+
+def _registered(paths: LakePaths) -> set[tuple[str, str]]:
+    return {(row["source"], row["schema"]) for row in read_rows(paths.schema_registry)}
+
+
+def _content(version: SchemaVersion) -> tuple[str, str | None]:
+    return (str(version.source), _schema_text(version.schema))
 
 
 def _add_new(
@@ -183,6 +205,7 @@ def _add_new(
         "build_ts_ms",
         "database",
         "table",
+        "es_only",
     )
     # Bootstraps repeat every two minutes per table and partition: only the first copy counts.
     bootstraps = (
@@ -206,6 +229,7 @@ def _add_new(
                     table=row["table"] or "",
                     schema=schema,
                     pre_schema=_schema(row["pre_schema"]),
+                    es_only=bool(row["es_only"]),
                 ),
                 coordinates,
             )
@@ -233,18 +257,28 @@ def _schema_text(schema: TableSchema | None) -> str | None:
 
 
 def read_history(paths: LakePaths) -> SchemaHistory:
-    """Return the history as registered; needs no Spark."""
+    """Return the history as it was sent, without inferred schemas; needs no Spark."""
     history = SchemaHistory()
+    versions = (_version_of(row) for row in read_rows(paths.schema_registry))
     history.restore(
-        versions=(_version_of(row) for row in read_rows(paths.schema_registry)),
+        versions=(version for version in versions if version.source not in INFERRED_SOURCES),
         ddls=(_ddl_of(row) for row in read_rows(paths.ddl_history)),
         conflicts=(_conflict_of(row) for row in read_rows(paths.schema_conflicts)),
     )
     return history
 
 
-def write_history(paths: LakePaths, history: SchemaHistory, batch: int) -> None:
-    """Write the three tables; `batch` is the newest batch of the change log in them."""
+def write_history(
+    paths: LakePaths, history: SchemaHistory, completed: SchemaHistory, batch: int
+) -> None:
+    """Write the three tables.
+
+    Args:
+        paths: tables of the changefeed.
+        history: as it was sent; its DDL and conflicts are written.
+        completed: the same with inferred schemas; its versions are written.
+        batch: the newest batch of the change log in them.
+    """
     metadata = {"batch": batch}
     for path, rows, schema in (
         (paths.ddl_history, [_ddl_row(ddl) for ddl in history.ddls], DDL_SCHEMA),
@@ -253,7 +287,7 @@ def write_history(paths: LakePaths, history: SchemaHistory, batch: int) -> None:
             [_conflict_row(conflict) for conflict in history.conflicts],
             CONFLICT_SCHEMA,
         ),
-        (paths.schema_registry, _version_rows(history), REGISTRY_SCHEMA),
+        (paths.schema_registry, _version_rows(completed), REGISTRY_SCHEMA),
     ):
         write_table(
             path, pa.Table.from_pylist(rows, schema=schema), overwrite=True, metadata=metadata
@@ -279,7 +313,7 @@ def _version_rows(history: SchemaHistory) -> list[dict[str, Any]]:
     versions = history.versions
     starts = {
         version.key: version.commit_ts
-        if version.source is SchemaSource.DDL and version.commit_ts is not None
+        if version.source in _OF_DDL and version.commit_ts is not None
         else version.schema.version
         for version in versions
     }
@@ -386,6 +420,7 @@ def _ddl_row(ddl: RegisteredDdl) -> dict[str, Any]:
         "schema": _schema_text(event.schema),
         "pre_schema": _schema_text(event.pre_schema),
         "not_understood": ddl.statement.unparsed,
+        "es_only": event.es_only,
     }
 
 
@@ -400,6 +435,7 @@ def _ddl_of(row: dict[str, Any]) -> RegisteredDdl:
             table=row["table"],
             schema=_schema(row["schema"]),
             pre_schema=_schema(row["pre_schema"]),
+            es_only=bool(row["es_only"]),
         ),
         coordinates=_place_of(row),
         copies=frozenset((copy["topic"], copy["partition"]) for copy in row["copies"]),

@@ -10,10 +10,10 @@ reported and never replaces the one that is there; which of two came first is de
 (source, topic, partition, offset), not by arrival, so that a rebuild gives the same answer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 from ticdc_assets.events import DdlEvent
@@ -30,6 +30,13 @@ class SchemaSource(StrEnum):
     DDL = "DDL tableSchema"
     PRE_DDL = "DDL preTableSchema"
     BOOTSTRAP = "BOOTSTRAP"
+    TEXT = "DDL text"
+    """Inferred: no message sent it, the statement's text says it."""
+    ROWS = "rows"
+    """Inferred: what the rows say of their columns, where no text is known."""
+
+
+INFERRED_SOURCES = frozenset({SchemaSource.TEXT, SchemaSource.ROWS})
 
 
 _SOURCE_RANK = {source: rank for rank, source in enumerate(SchemaSource)}
@@ -90,11 +97,13 @@ class RegisteredDdl:
         event: the event as sent.
         coordinates: of its copy in the lowest (topic, partition, offset).
         copies: on how many (topic, partition) it was seen.
+        notes: what of its text could not be understood, where the text is all there is.
     """
 
     event: DdlEvent
     coordinates: Coordinates
     copies: frozenset[tuple[str, int]]
+    notes: tuple[str, ...] = ()
 
     @property
     def identity(self) -> tuple[int, str, str, str]:
@@ -104,12 +113,15 @@ class RegisteredDdl:
     @cached_property
     def statement(self) -> DdlStatement:
         """What the text says."""
-        return parse_ddl(self.event.sql)
+        return _parse(self.event.sql)
 
     @property
     def order(self) -> tuple[int, Coordinates]:
         """Place in time: commit ts, then the offset in the lowest partition."""
         return (self.event.commit_ts, self.coordinates)
+
+
+_parse = lru_cache(maxsize=4096)(parse_ddl)
 
 
 def ddl_identity(event: DdlEvent) -> tuple[int, str, str, str]:
@@ -143,6 +155,8 @@ class SchemaHistory:
         self._versions: dict[SchemaKey, SchemaVersion] = {}
         self._conflicts: dict[tuple[SchemaKey, str], SchemaConflict] = {}
         self._ddls: dict[tuple[int, str, str, str], RegisteredDdl] = {}
+        self._observed: Mapping[tuple[str, str, int], TableSchema] = {}
+        self._timeline: Mapping[tuple[str, str], list[tuple[int, TableSchema]]] = {}
 
     def add_schema(self, version: SchemaVersion) -> bool:
         """Add one schema; return whether the history changed."""
@@ -200,6 +214,46 @@ class SchemaHistory:
         """Return the schema of exactly (database, table, version), or None: such rows are held."""
         found = self._versions.get((database, table, version))
         return found.schema if found else None
+
+    def observed(self, database: str, table: str, ts: int) -> TableSchema | None:
+        """Return the schema that the rows of (database, table) prove from commit ts `ts` on."""
+        return self._observed.get((database, table, ts))
+
+    def completed(
+        self,
+        ddls: Iterable[RegisteredDdl],
+        versions: Iterable[SchemaVersion],
+        observed: Mapping[tuple[str, str, int], TableSchema],
+        timeline: Mapping[tuple[str, str], list[tuple[int, TableSchema]]],
+    ) -> "SchemaHistory":
+        """Return this history with inferred schemas in place of those that were not sent.
+
+        Args:
+            ddls: the DDL with the schemas before and after them.
+            versions: the inferred schemas.
+            observed: schemas that rows prove, by (database, table, lowest commit ts).
+            timeline: for each (database, table) its schemas, each with the commit ts above which
+                rows are read with it, ascending.
+        """
+        result = SchemaHistory()
+        result.restore(self.versions, ddls, self.conflicts)
+        for version in versions:
+            # Of several at one version the last is what the walk through time ended with.
+            result._versions[version.key] = version
+        result._observed = observed
+        result._timeline = timeline
+        return result
+
+    def in_force(self, database: str, table: str, commit_ts: int) -> TableSchema | None:
+        """Return the schema that a row of `commit_ts` which cites none is read with, or None.
+
+        A row at the commit ts of a DDL was committed before it.
+        """
+        found = None
+        for since_ts, schema in self._timeline.get((database, table), ()):
+            if since_ts < commit_ts:
+                found = schema
+        return found
 
     @property
     def versions(self) -> list[SchemaVersion]:

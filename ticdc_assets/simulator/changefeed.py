@@ -13,6 +13,8 @@ leaves out none of what makes it hard to read:
     - A watermark goes to all partitions, when everything at or below it was sent; with
       `ddl_watermarks` one equal to a DDL's commit ts may come before that DDL and again after it.
     - Tables without a key are left out, rows and DDL, unless `force_replicate`.
+    - Formats differ in what they send at all (`dialects`): Canal-JSON's DDL goes to partition 0
+      only, and formats besides Simple have no bootstraps.
 
 Nothing is lost by not reading on: records wait in the stand-in until they are asked for. The same
 upstream, options and seed give the same records, except build times where the upstream's clock is
@@ -41,6 +43,7 @@ from ticdc_assets.events import (
     Watermark,
 )
 from ticdc_assets.schemas import TableSchema
+from ticdc_assets.simulator.dialects import Dialect, DialectOptions
 from ticdc_assets.simulator.stored_table import Row, TableName
 from ticdc_assets.simulator.transaction import CommittedRow
 from ticdc_assets.simulator.upstream import (
@@ -53,6 +56,7 @@ from ticdc_assets.simulator.upstream import (
 )
 from ticdc_assets.values import physical_of
 from ticdc_assets.wire import WireFormat
+from ticdc_assets.wire.compression import Compression, compressed
 from ticdc_assets.wire.record import Record
 
 
@@ -78,6 +82,8 @@ class FeedOptions:
         unwritten_partitions: partitions that get nothing at all; no row is sent to them.
         silent_partitions: partitions that get rows, DDL and bootstraps and never a watermark.
         first_ts: send nothing at or below this TSO: the changefeed was created later.
+        dialect: options of the encoder.
+        compression: how values are compressed.
     """
 
     dispatcher: Dispatcher = Dispatcher.INDEX_VALUE
@@ -90,6 +96,8 @@ class FeedOptions:
     unwritten_partitions: frozenset[int] = field(default_factory=frozenset[int])
     silent_partitions: frozenset[int] = field(default_factory=frozenset[int])
     first_ts: int = 0
+    dialect: DialectOptions = field(default_factory=DialectOptions)
+    compression: Compression = Compression.NONE
 
 
 @dataclass(slots=True)
@@ -133,6 +141,7 @@ class StandInChangefeed:
         self._partitions = partitions
         self._wire_format = wire_format
         self._options = options or FeedOptions()
+        self._dialect = Dialect(wire_format, self._options.dialect)
         self._rng = random.Random(seed)
         # Records in line, and after each batch of them the watermark that is then reached.
         self._waiting: deque[tuple[int, int, Record] | int] = deque()
@@ -304,7 +313,7 @@ class StandInChangefeed:
         options = self._options
         table = self._tables[schema.table_id]
         table.rows += 1
-        if not options.bootstraps:
+        if not options.bootstraps or not self._dialect.has_bootstraps:
             return False
         if not table.is_bootstrapped:
             table.is_bootstrapped = table.rows > options.bootstrap_delay_rows
@@ -321,20 +330,34 @@ class StandInChangefeed:
             self._add_watermark(batch, ddl.commit_ts)
         for event in ddl.events:
             if event.schema is None or self._is_replicated(event.schema):
-                self._add_everywhere(batch, replace(event, build_ts_ms=build_ms))
+                self._add_ddl_event(batch, replace(event, build_ts_ms=build_ms))
         if doubled and self._rng.random() < 0.7:
             self._add_watermark(batch, ddl.commit_ts)
 
+    def _add_ddl_event(self, batch: "_Batch", event: DdlEvent) -> None:
+        if self._dialect.ddl_everywhere:
+            self._add_everywhere(batch, event)
+            return
+        sent = self._dialect.event(event)
+        if sent is not None:
+            batch.add(self._written_partitions()[0], [sent])
+
     def _add_watermark(self, batch: "_Batch", watermark_ts: int) -> None:
         batch.watermark_ts = watermark_ts
-        watermark = Watermark(watermark_ts=watermark_ts, build_ts_ms=self._now_ms(watermark_ts))
+        watermark = self._dialect.event(
+            Watermark(watermark_ts=watermark_ts, build_ts_ms=self._now_ms(watermark_ts))
+        )
+        if watermark is None:
+            return
         for partition in self._written_partitions():
             if partition not in self._options.silent_partitions:
                 batch.add(partition, [watermark])
 
     def _add_everywhere(self, batch: "_Batch", event: DdlEvent | Bootstrap) -> None:
-        for partition in self._written_partitions():
-            batch.add(partition, [event])
+        sent = self._dialect.event(event)
+        if sent is not None:
+            for partition in self._written_partitions():
+                batch.add(partition, [sent])
 
     def _written_partitions(self) -> list[int]:
         unwritten = self._options.unwritten_partitions
@@ -345,7 +368,11 @@ class StandInChangefeed:
         timestamp_ms = self._now_ms()
         queues = [
             deque(
-                (partition, timestamp_ms, record)
+                (
+                    partition,
+                    timestamp_ms,
+                    compressed(self._wire_format, record, self._options.compression),
+                )
                 for events in parts
                 for record in wire.encode(self._wire_format, events)
             )
@@ -382,7 +409,7 @@ class StandInChangefeed:
 
     def _row_change(self, row: CommittedRow, commit_ts: int, build_ms: int) -> RowChange:
         schema = row.schema
-        return RowChange(
+        change = RowChange(
             op=row.op,
             commit_ts=commit_ts,
             build_ts_ms=build_ms,
@@ -393,6 +420,7 @@ class StandInChangefeed:
             before=self._image(schema, row.before),
             after=self._image(schema, row.after),
         )
+        return self._dialect.row(change, schema)
 
     def _image(self, schema: TableSchema, row: Row | None) -> Image | None:
         if row is None:

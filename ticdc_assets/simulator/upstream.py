@@ -171,7 +171,7 @@ class Upstream:
         if database in self._databases:
             raise ValueError(f"database {database!r} exists")
         self._databases.add(database)
-        return self._commit_query(sql or f"CREATE DATABASE {quoted(database)}", {})
+        return self._commit_query(database, sql or f"CREATE DATABASE {quoted(database)}", {})
 
     def drop_database(self, database: str, *, sql: str | None = None) -> int:
         """Run DROP DATABASE, its tables with it, and return its commit ts."""
@@ -181,16 +181,18 @@ class Upstream:
         previous = {name: table for name, table in self._tables.items() if name[0] == database}
         for name in previous:
             del self._tables[name]
-        return self._commit_query(sql or f"DROP DATABASE {quoted(database)}", previous)
+        return self._commit_query(database, sql or f"DROP DATABASE {quoted(database)}", previous)
 
-    def _commit_query(self, sql: str, previous: Mapping[TableName, StoredTable]) -> int:
+    def _commit_query(
+        self, database: str, sql: str, previous: Mapping[TableName, StoredTable]
+    ) -> int:
         commit_ts = self._ddl_ts()
         event = DdlEvent(
             ddl_type="QUERY",
             commit_ts=commit_ts,
             build_ts_ms=0,
             sql=sql,
-            database="",
+            database=database,
             table="",
             schema=None,
             pre_schema=None,

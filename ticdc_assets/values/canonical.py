@@ -43,6 +43,7 @@ TextConverter: TypeAlias = Callable[[str], str]
 ZERO_DATE = "0000-00-00"
 
 _UINT64 = 2**64
+_MOST_LABELS = 65535
 _MIN_INT64 = -(2**63)
 
 
@@ -252,10 +253,9 @@ def _timestamp(column: ColumnSchema, timezone: str) -> Callable[[PhysicalValue],
     def canonical(value: PhysicalValue) -> str | None:
         if value is None:
             return None
-        if not isinstance(value, ZonedTimestamp):
-            raise ImageError(
-                "wrong_type", column.name, "timestamp with its location", shorten(value)
-            )
+        if isinstance(value, str):
+            # Only the Simple protocol says the zone: it is the changefeed's.
+            return convert(value)
         text = convert(value.value)
         return text if value.location in here else from_elsewhere(value, text)
 
@@ -296,7 +296,23 @@ def _binary(column: ColumnSchema) -> TextConverter:
     return convert
 
 
+def _numbered(column: ColumnSchema, highest: int) -> TextConverter:
+    """Return the converter of an ENUM or SET whose labels no message told: its number is kept."""
+
+    def convert(text: str) -> str:
+        if shapes.INTEGER.fullmatch(text) is None:
+            raise ImageError(f"invalid_{kind_of(column)}", column.name, "a number", shorten(text))
+        number = int(_unsigned(text))
+        if not 0 <= number <= highest:
+            raise ImageError("out_of_range", column.name, f"0 to {highest}", shorten(text))
+        return str(number)
+
+    return convert
+
+
 def _enum(column: ColumnSchema) -> TextConverter:
+    if not column.elements:
+        return _numbered(column, _MOST_LABELS)
     labels = {str(number): label for number, label in enumerate(("", *column.elements))}
 
     def convert(text: str) -> str:
@@ -319,6 +335,8 @@ _SET_CACHE_SIZE = 4096
 
 
 def _set(column: ColumnSchema) -> TextConverter:
+    if not column.elements:
+        return _numbered(column, _UINT64 - 1)
     labels = column.elements[:64]
     known: dict[str, str] = {}
 

@@ -15,7 +15,6 @@ from ticdc_assets_tests.golden import (
     Scenario,
     assert_same_rows,
     comparable,
-    events_of,
     rows_last_changed_here,
 )
 
@@ -35,7 +34,7 @@ def folded(events: list[tuple[Coordinates, Event]], at: int, timezone: str) -> R
 @pytest.mark.parametrize("name", ["types", "shop", "shop-replay", "shop-ddlwm"])
 def test_every_state_of_the_source_is_met(name: str, golden_dir: Callable[..., Path]) -> None:
     scenario = Scenario(golden_dir("simple-json", name))
-    events = list(events_of(scenario.records))
+    events = scenario.events
     for at in scenario.earlier:
         assert_same_rows(folded(events, at, scenario.timezone), scenario.state(at), at)
     end = scenario.meta["final_ts"]
@@ -45,7 +44,7 @@ def test_every_state_of_the_source_is_met(name: str, golden_dir: Callable[..., P
 @pytest.mark.parametrize("seed", range(3))
 def test_arrival_order_does_not_matter(seed: int, golden_dir: Callable[..., Path]) -> None:
     scenario = Scenario(golden_dir("simple-json", "shop"))
-    events = list(events_of(scenario.records))
+    events = scenario.events
     random.Random(seed).shuffle(events)
     end = scenario.meta["final_ts"]
     assert_same_rows(folded(events, end, scenario.timezone), scenario.state())
@@ -56,7 +55,7 @@ def test_from_the_middle_the_rows_that_were_sent_are_there_and_no_others(
     order: str, golden_dir: Callable[..., Path]
 ) -> None:
     scenario = Scenario(golden_dir("simple-json", "shop-middle"))
-    events = list(events_of(scenario.records))
+    events = scenario.events
     schemas = [item for item in events if isinstance(item[1], Bootstrap | DdlEvent)]
     rest = [item for item in events if not isinstance(item[1], Bootstrap | DdlEvent)]
     if order == "schemas first":

@@ -20,7 +20,6 @@ from ticdc_assets_tests.golden import (
     Scenario,
     assert_same_rows,
     comparable,
-    events_of,
     rows_last_changed_here,
 )
 from ticdc_assets_tests.lake.feeds import Feed
@@ -148,7 +147,7 @@ def test_corrupt_records_are_quarantined_and_nothing_else_is(
     # None of the bit flips of this set leaves a valid message.
     assert {(row["partition"], row["offset"]) for row in rows if row["stage"] == "decode"} == wanted
     assert all(row["reason"] and row["position"] and row["expected"] for row in rows)
-    events = list(events_of(scenario.records))
+    events = scenario.events
     _, tables = fold(events, feed.cut.tso, scenario.timezone)
     folded: Rows = {}
     for name, table in tables.items():
