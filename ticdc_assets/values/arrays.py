@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_assets.mysql_types import Kind, arrow_type, fractional_digits, kind_of
+from ticdc_assets.mysql_types import Kind, arrow_type, fractional_digits, kind_of, lacks_size
 from ticdc_assets.schemas import ColumnSchema
 from ticdc_assets.values.typed import UNFIT, typed_of
 from ticdc_assets.values.zones import local_hours
@@ -42,7 +42,7 @@ def typed_array(
     """
     wanted = arrow_type(column)
     convert = _compiled(column, timezone)
-    cast_all = _WHOLE.get(kind_of(column))
+    cast_all = _strings if lacks_size(column) else _WHOLE.get(kind_of(column))
     if cast_all is not None:
         strings = pa.array(texts, pa.string())
         try:

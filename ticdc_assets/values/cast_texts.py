@@ -55,8 +55,14 @@ def _printed(old: ColumnSchema) -> TextCast:
             return lambda text: binary_bytes(text, old).decode()
         case Kind.JSON:
             return shapes.spaced_json
+        case Kind.ENUM | Kind.SET if not old.elements:
+            return _unknown_label
         case _:
             return str
+
+
+def _unknown_label(text: str) -> str:
+    raise ValueError(f"the label of number {text} is not known")
 
 
 def to_binary(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:

@@ -12,7 +12,9 @@ that TiDB does not support, and results that depend on what no message tells:
 * TIME to a date type (the day of the change), and dates with a zero month or day (SQL mode);
 * FLOAT(M,D) and DOUBLE(M,D), whose D is not sent (a caller who knows D puts it in `decimal`):
   whole numbers pass, others are refused;
-* labels that are equal under a collation by more than case and trailing spaces.
+* labels that are equal under a collation by more than case and trailing spaces;
+* whatever hangs on a size or on labels that no message told (`lacks_size`): the index of an ENUM
+  whose labels are not known is a number, and becomes another type's number but no text.
 
 Between TIMESTAMP and other types TiDB uses the time zone of the session that ran the DDL; it is
 taken to be the changefeed's. NULL stays NULL, also where the new column is NOT NULL: upstream had
@@ -22,7 +24,7 @@ none then, except for TIMESTAMP, which TiDB fills with the time of the change an
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from ticdc_assets.mysql_types import Kind, kind_of
+from ticdc_assets.mysql_types import Kind, kind_of, lacks_size
 from ticdc_assets.schemas import ColumnSchema
 from ticdc_assets.values.cast_moments import to_date, to_datetime, to_time, to_timestamp
 from ticdc_assets.values.cast_numbers import to_bit, to_decimal, to_float, to_integer, to_year
@@ -69,7 +71,7 @@ def cast_of(old: ColumnSchema, new: ColumnSchema, timezone: str) -> Cast:
     if cast_is_identity(old, new):
         return keep
     source, target = kind_of(old), kind_of(new)
-    if (source, target) in _UNSUPPORTED:
+    if (source, target) in _UNSUPPORTED or lacks_size(new):
         convert: TextCast = refusal(old, new)
     else:
         convert = _TARGETS[target](old, new, timezone)

@@ -96,6 +96,8 @@ def datum_of(old: ColumnSchema) -> Callable[[str], Datum]:
 
 
 def _label_index(text: str, column: ColumnSchema) -> int:
+    if not column.elements:
+        return int(text)
     return 0 if text == "" and "" not in column.elements else column.elements.index(text) + 1
 
 

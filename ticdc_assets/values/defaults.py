@@ -122,7 +122,11 @@ def _zero_binary(column: ColumnSchema) -> str:
 
 
 def _first_label(column: ColumnSchema) -> str:
-    return column.elements[0] if column.elements else ""
+    return column.elements[0] if column.elements else "1"
+
+
+def _no_label(column: ColumnSchema) -> str:
+    return "" if column.elements else "0"
 
 
 _IMPLICIT: dict[Kind, Callable[[ColumnSchema], str]] = {
@@ -139,7 +143,7 @@ _IMPLICIT: dict[Kind, Callable[[ColumnSchema], str]] = {
     Kind.TEXT: _constant(""),
     Kind.BINARY: _zero_binary,
     Kind.ENUM: _first_label,
-    Kind.SET: _constant(""),
+    Kind.SET: _no_label,
     Kind.JSON: _constant("null"),
     Kind.VECTOR: _constant("[]"),
     Kind.UNKNOWN: _constant(""),

@@ -72,7 +72,8 @@ def binary_bytes(text: str, column: ColumnSchema) -> bytes:
 
 
 def _enum(column: ColumnSchema, timezone: str) -> Callable[[str], PhysicalValue]:
-    del timezone
+    if not column.elements:
+        return _set(column, timezone)
     numbers = {"": "0"} | {
         label: str(number) for number, label in enumerate(column.elements, start=1)
     }
@@ -96,7 +97,9 @@ def _set(column: ColumnSchema, timezone: str) -> Callable[[str], PhysicalValue]:
 
 
 def set_mask(text: str, column: ColumnSchema) -> int:
-    """Return the bit mask of canonical SET text."""
+    """Return the bit mask of canonical SET text; without labels that is the text."""
+    if not column.elements:
+        return _number(text, column)
     if not text:
         return 0
     mask = 0
@@ -106,6 +109,13 @@ def set_mask(text: str, column: ColumnSchema) -> int:
         except ValueError:
             raise ImageError("unknown_label", column.name, "labels", shorten(text)) from None
     return mask
+
+
+def _number(text: str, column: ColumnSchema) -> int:
+    """Return the number that an ENUM or SET has for text as long as its labels are not known."""
+    if shapes.INTEGER.fullmatch(text) is None:
+        raise ImageError("unknown_label", column.name, "a number", shorten(text))
+    return int(text)
 
 
 _CONVERTERS: dict[Kind, Callable[[ColumnSchema, str], Callable[[str], PhysicalValue]]] = {

@@ -23,6 +23,7 @@ from ticdc_assets.mysql_types import (
     fractional_digits,
     integer_range,
     kind_of,
+    lacks_size,
 )
 from ticdc_assets.schemas import ColumnSchema
 from ticdc_assets.values import shapes
@@ -51,11 +52,14 @@ def typed_of(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
 
     Typed values are int, float, str, bytes, `Decimal` (DECIMAL up to 38 digits, BIGINT UNSIGNED,
     BIT(64)), `date`, naive `datetime` (DATETIME), aware `datetime` in UTC (TIMESTAMP) and a list
-    of floats (VECTOR): what Arrow takes for `arrow_type(column)`.
+    of floats (VECTOR): what Arrow takes for `arrow_type(column)`. Of a column that `lacks_size`
+    they are the canonical text itself.
 
     Raises:
         ConfigError: `timezone` is needed (a TIMESTAMP column) and is no zone.
     """
+    if lacks_size(column):
+        return _same(column, timezone)
     return _TYPED[kind_of(column)](column, timezone)
 
 
@@ -69,6 +73,8 @@ def text_of(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
     Raises:
         ConfigError: `timezone` is needed (a TIMESTAMP column) and is no zone.
     """
+    if lacks_size(column):
+        return _same(column, timezone)
     return _TEXT[kind_of(column)](column, timezone)
 
 

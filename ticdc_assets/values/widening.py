@@ -16,6 +16,7 @@ from ticdc_assets.mysql_types import (
     integer_range,
     is_char,
     is_unsigned,
+    lacks_size,
 )
 from ticdc_assets.schemas import ColumnSchema
 
@@ -73,6 +74,8 @@ def _widens_decimal(old: ColumnSchema, new: ColumnSchema) -> bool:
 
 
 def _widens_fraction(old: ColumnSchema, new: ColumnSchema) -> bool:
+    if lacks_size(old) or lacks_size(new):
+        return False
     return fractional_digits(old) == fractional_digits(new)
 
 
@@ -99,12 +102,14 @@ def _widens_binary(old: ColumnSchema, new: ColumnSchema) -> bool:
 
 
 def _widens_enum(old: ColumnSchema, new: ColumnSchema) -> bool:
-    return set(old.elements) <= set(new.elements)
+    return bool(old.elements) and set(old.elements) <= set(new.elements)
 
 
 def _widens_set(old: ColumnSchema, new: ColumnSchema) -> bool:
     labels = set(old.elements)
-    return tuple(label for label in new.elements if label in labels) == old.elements
+    return (
+        bool(labels) and tuple(label for label in new.elements if label in labels) == old.elements
+    )
 
 
 def _always(old: ColumnSchema, new: ColumnSchema) -> bool:

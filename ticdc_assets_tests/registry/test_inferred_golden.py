@@ -5,13 +5,13 @@ of the one must be the other, field by field. The formats without schemas send r
 the schemas that the texts made.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 
 import pytest
 
 from ticdc_assets.events import DdlEvent, RowChange
+from ticdc_assets.mysql_types import Kind, kind_of
 from ticdc_assets.registry.ddl import DdlAction, DdlStatement, parse_ddl
 from ticdc_assets.registry.inferred_schemas import (
     DATABASE_DEFAULTS,
@@ -25,7 +25,8 @@ from ticdc_assets.registry.inferred_schemas import (
     shape_of,
     table_defaults,
 )
-from ticdc_assets.schemas import ColumnFlag, ColumnSchema, TableSchema
+from ticdc_assets.schemas import ColumnSchema, TableSchema
+from ticdc_assets.values import canonical_of
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.wire import golden
@@ -86,9 +87,7 @@ class Known:
         return before
 
 
-def inferred(
-    event: DdlEvent, statement: DdlStatement, defaults: Defaults
-) -> TableSchema | None:
+def inferred(event: DdlEvent, statement: DdlStatement, defaults: Defaults) -> TableSchema | None:
     """Return what the text makes of the schema before it, None for what changes no columns."""
     sent = event.schema
     if sent is None:
@@ -144,3 +143,176 @@ def test_text_makes_of_the_schema_before_the_schema_that_was_sent(folder: str) -
         compared += 1
         assert comparable(made) == comparable(event.schema), event.sql
     assert compared >= {"simple-json/types": 1, "simple-json/shop": 31}.get(folder, 1)
+
+
+@dataclass
+class Tables:
+    """The tables of one moment, as DDL texts make them."""
+
+    known: Known = field(default_factory=Known)
+    schemas: dict[tuple[str, str], TableSchema] = field(
+        default_factory=dict[tuple[str, str], TableSchema]
+    )
+
+    def apply(self, event: DdlEvent) -> None:
+        statement = parse_ddl(event.sql)
+        assert statement.unparsed is None, event.sql
+        name = (event.database, event.table)
+        defaults = self.known.take(statement, *name)
+        if statement.action is DdlAction.CREATE_TABLE:
+            made = created_schema(
+                statement,
+                database=name[0],
+                table=name[1],
+                table_id=1,
+                version=event.commit_ts,
+                defaults=defaults,
+                timezone=TIMEZONE,
+            )
+        elif statement.action is DdlAction.CREATE_TABLE_LIKE:
+            assert statement.like is not None
+            other = self.schemas[statement.like.database or name[0], statement.like.table]
+            self.schemas[name] = replace(other, database=name[0], table=name[1])
+            return
+        elif statement.action is DdlAction.RENAME_TABLE:
+            old = statement.renames[0].old
+            self.schemas[name] = self.schemas.pop((old.database or name[0], old.table))
+            return
+        elif statement.action in CHANGING:
+            made = altered_schema(
+                self.schemas[name],
+                statement,
+                version=event.commit_ts,
+                defaults=defaults,
+                timezone=TIMEZONE,
+            )
+        else:
+            return
+        assert made.notes == (), event.sql
+        self.schemas[name] = made.schema
+
+
+def events(folder: str, wire_format: WireFormat) -> tuple[DdlEvent | RowChange, ...]:
+    """Return rows and, once, DDL in the order of time, rows before the DDL of their TSO."""
+    ddl: dict[tuple[int, str], DdlEvent] = {}
+    rows: list[RowChange] = []
+    for message in golden.messages(folder):
+        for event in decode(wire_format, Record(key=message.key, value=message.value)):
+            if isinstance(event, DdlEvent):
+                ddl.setdefault((event.commit_ts, event.sql), event)
+            elif isinstance(event, RowChange):
+                rows.append(event)
+    return tuple(
+        sorted(
+            [*rows, *ddl.values()],
+            key=lambda event: (event.commit_ts, isinstance(event, DdlEvent)),
+        )
+    )
+
+
+@cache
+def rows_with_schemas(
+    folder: str, wire_format: WireFormat
+) -> tuple[tuple[RowChange, TableSchema], ...]:
+    """Return each row with the schema that its table has at that moment by the DDL texts."""
+    tables = Tables()
+    found: list[tuple[RowChange, TableSchema]] = []
+    for event in events(folder, wire_format):
+        if isinstance(event, DdlEvent):
+            tables.apply(event)
+        else:
+            found.append((event, tables.schemas[event.database, event.table]))
+    return tuple(found)
+
+
+ROWS = (
+    ("open/types", WireFormat.OPEN_PROTOCOL),
+    ("open/shop", WireFormat.OPEN_PROTOCOL),
+    ("open/shop-ddlwm", WireFormat.OPEN_PROTOCOL),
+    ("open-updated/shop", WireFormat.OPEN_PROTOCOL),
+    ("options/open-delete-only-handle-key", WireFormat.OPEN_PROTOCOL),
+    ("options/open-handle-key-only", WireFormat.OPEN_PROTOCOL),
+    ("options/open-force-replicate", WireFormat.OPEN_PROTOCOL),
+    ("canal-json/types", WireFormat.CANAL_JSON),
+    ("canal-json/shop", WireFormat.CANAL_JSON),
+    ("canal-json-compat/types", WireFormat.CANAL_JSON),
+    ("canal-json-compat/shop", WireFormat.CANAL_JSON),
+    ("options/canal-json-delete-only-handle-key", WireFormat.CANAL_JSON),
+    ("options/canal-json-force-replicate", WireFormat.CANAL_JSON),
+    ("options/canal-json-handle-key-only", WireFormat.CANAL_JSON),
+    ("craft/types", WireFormat.CRAFT),
+    ("craft/shop", WireFormat.CRAFT),
+)
+
+
+@pytest.mark.parametrize(("folder", "wire_format"), ROWS)
+def test_every_row_fits_the_schema_that_the_texts_made(
+    folder: str, wire_format: WireFormat
+) -> None:
+    met = 0
+    for row, schema in rows_with_schemas(folder, wire_format):
+        assert row.shape is not None
+        met += 1
+        assert fits(schema, row.shape), (row, schema)
+    assert met > 0
+
+
+FLAGGED = tuple(entry for entry in ROWS if entry[1] is not WireFormat.CANAL_JSON)
+SPELLED = tuple(entry for entry in ROWS if entry[1] is WireFormat.CANAL_JSON)
+STORED = frozenset({"s", "j"})
+"""The stored generated columns of crm.gen_cols; the virtual one is in no row."""
+
+
+@pytest.mark.parametrize(("folder", "wire_format"), FLAGGED)
+def test_schemas_give_the_flags_that_rows_have(folder: str, wire_format: WireFormat) -> None:
+    for row, schema in rows_with_schemas(folder, wire_format):
+        assert row.shape is not None
+        sent = {column.name for column in row.shape.columns}
+        generated = STORED if row.table == "gen_cols" else frozenset[str]()
+        made = shape_of(schema, sent, generated=generated, partial=row.shape.partial)
+        if wire_format is WireFormat.CRAFT:
+            assert made == row.shape
+        # In Open Protocol columns stand by name.
+        assert sorted(made.columns, key=repr) == sorted(row.shape.columns, key=repr)
+
+
+@pytest.mark.parametrize(("folder", "wire_format"), SPELLED)
+def test_schemas_give_the_types_that_rows_have(folder: str, wire_format: WireFormat) -> None:
+    for row, schema in rows_with_schemas(folder, wire_format):
+        assert row.shape is not None
+        sent = {column.name for column in row.shape.columns}
+        made = canal_shape_of(
+            schema, sent, full_types="compat" in folder, partial=row.shape.partial
+        )
+        assert made == row.shape
+
+
+@pytest.mark.parametrize(("folder", "wire_format"), ROWS)
+def test_a_row_alone_tells_its_key_and_loses_no_value(folder: str, wire_format: WireFormat) -> None:
+    """Start at any row: the key is the same, and every value but of labels reads the same."""
+    seen = set[object]()
+    compared = 0
+    for row, schema in rows_with_schemas(folder, wire_format):
+        shape = row.shape
+        assert shape is not None
+        alone = schema_of_shape(
+            shape, database=row.database, table=row.table, table_id=1, version=1
+        )
+        if shape not in seen:
+            seen.add(shape)
+            assert fits(alone, shape)
+            if wire_format is not WireFormat.CANAL_JSON or shape.primary_key:
+                assert set(alone.handle_key) == set(schema.handle_key)
+        if len(seen) > 20 and row.commit_ts % 7:
+            continue
+        for image in (row.before, row.after):
+            for name, value in (image or {}).items():
+                known, unknown = schema.column(name), alone.column(name)
+                assert known is not None
+                assert unknown is not None
+                if kind_of(known) in (Kind.ENUM, Kind.SET) and not unknown.elements:
+                    continue
+                texts = [canonical_of(column, TIMEZONE)(value) for column in (known, unknown)]
+                assert texts[0] == texts[1], (row, name)
+                compared += 1
+    assert compared > 0
