@@ -125,10 +125,7 @@ def decode(record: Record) -> list[Event]:
         WireError: the record is no message of Open Protocol.
         UnsupportedVersionError: it is one of another version.
     """
-    events = [_event(part) for part in _parts(record)]
-    if not events:
-        raise WireError("no_events", f"key byte {NUMBER_SIZE}", "an event", "the end")
-    return events
+    return [_event(part) for part in _parts(record)]
 
 
 def encode(
@@ -196,7 +193,7 @@ def map_values(record: Record, change: Callable[[bytes, str], bytes]) -> Record:
 
 
 def _parts(record: Record) -> Iterator[Part]:
-    """Yield the parts of `record`; nothing is read of a part before its length was checked."""
+    """Yield the parts of `record`, one at least, each after its lengths were checked."""
     key, value = record.key, record.value
     if key is None:
         raise WireError("null_key", "key byte 0", "the version", "null key")

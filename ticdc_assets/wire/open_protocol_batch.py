@@ -139,7 +139,7 @@ def _plain_rows(key: bytes | None, value: bytes | None, plans: _Plans) -> list[C
         part = value[value_start:value_end]
         read = _row if fields.t == open_protocol.ROW else _watermark
         found.append(read(len(found), fields, part, plans))
-    if value_end != len(value) or not found:
+    if value_end != len(value):
         raise _NotPlainError
     return found
 

@@ -215,7 +215,8 @@ def sent_images(
     wanted: Mapping[str, Any], folder: str, *, handle_key_only: bool
 ) -> tuple[Any, Any]:
     """Return the columns of both images that the changefeed's options let through."""
-    before, after = wanted["before"], wanted["after"]
+    before: Any = wanted["before"]
+    after: Any = wanted["after"]
     cut_deletes = "open-updated" in folder or "delete-only" in folder
     if handle_key_only or (wanted["op"] == "delete" and cut_deletes):
         before, after = handle_columns(before), handle_columns(after)
