@@ -1,0 +1,269 @@
+"""Simple Avro against messages of TiCDC's real encoder, and their truth."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from ticdc_assets.events import Bootstrap, DdlEvent, Event, RowChange
+from ticdc_assets.mysql_types import Kind, fractional_digits, kind_of
+from ticdc_assets.schemas import ColumnFlag, ColumnSchema, RowShape, SentColumn, TableSchema
+from ticdc_assets.values import canonical_of, default_text
+from ticdc_assets.wire import WireFormat, encode, simple_avro_batch
+from ticdc_assets.wire.batch import decode_batch
+from ticdc_assets.wire.record import Record
+from ticdc_assets_tests.wire import golden
+from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, batch_of
+from ticdc_assets_tests.wire.test_simple_golden import meaning, wanted_meaning
+
+pytestmark = golden.needs_golden
+
+SCENARIOS = ("types", "shop", "shop-replay", "shop-ddlwm", "shop-middle", "corrupt")
+OPTIONS = (
+    "checksum",
+    "claim-check",
+    "claim-check-raw",
+    "delete-only-handle-key",
+    "force-replicate",
+    "handle-key-only",
+)
+FOLDERS = tuple(f"simple-avro/{name}" for name in SCENARIOS) + tuple(
+    f"options/simple-avro-{name}" for name in OPTIONS
+)
+
+STILL_VALID: Mapping[tuple[str, int, int], str] = {
+    ("simple-avro/corrupt", 0, 30): "a bit of a column's name was flipped; it is a name still",
+}
+"""Damaged records that are still messages of the format, with the reason."""
+
+LOST: Mapping[str, str] = {
+    "datetime": "decimal",
+    "timestamp": "decimal",
+    "time": "decimal",
+}
+"""What the schema of a type says in JSON and not in Avro: the digits of fractional seconds, which
+the display length tells as well (golden/QUIRKS.md B7)."""
+
+
+@cache
+def decoded(folder: str) -> list[tuple[golden.Message, Outcome]]:
+    """Return each record and what both decoders say about it."""
+    records = list(golden.messages(folder))
+    values = [record.value for record in records]
+    return list(zip(records, assert_equal(values, WireFormat.SIMPLE_AVRO), strict=True))
+
+
+def events_of(folder: str) -> list[tuple[golden.Message, Event]]:
+    return [
+        (record, event)
+        for record, outcome in decoded(folder)
+        if isinstance(outcome, list)
+        for event in outcome
+    ]
+
+
+def schemas_of(event: Event) -> list[TableSchema]:
+    match event:
+        case DdlEvent():
+            return [schema for schema in (event.schema, event.pre_schema) if schema is not None]
+        case Bootstrap():
+            return [event.schema]
+        case _:
+            return []
+
+
+@cache
+def schemas(folder: str) -> dict[tuple[str, str, int], TableSchema]:
+    """Return the schemas of a folder, by what a row cites."""
+    return {
+        (schema.database, schema.table, schema.version): schema
+        for _, event in events_of(folder)
+        for schema in schemas_of(event)
+    }
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_record_means_what_the_truth_says(folder: str) -> None:
+    truth = golden.events(folder)
+    damaged = golden.damaged(folder)
+    refused: set[tuple[int, int]] = set()
+    some_cut = some_checked = False
+    for record, outcome in decoded(folder):
+        place = (record.partition, record.offset)
+        if isinstance(outcome, tuple):
+            refused.add(place)
+            continue
+        if place in damaged:
+            assert (folder, *place) in STILL_VALID
+            continue
+        (wanted,), (event,) = truth.pop(place), outcome
+        cut = isinstance(event, RowChange) and event.handle_key_only
+        some_cut |= cut
+        some_checked |= isinstance(event, RowChange) and event.checksum is not None
+        assert meaning(event) == as_sent(wanted_meaning(wanted, handle_key_only=cut)), place
+    assert truth == {}
+    still_valid = {(partition, offset) for name, partition, offset in STILL_VALID if name == folder}
+    assert refused == damaged.keys() - still_valid
+    assert some_cut is ("claim-check" in folder or "handle-key-only" in folder)
+    assert some_checked is ("checksum" in folder)
+
+
+def as_sent(wanted: dict[str, Any]) -> dict[str, Any]:
+    """Return the truth without what Avro loses."""
+    for name in ("schema", "pre_schema"):
+        for column in (wanted.get(name) or {"columns": ()})["columns"]:
+            if column["type"] in LOST:
+                column[LOST[column["type"]]] = 0
+    return wanted
+
+
+@pytest.mark.parametrize("folder", ["simple-avro/types", "simple-avro/shop"])
+def test_digits_of_fractional_seconds_are_known_from_the_length(folder: str) -> None:
+    seen = Counter[int]()
+    truth = golden.events(folder)
+    for record, event in events_of(folder):
+        (line,) = truth[record.partition, record.offset]
+        for name in ("schema", "pre_schema"):
+            ours: TableSchema | None = getattr(event, name, None)
+            for wanted in line[name]["columns"] if ours is not None else ():
+                column = ours and ours.column(wanted["name"])
+                assert column is not None
+                if column.mysql_type in LOST:
+                    assert fractional_digits(column) == wanted["decimal"]
+                    seen[wanted["decimal"]] += 1
+    assert seen.keys() >= {0, 3, 6}
+
+
+@pytest.mark.parametrize("folder", ["simple-avro/types", "simple-avro/shop"])
+def test_every_value_is_the_truth_in_canonical_text(folder: str) -> None:
+    timezone = json.loads((golden.ROOT / folder / "meta.json").read_text())["timezone"]
+    truth = golden.events(folder)
+    converters = cache(canonical_of)
+    seen, negative = Counter[Kind](), Counter[Kind]()
+    for record, event in events_of(folder):
+        if not isinstance(event, RowChange) or event.schema_version is None:
+            continue
+        schema = schemas(folder)[event.database, event.table, event.schema_version]
+        (line,) = truth[record.partition, record.offset]
+        for image, wanted in ((event.before, line["before"]), (event.after, line["after"])):
+            for sent in wanted or ():
+                column = schema.column(sent["name"])
+                assert image is not None
+                assert column is not None
+                value = image[column.name]
+                assert converters(column, timezone)(value) == sent["value"], column
+                seen[kind_of(column)] += 1
+                negative[kind_of(column)] += isinstance(value, str) and value.startswith("-")
+    assert set(seen) == set(Kind) - {Kind.UNKNOWN}
+    if folder.endswith("types"):
+        assert negative[Kind.BIT] > 0
+
+
+def test_the_row_inserted_with_defaults_shows_what_defaults_are() -> None:
+    folder = "simple-avro/types"
+    timezone = json.loads((golden.ROOT / folder / "meta.json").read_text())["timezone"]
+    truth = golden.events(folder)
+    record, row = next(
+        (record, event) for record, event in events_of(folder) if isinstance(event, RowChange)
+    )
+    (schema,) = {
+        schema for place, schema in schemas(folder).items() if place[2] == row.schema_version
+    }
+    checked = Counter[Kind]()
+    for sent in truth[record.partition, record.offset][0]["after"]:
+        column = schema.column(sent["name"])
+        assert column is not None
+        if column.name != "id":
+            assert default_text(column, timezone, at=None) == sent["value"], column
+            checked[kind_of(column)] += column.default is not None
+    assert checked.total() >= 10
+    assert checked[Kind.BIT] > 0
+
+
+def shape_of(schema: TableSchema) -> RowShape:
+    """Return what the other formats would say of a row of `schema`."""
+    return RowShape(
+        columns=tuple(
+            SentColumn(column.name, column.mysql_type, flags_of(column))
+            for column in schema.columns
+        )
+    )
+
+
+def flags_of(column: ColumnSchema) -> ColumnFlag:
+    binary = ColumnFlag.BINARY if column.charset == "binary" else ColumnFlag(0)
+    return binary | (ColumnFlag.UNSIGNED if column.unsigned else ColumnFlag(0))
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_message_is_written_again_byte_for_byte(folder: str) -> None:
+    """With the columns in the order in which the message has them: TiCDC's own is random."""
+    without_schema = 0
+    written = 0
+    for record, event in events_of(folder):
+        if (folder, record.partition, record.offset) in STILL_VALID:
+            continue
+        if isinstance(event, RowChange):
+            place = (event.database, event.table, event.schema_version or 0)
+            schema = schemas(folder).get(place)
+            if schema is None:
+                without_schema += 1
+                continue
+            event = replace(event, shape=shape_of(schema))
+        assert encode(WireFormat.SIMPLE_AVRO, [event]) == [Record(key=None, value=record.value)]
+        written += 1
+    assert written + without_schema == len(decoded(folder)) - len(golden.damaged(folder))
+    assert without_schema == 0
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_row_takes_the_short_way(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The long way means the same, so only this sees a short way that is not taken."""
+    taken: list[Record] = []
+    long_way = simple_avro_batch.decoded_rows
+
+    def seen(decode: Any, record: Record) -> Any:
+        taken.append(record)
+        return long_way(decode, record)
+
+    monkeypatch.setattr(simple_avro_batch, "decoded_rows", seen)
+    decode_batch(WireFormat.SIMPLE_AVRO, batch_of([record.value for record, _ in decoded(folder)]))
+    rows = {record.value for record, event in events_of(folder) if isinstance(event, RowChange)}
+    assert rows
+    assert not rows.intersection(record.value for record in taken)
+
+
+def test_reasons_of_the_damaged_records() -> None:
+    folder = "simple-avro/corrupt"
+    damaged = golden.damaged(folder)
+    reasons: dict[str, set[str]] = {}
+    for record, outcome in decoded(folder):
+        if isinstance(outcome, tuple):
+            damage = damaged[record.partition, record.offset]
+            reasons.setdefault(damage, set()).add(outcome[0])
+    assert reasons == {
+        "zero bytes": {"unknown_branch"},
+        "bit flip": {"invalid_length"},
+        "other protocol": {"unknown_branch"},
+        "deep nesting": {"unknown_branch"},
+        "absurd length": {"invalid_utf8"},
+        "half key": {"unknown_branch"},
+        "truncated value": {"invalid_length", "truncated"},
+        "json array": {"unknown_branch"},
+        "trailing garbage": {"trailing_bytes"},
+        "empty value": {"empty_value"},
+        "null value": {"null_value"},
+        "random bytes": {"unknown_branch"},
+    }
+
+
+def test_truncated_messages_are_refused() -> None:
+    values = [record.value or b"" for record in golden.messages("simple-avro/types")]
+    outcomes = assert_equal(
+        [value[: len(value) * 7 // 9] for value in values], WireFormat.SIMPLE_AVRO
+    )
+    assert all(isinstance(outcome, tuple) for outcome in outcomes)
