@@ -35,7 +35,8 @@ from ticdc_assets.events import (
     Watermark,
     ZonedTimestamp,
 )
-from ticdc_assets.schemas import ColumnFlag, RowShape, SentColumn
+from ticdc_assets.mysql_types import base_type
+from ticdc_assets.schemas import ColumnFlag, ColumnSchema, RowShape, SentColumn
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire.column_types import TYPE_NAMES, action_code, ddl_word, type_code
 from ticdc_assets.wire.craft_bytes import Reader, write_string, write_uvarint
@@ -97,6 +98,8 @@ def encode(
     Raises:
         ValueError: the format cannot carry an event, or a row has no shape.
     """
+    if max_batch_size < 1:
+        raise ValueError(f"no batch size: {max_batch_size}")
     records: list[Record] = []
     rows: list[RowChange] = []
     groups: list[list[ColumnGroup]] = []
@@ -239,7 +242,9 @@ def _ddl(value: bytes, header: Header, body: Body, _terms: Sequence[str]) -> Eve
 
 
 def _watermark(value: bytes, header: Header, body: Body, _terms: Sequence[str]) -> Event:
-    Reader(value, body.position + sum(body.sizes), body.position).finish()
+    if any(body.sizes):
+        got = shorten(value[body.position : body.position + min(sum(body.sizes), 16)])
+        raise WireError("trailing_bytes", f"byte {body.position}", "no body", got)
     return Watermark(watermark_ts=header.commit_ts, build_ts_ms=None)
 
 
@@ -340,6 +345,9 @@ def _code_of(column: SentColumn) -> tuple[int, int]:
     _check_name(column.name)
     if code is None or flags is None or not 0 <= flags < len(FLAGS):
         raise ValueError(f"no type code or no flags: {column!r}")
+    base = base_type(ColumnSchema(name=column.name, mysql_type=column.mysql_type))
+    if base != TYPE_NAMES[code][bool(flags & ColumnFlag.BINARY)]:
+        raise ValueError(f"the flags are those of another type: {column!r}")
     return code, int(flags)
 
 

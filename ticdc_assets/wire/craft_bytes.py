@@ -23,6 +23,7 @@ Source: pingcap/tiflow pkg/sink/codec/craft/message_encoder.go and message_decod
 
 import struct
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Final, NoReturn
 
 from ticdc_assets.errors import WireError, shorten
@@ -209,17 +210,13 @@ def write_uvarints(numbers: Iterable[int]) -> bytes:
 
 def write_delta_uvarints(numbers: Sequence[int]) -> bytes:
     """Return `numbers` as a delta uvarint chunk."""
-    return write_uvarints(
-        (number - last) & MAX_UINT64
-        for last, number in zip((0, *numbers[:-1]), numbers, strict=True)
-    )
+    return write_uvarints((number - last) & MAX_UINT64 for last, number in pairwise((0, *numbers)))
 
 
 def write_delta_varints(numbers: Sequence[int]) -> bytes:
     """Return `numbers` as a delta varint chunk."""
     return b"".join(
-        write_varint(_wrapped(number - last))
-        for last, number in zip((0, *numbers[:-1]), numbers, strict=True)
+        write_varint(_wrapped(number - last)) for last, number in pairwise((0, *numbers))
     )
 
 
