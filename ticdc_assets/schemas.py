@@ -213,7 +213,9 @@ def schema_from_json(value: Any, position: str) -> TableSchema:
         for number, item in enumerate(reader.array("columns"))
     )
     names = [column.name for column in columns]
-    if len(set(names)) != len(names):
+    # A set: a hostile message may have as many names as it has bytes, in its indexes too.
+    distinct = set(names)
+    if len(distinct) != len(names):
         raise WireError("duplicate_column", f"{position}.columns", "distinct names", shorten(names))
     indexes = tuple(
         _index_from_json(item, f"{position}.indexes[{number}]")
@@ -221,7 +223,7 @@ def schema_from_json(value: Any, position: str) -> TableSchema:
     )
     for number, index in enumerate(indexes):
         for name in index.columns:
-            if name not in names:
+            if name not in distinct:
                 raise WireError(
                     "unknown_column",
                     f"{position}.indexes[{number}].columns",
