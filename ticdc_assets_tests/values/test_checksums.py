@@ -111,6 +111,9 @@ def test_text_of_a_binary_charset_is_base64() -> None:
         ("UTC", "2024-01-01 00:00:00", "2024-01-01 00:00:00"),
         ("Asia/Shanghai", "0000-00-00 00:00:00", "0000-00-00 00:00:00"),
         ("Asia/Shanghai", "0000-00-00 00:00:00.000", "0000-00-00 00:00:00.000"),
+        # Shortly after and before a change of the clocks.
+        ("America/New_York", "2024-11-03 03:00:00", "2024-11-03 08:00:00"),
+        ("Europe/Berlin", "2024-03-31 01:30:00", "2024-03-31 00:30:00"),
         # Shown twice by the clocks there.
         ("America/New_York", "2024-11-03 01:30:00", "2024-11-03 05:30:00"),
         ("Europe/Berlin", "2024-10-27 02:30:00", "2024-10-27 01:30:00"),

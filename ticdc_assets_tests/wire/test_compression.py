@@ -38,6 +38,50 @@ def block(content: bytes, *, stored: bool) -> bytes:
     return (len(content) | stored << 31).to_bytes(4, "little") + content
 
 
+def xxh32(content: bytes) -> int:
+    """xxHash with 32 bits and seed 0 of less than 16 bytes: the checksum of lz4 frames."""
+    assert len(content) < 16
+    first, second, third, fourth, fifth = PRIMES
+    value = (fifth + len(content)) % 2**32
+    end = len(content) // 4 * 4
+    for start in range(0, end, 4):
+        value += int.from_bytes(content[start : start + 4], "little") * third
+        value = rotated(value % 2**32, 17) * fourth % 2**32
+    for byte in content[end:]:
+        value = rotated((value + byte * fifth) % 2**32, 11) * first % 2**32
+    value = (value ^ value >> 15) * second % 2**32
+    value = (value ^ value >> 13) * third % 2**32
+    return value ^ value >> 16
+
+
+PRIMES = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
+
+
+def rotated(value: int, bits: int) -> int:
+    return (value << bits | value >> (32 - bits)) % 2**32
+
+
+def checked(content: bytes) -> bytes:
+    return xxh32(content).to_bytes(4, "little")
+
+
+def full_frame(*contents: bytes, flags: int = 0b0111_1100) -> bytes:
+    """Return a frame of stored blocks with all that a frame may have, or as `flags` say."""
+    content = b"".join(contents)
+    descriptor = bytes([flags, 0x40])
+    if flags & 0b1000:
+        descriptor += len(content).to_bytes(8, "little")
+    blocks = [
+        block(part, stored=True) + (checked(part) if flags & 0b1_0000 else b"") for part in contents
+    ]
+    return b"".join(
+        [
+            *(MAGIC, descriptor, bytes([xxh32(descriptor) >> 8 & 0xFF]), *blocks, END),
+            checked(content) if flags & 0b100 else b"",
+        ]
+    )
+
+
 STORED_FRAME = HEADER + block(TEXT, stored=True) + END
 PACKED_FRAME = HEADER + block(BLOCK, stored=False) + END
 # Length 20; a literal "a"; a copy of 19 at offset 1.
@@ -52,6 +96,10 @@ VECTORS = {
         TEXT + b"bcd",
     ),
     "an empty lz4 frame": (LZ4, HEADER + END, b""),
+    "an lz4 frame with block checksums": (LZ4, full_frame(b"ab", b"c", flags=0x70), b"abc"),
+    "an lz4 frame with a content size": (LZ4, full_frame(b"ab", b"c", flags=0x68), b"abc"),
+    "an lz4 frame with a content checksum": (LZ4, full_frame(b"ab", b"c", flags=0x64), b"abc"),
+    "an lz4 frame with everything": (LZ4, full_frame(b"1234567", b"", b"89"), b"123456789"),
     "a snappy block": (SNAPPY, SNAPPY_BLOCK, TEXT),
     "a snappy block of one literal": (SNAPPY, bytes.fromhex("03 08 616263"), b"abc"),
     "an empty snappy block": (SNAPPY, b"\x00", b""),
@@ -98,6 +146,15 @@ def test_trailing_bytes_of_a_vector_are_seen(name: str) -> None:
         assert (error.reason, error.position) == ("trailing_bytes", f"byte {len(value)}")
     else:
         assert error.reason == "invalid_snappy"
+
+
+def test_every_changed_byte_of_a_checked_frame_is_refused() -> None:
+    frame = full_frame(b"1234567", b"89")
+    for place in range(len(frame)):
+        for mask in (0x01, 0x10, 0x80, 0xFF):
+            changed = bytearray(frame)
+            changed[place] ^= mask
+            refused(LZ4, bytes(changed))
 
 
 @pytest.mark.parametrize(
