@@ -380,6 +380,22 @@ def test_batches_say_what_single_records_say(compression: Compression, data: st.
     assert pa.Table.from_batches(split).to_pylist() == whole.to_pylist()
 
 
+@pytest.mark.parametrize("order", ["xgxxgx", "gxg", "xg", "gx", "xx", "gg", ""])
+def test_refused_records_stand_between_the_others(order: str) -> None:
+    key = parts(b'{"ts":1,"t":3}', b'{"ts":2,"t":3}')
+    good = Record(key=(1).to_bytes(8) + key, value=parts(b"", b""))
+    bad = Record(key=good.key, value=parts(b"", b"x"))
+    batch = decode_batch(
+        OPEN, batch_of([{"g": good, "x": bad}[letter] for letter in order]), compression=LZ4
+    )
+    found = [(row["offset"] - 1000, row["index"], row["kind"]) for row in batch.to_pylist()]
+    assert found == [
+        (number, index, "watermark" if letter == "g" else "error")
+        for number, letter in enumerate(order)
+        for index in range(2 if letter == "g" else 1)
+    ]
+
+
 def assert_batch_equal(
     wire_format: WireFormat, records: list[Record], compression: Compression
 ) -> None:
