@@ -16,7 +16,7 @@ message stand is a table in `craft_layout`, how values are written one in `craft
 
 A row cites no schema: its shape is that of its columns, with the type codes as words. A DELETE may
 have been cut to the handle key (`delete-only-output-handle-key-columns`), and nothing says so: its
-shape is always partial. With old values off an UPDATE looks like an INSERT.
+shape is always partial. Older versions with old values off send an UPDATE like an INSERT.
 
 Not handled: damaged FLOAT values, which nobody can tell from others (`craft_values`).
 """

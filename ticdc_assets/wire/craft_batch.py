@@ -59,7 +59,9 @@ from ticdc_assets.wire.rows import ROW, Common, Rows, decoded_rows, shape_text
 _REMEMBERED_NUMBERS: Final = 1 << 16
 _REMEMBERED_BYTES: Final = 1 << 24
 _REMEMBERED_ENTRY: Final = 1 << 10
+"""What an entry takes besides its bytes."""
 _MOST_ALIKE: Final = 8
+"""Heads with one start that are compared one after the other."""
 
 
 def decode_rows(batch: pa.RecordBatch) -> Rows:
@@ -185,7 +187,7 @@ class _Tables:
         found = self._dictionaries.get(raw)
         if found is None:
             found = _Dictionary(read_terms(Reader(raw, 0, len(raw))))
-            self._remember(len(raw))
+            self._remember(len(raw), found)
             self._dictionaries[raw] = found
         return found
 
@@ -205,7 +207,7 @@ class _Tables:
             tuple(map(_reader, group.types, group.flags)),
             shape_text(craft.shape_of(group, None, partial=group.kind is GroupKind.BEFORE)),
         )
-        self._remember(len(first) + len(head.raw) + 2 * len(head.shape))
+        self._remember(len(first) + len(head.raw) + 2 * len(head.shape), dictionary)
         dictionary.heads[first] = (head, *heads[: _MOST_ALIKE - 1])
         return head
 
@@ -214,15 +216,19 @@ class _Tables:
         found = dictionary.shapes.get((after.raw, before.raw))
         if found is None:
             found = shape_text(craft.shape_of(after.group, before.group, partial=False))
-            self._remember(len(after.raw) + len(before.raw) + len(found))
+            self._remember(len(after.raw) + len(before.raw) + len(found), dictionary)
             dictionary.shapes[after.raw, before.raw] = found
         return found
 
-    def _remember(self, size: int) -> None:
+    def _remember(self, size: int, dictionary: _Dictionary) -> None:
+        """Count `size` bytes more, and forget all of before if they are too many."""
         size += _REMEMBERED_ENTRY
         self._bytes += size
         if self._bytes > _REMEMBERED_BYTES:
             self._dictionaries.clear()
+            # The message that is being read keeps its dictionary.
+            dictionary.heads.clear()
+            dictionary.shapes.clear()
             self._bytes = size
 
 

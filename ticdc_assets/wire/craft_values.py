@@ -16,11 +16,10 @@ to its bytes. Neither keeps state.
     null                                                    none: always NULL
 
 FLOAT is damaged by TiCDC itself: its encoder writes the 8 bytes where it reserved 4, so that the
-next number of the message may overwrite the upper four (golden/QUIRKS.md E1). The length is right
-and most damaged values look like any other FLOAT, so they cannot be told apart. A row is not
-refused for it: what is no FLOAT is rounded to the nearest one, and what has none near (NaN,
-infinite, too large) is 0, which TiCDC itself writes for NaN and infinity. DOUBLE is right, so there
-both are refused.
+next number of the message overwrites up to 4 of the upper ones (golden/QUIRKS.md E1). What was
+there is lost, and most damaged values look like any other FLOAT. A row is not refused for it: what
+is no FLOAT is rounded to the nearest one, and what has none near (NaN, infinite, too large) is 0,
+which TiCDC itself writes for NaN and infinity. DOUBLE is right, so there both are refused.
 
 Source: EncodeTiDBType and DecodeTiDBType in pingcap/tiflow pkg/sink/codec/craft at 017624f.
 
