@@ -81,13 +81,14 @@ def dml(
     *,
     extras: bytes = 3 * NONE,
     database: bytes | str = "d",
+    table: str = "t",
     version: int = 1,
 ) -> bytes:
     return (
         b"\x16\x06\x06"
         + number(version)
         + text(database)
-        + text("t")
+        + text(table)
         + number(112)
         + number(op)
         + number(470614220992151553)
@@ -381,6 +382,7 @@ def test_the_images_of_an_op_are_there_and_no_others() -> None:
         (dml(3, NONE, NONE), "unknown_symbol", "byte 10"),
         (dml(-1, NONE, NONE), "unknown_symbol", "byte 10"),
         (dml(INSERT, some(block(ID)), NONE, database=""), "empty_text", "$.database"),
+        (dml(INSERT, some(block(ID)), NONE, table=""), "empty_text", "$.table"),
         (dml(INSERT, some(block(ID)), NONE, database=b"\xff"), "invalid_utf8", "byte 5"),
         (dml(INSERT, b"\x04", NONE), "unknown_branch", "byte 38"),
         (dml(INSERT, b"\x01", NONE), "unknown_branch", "byte 38"),
@@ -503,6 +505,12 @@ def test_absurd_lengths_and_counts(length: int) -> None:
     ]
     # A negative count is that of a block whose size follows.
     assert reasons(counts) <= {"invalid_count", "invalid_length"}
+
+
+def test_a_negative_length_does_not_lead_back() -> None:
+    """Else the length's own byte would be read again, as the start of the next name."""
+    image = number(2) + text("a") + STRING + number(-2) + b"xyz" + NULL + END
+    assert reasons([dml(INSERT, some(image), NONE)]) == {"invalid_length"}
 
 
 def test_more_items_than_any_table_has_are_refused_before_they_are_read() -> None:
@@ -783,6 +791,26 @@ def test_events_survive_the_way_there_and_back(sent: list[Event]) -> None:
 
 
 SHAPED = replace(ROW, shape=SHAPE)
+
+
+def test_unsigned_numbers_are_written_in_their_64_bits() -> None:
+    """BIT and SET as TiCDC casts them; a row read from Avro has them signed already."""
+    shape = RowShape(
+        columns=(
+            SentColumn("bits", "bit", ColumnFlag.UNSIGNED),
+            SentColumn("labels", "set"),
+            SentColumn("spelled", "bigint(20) unsigned"),
+        )
+    )
+    entries = (
+        text("bits") + LONG + number(-1),
+        text("labels") + LONG + number(-(2**63)),
+        text("spelled") + UNSIGNED + number(-1),
+    )
+    wanted = [Record(key=None, value=dml(INSERT, some(block(*entries)), NONE))]
+    for bits, labels in ((str(2**64 - 1), str(2**63)), ("-1", str(-(2**63)))):
+        after = {"bits": bits, "labels": labels, "spelled": str(2**64 - 1)}
+        assert encode(AVRO, [replace(ROW, after=after, shape=shape)]) == wanted
 
 
 @pytest.mark.parametrize(
