@@ -492,7 +492,8 @@ def decode(
     "error" with the reason and the position.
     """
     from ticdc_assets.capture import read_capture
-    from ticdc_assets.claim_check import ClaimCheck, ClaimCheckStore
+    from ticdc_assets.claim_check import ClaimCheckStore
+    from ticdc_assets.config import ClaimCheck
     from ticdc_assets.event_lines import CaptureFormat, event_lines
     from ticdc_assets.values.zones import changefeed_zone
     from ticdc_assets.wire import WireFormat

@@ -26,6 +26,7 @@ from ticdc_assets.events import (
     Watermark,
     ZonedTimestamp,
 )
+from ticdc_assets.mysql_types import Kind, kind_of
 from ticdc_assets.registry.catalog import SeenShape, complete
 from ticdc_assets.registry.history import (
     Coordinates,
@@ -165,7 +166,7 @@ class _Printer:
             line["es_only"] = True
         if row.handle_key_only:
             line["handle_key_only"] = True
-        if schema is None:
+        if schema is None or _lacks_labels(schema, row):
             return {**line, "held": True, "before": _sent(row.before), "after": _sent(row.after)}
         try:
             return {
@@ -227,6 +228,16 @@ class _Printer:
             found = (schema, {column.name: canonical_of(column, zone) for column in schema.columns})
             self._converters[known] = found
         return found[1]
+
+
+def _lacks_labels(schema: TableSchema, row: RowChange) -> bool:
+    """Whether a column that was sent has labels that no DDL has told yet."""
+    return row.schema_version is None and any(
+        not column.elements
+        and kind_of(column) in (Kind.ENUM, Kind.SET)
+        and (column.name in (row.after or {}) or column.name in (row.before or {}))
+        for column in schema.columns
+    )
 
 
 def _zone_of(image: Image) -> str:

@@ -3,7 +3,7 @@
 import gzip
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +32,15 @@ FORMATS = {
 }
 """The variants of golden messages, and how each is written."""
 
+FULL_VARIANTS = ("simple-json", "simple-avro", "open", "canal-json", "craft")
+"""Those with every scenario; the others have `types` and `shop` only."""
+
+SCENARIOS = [
+    *((variant, name) for variant in FORMATS for name in ("types", "shop")),
+    *((variant, name) for variant in FULL_VARIANTS for name in ("shop-replay", "shop-ddlwm")),
+]
+"""(variant, scenario) of all messages from the beginning without damage."""
+
 PARTITION_DDL_TS = 470614222000619522
 KNOWN_DIFFERENCES = {
     ("shop", "part_range"): (
@@ -40,6 +49,20 @@ KNOWN_DIFFERENCES = {
     ),
 }
 """Tables that may differ from the truth: since which TSO, and why."""
+
+LOST_BY_THE_FORMAT = {
+    "craft": (
+        {
+            ("kinds", "types"): ("c_f", "c_f2"),
+            ("shop", "all_types"): ("c_f", "c_f2"),
+            ("shop", "order_items"): ("weight",),
+            ("crm", "contacts"): ("score",),
+            ("crm", "people"): ("score",),
+        },
+        "TiCDC's Craft encoder overwrites half of each FLOAT with what follows it",
+    ),
+}
+"""Columns whose values a variant does not carry, and why: they are left out of the comparison."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +99,13 @@ class Scenario:
     def records(self) -> list[CaptureRecord]:
         with read_capture(self.capture) as reader:
             return list(reader)
+
+    @property
+    def end(self) -> int:
+        """The cut at which everything is applied."""
+        if self.variant == "canal-json-plain":
+            return max(event.commit_ts for _, event in self.events) + 1
+        return self.meta["final_ts"]
 
     @property
     def events(self) -> list[tuple[Coordinates, Event]]:
@@ -120,8 +150,12 @@ def events_of(
             yield place, event
 
 
-def assert_same_rows(found: Rows, wanted: Rows, at: int | None = None) -> None:
+def assert_same_rows(
+    found: Rows, wanted: Rows, at: int | None = None, *, variant: str = "simple-json"
+) -> None:
     """Compare tables; those in KNOWN_DIFFERENCES may differ from their TSO on."""
+    lost, _ = LOST_BY_THE_FORMAT.get(variant, ({}, ""))
+    found, wanted = _without(found, lost), _without(wanted, lost)
     for name in sorted(set(found) | set(wanted)):
         since = KNOWN_DIFFERENCES.get(name)
         if since is not None and (at is None or at > since[0]):
@@ -134,6 +168,20 @@ def assert_same_rows(found: Rows, wanted: Rows, at: int | None = None) -> None:
         )
         assert not missing, different
         assert not extra, different
+
+
+def _without(rows: Rows, lost: Mapping[tuple[str, str], tuple[str, ...]]) -> Rows:
+    result = dict(rows)
+    for name in lost.keys() & rows.keys():
+        result[name] = Counter()
+        for text, count in rows[name].items():
+            kept = {
+                column: value
+                for column, value in json.loads(text).items()
+                if column not in lost[name]
+            }
+            result[name][comparable(kept)] += count
+    return result
 
 
 def rows_last_changed_here(scenario: Scenario) -> Rows:

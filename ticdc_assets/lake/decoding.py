@@ -26,6 +26,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.changelog.plan import RowGroup
 from ticdc_assets.changelog.progress import PartitionProgress, advance_all
+from ticdc_assets.claim_check import ClaimCheckStore, complete_batches
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake.control import commit_metadata, read_rows, write_table
 from ticdc_assets.lake.paths import LakePaths
@@ -116,7 +117,6 @@ def decoded_position(paths: LakePaths) -> tuple[int, int]:
 
 def decode_new(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Decoding:
     """Decode every landed batch that is not in the change log yet."""
-    wire_format = WireFormat(changefeed.wire_format)
     landed = commit_metadata(paths.raw_messages).get("batch", 0)
     batch, done = decoded_position(paths)
     changes: dict[str, int] = {}
@@ -126,12 +126,12 @@ def decode_new(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) ->
         # re-driven batch has none of its own: its records are in quarantine already.
         if not commit_metadata(paths.change_log).get("redrive"):
             _append_errors(
-                paths, decoded(_landed_batch(spark, paths, done), wire_format, batch), batch
+                paths, decoded(_landed_batch(spark, paths, done), changefeed, batch), batch
             )
         add_to_groups(spark, paths, batch)
     for number in range(done + 1, landed + 1):
         batch += 1
-        rows = decoded(_landed_batch(spark, paths, number), wire_format, batch)
+        rows = decoded(_landed_batch(spark, paths, number), changefeed, batch)
         errors = append_changes(paths, rows, batch=batch, landed=number)
         if errors:
             _append_errors(paths, rows, batch)
@@ -147,23 +147,31 @@ def _landed_batch(spark: SparkSession, paths: LakePaths, number: int) -> DataFra
     return raw.where(F.col("batch") == number)
 
 
-def decoded(raw: DataFrame, wire_format: WireFormat, batch: int) -> DataFrame:
-    """Return the decoded rows of `raw`, errors included, as batch `batch`."""
+def decoded(raw: DataFrame, changefeed: Changefeed, batch: int) -> DataFrame:
+    """Return the decoded rows of `raw`, errors included, as batch `batch`.
+
+    Rows that TiCDC put into the storage of large messages are completed from there.
+    """
+    wire_format, compression = WireFormat(changefeed.wire_format), changefeed.compression
+    store = None
+    if changefeed.claim_check is not None:
+        store = ClaimCheckStore(changefeed.claim_check, wire_format, compression)
 
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for records in batches:
-            rows = decode_batch(wire_format, records)
-            # All records of a landed batch share one landing time; a re-driven one keeps it too.
-            landed_at = _landing_times(records, rows)
-            yield pa.RecordBatch.from_arrays(
-                [
-                    pa.array([batch] * rows.num_rows, pa.int64()),
-                    landed_at,
-                    landed_at.cast(pa.date32()),
-                    *rows.columns,
-                ],
-                schema=DECODED_SCHEMA,
-            )
+            rows = decode_batch(wire_format, records, compression=compression)
+            for part in [rows] if store is None else complete_batches(rows, store):
+                # All records of a landed batch share one landing time; a re-driven one keeps it.
+                landed_at = _landing_times(records, part)
+                yield pa.RecordBatch.from_arrays(
+                    [
+                        pa.array([batch] * part.num_rows, pa.int64()),
+                        landed_at,
+                        landed_at.cast(pa.date32()),
+                        *part.columns,
+                    ],
+                    schema=DECODED_SCHEMA,
+                )
 
     columns = raw.select("landed_at", "topic", "partition", "offset", "key", "value")
     return columns.mapInArrow(decode, from_arrow_schema(DECODED_SCHEMA, prefer_timestamp_ntz=True))
@@ -172,8 +180,6 @@ def decoded(raw: DataFrame, wire_format: WireFormat, batch: int) -> DataFrame:
 def _landing_times(records: pa.RecordBatch, rows: pa.RecordBatch) -> pa.Array:
     """Return the landing time of the record that each decoded row came from."""
     times = records.column("landed_at").cast(pa.timestamp("us", tz="UTC"))
-    if records.num_rows == rows.num_rows:
-        return times
     if len(times.unique()) <= 1:
         return pa.array([times[0].as_py()] * rows.num_rows, pa.timestamp("us", tz="UTC"))
     by_place = dict(

@@ -5,7 +5,7 @@ decodes now becomes a new batch of the change log, its quarantine rows are close
 stays. The next apply gives each change its place by commit ts. Changes of stage `apply` need no
 decoding: the caller folds the mirrors they belong to again.
 
-Why running it again is safe: a record whose coordinates the change log has is left out, so a run
+Why running it again is safe: a row whose coordinates the change log has is left out, so a run
 killed between the append and the closing of the quarantine rows appends nothing twice.
 """
 
@@ -25,7 +25,6 @@ from ticdc_assets.lake.decoding import (
 )
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import close_rows, count_open, read_quarantine
-from ticdc_assets.wire import WireFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +54,12 @@ def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Re
     if not waiting or latest_version(paths.raw_messages) is None:
         return Redriving(records=0, decoded=0, still_quarantined=0, refold=refold)
     place = ["topic", "partition", "offset"]
+    event = [*place, "index"]
     open_rows = (
         spark.read.format("delta")
         .load(str(paths.quarantine))
         .where("stage = 'decode' and redriven_at is null")
-        .select(*place)
+        .select(*place, "index")
         .distinct()
     )
     log = spark.read.format("delta").load(str(paths.change_log))
@@ -67,21 +67,18 @@ def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Re
     records = raw.join(F.broadcast(open_rows), place, "left_semi")
     batch, landed = decoded_position(paths)
     batch += 1
-    rows = decoded(records, WireFormat(changefeed.wire_format), batch).cache()
+    rows = decoded(records, changefeed, batch).cache()
     try:
         good = rows.where(F.col("kind") != "error")
-        new = good.join(log.select(*place), place, "left_anti")
+        # Of a record of several rows some may be in the change log already.
+        new = good.join(log.select(*event), event, "left_anti")
         if not new.isEmpty():
             append_changes(paths, new, batch=batch, landed=landed, redrive=True)
             add_to_groups(spark, paths, batch)
-        done = good.select(*place).distinct().count()
+        fixed = good.join(F.broadcast(open_rows), event, "left_semi").select(*event).distinct()
+        done = fixed.count()
         if done:
-            close_rows(
-                spark,
-                paths,
-                "decode",
-                good.select(*place, F.lit(0).alias("index")),
-            )
+            close_rows(spark, paths, "decode", fixed)
     finally:
         rows.unpersist()
     return Redriving(records=waiting, decoded=done, still_quarantined=waiting - done, refold=refold)

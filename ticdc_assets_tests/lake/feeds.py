@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.config import CaptureSource, Changefeed
+from ticdc_assets.config import CaptureSource, Changefeed, ClaimCheck
 from ticdc_assets.lake.cuts import Cut, newest_cut
 from ticdc_assets.lake.decoding import decode_new
 from ticdc_assets.lake.landing import Landing, land
@@ -19,6 +19,8 @@ from ticdc_assets.lake.reading import iterate_rows
 from ticdc_assets.lake.schema_tables import register_new
 from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Truth
+from ticdc_assets.wire import WireFormat
+from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.golden import Rows, comparable
 
 
@@ -39,13 +41,18 @@ class Feed:
         capture: Path | None = None,
         timezone: str = "UTC",
         partitions: Mapping[str, int] | None = None,
+        wire_format: WireFormat = WireFormat.SIMPLE_JSON,
+        compression: Compression = Compression.NONE,
+        claim_check: ClaimCheck | None = None,
     ) -> "Feed":
         """Return a feed over `capture`, or over an own one in `folder`."""
         return cls(
             spark,
             Changefeed(
                 name="feed",
-                wire_format="simple-json",
+                wire_format=wire_format,
+                compression=compression,
+                claim_check=claim_check,
                 timezone=timezone,
                 source=CaptureSource(
                     path=capture or folder / "capture.jsonl", partitions=partitions or {}

@@ -16,6 +16,7 @@ from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.lake.quarantine import read_quarantine
 from ticdc_assets_tests.golden import (
     PARTITION_DDL_TS,
+    SCENARIOS,
     Rows,
     Scenario,
     assert_same_rows,
@@ -28,20 +29,27 @@ pytestmark = pytest.mark.spark
 
 
 def feed_of(spark: SparkSession, folder: Path, scenario: Scenario) -> Feed:
-    return Feed.of(spark, folder, capture=scenario.capture, timezone=scenario.timezone)
+    return Feed.of(
+        spark,
+        folder,
+        capture=scenario.capture,
+        timezone=scenario.timezone,
+        wire_format=scenario.wire_format,
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "size"),
+    ("variant", "name", "size"),
     [
-        ("types", "small"),
-        ("types", "large"),
-        ("shop", "small"),
-        ("shop", "large"),
-        ("shop-ddlwm", "small"),
+        *((variant, name, "small") for variant, name in SCENARIOS if name != "shop-replay"),
+        ("simple-json", "types", "large"),
+        ("simple-json", "shop", "large"),
+        ("open-updated", "shop", "large"),
+        ("canal-json-plain", "shop", "large"),
     ],
 )
 def test_at_every_watermark_with_a_known_state(
+    variant: str,
     name: str,
     size: str,
     spark: SparkSession,
@@ -52,22 +60,30 @@ def test_at_every_watermark_with_a_known_state(
     if size == "large":
         monkeypatch.setattr(folding, "LOCAL_ROWS", -1)
         monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
-    scenario = Scenario(golden_dir("simple-json", name))
+    scenario = Scenario(golden_dir(variant, name))
+    plain = variant == "canal-json-plain"
     feed = feed_of(spark, tmp_path, scenario)
-    for at in scenario.earlier:
+    for at in [] if plain else scenario.earlier:
         assert feed.sync(until=at).cut == feed.cut
         assert feed.cut.tso == at
-        assert_same_rows(feed.rows(), scenario.state(at), at)
+        assert_same_rows(feed.rows(), scenario.state(at), at, variant=variant)
     feed.sync()
-    assert feed.cut.tso == scenario.meta["final_ts"]
-    assert_same_rows(feed.rows(), scenario.state())
+    assert feed.cut.tso == scenario.end
+    assert_same_rows(feed.rows(), scenario.state(), variant=variant)
     again = feed.sync()
     assert again.outcome is Outcome.UNCHANGED
-    marked = [mirror.table for mirror in feed.cut.mirrors if mirror.marks]
-    assert marked == (["part_range"] if name != "types" else [])
+    marks = {
+        mirror.table: [mark for mark in mirror.marks if "no commit ts" not in mark]
+        for mirror in feed.cut.mirrors
+    }
+    assert all(
+        plain is (len(marks[mirror.table]) < len(mirror.marks)) for mirror in feed.cut.mirrors
+    )
+    marked = {table: reasons for table, reasons in marks.items() if reasons}
+    assert list(marked) == (["part_range"] if name != "types" else [])
     if name != "types":
-        (mark,) = next(item.marks for item in feed.cut.mirrors if item.marks)
-        assert str(PARTITION_DDL_TS) in mark
+        (mark,) = marked["part_range"]
+        assert plain or str(PARTITION_DDL_TS) in mark
 
 
 @pytest.mark.parametrize("pieces", [3, 7])
