@@ -109,7 +109,7 @@ class TableSchema:
         """
         indexes = self.own_indexes
         for index in indexes:
-            if index.primary:
+            if index.primary and index.columns:
                 return index.columns
         nullable = {column.name for column in self.columns if column.nullable}
         keys = [

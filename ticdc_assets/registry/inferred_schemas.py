@@ -345,9 +345,9 @@ class _Table:
             return
         if definition.primary_key:
             self.add_primary([column], clustered=False)
-        if definition.unique:
+        if definition.unique and len(self.indexes) < _MOST_INDEXES:
             name = self.free_index_name(definition.name, set())
-            self.append(_Index(name, True, False, [column]))
+            self.indexes.append(_Index(name, True, False, [column]))
 
     # Indexes ----------------------------------------------------------------------------------
 
@@ -374,12 +374,15 @@ class _Table:
         self.indexes = [index for index in self.indexes if not index.primary]
         is_row_id = clustered and len(columns) == 1 and columns[0].schema.mysql_type in INTEGER_BITS
         name = _ROW_ID_PRIMARY if is_row_id else _PRIMARY
-        self.append(_Index(name, True, True, columns))
+        self.indexes.append(_Index(name, True, True, columns))
 
     def add_index(
         self, index: IndexDefinition, *, created: bool, taken: set[str] | None = None
     ) -> None:
         """Add an index of CREATE TABLE (`created`) or of a later statement."""
+        if len(self.indexes) >= _MOST_INDEXES:
+            self.note(f"a table has at most {_MOST_INDEXES} indexes")
+            return
         found: dict[int, _Column] = {}
         for name in index.columns:
             column = self.named(name)
@@ -410,14 +413,7 @@ class _Table:
                 self.note(f"index {shorten(name)} was there already")
                 self.indexes.remove(old)
         unique = index.kind is IndexKind.UNIQUE and whole and index.condition is None
-        self.append(_Index(name, unique, False, columns))
-
-    def append(self, index: _Index) -> None:
-        """Add `index` last."""
-        if len(self.indexes) < _MOST_INDEXES:
-            self.indexes.append(index)
-        else:
-            self.note(f"a table has at most {_MOST_INDEXES} indexes")
+        self.indexes.append(_Index(name, unique, False, columns))
 
     # The end ----------------------------------------------------------------------------------
 

@@ -91,9 +91,7 @@ def fits(schema: TableSchema, shape: RowShape) -> bool:
     if handle is not None and handle != set(schema.handle_key):
         return False
     primary = _primary_key(shape)
-    return primary is None or set(primary) == {
-        name for index in schema.own_indexes if index.primary for name in index.columns
-    }
+    return primary is None or set(primary) == set(_primary_columns(schema.own_indexes))
 
 
 def merged(schema: TableSchema, shape: RowShape, *, version: int) -> TableSchema:
@@ -136,9 +134,9 @@ def merged(schema: TableSchema, shape: RowShape, *, version: int) -> TableSchema
             for index in indexes
         ]
     keyed = _Keyed(columns, indexes)
-    keyed.take_flags(shape)
     keyed.take_primary_key(_primary_key(shape))
     keyed.take_handle_key(shape)
+    keyed.take_unique_keys(shape)
     return replace(
         schema, version=version, columns=tuple(keyed.columns), indexes=keyed.finished_indexes()
     )
@@ -155,6 +153,10 @@ def _handle_key(shape: RowShape) -> set[str] | None:
     if not flags or None in flags.values():
         return None
     return {name for name, flag in flags.items() if flag and flag & ColumnFlag.HANDLE_KEY}
+
+
+def _primary_columns(indexes: Iterable[IndexSchema]) -> tuple[str, ...]:
+    return next((index.columns for index in indexes if index.primary and index.columns), ())
 
 
 def _primary_key(shape: RowShape) -> tuple[str, ...] | None:
@@ -316,25 +318,12 @@ class _Keyed:
         self.columns = columns
         self.indexes = indexes
 
-    def take_flags(self, shape: RowShape) -> None:
-        """Add the unique keys of one column that the flags show."""
-        unique = {index.columns for index in self.indexes if index.unique}
-        for sent in shape.columns:
-            flags = sent.flags or ColumnFlag(0)
-            # TiCDC marks every column of an index of several as part of a multiple key.
-            single = flags & ColumnFlag.UNIQUE_KEY and not flags & ColumnFlag.MULTIPLE_KEY
-            if single and (sent.name,) not in unique:
-                unique.add((sent.name,))
-                self._add_unique((sent.name,))
-
     def take_primary_key(self, primary: tuple[str, ...] | None) -> None:
         """Let the primary key be `primary`, () for none, if it is told."""
         if primary is None:
             return
         self._require(primary)
-        if set(primary) == {
-            name for index in self.indexes if index.primary for name in index.columns
-        }:
+        if set(primary) == set(_primary_columns(self.indexes)):
             return
         self.indexes = [index for index in self.indexes if not index.primary]
         if primary:
@@ -382,6 +371,24 @@ class _Keyed:
             else:
                 others.append(index)
         self.indexes = chosen + others
+
+    def take_unique_keys(self, shape: RowShape) -> None:
+        """Add the unique keys of one column that the flags show, besides the handle key."""
+        handle = _handle_key(shape)
+        if handle is None:
+            return
+        known = {index.columns for index in self.indexes if index.unique}
+        settled = len(handle) == 1 or bool(_primary_columns(self.indexes))
+        nullable = {column.name for column in self.columns if column.nullable}
+        for sent in shape.columns:
+            flags = sent.flags or ColumnFlag(0)
+            # TiCDC marks every column of an index of several as part of a multiple key.
+            single = flags & ColumnFlag.UNIQUE_KEY and not flags & ColumnFlag.MULTIPLE_KEY
+            # One that is NOT NULL would have been the handle key rather than none or a longer one.
+            possible = settled or sent.name in nullable
+            if single and possible and (sent.name,) not in known:
+                known.add((sent.name,))
+                self._add_unique((sent.name,))
 
     def finished_indexes(self) -> tuple[IndexSchema, ...]:
         """Return the indexes, each nullable as its columns are."""

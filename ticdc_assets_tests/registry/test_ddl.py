@@ -613,7 +613,10 @@ TYPES: list[tuple[str, dict[str, Any]]] = [
     ("text", {"mysql_type": "text"}),
     ("text(63)", {"text_length": 63, "mysql_type": "tinytext"}),
     ("text(64)", {"text_length": 64, "mysql_type": "text"}),
-    ("text(100) charset latin1", {"text_length": 100, "mysql_type": "tinytext", "charset": "latin1"}),
+    (
+        "text(100) charset latin1",
+        {"text_length": 100, "mysql_type": "tinytext", "charset": "latin1"},
+    ),
     ("blob(70000)", {"text_length": 70000, "mysql_type": "mediumblob"}),
     ("text(99999999)", {"text_length": 99999999, "mysql_type": "longtext"}),
     ("long varbinary", {"mysql_type": "mediumblob"}),

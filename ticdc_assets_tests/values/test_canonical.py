@@ -204,7 +204,7 @@ def test_dates_and_times(sql: str, value: str, expected: str) -> None:
         ("timestamp", at("a" * 5000, "2024-03-10 02:30:00"), "<unknown_time_zone>"),
         ("timestamp", at("a\0b", "2024-03-10 02:30:00"), "<unknown_time_zone>"),
         ("timestamp", at(SHANGHAI, "yesterday"), "<invalid_datetime>"),
-        ("timestamp", "2024-03-10 02:30:00", "<wrong_type>"),
+        ("timestamp", "2024-03-10 02:30:00", "2024-03-10 02:30:00"),
     ],
 )
 def test_timestamps(sql: str, value: PhysicalValue, expected: str) -> None:
