@@ -106,8 +106,8 @@ class DdlEvent:
     """A schema change: its text, and the schemas around it where the format sends them.
 
     `database` and `table` name the table after the change; both are "" where the message names
-    none (CREATE DATABASE and the like: only the SQL tells). `ddl_type` is the Simple protocol's word
-    for every format. `action_code` is TiDB's number for the statement, where it is sent.
+    none (CREATE DATABASE and the like: only the SQL tells). `ddl_type` is the Simple protocol's
+    word for every format. `action_code` is TiDB's number for the statement, where it is sent.
     """
 
     ddl_type: str

@@ -1,6 +1,6 @@
-"""Checks of one changefeed: is it behind, does quarantine grow, is a mirror incomplete?
+"""Checks of one changefeed: lag, quarantine, incomplete mirrors, row checksums.
 
-All three read the small tables that steer the pipeline, never Spark, so they cost milliseconds and
+All four read the small tables that steer the pipeline, never Spark, so they cost milliseconds and
 can be run alone. They come with every sync; the sensor evaluates the lag between syncs too,
 because a lag grows exactly when no sync runs.
 
@@ -21,6 +21,7 @@ from ticdc_assets.config import Changefeed
 from ticdc_assets.defs.metadata import Metadata, lag_seconds, tso_metadata, utc_now
 from ticdc_assets.defs.steps import ChangefeedSteps
 from ticdc_assets.defs.table_schemas import table_of_records
+from ticdc_assets.lake.checksums import Agreement, Checksums, read_checksums
 from ticdc_assets.lake.cuts import Cut, MirrorCut, newest_cut
 from ticdc_assets.lake.decoding import read_groups
 from ticdc_assets.lake.landing import known_partitions
@@ -31,6 +32,7 @@ from ticdc_assets.tso import to_datetime
 REPLICATION_LAG = "replication_lag"
 QUARANTINE_GROWTH = "quarantine_growth"
 MIRRORS_COMPLETE = "mirrors_complete"
+ROW_CHECKSUMS = "row_checksums"
 
 CLOCK_TOLERANCE_SECONDS = 5.0
 """How far the upstream's clock may be ahead of ours before a lag means nothing."""
@@ -121,7 +123,18 @@ def changefeed_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
     def mirrors_complete(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         return judge_mirrors(changefeed.name, newest_cut(paths)).result()
 
-    return [replication_lag, quarantine_growth, mirrors_complete]
+    @dg.asset_check(
+        asset=names.asset("apply_changes"),
+        name=ROW_CHECKSUMS,
+        description=(
+            "Fails when a row change is not what its checksum says (TiCDC's integrity check, "
+            "Simple protocol); passes where none are sent."
+        ),
+    )
+    def row_checksums(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        return judge_checksums(read_checksums(paths)).result()
+
+    return [replication_lag, quarantine_growth, mirrors_complete, row_checksums]
 
 
 # Lag --------------------------------------------------------------------------------------------
@@ -383,3 +396,49 @@ def _shortcomings(mirror: MirrorCut) -> str:
     if mirror.quarantined:
         parts.append(f"{mirror.quarantined} quarantined")
     return ", ".join([*parts, *mirror.marks])
+
+
+# Checksums --------------------------------------------------------------------------------------
+
+
+def judge_checksums(checksums: Checksums) -> Verdict:
+    """Judge whether the rows are what their checksums say."""
+    counts = checksums.counts
+    wrong = counts[Agreement.DISAGREES]
+    metadata: Metadata = {
+        str(agreement): dg.MetadataValue.int(count) for agreement, count in counts.items()
+    }
+    if not sum(counts.values()):
+        return Verdict(
+            passed=True, description="The messages carry no row checksums.", metadata=metadata
+        )
+    said = (
+        f"{counts[Agreement.AGREES]} row changes agree with their checksum, {wrong} disagree; of "
+        f"{counts[Agreement.UNKNOWN]} nothing can be said, {counts[Agreement.WAITING]} wait for "
+        "their schema."
+    )
+    if not wrong:
+        return Verdict(passed=True, description=said, metadata=metadata)
+    metadata["examples"] = table_of_records(
+        [
+            {
+                "where": "/".join(
+                    str(item[name]) for name in ("topic", "partition", "offset", "index")
+                ),
+                "database": item["database"],
+                "table": item["table"],
+                "commit_ts": str(item["commit_ts"]),
+            }
+            for item in checksums.examples
+        ],
+        {"where": "string", "database": "string", "table": "string", "commit_ts": "string"},
+    )
+    return Verdict(
+        passed=False,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=(
+            f"{said} Those rows were applied as they were sent: compare them with the source, and "
+            "look for TiCDC's own report of a corrupted row."
+        ),
+        metadata=metadata,
+    )

@@ -73,6 +73,7 @@ _GROUPS_SCHEMA = pa.schema(
         ("min_ts", pa.int64()),
         ("max_ts", pa.int64()),
         ("steps_back", pa.int64()),
+        ("checksums", pa.int64()),
         ("first_landed_at", pa.timestamp("us", tz="UTC")),
         ("last_landed_at", pa.timestamp("us", tz="UTC")),
         ("last_batch", pa.int64()),
@@ -286,6 +287,11 @@ class ChangeGroups:
         return any(row["es_only"] for row in self.rows)
 
     @property
+    def checksums(self) -> int:
+        """Row changes that carry checksums."""
+        return sum(row["checksums"] for row in self.rows)
+
+    @property
     def newest_change(self) -> int | None:
         """The highest commit ts of a row or DDL, None without any."""
         newest = (row["max_ts"] for row in self.rows if row["kind"] in ("row", "ddl"))
@@ -325,6 +331,7 @@ def add_to_groups(spark: SparkSession, paths: LakePaths, batch: int) -> dict[str
             F.max("commit_ts").alias("max_ts"),
             F.min("landed_at").alias("first_landed_at"),
             F.max("landed_at").alias("last_landed_at"),
+            F.count("checksum").alias("checksums"),
             # Watermarks in offset order, to see which of them step back.
             F.sort_array(
                 F.collect_list(
@@ -359,6 +366,7 @@ def add_to_groups(spark: SparkSession, paths: LakePaths, batch: int) -> dict[str
         row["last_batch"] = batch
         if present is not None:
             row["rows"] += present["rows"]
+            row["checksums"] += present["checksums"]
             row["min_ts"] = _least(row["min_ts"], present["min_ts"])
             row["max_ts"] = _greatest(row["max_ts"], present["max_ts"])
             row["first_landed_at"] = min(row["first_landed_at"], present["first_landed_at"])

@@ -66,6 +66,11 @@ class LakePaths:
         return self.base / "cuts"
 
     @property
+    def checksums(self) -> Path:
+        """Row checksums compared, per batch of the change log."""
+        return self.base / "checksums"
+
+    @property
     def lock(self) -> Path:
         """Lock file of the one writer."""
         return self.base / "writer.lock"
