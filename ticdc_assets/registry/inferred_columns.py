@@ -32,7 +32,7 @@ Not known from the text: what non-strict SQL modes make of it (VARCHAR(70000) be
 the collation that `default_collation_for_utf8mb4` may have set.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -129,8 +129,6 @@ BINARY_TWINS: Final[Mapping[str, str]] = {
     "longtext": "longblob",
 }
 """What a text type is called where its charset is `binary`."""
-
-TEXT_TWINS: Final[Mapping[str, str]] = {twin: text for text, twin in BINARY_TWINS.items()}
 
 LABELLED_TYPES: Final = frozenset({"enum", "set"})
 TEXT_TYPES: Final = frozenset(BINARY_TWINS) | LABELLED_TYPES
@@ -235,6 +233,17 @@ def _length(definition: ColumnDefinition, mysql_type: str) -> int:
     if widths is not None:
         return widths[definition.unsigned]
     return _DEFAULT_LENGTHS.get(mysql_type, 0)
+
+
+PRIMARY: Final = "PRIMARY"
+ROW_ID: Final = "primary"
+"""What TiCDC calls a primary key that is the row id: a clustered one of one integer column."""
+
+
+def primary_name(name: str, columns: Sequence[ColumnSchema]) -> str:
+    """Return the name of a primary key over `columns`: `name` if such a key can have it."""
+    may_be_row_id = len(columns) == 1 and columns[0].mysql_type in INTEGER_LENGTHS
+    return PRIMARY if name == ROW_ID and not may_be_row_id else name
 
 
 def clock_length(mysql_type: str, digits: int) -> int:

@@ -30,7 +30,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ticdc_assets.errors import shorten
-from ticdc_assets.mysql_types import INTEGER_BITS
 from ticdc_assets.registry.ddl_statement import (
     AlterChange,
     ChangeKind,
@@ -44,11 +43,14 @@ from ticdc_assets.registry.inferred_columns import (
     BINARY,
     BINARY_TWINS,
     DATABASE_DEFAULTS,
+    PRIMARY,
+    ROW_ID,
     TEXT_TYPES,
     Defaults,
     column_schema,
     database_defaults,
     named_defaults,
+    primary_name,
     table_defaults,
 )
 from ticdc_assets.registry.inferred_defaults import sent_default
@@ -363,7 +365,7 @@ class _Table:
         """Return the name that TiDB gives an index without one: `wanted`, or `wanted_2` ..."""
         used = taken | {index.name.lower() for index in self.indexes}
         name, number = wanted, 2
-        if wanted.lower() == _PRIMARY.lower():
+        if wanted.lower() == PRIMARY.lower():
             name, number = f"{wanted}_2", 3
         while name.lower() in used:
             name, number = f"{wanted}_{number}", number + 1
@@ -372,8 +374,7 @@ class _Table:
     def add_primary(self, columns: list[_Column], *, clustered: bool) -> None:
         """Make `columns` the primary key; a clustered integer one is none of TiDB's indexes."""
         self.indexes = [index for index in self.indexes if not index.primary]
-        is_row_id = clustered and len(columns) == 1 and columns[0].schema.mysql_type in INTEGER_BITS
-        name = _ROW_ID_PRIMARY if is_row_id else _PRIMARY
+        name = ROW_ID if clustered else PRIMARY
         self.indexes.append(_Index(name, True, True, columns))
 
     def add_index(
@@ -438,26 +439,24 @@ class _Table:
             for column in self.columns
         )
         nullable = {column.name for column in columns if column.nullable}
-        row_ids = [index for index in self.indexes if index.name == _ROW_ID_PRIMARY]
-        others = [index for index in self.indexes if index.name != _ROW_ID_PRIMARY]
         indexes: list[IndexSchema] = []
-        for index in (*others, *row_ids):
+        for index in self.indexes:
             parts = tuple(column.schema.name for column in index.columns)
+            name = index.name
+            if index.primary:
+                name = primary_name(name, [column.schema for column in index.columns])
             indexes.append(
                 IndexSchema(
-                    name=index.name,
+                    name=name,
                     unique=index.unique,
                     primary=index.primary,
                     nullable=not nullable.isdisjoint(parts),
                     columns=parts,
                 )
             )
+        # The row id is none of TiDB's indexes; TiCDC adds it to their list.
+        indexes.sort(key=lambda index: index.primary and index.name == ROW_ID)
         return Inferred(replace(schema, columns=columns, indexes=tuple(indexes)), tuple(self.notes))
-
-
-_PRIMARY: Final = "PRIMARY"
-_ROW_ID_PRIMARY: Final = "primary"
-"""What TiCDC calls a primary key that is the row id: a clustered integer one. It stands last."""
 
 
 def _words(change: AlterChange) -> str:

@@ -32,7 +32,6 @@ from dataclasses import replace
 from typing import Final
 
 from ticdc_assets.mysql_types import (
-    INTEGER_BITS,
     Kind,
     base_type,
     bit_width,
@@ -49,9 +48,11 @@ from ticdc_assets.registry.inferred_columns import (
     CLOCK_LENGTHS,
     FIXED_LENGTHS,
     LABELLED_TYPES,
+    ROW_ID,
     TEXT_TYPES,
     clock_length,
     labels_length,
+    primary_name,
 )
 from ticdc_assets.schemas import (
     ColumnFlag,
@@ -316,7 +317,9 @@ class _Keyed:
 
     def __init__(self, columns: list[ColumnSchema], indexes: list[IndexSchema]) -> None:
         self.columns = columns
-        self.indexes = indexes
+        # A table has one primary key; a schema that names two means the first.
+        primary = next((index for index in indexes if index.primary and index.columns), None)
+        self.indexes = [index for index in indexes if not index.primary or index is primary]
 
     def take_primary_key(self, primary: tuple[str, ...] | None) -> None:
         """Let the primary key be `primary`, () for none, if it is told."""
@@ -327,12 +330,7 @@ class _Keyed:
             return
         self.indexes = [index for index in self.indexes if not index.primary]
         if primary:
-            integer = len(primary) == 1 and any(
-                column.name == primary[0] and base_type(column) in INTEGER_BITS
-                for column in self.columns
-            )
-            name = "primary" if integer else "PRIMARY"
-            self.indexes.append(_index(name, primary, primary=True))
+            self.indexes.append(_index(ROW_ID, primary, primary=True))
 
     def take_handle_key(self, shape: RowShape) -> None:
         """Let the handle key be the columns that the flags mark, if there are flags."""
@@ -391,12 +389,20 @@ class _Keyed:
                 self._add_unique((sent.name,))
 
     def finished_indexes(self) -> tuple[IndexSchema, ...]:
-        """Return the indexes, each nullable as its columns are."""
-        nullable = {column.name for column in self.columns if column.nullable}
-        return tuple(
-            replace(index, nullable=not nullable.isdisjoint(index.columns))
-            for index in self.indexes
-        )
+        """Return the indexes, each nullable as its columns are; the row id stands last."""
+        by_name = {column.name: column for column in self.columns}
+        finished: list[IndexSchema] = []
+        for index in self.indexes:
+            columns = [by_name[name] for name in index.columns if name in by_name]
+            finished.append(
+                replace(
+                    index,
+                    name=primary_name(index.name, columns) if index.primary else index.name,
+                    nullable=any(column.nullable for column in columns),
+                )
+            )
+        finished.sort(key=lambda index: index.primary and index.name == ROW_ID)
+        return tuple(finished)
 
     def _require(self, names: Collection[str]) -> None:
         """Let the columns `names` be NOT NULL."""

@@ -442,6 +442,12 @@ def test_a_primary_key_makes_its_columns_not_null() -> None:
     assert [made.nullable for made in schema.columns] == [True, True]
 
 
+def test_a_primary_key_outlives_the_type_of_its_column() -> None:
+    schema, _ = alter(table("a int primary key, b int, key (b)"), "modify a char(9)")
+    assert indexes(schema) == "b(b); key PRIMARY(a)"
+    assert schema.handle_key == ("a",)
+
+
 def test_defaults_of_columns_that_are_there() -> None:
     schema, notes = alter(
         table("a timestamp, b bit(4), c int default 4, d varchar(9) default 'x'"),

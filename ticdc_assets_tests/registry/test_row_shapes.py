@@ -318,6 +318,12 @@ def test_the_key_is_the_one_that_rows_tell(sql: str, shape: RowShape, expected: 
     assert fits(schema, shape)
 
 
+def test_a_key_outlives_the_type_of_its_column() -> None:
+    schema = merged(table("a int primary key"), spelled(("a", "char"), key=None), version=1)
+    assert described(schema) == ["key PRIMARY(a)"]
+    assert schema.handle_key == ("a",)
+
+
 def test_nullability_follows_the_flags() -> None:
     schema = merged(table("a int, b int"), flagged(("a", "int", BINARY)), version=1)
     assert [column.nullable for column in schema.columns] == [False, True]
