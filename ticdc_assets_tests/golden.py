@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ticdc_assets.capture import CaptureRecord, read_capture
+from ticdc_assets.claim_check import ClaimCheckStore
+from ticdc_assets.config import ClaimCheck
 from ticdc_assets.errors import WireError
-from ticdc_assets.events import Event
+from ticdc_assets.events import Event, RowChange
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.wire import WireFormat, decode
+from ticdc_assets.wire.compression import Compression
 from ticdc_assets.wire.record import Record
 
 Rows = dict[tuple[str, str], Counter[str]]
@@ -40,6 +43,24 @@ SCENARIOS = [
     *((variant, name) for variant in FULL_VARIANTS for name in ("shop-replay", "shop-ddlwm")),
 ]
 """(variant, scenario) of all messages from the beginning without damage."""
+
+_OF_BOTH_SIMPLE = (
+    *("checksum", "claim-check", "claim-check-raw", "delete-only-handle-key", "force-replicate"),
+    *("handle-key-only", "lz4", "snappy"),
+)
+OPTIONS = [
+    *(f"simple-json-{option}" for option in _OF_BOTH_SIMPLE),
+    *(f"simple-avro-{option}" for option in _OF_BOTH_SIMPLE),
+    *(f"canal-json-{option}" for option in _OF_BOTH_SIMPLE if option != "checksum"),
+    *(
+        f"open-{option}"
+        for option in _OF_BOTH_SIMPLE
+        if option not in ("checksum", "claim-check-raw")
+    ),
+    *("open-batch1", "open-no-old-value"),
+    *("craft-batch1", "craft-batch200", "craft-delete-only-handle-key", "craft-force-replicate"),
+]
+"""The folders of golden messages with one option of an encoder each."""
 
 PARTITION_DDL_TS = 470614222000619522
 KNOWN_DIFFERENCES = {
@@ -73,7 +94,31 @@ class Scenario:
 
     @property
     def variant(self) -> str:
-        return self.folder.parent.name
+        if self.folder.parent.name != "options":
+            return self.folder.parent.name
+        named = [name for name in FORMATS if self.folder.name.startswith(f"{name}-")]
+        return max(named, key=len)
+
+    @property
+    def option(self) -> str:
+        """The option of a folder of options, "" for others."""
+        return self.folder.name.removeprefix(f"{self.variant}-") if self._is_option else ""
+
+    @property
+    def _is_option(self) -> bool:
+        return self.folder.parent.name == "options"
+
+    @property
+    def compression(self) -> Compression:
+        is_compression = self.option in {"lz4", "snappy"}
+        return Compression(self.option) if is_compression else Compression.NONE
+
+    @property
+    def claim_check(self) -> ClaimCheck | None:
+        place = self.folder / "claim-check"
+        if not place.is_dir():
+            return None
+        return ClaimCheck(location=str(place), raw_value=self.option.endswith("-raw"))
 
     @property
     def wire_format(self) -> WireFormat:
@@ -100,6 +145,12 @@ class Scenario:
         with read_capture(self.capture) as reader:
             return list(reader)
 
+    @cached_property
+    def truth(self) -> list[dict[str, Any]]:
+        """The lines of events.jsonl."""
+        with gzip.open(self.folder / "events.jsonl.gz", "rt", encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines]
+
     @property
     def end(self) -> int:
         """The cut at which everything is applied."""
@@ -110,7 +161,11 @@ class Scenario:
     @property
     def events(self) -> list[tuple[Coordinates, Event]]:
         """The events by the reference decoder; what is no message is left out."""
-        return list(events_of(self.records, self.wire_format))
+        events = events_of(self.records, self.wire_format, self.compression)
+        if self.claim_check is None:
+            return list(events)
+        store = ClaimCheckStore(self.claim_check, self.wire_format, self.compression)
+        return [(place, _whole(event, store)) for place, event in events]
 
     def state(self, at: int | None = None) -> Rows:
         """Return the truth at the end, or at an earlier watermark."""
@@ -135,12 +190,16 @@ def comparable(row: dict[str, str | None]) -> str:
 
 
 def events_of(
-    records: Iterable[CaptureRecord], wire_format: WireFormat
+    records: Iterable[CaptureRecord],
+    wire_format: WireFormat,
+    compression: Compression = Compression.NONE,
 ) -> Iterator[tuple[Coordinates, Event]]:
     """Decode records by the reference decoder; what is no message is left out."""
     for record in records:
         try:
-            events = decode(wire_format, Record(key=record.key, value=record.value))
+            events = decode(
+                wire_format, Record(key=record.key, value=record.value), compression=compression
+            )
         except WireError:
             continue
         for index, event in enumerate(events):
@@ -148,6 +207,12 @@ def events_of(
                 topic=record.topic, partition=record.partition, offset=record.offset, index=index
             )
             yield place, event
+
+
+def _whole(event: Event, store: ClaimCheckStore) -> Event:
+    if isinstance(event, RowChange) and event.claim_check_location is not None:
+        (event,) = store.fetch(event.claim_check_location)
+    return event
 
 
 def assert_same_rows(
@@ -190,11 +255,10 @@ def rows_last_changed_here(scenario: Scenario) -> Rows:
     Worked out from events.jsonl and the state file alone, without any code of the package: which
     key of which table (told by its id, through renames) has its last change here, and is it a put.
     """
-    with gzip.open(scenario.folder / "events.jsonl.gz", "rt", encoding="utf-8") as lines:
-        events = sorted(
-            (json.loads(line) for line in lines),
-            key=lambda event: (event.get("commit_ts", 0), event["type"] == "ddl"),
-        )
+    events = sorted(
+        scenario.truth,
+        key=lambda event: (event.get("commit_ts", 0), event["type"] == "ddl"),
+    )
     keys = {(item["database"], item["table"]): item["key"] for item in scenario.meta["tables"]}
     name_of: dict[int, tuple[str, str]] = {}
     newest_id: dict[tuple[str, str], int] = {}
