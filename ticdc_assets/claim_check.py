@@ -164,7 +164,9 @@ def complete_rows(batch: pa.RecordBatch, store: ClaimCheckStore) -> pa.RecordBat
     rows = Rows()
     for number, row in enumerate(batch.take(pa.array(cited)).to_pylist()):
         try:
-            rows.add(number, [change_row(row["index"], _whole_row(row, store))])
+            change = (row["commit_ts"], row["database"], row["table"])
+            whole = whole_row(store, row["claim_check_location"], change)
+            rows.add(number, [change_row(row["index"], whole)])
         except ClaimCheckError as error:
             rows.add(number, error_rows(error, index=row["index"]))
     completed = rows.to_batch(batch.take(pa.array(cited)))
@@ -197,19 +199,27 @@ def _cited(batch: pa.RecordBatch) -> list[int]:
     return [number for number, location in enumerate(column) if location.is_valid]
 
 
-def _whole_row(row: Mapping[str, Any], store: ClaimCheckStore) -> RowChange:
-    """Return the whole row of the cut `row`, which must be of the same change."""
-    events = store.fetch(row["claim_check_location"])
+def whole_row(store: ClaimCheckStore, location: str, change: tuple[int, str, str]) -> RowChange:
+    """Return the whole row of one that was cut.
+
+    Args:
+        store: where the whole rows are.
+        location: what the cut row cites.
+        change: commit ts, database and table of the cut row; the whole one must have the same.
+
+    Raises:
+        ClaimCheckError: there is no such row.
+    """
+    events = store.fetch(location)
     event = events[0]
     if len(events) != 1 or not isinstance(event, RowChange):
         kinds = ", ".join(type(event).__name__ for event in events[:4])
         raise _invalid("exactly one row", f"{len(events)} events: {kinds}")
     if event.handle_key_only or event.claim_check_location is not None:
         raise _invalid("the whole row", "a row cut to its handle key")
-    wanted = (row["commit_ts"], row["database"], row["table"])
     found = (event.commit_ts, event.database, event.table)
-    if found != wanted:
-        raise _invalid(f"the row of {shorten(wanted)}", shorten(found))
+    if found != change:
+        raise _invalid(f"the row of {shorten(change)}", shorten(found))
     return event
 
 

@@ -2,19 +2,34 @@
 
 In: the records of a capture, in order. Out: for each event one object, and for each record that
 holds none one of type `error`, so that every offset has a line. Values are canonical text as far as
-the schemas seen up to that record tell; a row whose schema version was not seen yet is `held`, with
-its values as sent.
+the schemas seen up to that record tell; a row whose schema was not seen yet is `held`, with its
+values as sent. So is one of a format without schemas whose ENUM or SET labels no DDL told yet, or
+which says of its columns what the schema known so far cannot be: then the DDL between is missing.
+
+    every line  topic, partition, offset, index (in the record), type
+    row         op, database, table, commit_ts, schema_version (null where rows cite none),
+                before, after: null, or column name to canonical text; and only where they hold:
+                es_only, handle_key_only, held: true; claim_check_location: of a row that was cut
+                and not completed
+    ddl         ddl_type, database, table, commit_ts, schema_version (null where none was sent),
+                sql; es_only: true where it holds
+    bootstrap   database, table, commit_ts: null, schema_version
+    watermark   commit_ts: the watermark
+    error       reason, position, expected, got; and of a row whose values are none of its schema,
+                or that is not in the claim checks, also what a row's line begins with
 
 Nothing is kept but schemas and DDL, so a capture of any size streams through. The lines depend on
 the records alone: printing again prints the same.
+
+Not handled: rows are not looked at again when their schema comes; `sync` does that.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias, assert_never
 
 from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.claim_check import ClaimCheckStore
+from ticdc_assets.claim_check import ClaimCheckStore, whole_row
 from ticdc_assets.errors import ImageError, InputError, shorten
 from ticdc_assets.events import (
     Bootstrap,
@@ -27,14 +42,15 @@ from ticdc_assets.events import (
     ZonedTimestamp,
 )
 from ticdc_assets.mysql_types import Kind, kind_of
-from ticdc_assets.registry.catalog import SeenShape, complete
+from ticdc_assets.registry.growing_catalog import GrowingCatalog
 from ticdc_assets.registry.history import (
     Coordinates,
     SchemaHistory,
     SchemaSource,
     SchemaVersion,
 )
-from ticdc_assets.schemas import RowShape, TableSchema
+from ticdc_assets.registry.row_shapes import schema_of_shape
+from ticdc_assets.schemas import TableSchema
 from ticdc_assets.values import canonical_of
 from ticdc_assets.values.zones import find_zone
 from ticdc_assets.wire import WireFormat, decode
@@ -65,7 +81,7 @@ def event_lines(
     """Yield one JSON object for each event of `records`, and for each record without one."""
     printer = _Printer(capture_format)
     for record in records:
-        place = {"partition": record.partition, "offset": record.offset}
+        place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         try:
             events = decode(
                 capture_format.wire_format,
@@ -93,16 +109,21 @@ def _error(error: InputError) -> dict[str, Any]:
 
 
 _Converters: TypeAlias = dict[str, Callable[[PhysicalValue], str | None]]
+_Images: TypeAlias = dict[str, dict[str, str | None] | None]
+"""The canonical values of a row: by side, by column."""
+
+_MOST_SCHEMAS: Final = 4096
+"""For how many schemas converters are kept."""
 
 
 class _Printer:
     def __init__(self, capture_format: CaptureFormat) -> None:
         self._format = capture_format
         self._sent = SchemaHistory()
-        self._completed: SchemaHistory | None = None
-        # For each (database, table, shape) the lowest commit ts so far.
-        self._shapes: dict[tuple[str, str, RowShape], int] = {}
+        self._inferred = GrowingCatalog(capture_format.timezone or "UTC")
+        # By identity of the schema, which the value keeps alive: hashing one costs more than a row.
         self._converters: dict[tuple[int, str], tuple[TableSchema, _Converters]] = {}
+        self._unlabelled: dict[int, tuple[TableSchema, tuple[str, ...]]] = {}
 
     def line(self, event: Event, coordinates: Coordinates) -> dict[str, Any]:
         match event:
@@ -114,12 +135,16 @@ class _Printer:
                 return self._bootstrap(event, coordinates)
             case Watermark():
                 return {"type": "watermark", "commit_ts": event.watermark_ts}
+            case _:
+                assert_never(event)
 
     def _ddl(self, event: DdlEvent, coordinates: Coordinates) -> dict[str, Any]:
-        if self._sent.add_ddl(event, coordinates):
-            self._completed = None
         schema = event.schema
-        return {
+        if schema is None and event.pre_schema is None:
+            self._inferred.add_ddl(event, coordinates)
+        else:
+            self._sent.add_ddl(event, coordinates)
+        line: dict[str, Any] = {
             "type": "ddl",
             "ddl_type": event.ddl_type,
             "database": event.database,
@@ -128,6 +153,9 @@ class _Printer:
             "schema_version": None if schema is None else schema.version,
             "sql": event.sql,
         }
+        if event.es_only:
+            line["es_only"] = True
+        return line
 
     def _bootstrap(self, event: Bootstrap, coordinates: Coordinates) -> dict[str, Any]:
         self._sent.add_schema(
@@ -147,97 +175,114 @@ class _Printer:
             "schema_version": event.schema.version,
         }
 
-    def _row(self, row: RowChange) -> dict[str, Any]:
-        if row.claim_check_location is not None and self._format.store is not None:
-            try:
-                row = self._whole(row, row.claim_check_location, self._format.store)
-            except InputError as error:
-                return _error(error)
-        schema = self._schema_of(row)
-        line: dict[str, Any] = {
-            "type": "row",
-            "op": str(row.op),
-            "database": row.database,
-            "table": row.table,
-            "commit_ts": row.commit_ts,
-            "schema_version": row.schema_version,
-        }
-        if row.es_only:
-            line["es_only"] = True
-        if row.handle_key_only:
-            line["handle_key_only"] = True
-        if schema is None or _lacks_labels(schema, row):
-            return {**line, "held": True, "before": _sent(row.before), "after": _sent(row.after)}
+    def _row(self, cut: RowChange) -> dict[str, Any]:
         try:
-            return {
-                **line,
-                "before": self._canonical(schema, row.before, "before"),
-                "after": self._canonical(schema, row.after, "after"),
-            }
+            row = self._whole(cut)
         except InputError as error:
-            return {**line, **_error(error)}
+            return {**_head(cut), **_error(error)}
+        head = _head(row)
+        schema = self._schema_of(row)
+        held = {**head, "held": True, "before": _sent(row.before), "after": _sent(row.after)}
+        if schema is None or self._lacks_labels(schema, row):
+            return held
+        try:
+            return {**head, **self._canonical(schema, row)}
+        except InputError as error:
+            return held if self._reads_by_itself(row) else {**head, **_error(error)}
 
-    @staticmethod
-    def _whole(row: RowChange, location: str, store: ClaimCheckStore) -> RowChange:
-        for event in store.fetch(location):
-            if isinstance(event, RowChange):
-                return event
-        return row
+    def _whole(self, row: RowChange) -> RowChange:
+        location, store = row.claim_check_location, self._format.store
+        if location is None or store is None:
+            return row
+        return whole_row(store, location, (row.commit_ts, row.database, row.table))
 
     def _schema_of(self, row: RowChange) -> TableSchema | None:
         if row.schema_version is not None:
             return self._sent.at(row.database, row.table, row.schema_version)
-        assert row.shape is not None
-        seen = (row.database, row.table, row.shape)
-        if row.commit_ts < self._shapes.get(seen, row.commit_ts + 1):
-            self._shapes[seen] = row.commit_ts
-            self._completed = None
-        if self._completed is None:
-            self._converters.clear()
-            self._completed = complete(
-                self._sent,
-                (
-                    SeenShape(database=database, table=table, shape=shape, min_ts=min_ts)
-                    for (database, table, shape), min_ts in self._shapes.items()
-                ),
-                self._format.timezone or "UTC",
-            )
-        return self._completed.in_force(row.database, row.table, row.commit_ts)
-
-    def _canonical(
-        self, schema: TableSchema, image: Image | None, side: str
-    ) -> dict[str, str | None] | None:
-        if image is None:
+        if row.shape is None:
             return None
-        converters = self._converters_of(schema, self._format.timezone or _zone_of(image))
-        shown: dict[str, str | None] = {}
-        for name, value in image.items():
-            convert = converters.get(name)
-            if convert is None:
-                raise ImageError(
-                    "unknown_column", f"{side}.{name}", "a column of the schema", shorten(name)
-                )
-            shown[name] = convert(value)
+        return self._inferred.schema_of(
+            row.database, row.table, shape=row.shape, commit_ts=row.commit_ts
+        )
+
+    def _lacks_labels(self, schema: TableSchema, row: RowChange) -> bool:
+        """Whether a value was sent whose label no DDL has told yet."""
+        if row.schema_version is not None:
+            return False
+        found = self._unlabelled.get(id(schema))
+        if found is None:
+            if len(self._unlabelled) >= _MOST_SCHEMAS:
+                self._unlabelled.clear()
+            names = tuple(
+                column.name
+                for column in schema.columns
+                if not column.elements and kind_of(column) in (Kind.ENUM, Kind.SET)
+            )
+            found = self._unlabelled[id(schema)] = (schema, names)
+        return any(
+            image is not None and image.get(name) is not None
+            for name in found[1]
+            for image in (row.before, row.after)
+        )
+
+    def _reads_by_itself(self, row: RowChange) -> bool:
+        """Whether the values are right by what the row says, so that the schema is another one."""
+        if row.shape is None:
+            return False
+        schema = schema_of_shape(
+            row.shape, database=row.database, table=row.table, table_id=0, version=0
+        )
+        try:
+            self._canonical(schema, row)
+        except InputError:
+            return False
+        return True
+
+    def _canonical(self, schema: TableSchema, row: RowChange) -> _Images:
+        shown: _Images = {"before": None, "after": None}
+        for side, image in (("before", row.before), ("after", row.after)):
+            if image is None:
+                continue
+            converters = self._converters_of(schema, self._format.timezone or _zone_of(image))
+            values: dict[str, str | None] = {}
+            for name, value in image.items():
+                convert = converters.get(name)
+                if convert is None:
+                    raise ImageError(
+                        "unknown_column", f"{side}.{name}", "a column of the schema", shorten(name)
+                    )
+                values[name] = convert(value)
+            shown[side] = values
         return shown
 
     def _converters_of(self, schema: TableSchema, zone: str) -> _Converters:
-        # By identity: the value keeps the schema alive, and hashing one costs more than a row.
         known = (id(schema), zone)
         found = self._converters.get(known)
         if found is None:
+            if len(self._converters) >= _MOST_SCHEMAS:
+                self._converters.clear()
             found = (schema, {column.name: canonical_of(column, zone) for column in schema.columns})
             self._converters[known] = found
         return found[1]
 
 
-def _lacks_labels(schema: TableSchema, row: RowChange) -> bool:
-    """Whether a column that was sent has labels that no DDL has told yet."""
-    return row.schema_version is None and any(
-        not column.elements
-        and kind_of(column) in (Kind.ENUM, Kind.SET)
-        and (column.name in (row.after or {}) or column.name in (row.before or {}))
-        for column in schema.columns
-    )
+def _head(row: RowChange) -> dict[str, Any]:
+    """Return what the line of a row begins with."""
+    line: dict[str, Any] = {
+        "type": "row",
+        "op": str(row.op),
+        "database": row.database,
+        "table": row.table,
+        "commit_ts": row.commit_ts,
+        "schema_version": row.schema_version,
+    }
+    if row.es_only:
+        line["es_only"] = True
+    if row.handle_key_only:
+        line["handle_key_only"] = True
+    if row.claim_check_location is not None:
+        line["claim_check_location"] = row.claim_check_location
+    return line
 
 
 def _zone_of(image: Image) -> str:

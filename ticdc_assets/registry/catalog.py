@@ -32,6 +32,8 @@ from ticdc_assets.registry.history import (
     SchemaHistory,
     SchemaSource,
     SchemaVersion,
+    Timeline,
+    schema_in_force,
 )
 from ticdc_assets.registry.inferred_columns import (
     DATABASE_DEFAULTS,
@@ -74,11 +76,10 @@ def complete(history: SchemaHistory, seen: Iterable[SeenShape], timezone: str) -
         seen: shapes of rows, one for each (database, table, shape).
         timezone: the changefeed's time zone, for defaults of TIMESTAMP columns.
     """
-    shapes = sorted(seen, key=lambda item: (item.min_ts, item.name, repr(item.shape)))
-    ddls = history.ddls
-    if not shapes and all(ddl.event.schema or ddl.event.pre_schema for ddl in ddls):
+    shapes = list(seen)
+    if not shapes and all(ddl.event.schema or ddl.event.pre_schema for ddl in history.ddls):
         return history
-    return _Catalog(history, timezone).walk(ddls, shapes)
+    return Catalog(timezone).walk(history, shapes)
 
 
 @dataclass
@@ -114,9 +115,14 @@ _Change: TypeAlias = tuple[TableSchema | None, TableSchema | None, tuple[str, ..
 _NOTHING: Final[_Change] = (None, None, ())
 
 
-class _Catalog:
-    def __init__(self, history: SchemaHistory, timezone: str) -> None:
-        self._history = history
+class Catalog:
+    """The tables of one moment and how they came to be, taken further in the order of time.
+
+    Args:
+        timezone: the changefeed's time zone, for defaults of TIMESTAMP columns.
+    """
+
+    def __init__(self, timezone: str) -> None:
         self._timezone = timezone
         self._tables = _Tables()
         self._dropped: list[TableSchema] = []
@@ -127,7 +133,7 @@ class _Catalog:
         self._ids: set[int] = set()
         self._observed: dict[tuple[str, str, int], TableSchema] = {}
         self._versions: list[SchemaVersion] = []
-        self._timeline: dict[Name, list[tuple[int, TableSchema]]] = {}
+        self._timeline: Timeline = {}
         self._actions: Mapping[DdlAction, _Action] = {
             DdlAction.CREATE_TABLE: self._create,
             DdlAction.CREATE_TABLE_LIKE: self._create_like,
@@ -151,24 +157,28 @@ class _Catalog:
             "ALTER": self._alter,
         }
 
-    def walk(self, ddls: Sequence[RegisteredDdl], shapes: Sequence[SeenShape]) -> SchemaHistory:
+    def walk(self, history: SchemaHistory, seen: Iterable[SeenShape]) -> SchemaHistory:
+        """Take in all of a history and the shapes of rows; return the completed history."""
+        shapes = sorted(seen, key=lambda item: (item.min_ts, item.name, repr(item.shape)))
         completed: list[RegisteredDdl] = []
         met = 0
-        for ddl in ddls:
+        for ddl in history.ddls:
             end = met
             while end < len(shapes) and shapes[end].min_ts <= ddl.event.commit_ts:
                 end += 1
-            self._meet(shapes[met:end])
+            self.meet(shapes[met:end])
             met = end
-            completed.append(self._apply(ddl))
-        self._meet(shapes[met:])
-        return self._history.completed(
-            completed, self._versions, self._observed, self._timeline
-        )
+            completed.append(self.apply(ddl))
+        self.meet(shapes[met:])
+        return history.completed(completed, self._versions, self._observed, self._timeline)
+
+    def in_force(self, database: str, table: str, commit_ts: int) -> TableSchema | None:
+        """Return the schema that a row which cites none is read with, as `SchemaHistory` does."""
+        return schema_in_force(self._timeline, database, table, commit_ts)
 
     # Rows -------------------------------------------------------------------------------------
 
-    def _meet(self, shapes: Sequence[SeenShape]) -> None:
+    def meet(self, shapes: Sequence[SeenShape]) -> None:
         """Take in what the rows between two DDL prove, whole rows before partial ones."""
         first: dict[Name, int] = {}
         for item in shapes:
@@ -216,7 +226,8 @@ class _Catalog:
 
     # DDL --------------------------------------------------------------------------------------
 
-    def _apply(self, ddl: RegisteredDdl) -> RegisteredDdl:
+    def apply(self, ddl: RegisteredDdl) -> RegisteredDdl:
+        """Take in the next DDL; return it with the schemas before and after it."""
         event = ddl.event
         if event.schema is not None or event.pre_schema is not None:
             self._take_over(ddl)

@@ -23,6 +23,12 @@ from ticdc_assets.schemas import TableSchema
 SchemaKey: TypeAlias = tuple[str, str, int]
 """(database, table, version): how a row change cites its schema."""
 
+Timeline: TypeAlias = dict[tuple[str, str], list[tuple[int, TableSchema]]]
+"""For each (database, table) its schemas, each with the commit ts above which it is in force.
+
+They stand in the order in which they were found; of those that begin below a row the last counts.
+"""
+
 
 class SchemaSource(StrEnum):
     """Where a schema was read, best first."""
@@ -148,6 +154,16 @@ def same_structure(left: TableSchema, right: TableSchema) -> bool:
     return shape(left) == shape(right)
 
 
+def schema_in_force(
+    timeline: Timeline, database: str, table: str, commit_ts: int
+) -> TableSchema | None:
+    """Return the schema of `timeline` that a row of `commit_ts` is read with, or None."""
+    for since_ts, schema in reversed(timeline.get((database, table), ())):
+        if since_ts < commit_ts:
+            return schema
+    return None
+
+
 class SchemaHistory:
     """All schema versions, DDL and conflicts of one changefeed."""
 
@@ -156,7 +172,7 @@ class SchemaHistory:
         self._conflicts: dict[tuple[SchemaKey, str], SchemaConflict] = {}
         self._ddls: dict[tuple[int, str, str, str], RegisteredDdl] = {}
         self._observed: Mapping[tuple[str, str, int], TableSchema] = {}
-        self._timeline: Mapping[tuple[str, str], list[tuple[int, TableSchema]]] = {}
+        self._timeline: Timeline = {}
 
     def add_schema(self, version: SchemaVersion) -> bool:
         """Add one schema; return whether the history changed."""
@@ -224,7 +240,7 @@ class SchemaHistory:
         ddls: Iterable[RegisteredDdl],
         versions: Iterable[SchemaVersion],
         observed: Mapping[tuple[str, str, int], TableSchema],
-        timeline: Mapping[tuple[str, str], list[tuple[int, TableSchema]]],
+        timeline: Timeline,
     ) -> "SchemaHistory":
         """Return this history with inferred schemas in place of those that were not sent.
 
@@ -232,8 +248,7 @@ class SchemaHistory:
             ddls: the DDL with the schemas before and after them.
             versions: the inferred schemas.
             observed: schemas that rows prove, by (database, table, lowest commit ts).
-            timeline: for each (database, table) its schemas, each with the commit ts above which
-                rows are read with it, ascending.
+            timeline: which schema rows are read with, and since when.
         """
         result = SchemaHistory()
         result.restore(self.versions, ddls, self.conflicts)
@@ -249,11 +264,11 @@ class SchemaHistory:
 
         A row at the commit ts of a DDL was committed before it.
         """
-        found = None
-        for since_ts, schema in self._timeline.get((database, table), ()):
-            if since_ts < commit_ts:
-                found = schema
-        return found
+        return schema_in_force(self._timeline, database, table, commit_ts)
+
+    def ddl(self, event: DdlEvent) -> RegisteredDdl | None:
+        """Return what is registered of the DDL that `event` is a copy of."""
+        return self._ddls.get(ddl_identity(event))
 
     @property
     def versions(self) -> list[SchemaVersion]:

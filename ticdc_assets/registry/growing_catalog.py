@@ -1,0 +1,107 @@
+"""Schemas for rows that cite none, while a capture is read from its beginning on.
+
+In: DDL and rows in the order in which they were recorded. Out: for each row the schema that is in
+force at its commit ts, as far as the DDL up to there and the rows up to there tell.
+
+What comes in the order of time is taken further from where the catalog is; for what comes late
+(partitions are read one by one, rows of one flush are in no order) everything is walked anew at the
+next row. A row whose columns fit the schema in force proves nothing new and is not kept. So the
+cost is that of the DDL and of the rows that contradict them, not of all rows.
+
+The answers depend on what was given and on its order alone. They are those of a first look: a DDL
+that comes later can change what an earlier row would have been read with. Whoever has all messages
+uses `catalog.complete`.
+"""
+
+from ticdc_assets.events import DdlEvent
+from ticdc_assets.registry.catalog import Catalog, SeenShape
+from ticdc_assets.registry.history import Coordinates, SchemaHistory
+from ticdc_assets.registry.row_shapes import fits
+from ticdc_assets.schemas import RowShape, TableSchema
+
+_MOST_FITTING = 65536
+
+_ROWS = Coordinates(topic="", partition=-1, offset=-1, index=-1)
+
+_Moment = tuple[int, bool, Coordinates]
+"""Place in time: commit ts, rows before DDL, coordinates of the DDL."""
+
+_BEGINNING: _Moment = (-1, False, _ROWS)
+
+
+class GrowingCatalog:
+    """The tables as the messages up to here tell of them.
+
+    Args:
+        timezone: the changefeed's time zone, for defaults of TIMESTAMP columns.
+    """
+
+    def __init__(self, timezone: str) -> None:
+        self._timezone = timezone
+        self._history = SchemaHistory()
+        # Shapes that did not fit when they came, in a dict for its order.
+        self._shapes: dict[SeenShape, None] = {}
+        self._catalog: Catalog | None = Catalog(timezone)
+        self._latest = _BEGINNING
+        # By identity of the schema, which the value keeps alive.
+        self._fitting: dict[tuple[int, RowShape], tuple[TableSchema, bool]] = {}
+
+    def add_ddl(self, event: DdlEvent, coordinates: Coordinates) -> None:
+        """Take in one copy of a DDL."""
+        is_copy = self._history.ddl(event) is not None
+        self._history.add_ddl(event, coordinates)
+        entry = self._history.ddl(event)
+        # Every partition has the DDL of one commit ts in the same order, so copies change none.
+        if is_copy or entry is None:
+            return
+        catalog = self._catalog_at((event.commit_ts, True, entry.coordinates))
+        if catalog is not None:
+            catalog.apply(entry)
+
+    def schema_of(
+        self, database: str, table: str, *, shape: RowShape, commit_ts: int
+    ) -> TableSchema | None:
+        """Return the schema for a row of `shape` at `commit_ts`; None if nothing tells it."""
+        schema = self._current().in_force(database, table, commit_ts)
+        if schema is not None and self._fits(schema, shape):
+            return schema
+        seen = SeenShape(database=database, table=table, shape=shape, min_ts=commit_ts)
+        if seen not in self._shapes:
+            self._shapes[seen] = None
+            catalog = self._catalog_at((commit_ts, False, _ROWS))
+            if catalog is not None:
+                catalog.meet([seen])
+            schema = self._current().in_force(database, table, commit_ts)
+        # Of rows of one commit ts that contradict each other not all fit.
+        return schema
+
+    def _catalog_at(self, moment: _Moment) -> Catalog | None:
+        """Return the catalog if it can be taken further to `moment`; else it is to be made anew."""
+        if self._catalog is not None and moment >= self._latest:
+            self._latest = moment
+        else:
+            self._catalog = None
+        return self._catalog
+
+    def _current(self) -> Catalog:
+        if self._catalog is None:
+            self._catalog = Catalog(self._timezone)
+            self._catalog.walk(self._history, self._shapes)
+            self._fitting.clear()
+            self._latest = max(
+                [
+                    _BEGINNING,
+                    *((ddl.event.commit_ts, True, ddl.coordinates) for ddl in self._history.ddls),
+                    *((seen.min_ts, False, _ROWS) for seen in self._shapes),
+                ]
+            )
+        return self._catalog
+
+    def _fits(self, schema: TableSchema, shape: RowShape) -> bool:
+        known = (id(schema), shape)
+        found = self._fitting.get(known)
+        if found is None:
+            if len(self._fitting) >= _MOST_FITTING:
+                self._fitting.clear()
+            found = self._fitting[known] = (schema, fits(schema, shape))
+        return found[1]
