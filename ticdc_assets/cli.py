@@ -81,13 +81,28 @@ def _note_count(count: int) -> None:
     click.echo(f"{count} records so far", err=True)
 
 
+def _checked_moment(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> str | None:
+    """Refuse what is neither a TSO nor a time as wrong usage, before anything is done."""
+    if text is not None:
+        try:
+            cut_of(text, es_only=False)
+        except ConfigError as error:
+            raise click.BadParameter(str(error)) from error
+    return text
+
+
 # Syncing ----------------------------------------------------------------------------------------
 
 
 @main.command()
 @click.argument("changefeed", required=False)
 @click.option(
-    "--until", metavar="TSO|TIME", help="Do not cut beyond this TSO, or time in ISO 8601 (UTC)."
+    "--until",
+    metavar="TSO|TIME",
+    callback=_checked_moment,
+    help="Do not cut beyond this TSO, or time in ISO 8601 (UTC).",
 )
 @click.option("--max-records", type=click.IntRange(min=1), help="Land at most so many records.")
 @_plain_errors

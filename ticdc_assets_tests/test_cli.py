@@ -25,6 +25,7 @@ from ticdc_assets_tests.golden import Scenario, assert_same_rows
 from ticdc_assets_tests.lake.feeds import truth_rows
 
 COMMANDS = {
+    "decode",
     "sync",
     "redrive",
     "tables",

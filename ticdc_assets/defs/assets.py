@@ -44,7 +44,7 @@ from ticdc_assets.defs.table_schemas import (
     raw_messages_columns,
     schema_registry_columns,
 )
-from ticdc_assets.errors import NotFoundError, TicdcError
+from ticdc_assets.errors import ConfigError, NotFoundError, TicdcError
 from ticdc_assets.lake.checksums import compare_new
 from ticdc_assets.lake.cuts import Cut, MirrorCut
 from ticdc_assets.lake.decoding import decode_new, read_groups
@@ -102,7 +102,10 @@ class ApplyConfig(dg.Config):
         Raises:
             ConfigError: it is neither a TSO nor a time, or a TSO where there are none.
         """
-        return None if self.until is None else cut_of(self.until, es_only=es_only)
+        try:
+            return None if self.until is None else cut_of(self.until, es_only=es_only)
+        except ConfigError as error:
+            raise ConfigError(f"until: {error}") from error
 
 
 def changefeed_assets(steps: ChangefeedSteps) -> list[dg.AssetsDefinition | dg.AssetSpec]:

@@ -49,12 +49,14 @@ CHANGE_LOG: Mapping[str, str] = {
     "database": "Database of the table at `commit_ts`.",
     "table": "Name of the table at `commit_ts`.",
     "table_id": "Table id as sent; a physical partition's for a partitioned table.",
-    "schema_version": "Version of the schema the images were encoded with.",
+    "schema_version": "Version of the schema the images were encoded with; null if none is sent.",
     "before": "Image before the change as JSON text, values as sent.",
     "after": "Image after the change as JSON text, values as sent.",
     "handle_key_only": "True if the images were cut to the handle key.",
     "claim_check_location": "Where TiCDC put the whole message, if it was too large.",
     "checksum": "Row checksums as sent, as JSON text.",
+    "shape": "What the row says of its columns, as JSON text, where it cites no schema version.",
+    "es_only": "True if no commit ts was sent: then `commit_ts` is `es`, shifted to a TSO.",
     "ddl_type": "Type of a DDL as sent.",
     "sql": "Text of a DDL.",
     "schema": "Schema of a bootstrap or after a DDL, as JSON text.",
@@ -90,7 +92,10 @@ SCHEMA_REGISTRY: Mapping[str, str] = {
     "columns": "Columns, in the order sent.",
     "indexes": "Indexes, in the order sent.",
     "key": "Columns of the handle key; empty if a row cannot be told from its twin.",
-    "source": "What it was learnt from: a bootstrap, a DDL's schema, or the one before it.",
+    "source": (
+        "What it was learnt from: a bootstrap, a DDL's schema or the one before it; inferred from "
+        "a DDL's text or from rows where messages carry no schemas."
+    ),
     "sql": "Text of the DDL.",
     "commit_ts": "Commit ts of the DDL.",
     "valid_from": "TSO from which the version holds.",

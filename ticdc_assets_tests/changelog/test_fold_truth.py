@@ -14,6 +14,7 @@ from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.shop import ShopWorkload
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.golden import Rows, comparable, events_of
 
 
@@ -54,7 +55,7 @@ def test_a_shop_with_restarts_at_any_cut(seed: int) -> None:
         cuts.append(changefeed.watermark_ts)
         changefeed.restart(random.Random(seed).choice(cuts))
     records += changefeed.tick()
-    events = list(events_of(records))
+    events = list(events_of(records, WireFormat.SIMPLE_JSON))
     for at in [*cuts, changefeed.watermark_ts]:
         assert folded(events, at, "Asia/Tokyo") == wanted(changefeed, at)
 
@@ -76,7 +77,7 @@ def two_tables() -> Upstream:
 def check(upstream: Upstream, *, cuts: int = 5) -> None:
     """Compare fold and truth at the end and at commit ts on the way, in two arrival orders."""
     changefeed = StandInChangefeed(upstream, "t", partitions=2)
-    events = list(events_of(changefeed.tick()))
+    events = list(events_of(changefeed.tick(), WireFormat.SIMPLE_JSON))
     stamps = sorted({commit.commit_ts for commit in upstream.history})
     picked = random.Random(0).sample(stamps, min(cuts, len(stamps)))
     for at in [*picked, changefeed.watermark_ts]:

@@ -234,4 +234,5 @@ def test_checks_run_alone_on_an_empty_lake_and_start_no_spark(
         "replication_lag": False,
         "quarantine_growth": True,
         "mirrors_complete": True,
+        "row_checksums": True,
     }

@@ -15,7 +15,7 @@ from ticdc_assets.defs.changefeeds import all_definitions
 from ticdc_assets.defs.run import dagster_home
 from ticdc_assets.errors import ConfigError
 from ticdc_assets.lake.quarantine import COLUMNS
-from ticdc_assets.tso import MAX_TSO
+from ticdc_assets.tso import MAX_TSO, es_cut, from_physical_ms
 from ticdc_assets_tests.defs.small_shop import SmallShop
 
 
@@ -102,6 +102,7 @@ def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
         for asset, name in (
             ("apply_changes", "replication_lag"),
             ("apply_changes", "mirrors_complete"),
+            ("apply_changes", "row_checksums"),
             ("quarantine", "quarantine_growth"),
         )
     }
@@ -116,6 +117,7 @@ def test_a_sync_runs_the_steps_in_order_and_its_checks(definitions: dg.Definitio
         "shop__apply_changes",
         "shop__apply_changes_mirrors_complete",
         "shop__apply_changes_replication_lag",
+        "shop__apply_changes_row_checksums",
         "shop__quarantine_quarantine_growth",
     ]
     assert job.executor_def is dg.in_process_executor
@@ -152,12 +154,23 @@ def test_the_columns_of_every_table_are_described() -> None:
 @pytest.mark.parametrize("until", ["", "x", "-1", "1.5", "٣", str(MAX_TSO + 1)])
 def test_an_until_that_is_no_tso_is_refused_by_name(until: str) -> None:
     with pytest.raises(ConfigError, match="until: expected a TSO"):
-        _ = ApplyConfig(until=until).until_ts
+        ApplyConfig(until=until).cut(es_only=False)
 
 
 def test_an_until_is_exact_beyond_the_integers_of_a_browser() -> None:
-    assert ApplyConfig(until="470616190122196993").until_ts == 470616190122196993
-    assert ApplyConfig().until_ts is None
+    assert ApplyConfig(until="470616190122196993").cut(es_only=False) == 470616190122196993
+    assert ApplyConfig().cut(es_only=False) is None
+
+
+def test_a_time_means_all_of_its_millisecond() -> None:
+    config = ApplyConfig(until="2026-11-21T10:00:00.123Z")
+    assert config.cut(es_only=False) == from_physical_ms(1795255200123 + 1) - 1
+    assert config.cut(es_only=True) == es_cut(1795255200123)
+
+
+def test_a_tso_is_refused_where_there_are_none() -> None:
+    with pytest.raises(ConfigError, match="until: this changefeed has no commit ts"):
+        ApplyConfig(until="470616190122196993").cut(es_only=True)
 
 
 def test_definitions_load_without_a_source_or_a_lake(shop: SmallShop) -> None:

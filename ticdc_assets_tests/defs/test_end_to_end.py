@@ -76,6 +76,7 @@ def test_a_sync_is_a_run_with_everything_in_it(
         "replication_lag": True,
         "quarantine_growth": True,
         "mirrors_complete": True,
+        "row_checksums": True,
     }
     run = instance.get_run_by_id(report.run_id)
     assert run is not None
