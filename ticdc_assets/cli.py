@@ -224,6 +224,7 @@ def tables(changefeed: str, as_json: bool) -> None:
                         ],
                         "rows": item.rows,
                         "applied_ts": item.applied_ts,
+                        "moment": item.moment,
                         "lag_seconds": item.lag_seconds,
                         "path": str(item.path),
                         "version": item.version,
@@ -243,8 +244,9 @@ def tables(changefeed: str, as_json: bool) -> None:
         return
     from rich.table import Table
 
-    tso = mirrors[0].applied_ts
-    listing = Table(title=f"{changefeed} at {tso} ({to_datetime(tso):%Y-%m-%d %H:%M:%S.%f} UTC)")
+    cut = mirrors[0]
+    at = f"{to_datetime(cut.applied_ts):%Y-%m-%d %H:%M:%S.%f} UTC"
+    listing = Table(title=f"{changefeed} at {cut.moment} ({at})")
     for title in ("database", "table", "key", "rows", "lag", "state"):
         listing.add_column(title, justify="right" if title in {"rows", "lag"} else "left")
     for item in mirrors:

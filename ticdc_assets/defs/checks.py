@@ -208,6 +208,12 @@ def _where_behind(
     changefeed: Changefeed, cut: Cut, watermark: GlobalWatermark, now: datetime
 ) -> str:
     """Return which part of the way the lag is on, and what to look at."""
+    if cut.es_only:
+        return (
+            "The messages have no commit ts and no watermark, so this is the age of the newest "
+            "change that was applied: look whether records wait in the topic (kafka_topic, the "
+            "sensor's ticks)."
+        )
     if watermark.watermark_ts is None:
         return f"A partition has no watermark: {_why_no_cut(watermark)}."
     waiting = (watermark.watermark_ts >> 18) - (cut.tso >> 18)
@@ -374,7 +380,7 @@ def judge_mirrors(changefeed: str, cut: Cut | None) -> Verdict:
     if not findings:
         return Verdict(
             passed=True,
-            description=f"All {len(cut.mirrors)} mirrors have every change up to {cut.tso}.",
+            description=f"All {len(cut.mirrors)} mirrors have every change up to {cut.moment}.",
             metadata=metadata,
         )
     listed = ", ".join(findings[:_LISTED])
@@ -382,7 +388,7 @@ def judge_mirrors(changefeed: str, cut: Cut | None) -> Verdict:
     return Verdict(
         passed=False,
         description=(
-            f"Not complete at {cut.tso}: {listed}{more}. Held changes wait for their schema (TiCDC "
+            f"Not complete at {cut.moment}: {listed}{more}. Held changes wait for their schema (TiCDC "
             "repeats bootstraps: see enable-bootstrap and send-bootstrap-interval-in-sec); "
             f"quarantined ones need a fix and {changefeed}_redrive; marks are explained in "
             "docs/limitations.md."

@@ -44,6 +44,7 @@ class MirrorListing:
         columns: columns, without ours and without virtual generated ones.
         rows: rows at the cut.
         applied_ts: TSO of the cut.
+        moment: what people are told it is at: the TSO, or the time of a cut without one.
         lag_seconds: now less the physical time of `applied_ts`.
         path: the Delta table.
         version: Delta version that is the mirror at the cut.
@@ -59,6 +60,7 @@ class MirrorListing:
     columns: list[ColumnListing]
     rows: int
     applied_ts: int
+    moment: str
     lag_seconds: float
     path: Path
     version: int
@@ -90,7 +92,7 @@ def require_mirror(paths: LakePaths, database: str, table: str) -> MirrorCut:
         known = ", ".join(f"{item.database}.{item.table}" for item in cut.mirrors) or "none"
         waiting = f"; {held} rows of it are held until its schema arrives" if held else ""
         raise NotFoundError(
-            f"no mirror of database {database!r}, table {table!r} at {cut.tso}{waiting}; "
+            f"no mirror of database {database!r}, table {table!r} at {cut.moment}{waiting}; "
             f"mirrors: {known}"
         )
     return mirror
@@ -122,6 +124,7 @@ def list_mirrors(paths: LakePaths) -> list[MirrorListing]:
                 ],
                 rows=mirror.rows,
                 applied_ts=cut.tso,
+                moment=cut.moment,
                 lag_seconds=lag,
                 path=mirror.path(paths),
                 version=mirror.version,
