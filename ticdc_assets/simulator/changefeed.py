@@ -13,14 +13,16 @@ leaves out none of what makes it hard to read:
     - A watermark goes to all partitions, when everything at or below it was sent; with
       `ddl_watermarks` one equal to a DDL's commit ts may come before that DDL and again after it.
     - Tables without a key are left out, rows and DDL, unless `force_replicate`.
-    - Formats differ in what they send at all (`dialects`): Canal-JSON's DDL goes to partition 0
-      only, and formats besides Simple have no bootstraps.
+    - Formats differ in what they send at all (`dialects`): Canal-JSON's DDL goes to the first
+      partition only, formats besides Simple have no bootstraps, and Canal-JSON without the TiDB
+      extension has no watermarks.
+    - A row whose message would be too large is cut to its handle key (`large_messages`).
 
 Nothing is lost by not reading on: records wait in the stand-in until they are asked for. The same
 upstream, options and seed give the same records, except build times where the upstream's clock is
 the wall clock. `restart` sends again from an older checkpoint, as TiCDC does after a crash.
 
-Not handled: several topics, large messages, checksums, bootstraps by time instead of rows.
+Not handled: several topics, bootstraps by time instead of rows.
 """
 
 import json
@@ -44,6 +46,7 @@ from ticdc_assets.events import (
 )
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.simulator.dialects import Dialect, DialectOptions
+from ticdc_assets.simulator.large_messages import LargeMessages, LargeMessageWriter
 from ticdc_assets.simulator.stored_table import Row, TableName
 from ticdc_assets.simulator.transaction import CommittedRow
 from ticdc_assets.simulator.upstream import (
@@ -56,7 +59,7 @@ from ticdc_assets.simulator.upstream import (
 )
 from ticdc_assets.values import physical_of
 from ticdc_assets.wire import WireFormat
-from ticdc_assets.wire.compression import Compression, compressed
+from ticdc_assets.wire.compression import Compression, compressed, supports
 from ticdc_assets.wire.record import Record
 
 
@@ -82,8 +85,9 @@ class FeedOptions:
         unwritten_partitions: partitions that get nothing at all; no row is sent to them.
         silent_partitions: partitions that get rows, DDL and bootstraps and never a watermark.
         first_ts: send nothing at or below this TSO: the changefeed was created later.
-        dialect: options of the encoder.
+        dialect: options that change what a message holds.
         compression: how values are compressed.
+        large_messages: what becomes of messages that are too large; None if none is.
     """
 
     dispatcher: Dispatcher = Dispatcher.INDEX_VALUE
@@ -98,6 +102,7 @@ class FeedOptions:
     first_ts: int = 0
     dialect: DialectOptions = field(default_factory=DialectOptions)
     compression: Compression = Compression.NONE
+    large_messages: LargeMessages | None = None
 
 
 @dataclass(slots=True)
@@ -122,6 +127,9 @@ class StandInChangefeed:
         watermark_ts: highest watermark so far that was given out with everything at or below it,
             in all partitions; 0 before the first.
         steps_back: restarts so far.
+
+    Raises:
+        ValueError: the format does not have what the options ask for.
     """
 
     def __init__(
@@ -141,8 +149,14 @@ class StandInChangefeed:
         self._partitions = partitions
         self._wire_format = wire_format
         self._options = options or FeedOptions()
-        self._dialect = Dialect(wire_format, self._options.dialect)
+        self._dialect = Dialect(wire_format, self._options.dialect, timezone=upstream.timezone)
         self._rng = random.Random(seed)
+        compression, large = self._options.compression, self._options.large_messages
+        if not supports(wire_format, compression):
+            raise ValueError(f"{wire_format} has no compression")
+        if large is not None and not self._dialect.has_commit_ts:
+            raise ValueError(f"{wire_format} has no large messages without the TiDB extension")
+        self._large = large and LargeMessageWriter(wire_format, compression, large, seed=seed)
         # Records in line, and after each batch of them the watermark that is then reached.
         self._waiting: deque[tuple[int, int, Record] | int] = deque()
         self._offsets: dict[int, int] = defaultdict(int)
@@ -303,7 +317,7 @@ class StandInChangefeed:
                     batch.add(partition, events)
                     events = []
                     bootstrap = Bootstrap(build_ts_ms=build_ms, schema=row.schema)
-                    self._add_everywhere(batch, bootstrap)
+                    self._add_event(batch, bootstrap, self._written_partitions())
                 events.append(self._row_change(row, commit_ts, build_ms))
             batch.add(partition, events)
         return last_ts
@@ -325,38 +339,33 @@ class StandInChangefeed:
 
     def _add_ddl(self, batch: "_Batch", ddl: CommittedDdl) -> None:
         build_ms = self._now_ms(ddl.commit_ts)
+        partitions = self._written_partitions()
+        if not self._dialect.ddl_everywhere:
+            partitions = partitions[:1]
         doubled = self._options.ddl_watermarks
         if doubled and self._rng.random() < 0.7:
             self._add_watermark(batch, ddl.commit_ts)
         for event in ddl.events:
             if event.schema is None or self._is_replicated(event.schema):
-                self._add_ddl_event(batch, replace(event, build_ts_ms=build_ms))
+                self._add_event(batch, replace(event, build_ts_ms=build_ms), partitions)
         if doubled and self._rng.random() < 0.7:
             self._add_watermark(batch, ddl.commit_ts)
 
-    def _add_ddl_event(self, batch: "_Batch", event: DdlEvent) -> None:
-        if self._dialect.ddl_everywhere:
-            self._add_everywhere(batch, event)
-            return
-        sent = self._dialect.event(event)
-        if sent is not None:
-            batch.add(self._written_partitions()[0], [sent])
-
     def _add_watermark(self, batch: "_Batch", watermark_ts: int) -> None:
         batch.watermark_ts = watermark_ts
-        watermark = self._dialect.event(
-            Watermark(watermark_ts=watermark_ts, build_ts_ms=self._now_ms(watermark_ts))
+        silent = self._options.silent_partitions
+        self._add_event(
+            batch,
+            Watermark(watermark_ts=watermark_ts, build_ts_ms=self._now_ms(watermark_ts)),
+            [number for number in self._written_partitions() if number not in silent],
         )
-        if watermark is None:
-            return
-        for partition in self._written_partitions():
-            if partition not in self._options.silent_partitions:
-                batch.add(partition, [watermark])
 
-    def _add_everywhere(self, batch: "_Batch", event: DdlEvent | Bootstrap) -> None:
+    def _add_event(
+        self, batch: "_Batch", event: DdlEvent | Bootstrap | Watermark, partitions: Iterable[int]
+    ) -> None:
         sent = self._dialect.event(event)
         if sent is not None:
-            for partition in self._written_partitions():
+            for partition in partitions:
                 batch.add(partition, [sent])
 
     def _written_partitions(self) -> list[int]:
@@ -420,7 +429,8 @@ class StandInChangefeed:
             before=self._image(schema, row.before),
             after=self._image(schema, row.after),
         )
-        return self._dialect.row(change, schema)
+        sent = self._dialect.row(change, schema, is_split=row.is_split)
+        return sent if self._large is None else self._large.sent(sent, schema.handle_key)
 
     def _image(self, schema: TableSchema, row: Row | None) -> Image | None:
         if row is None:

@@ -26,6 +26,8 @@ class TsoClock:
         start_ms: physical time of the first TSO, where there is no wall clock.
         step_ms: how far `step` moves the physical time, where there is no wall clock.
         now_ms: the wall clock, or None for a clock that moves only by `step`.
+        apart: give every step a millisecond of its own, ahead of a wall clock if need be: for
+            readers who are told milliseconds only.
     """
 
     def __init__(
@@ -34,8 +36,10 @@ class TsoClock:
         start_ms: int = FIXED_START_MS,
         step_ms: int = 20,
         now_ms: Callable[[], int] | None = None,
+        apart: bool = False,
     ) -> None:
         self._now_ms = now_ms
+        self._apart = apart
         self._physical_ms = start_ms if now_ms is None else now_ms()
         self._step_ms = step_ms
         self._last = tso.from_physical_ms(self._physical_ms) - 1
@@ -56,6 +60,8 @@ class TsoClock:
         """Move the physical time on; a clock on the wall clock moves by itself."""
         if self._now_ms is None:
             self._physical_ms += self._step_ms
+        if self._apart:
+            self._physical_ms = max(self._physical_ms, tso.physical_ms(self._last) + 1)
 
     def next(self) -> int:
         """Return the next TSO."""

@@ -260,7 +260,11 @@ def run_simulator(
     def sink(records: list[CaptureRecord]) -> None:
         produce(target, records)
 
-    upstream = Upstream(clock=TsoClock(now_ms=wall_clock_ms), timezone=timezone)
+    # What sends milliseconds alone must have commits in different ones.
+    extension = feed is None or feed.dialect.tidb_extension
+    upstream = Upstream(
+        clock=TsoClock(now_ms=wall_clock_ms, apart=not extension), timezone=timezone
+    )
     return SimulatorRun(
         ShopWorkload(upstream, seed, options=shop),
         StandInChangefeed(
@@ -293,6 +297,7 @@ def write_shop_capture(
     partitions: int = 4,
     seed: int = 0,
     timezone: str = "UTC",
+    wire_format: WireFormat = WireFormat.SIMPLE_JSON,
     shop: ShopOptions | None = None,
     feed: FeedOptions | None = None,
 ) -> StandInChangefeed:
@@ -305,11 +310,14 @@ def write_shop_capture(
         partitions: partitions of the topic.
         seed: of the workload and of the order of the records.
         timezone: the changefeed's time zone.
+        wire_format: format of the messages.
         shop: sizes of the workload.
         feed: how the changefeed sends.
     """
     upstream = Upstream(timezone=timezone)
-    changefeed = StandInChangefeed(upstream, topic, partitions=partitions, options=feed, seed=seed)
+    changefeed = StandInChangefeed(
+        upstream, topic, partitions=partitions, wire_format=wire_format, options=feed, seed=seed
+    )
     workload = ShopWorkload(upstream, seed, options=shop)
     for _ in workload.steps(steps):
         pass

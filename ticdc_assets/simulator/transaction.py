@@ -30,6 +30,7 @@ class CommittedRow:
         key: key of the row (before and after are of one key).
         before: row before the change, None for an insert.
         after: row after the change, None for a delete.
+        is_split: whether it is one half of an update, which TiCDC has split.
     """
 
     schema: TableSchema
@@ -37,6 +38,7 @@ class CommittedRow:
     key: Key
     before: Row | None
     after: Row | None
+    is_split: bool = False
 
 
 class Transaction:
@@ -52,6 +54,8 @@ class Transaction:
         # Per table, in the order in which rows were first touched.
         self._writes: dict[TableName, dict[Key, Row | None]] = {}
         self._moved: set[tuple[TableName, Key]] = set()
+        # Keys that belong to another row id now: what looks like an update of them is none.
+        self._retaken: set[tuple[TableName, Key]] = set()
 
     def row(self, name: TableName, key: Key) -> Row | None:
         """Return a row as this transaction sees it, or None."""
@@ -87,14 +91,16 @@ class Transaction:
             raise ValueError(f"{name}: no row {key}")
         row = complete_row(table.schema, {**old, **changes}, timezone=self._timezone)
         new_key = key_of(table.schema, row) or key
+        # A row inserted a moment ago is still inserted, whatever becomes of its keys.
+        is_update = key in table.rows or (name, key) in self._moved
         if new_key != key:
             if self.row(name, new_key) is not None:
                 raise ValueError(f"{name}: key {new_key} is taken")
             self._write(name, key, None)
-            if not table.clustered:
+            if is_update and not table.clustered:
                 # The row keeps its row id, so this is an update, which TiCDC splits.
                 self._moved.update(((name, key), (name, new_key)))
-        if any(
+        if is_update and any(
             old[column] != row[column]
             for index in table.schema.indexes
             if index.unique and not index.primary
@@ -118,7 +124,7 @@ class Transaction:
         writes = self._writes.setdefault(name, {})
         if row is not None and not self._tables[name].clustered and writes.get(key, row) is None:
             # A key freed and taken again belongs to another row id: a delete and an insert.
-            self._moved.add((name, key))
+            self._retaken.add((name, key))
         writes[key] = row
 
     def net(self) -> list[CommittedRow]:
@@ -132,15 +138,24 @@ class Transaction:
                 before = table.rows.get(key)
                 if before == after:
                     continue
-                split = before is not None and after is not None and (name, key) in self._moved
-                if split or after is None:
+                moved = (name, key) in self._moved
+                apart = moved or (name, key) in self._retaken
+                # A changed clustered key is another place in TiKV: no update that could be split.
+                both = before is not None and after is not None
+                is_split = moved and (both or not table.clustered)
+                if before is not None and (apart or after is None):
                     deletes.append(
                         CommittedRow(
-                            schema=table.schema, op=Op.DELETE, key=key, before=before, after=None
+                            schema=table.schema,
+                            op=Op.DELETE,
+                            key=key,
+                            before=before,
+                            after=None,
+                            is_split=is_split,
                         )
                     )
                 if after is not None:
-                    op = Op.INSERT if before is None or split else Op.UPDATE
+                    op = Op.INSERT if before is None or apart else Op.UPDATE
                     others.append(
                         CommittedRow(
                             schema=table.schema,
@@ -148,6 +163,7 @@ class Transaction:
                             key=key,
                             before=before if op is Op.UPDATE else None,
                             after=after,
+                            is_split=is_split,
                         )
                     )
             changes += deletes + others

@@ -17,11 +17,20 @@ if their canonical text is); partitions, views, generated columns, foreign keys.
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from enum import IntEnum
+from typing import Final, TypeAlias
 
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
-from ticdc_assets.simulator.alterations import AlterAction, alter
+from ticdc_assets.simulator.alterations import (
+    AddColumn,
+    AlterAction,
+    DropColumn,
+    ModifyColumn,
+    RenameColumn,
+    SetDefault,
+    alter,
+)
 from ticdc_assets.simulator.clock import TsoClock
 from ticdc_assets.simulator.columns import column_sql, quoted
 from ticdc_assets.simulator.stored_table import (
@@ -36,6 +45,51 @@ from ticdc_assets.simulator.transaction import CommittedRow, Transaction
 
 Truth: TypeAlias = dict[TableName, dict[Key, Row]]
 """The rows of every table by their key."""
+
+
+class ActionCode(IntEnum):
+    """TiDB's numbers for the statements that are run here."""
+
+    CREATE_DATABASE = 1
+    DROP_DATABASE = 2
+    CREATE_TABLE = 3
+    DROP_TABLE = 4
+    ADD_COLUMN = 5
+    DROP_COLUMN = 6
+    ADD_INDEX = 7
+    DROP_INDEX = 8
+    TRUNCATE_TABLE = 11
+    MODIFY_COLUMN = 12
+    RENAME_TABLE = 14
+    SET_DEFAULT = 15
+    MULTI_CHANGE = 61
+
+
+_WORDS: Final[Mapping[ActionCode, str]] = {
+    ActionCode.CREATE_DATABASE: "QUERY",
+    ActionCode.DROP_DATABASE: "QUERY",
+    ActionCode.CREATE_TABLE: "CREATE",
+    ActionCode.DROP_TABLE: "ERASE",
+    ActionCode.ADD_COLUMN: "ALTER",
+    ActionCode.DROP_COLUMN: "ALTER",
+    ActionCode.ADD_INDEX: "CINDEX",
+    ActionCode.DROP_INDEX: "DINDEX",
+    ActionCode.TRUNCATE_TABLE: "TRUNCATE",
+    ActionCode.MODIFY_COLUMN: "ALTER",
+    ActionCode.RENAME_TABLE: "RENAME",
+    ActionCode.SET_DEFAULT: "ALTER",
+    ActionCode.MULTI_CHANGE: "ALTER",
+}
+"""What the Simple protocol and Canal-JSON call them."""
+
+_ALTER_CODES: Final[Mapping[type[AlterAction], ActionCode]] = {
+    AddColumn: ActionCode.ADD_COLUMN,
+    DropColumn: ActionCode.DROP_COLUMN,
+    RenameColumn: ActionCode.MODIFY_COLUMN,
+    ModifyColumn: ActionCode.MODIFY_COLUMN,
+    SetDefault: ActionCode.SET_DEFAULT,
+}
+"""The number of an ALTER TABLE with one change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +225,8 @@ class Upstream:
         if database in self._databases:
             raise ValueError(f"database {database!r} exists")
         self._databases.add(database)
-        return self._commit_query(database, sql or f"CREATE DATABASE {quoted(database)}", {})
+        text = sql or f"CREATE DATABASE {quoted(database)}"
+        return self._commit_query(database, text, ActionCode.CREATE_DATABASE, previous={})
 
     def drop_database(self, database: str, *, sql: str | None = None) -> int:
         """Run DROP DATABASE, its tables with it, and return its commit ts."""
@@ -181,14 +236,20 @@ class Upstream:
         previous = {name: table for name, table in self._tables.items() if name[0] == database}
         for name in previous:
             del self._tables[name]
-        return self._commit_query(database, sql or f"DROP DATABASE {quoted(database)}", previous)
+        text = sql or f"DROP DATABASE {quoted(database)}"
+        return self._commit_query(database, text, ActionCode.DROP_DATABASE, previous=previous)
 
     def _commit_query(
-        self, database: str, sql: str, previous: Mapping[TableName, StoredTable]
+        self,
+        database: str,
+        sql: str,
+        code: ActionCode,
+        *,
+        previous: Mapping[TableName, StoredTable],
     ) -> int:
         commit_ts = self._ddl_ts()
         event = DdlEvent(
-            ddl_type="QUERY",
+            ddl_type=_WORDS[code],
             commit_ts=commit_ts,
             build_ts_ms=0,
             sql=sql,
@@ -196,6 +257,7 @@ class Upstream:
             table="",
             schema=None,
             pre_schema=None,
+            action_code=code,
         )
         self.history.append(CommittedDdl(commit_ts=commit_ts, events=(event,), previous=previous))
         return commit_ts
@@ -251,7 +313,7 @@ class Upstream:
             rows={},
         )
         table.schema = with_indexes(table)
-        return self._commit_table("CREATE", sql, name=name, table=table)
+        return self._commit_table(ActionCode.CREATE_TABLE, sql, name=name, table=table)
 
     def create_table_like(
         self, name: TableName, source: TableName, *, sql: str | None = None
@@ -269,7 +331,7 @@ class Upstream:
             version=self._version(),
         )
         text = sql or f"CREATE TABLE {_path(name)} LIKE {_path(source)}"
-        return self._commit_table("CREATE", text, name=name, table=table)
+        return self._commit_table(ActionCode.CREATE_TABLE, text, name=name, table=table)
 
     def drop_table(self, name: TableName, *, sql: str | None = None) -> int:
         """Run DROP TABLE and return its commit ts."""
@@ -277,7 +339,8 @@ class Upstream:
         del self._tables[name]
         # The schema after is that of the dropped table, and the text is TiCDC's, not the user's.
         return self._commit_events(
-            [("ERASE", sql or f"DROP TABLE {_path(name)}", table.schema, table.schema)],
+            ActionCode.DROP_TABLE,
+            [(sql or f"DROP TABLE {_path(name)}", table.schema, table.schema)],
             previous={name: table},
         )
 
@@ -286,7 +349,7 @@ class Upstream:
         table = replace(self._table(name), rows={}, next_row_id=1)
         table.schema = replace(table.schema, table_id=self._new_table_id())
         text = sql or f"TRUNCATE TABLE {_path(name)}"
-        return self._commit_table("TRUNCATE", text, name=name, table=table)
+        return self._commit_table(ActionCode.TRUNCATE_TABLE, text, name=name, table=table)
 
     def rename_table(self, name: TableName, new_name: TableName, *, sql: str | None = None) -> int:
         """Run RENAME TABLE for one table and return its commit ts."""
@@ -303,7 +366,7 @@ class Upstream:
         `a` to `tmp`, `b` to `a`, `tmp` to `b` swaps two tables. TiCDC sends one event for each.
         """
         previous: dict[TableName, StoredTable | None] = {}
-        events: list[tuple[str, str, TableSchema | None, TableSchema | None]] = []
+        events: list[tuple[str, TableSchema | None, TableSchema | None]] = []
         for number, (name, new_name) in enumerate(renames):
             table = self._table(name)
             if new_name in self._tables or new_name[0] not in self._databases:
@@ -316,15 +379,16 @@ class Upstream:
             self._tables[new_name] = renamed
             text = f"RENAME TABLE {_path(name)} TO {_path(new_name)}"
             text = text if sqls is None else sqls[number]
-            events.append(("RENAME", text, renamed.schema, table.schema))
-        return self._commit_events(events, previous=previous)
+            events.append((text, renamed.schema, table.schema))
+        return self._commit_events(ActionCode.RENAME_TABLE, events, previous=previous)
 
     def alter_table(self, name: TableName, *actions: AlterAction, sql: str | None = None) -> int:
         """Run ALTER TABLE with one or more changes to columns and return its commit ts."""
         table = replace(self._table(name), rows=dict(self._table(name).rows))
         parts = [alter(table, action, timezone=self.timezone) for action in actions]
         text = sql or f"ALTER TABLE {_path(name)} {', '.join(parts)}"
-        return self._commit_altered("ALTER", text, name=name, table=table)
+        code = _ALTER_CODES[type(actions[0])] if len(actions) == 1 else ActionCode.MULTI_CHANGE
+        return self._commit_altered(code, text, name=name, table=table)
 
     def create_index(
         self,
@@ -345,7 +409,7 @@ class Upstream:
         table.secondary = (*table.secondary, added)
         kind = "UNIQUE INDEX" if unique else "INDEX"
         text = sql or f"CREATE {kind} {quoted(index)} ON {_path(name)} ({_names(columns)})"
-        return self._commit_altered("CINDEX", text, name=name, table=table)
+        return self._commit_altered(ActionCode.ADD_INDEX, text, name=name, table=table)
 
     def drop_index(self, name: TableName, index: str, *, sql: str | None = None) -> int:
         """Run DROP INDEX and return its commit ts."""
@@ -354,7 +418,7 @@ class Upstream:
         if len(table.secondary) == len(self._table(name).secondary):
             raise ValueError(f"{name}: no index {index!r}")
         text = sql or f"DROP INDEX {quoted(index)} ON {_path(name)}"
-        return self._commit_altered("DINDEX", text, name=name, table=table)
+        return self._commit_altered(ActionCode.DROP_INDEX, text, name=name, table=table)
 
     def _table(self, name: TableName) -> StoredTable:
         table = self._tables.get(name)
@@ -377,7 +441,7 @@ class Upstream:
         return commit_ts
 
     def _commit_altered(
-        self, ddl_type: str, sql: str, *, name: TableName, table: StoredTable
+        self, code: ActionCode, sql: str, *, name: TableName, table: StoredTable
     ) -> int:
         table.schema = replace(with_indexes(table), version=self._version())
         rekeyed: dict[Key, Row] = {}
@@ -385,19 +449,23 @@ class Upstream:
             ordered = {column.name: row[column.name] for column in table.schema.columns}
             rekeyed[key_of(table.schema, ordered) or key] = ordered
         table.rows = rekeyed
-        return self._commit_table(ddl_type, sql, name=name, table=table)
+        return self._commit_table(code, sql, name=name, table=table)
 
-    def _commit_table(self, ddl_type: str, sql: str, *, name: TableName, table: StoredTable) -> int:
+    def _commit_table(
+        self, code: ActionCode, sql: str, *, name: TableName, table: StoredTable
+    ) -> int:
         previous = self._tables.get(name)
         self._tables[name] = table
         return self._commit_events(
-            [(ddl_type, sql, table.schema, previous.schema if previous else None)],
+            code,
+            [(sql, table.schema, previous.schema if previous else None)],
             previous={name: previous},
         )
 
     def _commit_events(
         self,
-        events: Iterable[tuple[str, str, TableSchema | None, TableSchema | None]],
+        code: ActionCode,
+        events: Iterable[tuple[str, TableSchema | None, TableSchema | None]],
         *,
         previous: Mapping[TableName, StoredTable | None],
     ) -> int:
@@ -407,7 +475,7 @@ class Upstream:
                 commit_ts=commit_ts,
                 events=tuple(
                     DdlEvent(
-                        ddl_type=ddl_type,
+                        ddl_type=_WORDS[code],
                         commit_ts=commit_ts,
                         build_ts_ms=0,
                         sql=sql,
@@ -415,8 +483,9 @@ class Upstream:
                         table=schema.table if schema else "",
                         schema=schema,
                         pre_schema=pre_schema,
+                        action_code=code,
                     )
-                    for ddl_type, sql, schema, pre_schema in events
+                    for sql, schema, pre_schema in events
                 ),
                 previous=previous,
             )

@@ -292,7 +292,7 @@ def test_drop_database_takes_its_tables_with_it() -> None:
     assert upstream.truth() == {}
     assert list(upstream.truth(ts)) == [T]
     (event,) = last_ddl(upstream).events
-    assert (event.ddl_type, event.database, event.schema) == ("QUERY", "", None)
+    assert (event.ddl_type, event.database, event.table, event.schema) == ("QUERY", "d", "", None)
 
 
 def test_the_key_travels_as_an_index() -> None:
