@@ -364,8 +364,8 @@ def _require_tables(cut: Cut, tables: Iterable[tuple[str, str]]) -> None:
     ]
     if missing:
         raise NotFoundError(
-            f"no mirror of {', '.join(missing)} in the newest cut ({cut.moment}): dropped, renamed, "
-            "or its schema has not arrived yet"
+            f"no mirror of {', '.join(missing)} in the newest cut ({cut.moment}): dropped, "
+            "renamed, or its schema has not arrived yet"
         )
 
 

@@ -388,8 +388,8 @@ def judge_mirrors(changefeed: str, cut: Cut | None) -> Verdict:
     return Verdict(
         passed=False,
         description=(
-            f"Not complete at {cut.moment}: {listed}{more}. Held changes wait for their schema (TiCDC "
-            "repeats bootstraps: see enable-bootstrap and send-bootstrap-interval-in-sec); "
+            f"Not complete at {cut.moment}: {listed}{more}. Held changes wait for their schema "
+            "(TiCDC repeats bootstraps: see enable-bootstrap and send-bootstrap-interval-in-sec); "
             f"quarantined ones need a fix and {changefeed}_redrive; marks are explained in "
             "docs/limitations.md."
         ),
