@@ -16,7 +16,7 @@ Not handled: typing of values, and schemas of rows.
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -57,18 +57,22 @@ def decode_batch(
 
 def _decompressed(
     wire_format: WireFormat, batch: pa.RecordBatch, compression: Compression
-) -> tuple[pa.RecordBatch, Mapping[int, WireError]]:
-    """Return the records that are so compressed, as they were before, and the others' errors."""
+) -> tuple[pa.RecordBatch, Mapping[int, Sequence[tuple[Common, Rare | None]]]]:
+    """Return the records that are so compressed, as they were before, and the others' error rows.
+
+    The errors themselves are not kept: each keeps the frames it came through, and so the buffers of
+    its codec, many times the size of its value.
+    """
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
-    errors: dict[int, WireError] = {}
+    errors: dict[int, Sequence[tuple[Common, Rare | None]]] = {}
     for number, (key, value) in enumerate(
         zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
     ):
         try:
             record = decompressed(wire_format, Record(key=key, value=value), compression)
         except WireError as error:
-            errors[number] = error
+            errors[number] = error_rows(error)
         else:
             keys.append(record.key)
             values.append(record.value)
@@ -76,7 +80,7 @@ def _decompressed(
     return pa.RecordBatch.from_arrays(columns, names=["key", "value"]), errors
 
 
-def _with_errors(rows: Rows, errors: Mapping[int, WireError]) -> Rows:
+def _with_errors(rows: Rows, errors: Mapping[int, Sequence[tuple[Common, Rare | None]]]) -> Rows:
     """Return `rows` with the error rows of the records that were left out before them."""
     if not errors:
         return rows
@@ -87,7 +91,7 @@ def _with_errors(rows: Rows, errors: Mapping[int, WireError]) -> Rows:
     merged = Rows()
     for number in range(len(decoded) + len(errors)):
         error = errors.get(number)
-        merged.add(number, next(kept) if error is None else error_rows(error))
+        merged.add(number, next(kept) if error is None else error)
     return merged
 
 

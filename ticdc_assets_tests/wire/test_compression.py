@@ -1,5 +1,6 @@
 """Compressed values: vectors by hand, hostile bytes, every format, and TiCDC's own messages."""
 
+import gc
 import os
 import re
 import tracemalloc
@@ -394,6 +395,22 @@ def test_refused_records_stand_between_the_others(order: str) -> None:
         for number, letter in enumerate(order)
         for index in range(2 if letter == "g" else 1)
     ]
+
+
+def test_refused_records_of_a_batch_keep_no_memory() -> None:
+    """Not even until the collector of cycles comes by: a batch can have thousands of them."""
+    wrong = MAGIC + bytes.fromhex("607073") + block(b"\xff" * 100, stored=False) + END
+    batch = batch_of([Record(key=None, value=wrong)] * 20)
+    before = pa.total_allocated_bytes()
+    gc.disable()
+    try:
+        rows = decode_batch(SIMPLE, batch, compression=LZ4)
+        assert set(rows.column("kind").to_pylist()) == {"error"}
+        del rows
+        kept = pa.total_allocated_bytes() - before
+    finally:
+        gc.enable()
+    assert kept == 0
 
 
 def assert_batch_equal(

@@ -1,0 +1,387 @@
+"""Fuzzing of a wire format's decoders, which have to agree on any bytes.
+
+In: batches of damaged messages, some of them compressed, some of them large. Out: findings. It is a
+failure if the reference decoder gives anything but events or a `WireError` of the usual form, if
+the batch decoder says anything else than the reference, or if either takes too long.
+
+Memory is watched from outside (`limits`).
+"""
+
+import re
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from time import thread_time
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from fuzz.binary_damage import damaged_structure
+from fuzz.damage import BYTES, damaged
+from fuzz.findings import Batch, Failure, Findings, Note
+from fuzz.growing import grown
+from fuzz.limits import memory_growth, seconds_allowed
+from fuzz.seeds import Seeds
+from ticdc_assets.errors import WireError
+from ticdc_assets.events import Bootstrap, DdlEvent, Event, Op, RowChange, Watermark
+from ticdc_assets.tso import MAX_TSO
+from ticdc_assets.wire import WireFormat, decode
+from ticdc_assets.wire.batch import decode_batch
+from ticdc_assets.wire.compression import Compression, compressed, supports
+from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.rows import CHANGE_SCHEMA, ERROR
+from ticdc_assets_tests.wire.comparing import event_of
+
+Outcome: TypeAlias = list[Event] | tuple[str, str, str, str] | None
+"""What a decoder says; None where it failed."""
+Reference: TypeAlias = Callable[..., list[Event]]
+"""Is called like `wire.decode`."""
+Columnar: TypeAlias = Callable[..., pa.RecordBatch]
+"""Is called like `wire.batch.decode_batch`."""
+
+BATCH_RECORDS: Final = 200
+LARGE_EVERY: Final = 50
+"""One batch of so many is a large input."""
+LARGE_AT: Final = 25
+LARGEST: Final = 20
+"""Large inputs have up to 2 to the power of this bytes."""
+
+_REASON = re.compile(r"[a-z][a-z0-9_]*\Z")
+_POSITION = re.compile(r"\$|(?:key )?byte \d+\Z")
+_MOST_TEXT: Final = 200
+_MOST_POSITION: Final = 1000
+_FIRST_OFFSET: Final = 1000
+
+
+class DecoderTarget:
+    """The decoders of one wire format.
+
+    Args:
+        wire_format: the format.
+        seeds: messages to damage.
+        reference: the reference decoder.
+        columnar: the batch decoder.
+
+    Attributes:
+        name: name of the format.
+        source: where the seeds are from.
+    """
+
+    def __init__(
+        self,
+        wire_format: WireFormat,
+        seeds: Seeds,
+        *,
+        reference: Reference = decode,
+        columnar: Columnar = decode_batch,
+    ) -> None:
+        self.name = wire_format.value
+        self.source = seeds.source
+        self._format = wire_format
+        self._seeds = seeds
+        self._reference = reference
+        self._columnar = columnar
+        self._values = [record.value for record in seeds.records if record.value]
+        self._keys = [record.key for record in seeds.records if record.key] or [b"key"]
+        self._compressions = [
+            compression for compression in Compression if supports(wire_format, compression)
+        ]
+
+    # --- inputs ---
+
+    def batch(self, generator: Random, number: int) -> Batch:
+        """Return batch `number`: large, compressed or plain."""
+        if number % LARGE_EVERY == LARGE_AT:
+            size = int(2 ** generator.uniform(14, LARGEST))
+            seed = generator.choice(self._seeds.records)
+            return Batch(records=[grown(generator, self._format, seed, size)], large=True)
+        # Two of five batches are compressed where the format can be.
+        compression = Compression.NONE
+        if len(self._compressions) > 1 and number % 5 >= 3:
+            compression = self._compressions[number % 5 - 2]
+        records = [self._input(generator, compression) for _ in range(BATCH_RECORDS)]
+        return Batch(records=records, compression=compression)
+
+    def _input(self, generator: Random, compression: Compression) -> Record:
+        if compression is Compression.NONE:
+            return self._damaged(generator, generator.choice(self._seeds.records))
+        others = self._seeds.compressed.get(compression)
+        if others and generator.random() < 0.3:
+            return self._damaged_bytes(generator, generator.choice(others))
+        record = generator.choice(self._seeds.records)
+        if generator.random() < 0.5:
+            return self._compressed(self._damaged(generator, record), compression)
+        return self._damaged_bytes(generator, self._compressed(record, compression))
+
+    def _compressed(self, record: Record, compression: Compression) -> Record:
+        try:
+            return compressed(self._format, record, compression)
+        except WireError:
+            return record  # its frames are damaged; then it goes as it is
+
+    def _damaged(self, generator: Random, record: Record) -> Record:
+        what = generator.random()
+        if what < 0.02:
+            return record
+        if what < 0.6:
+            record = damaged_structure(generator, self._format, record)
+            if what < 0.53:
+                return record
+        return self._damaged_bytes(generator, record)
+
+    def _damaged_bytes(self, generator: Random, record: Record) -> Record:
+        what = generator.random()
+        if what < 0.02:
+            odd = generator.choice((None, b"", *BYTES))
+            return Record(key=record.key, value=odd)
+        if what < 0.04:
+            return Record(key=generator.choice((None, b"", *BYTES)), value=record.value)
+        if what < 0.15:
+            key = damaged(generator, record.key or b"", self._keys)
+            return Record(key=key, value=record.value)
+        return Record(key=record.key, value=damaged(generator, record.value or b"", self._values))
+
+    # --- checks ---
+
+    def check(self, batch: Batch, note: Note) -> Findings:
+        """Decode a batch in both ways and compare."""
+        findings = Findings()
+        before = pa.total_allocated_bytes()
+        if batch.large:
+            growth = memory_growth(lambda: self._check(batch, note, findings))
+            findings.growth = growth / max(1, batch.size)
+        else:
+            self._check(batch, note, findings)
+        kept = pa.total_allocated_bytes() - before
+        if kept > 0:
+            # An error that keeps the frames it came through keeps their buffers, too.
+            text = f"{kept} bytes of Arrow's memory are kept after {batch.size} bytes of input"
+            findings.failures.append(Failure(kind="memory is kept", text=text, number=-1))
+        return findings
+
+    def _check(self, batch: Batch, note: Note, findings: Findings) -> None:
+        outcomes = [
+            self._decoded(record, batch.compression, number, note, findings)
+            for number, record in enumerate(batch.records)
+        ]
+        note(-1)
+        self._compare(batch, outcomes, findings)
+
+    def _decoded(
+        self,
+        record: Record,
+        compression: Compression,
+        number: int,
+        note: Note,
+        findings: Findings,
+    ) -> Outcome:
+        """Return what the reference says of one input."""
+        note(number)
+        size = len(record.key or b"") + len(record.value or b"")
+        outcome: Outcome = None
+        fault: tuple[str, str] | None = None
+        began = thread_time()
+        try:
+            outcome = self._reference(self._format, record, compression=compression)
+        except WireError as error:
+            outcome = (error.reason, error.position, error.expected, error.got)
+        except Exception as error:  # noqa: BLE001 - this is what the program looks for
+            fault = ("reference raises " + where(error), traceback.format_exc())
+        seconds = thread_time() - began
+        findings.inputs += 1
+        findings.took(seconds, size)
+        if isinstance(outcome, tuple):
+            findings.reasons[str(outcome[0])] += 1
+            wrong = wrong_error(outcome)
+        elif outcome is not None:
+            findings.accepted += 1
+            wrong = wrong_events(outcome)
+        else:
+            wrong = None
+        if wrong is not None:
+            fault = (f"reference gives {wrong}", f"{wrong}: {outcome!r:.2000}")
+        if seconds > seconds_allowed(size):
+            fault = ("reference is slow", f"{seconds:.2f} s for {size} bytes")
+        if fault is not None:
+            findings.failures.append(Failure(kind=fault[0], text=fault[1], number=number))
+        return outcome
+
+    def _compare(self, batch: Batch, outcomes: Sequence[Outcome], findings: Findings) -> None:
+        """Hold what the batch decoder says against `outcomes`."""
+        began = thread_time()
+        try:
+            changes = self._columnar(
+                self._format, arrow_batch(batch.records), compression=batch.compression
+            )
+            seconds = thread_time() - began
+            found = changes_by_record(changes, len(batch.records))
+        except Exception as error:  # noqa: BLE001 - this is what the program looks for
+            kind, text = "batch raises " + where(error), traceback.format_exc()
+            if len(batch.records) == 1:
+                findings.failures.append(Failure(kind=kind, text=text, number=0))
+                return
+            before = len(findings.failures)
+            for number, record in enumerate(batch.records):
+                alone = Findings()
+                single = Batch(records=[record], compression=batch.compression)
+                self._compare(single, [outcomes[number]], alone)
+                findings.failures += (replace(each, number=number) for each in alone.failures)
+            if len(findings.failures) == before:
+                findings.failures.append(
+                    Failure(kind=f"{kind}, only together", text=text, number=-1)
+                )
+            return
+        if seconds > seconds_allowed(batch.size):
+            text = f"{seconds:.2f} s for {batch.size} bytes in {len(batch.records)} records"
+            findings.failures.append(Failure(kind="batch is slow", text=text, number=-1))
+        if len(batch.records) == 1:
+            findings.took(seconds, batch.size)
+        for number, (outcome, fast) in enumerate(zip(outcomes, found, strict=True)):
+            wanted = as_stored(outcome)
+            if wanted is not None and wanted != fast:
+                text = f"reference: {wanted!r:.3000}\nbatch:     {fast!r:.3000}"
+                kind = f"different: {_kind(wanted)}, in the batch {_kind(fast)}"
+                findings.failures.append(Failure(kind=kind, text=text, number=number))
+
+
+def arrow_batch(records: Sequence[Record]) -> pa.RecordBatch:
+    """Return the records as Spark would give them to the batch decoder."""
+    count = len(records)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(["topic"] * count, pa.string()),
+            pa.array([3] * count, pa.int32()),
+            pa.array(range(_FIRST_OFFSET, _FIRST_OFFSET + count), pa.int64()),
+            pa.array([record.key for record in records], pa.binary()),
+            pa.array([record.value for record in records], pa.binary()),
+        ],
+        names=["topic", "partition", "offset", "key", "value"],
+    )
+
+
+def changes_by_record(changes: pa.RecordBatch, count: int) -> list[Outcome]:
+    """Return what the rows of a batch of changes say of each record.
+
+    Raises:
+        ValueError: a row is not as it has to be.
+    """
+    changes.validate(full=True)
+    if changes.schema != CHANGE_SCHEMA:
+        raise ValueError(f"not the columns of changes: {changes.schema}")
+    found: list[Outcome] = [None] * count
+    for row in changes.to_pylist():
+        number = row["offset"] - _FIRST_OFFSET
+        events = found[number]
+        if (row["topic"], row["partition"]) != ("topic", 3):
+            raise ValueError(f"not the coordinates of its record: {row}")
+        if row["kind"] == ERROR:
+            if events is not None or row["index"] != 0:
+                raise ValueError(f"an error beside other rows: {row}")
+            found[number] = (
+                row["error_reason"],
+                row["error_position"],
+                row["error_expected"],
+                row["error_got"],
+            )
+            continue
+        if events is None:
+            events = found[number] = []
+        if not isinstance(events, list) or row["index"] != len(events):
+            raise ValueError(f"a row out of order: {row}")
+        events.append(event_of(row))
+    return found
+
+
+def as_stored(outcome: Outcome) -> Outcome:
+    """Return `outcome` without what only an encoder needs, which no column keeps."""
+    if not isinstance(outcome, list):
+        return outcome
+    return [
+        replace(event, row_id=0)
+        if isinstance(event, RowChange) and event.row_id
+        else replace(event, action_code=None)
+        if isinstance(event, DdlEvent)
+        else event
+        for event in outcome
+    ]
+
+
+def wrong_error(parts: Sequence[Any]) -> str | None:
+    """Return what is wrong with the parts of a `WireError`, None if nothing is."""
+    if not all(type(part) is str for part in parts):
+        return "an error whose parts are no texts"
+    reason, position, expected, got = parts
+    if _REASON.match(reason) is None:
+        return "an error whose reason is no slug"
+    if _POSITION.match(position) is None or len(position) > _MOST_POSITION:
+        return "an error whose position is none"
+    if not 0 < len(expected) <= _MOST_TEXT or not 0 < len(got) <= _MOST_TEXT:
+        return "an error whose texts are empty or too long"
+    try:
+        "".join(parts).encode()
+    except UnicodeEncodeError:
+        return "an error whose texts cannot be stored"
+    return None
+
+
+def wrong_events(events: Any) -> str | None:
+    """Return what is wrong with a list of events, None if nothing is."""
+    if type(events) is not list or not events:
+        return "no list of events"
+    for event in events:
+        check = _EVENT_CHECKS.get(type(event))
+        if check is None:
+            return "something that is no event"
+        wrong = check(event)
+        if wrong is not None:
+            return wrong
+    return None
+
+
+def _wrong_row(row: RowChange) -> str | None:
+    if (row.after is None) != (row.op is Op.DELETE):
+        return "a row whose image after does not fit its change"
+    if row.op is Op.INSERT and row.before is not None:
+        return "an insert with an image before"
+    if row.op is Op.DELETE and row.before is None:
+        return "a delete without an image"
+    if not 0 <= row.commit_ts <= MAX_TSO:
+        return "a commit ts that is none"
+    if row.shape is None and row.schema_version is None:
+        return "a row with neither shape nor schema version"
+    if row.shape is not None:
+        named = {column.name for column in row.shape.columns}
+        if not {*(row.before or ()), *(row.after or ())} <= named:
+            return "a row whose shape lacks columns"
+    return None
+
+
+def _wrong_ddl(ddl: DdlEvent) -> str | None:
+    return None if 0 <= ddl.commit_ts <= MAX_TSO else "a commit ts that is none"
+
+
+def _wrong_watermark(watermark: Watermark) -> str | None:
+    return None if 0 <= watermark.watermark_ts <= MAX_TSO else "a watermark that is none"
+
+
+_EVENT_CHECKS: Mapping[type[Any], Callable[[Any], str | None]] = {
+    RowChange: _wrong_row,
+    DdlEvent: _wrong_ddl,
+    Bootstrap: lambda _: None,
+    Watermark: _wrong_watermark,
+}
+
+
+def _kind(outcome: Outcome) -> str:
+    if outcome is None:
+        return "nothing"
+    return outcome[0] if isinstance(outcome, tuple) else type(outcome[0]).__name__
+
+
+def where(error: Exception) -> str:
+    """Return the type of an error, and the line of the package where it came from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "ticdc_assets" in frame.filename] or frames
+    last = own[-1]
+    return f"{type(error).__name__} in {last.filename.rpartition('/')[2]}:{last.lineno}"

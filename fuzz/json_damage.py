@@ -1,0 +1,352 @@
+"""Damage to JSON that mostly leaves it JSON: what gets past the parser to the fields behind it.
+
+In: a generator of random numbers and the bytes of one JSON text. Out: other bytes: members gone,
+twice, renamed, of another type or size; texts with odd characters. A text that is no JSON is given
+back as it is. Where values stand is found once for each text and kept, since seeds are damaged
+again and again.
+
+Not handled: damage without regard to structure (`damage`).
+"""
+
+import random
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
+
+ODD = (
+    b"null",
+    b"true",
+    b"false",
+    b"0",
+    b"-0",
+    b"-1",
+    b"1",
+    b"2",
+    b"3",
+    b"255",
+    b"256",
+    b"65536",
+    b"2147483648",
+    b"4294967296",
+    b"9007199254740993",
+    b"9223372036854775807",
+    b"9223372036854775808",
+    b"-9223372036854775808",
+    b"-9223372036854775809",
+    b"18446744073709551615",
+    b"18446744073709551616",
+    b"123456789012345678901234567890",
+    b"1.5",
+    b"1.0",
+    b"1e3",
+    b"1E400",
+    b"-1e-400",
+    b"0.1e1",
+    b"01",
+    b"+1",
+    b".5",
+    b"1.",
+    b"NaN",
+    b"Infinity",
+    b"-Infinity",
+    b'""',
+    b'"0"',
+    b'"-1"',
+    b'"1.5"',
+    b'"9223372036854775808"',
+    b'"18446744073709551616"',
+    b'"-9223372036854775809"',
+    b'"NaN"',
+    b'"null"',
+    b'"true"',
+    b'"x"',
+    b'"\\u0000"',
+    b'"\\ud800"',
+    b'"\\udc00\\ud800"',
+    b'"\\ud83d\\ude80"',
+    b'"\xff"',
+    b'"\xed\xa0\x80"',
+    b'"\xe2\x80\xa8"',
+    b'"\\x41"',
+    b'"\\u12"',
+    b'"\n"',
+    b'"=="',
+    b'"AA="',
+    b'"AB=="',
+    b'"/w"',
+    b'"a\\u00ffb"',
+    b'"0000-00-00 00:00:00"',
+    b'"2038-01-19 03:14:08.999999"',
+    b'"-838:59:59"',
+    b'"INSERT"',
+    b'"DDL"',
+    b'"TIDB_WATERMARK"',
+    b'"bigint unsigned"',
+    b'"varbinary(9)"',
+    b'"geometry"',
+    b'"../../x"',
+    b"[]",
+    b"{}",
+    b"[[]]",
+    b"[null]",
+    b"[1,2]",
+    b'["x"]',
+    b'{"":0}',
+    b'{"a":{"a":{}}}',
+    b'{"id":"1"}',
+    b'[{"id":"1"}]',
+    b'[{"id":null},{"id":"2"}]',
+    b'{"value":"1","location":"Local"}',
+    b'{"t":3,"v":1}',
+    b'{"t":15,"f":1,"v":"x"}',
+    b"[" * 50 + b"]" * 50,
+    b"[" * 99 + b"]" * 99,
+    b"[" * 120 + b"]" * 120,
+    b"[" * 500,
+    b'{"a":' * 120 + b"1" + b"}" * 120,
+    b"9" * 400,
+    b"0." + b"9" * 400,
+    b'"' + b"x" * 500 + b'"',
+)
+"""Values that some field does not expect."""
+
+IN_TEXT = (
+    b"\\u0000",
+    b"\\ud800",
+    b"\\uDFFF",
+    b"\\ud83d\\ude80",
+    b'\\"',
+    b"\\\\",
+    b"\\/",
+    b"\\n",
+    b"\\x",
+    b"\\u00e9",
+    b"\\u0041",
+    b"<>&",
+    b"\\u003c",
+    b"\xe2\x80\xa9",
+    b"\xff",
+    b"\xc3\x28",
+    b"\x7f",
+    b"\x1f",
+    b" ",
+    b"'",
+    b"-",
+    b".",
+    b"=",
+    b"0",
+    b"%s",
+)
+"""Pieces inside a text."""
+
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[^\s\[\]{},:"]+|[\[\]{},:]', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Where one value stands, and its member's name if it has one."""
+
+    start: int
+    end: int
+    name: tuple[int, int] | None
+
+
+Edit: TypeAlias = Callable[[random.Random, bytes, Node, Sequence[Node]], bytes]
+"""Returns what takes the place of a value and its name."""
+
+
+@lru_cache(maxsize=4096)
+def nodes_of(text: bytes) -> tuple[Node, ...]:
+    """Return where the values of `text` stand; nothing where it is no JSON."""
+    nodes: list[Node] = []
+    open_nodes: list[tuple[int, tuple[int, int] | None]] = []
+    last: tuple[int, int] | None = None
+    name: tuple[int, int] | None = None
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        if token in b"[{":
+            open_nodes.append((match.start(), name))
+            name = None
+        elif token in b"]}":
+            if not open_nodes:
+                return ()
+            start, own = open_nodes.pop()
+            nodes.append(Node(start, match.end(), own))
+            name = None
+        elif token == b":":
+            if last is None:
+                return ()
+            if nodes and (nodes[-1].start, nodes[-1].end) == last:
+                nodes.pop()
+            name = last
+        elif token != b",":
+            last = match.span()
+            nodes.append(Node(*last, name))
+            name = None
+    return () if open_nodes else tuple(nodes)
+
+
+def damaged_json(generator: random.Random, text: bytes) -> bytes:
+    """Return `text` with one value changed, or a few."""
+    nodes = nodes_of(text)
+    if not nodes:
+        return text
+    limit = len(text)
+    chosen = [generator.choice(nodes) for _ in range(generator.choice((1, 1, 1, 2, 3)))]
+    for node in sorted(chosen, key=lambda node: -node.start):
+        start = node.name[0] if node.name else node.start
+        if node.end > limit:
+            continue
+        limit = start
+        edit = generator.choice(_EDITS)
+        text = text[:start] + edit(generator, text, node, nodes) + text[node.end :]
+    return text
+
+
+def _named(text: bytes, node: Node, value: bytes) -> bytes:
+    """Return `value` behind the name of `node`."""
+    return value if node.name is None else text[node.name[0] : node.start] + value
+
+
+def _replace(generator: random.Random, text: bytes, node: Node, _nodes: Sequence[Node]) -> bytes:
+    return _named(text, node, generator.choice(ODD))
+
+
+def _another(generator: random.Random, text: bytes, node: Node, nodes: Sequence[Node]) -> bytes:
+    other = generator.choice(nodes)
+    # What stands further on may have moved by now; some other piece then takes the place.
+    return _named(text, node, text[other.start : other.end])
+
+
+def _twice(generator: random.Random, text: bytes, node: Node, _nodes: Sequence[Node]) -> bytes:
+    own = _named(text, node, text[node.start : node.end])
+    odd = _named(text, node, generator.choice(ODD))
+    pair = generator.choice(((own, odd), (odd, own), (own, own)))
+    return b",".join(pair)
+
+
+def _added(generator: random.Random, text: bytes, node: Node, nodes: Sequence[Node]) -> bytes:
+    own = _named(text, node, text[node.start : node.end])
+    if node.name is None:
+        return own + b"," + generator.choice(ODD)
+    return own + b"," + _a_name(generator, text, nodes) + b":" + generator.choice(ODD)
+
+
+def _renamed(generator: random.Random, text: bytes, node: Node, nodes: Sequence[Node]) -> bytes:
+    if node.name is None:
+        return _replace(generator, text, node, nodes)
+    name = text[slice(*node.name)]
+    new = generator.choice(
+        (
+            name.swapcase(),
+            name.upper(),
+            _a_name(generator, text, nodes),
+            _a_name(generator, text, nodes),
+            _escaped(generator, name),
+            name[:1] + name[2:],
+            name[:-1] + generator.choice(IN_TEXT) + name[-1:],
+        )
+    )
+    return new + text[node.name[1] : node.end]
+
+
+def _a_name(generator: random.Random, text: bytes, nodes: Sequence[Node]) -> bytes:
+    names = [node.name for node in generator.choices(nodes, k=4) if node.name is not None]
+    return text[slice(*names[0])] if names else generator.choice((b'""', b'"new"', b'"id"', b"id"))
+
+
+def _escaped(generator: random.Random, name: bytes) -> bytes:
+    """Return a name with one character written as an escape, which means the same."""
+    if len(name) < 3:
+        return name
+    place = generator.randrange(1, len(name) - 1)
+    if name[place] >= 0x80 or name[place] == 0x5C:
+        return name
+    return name[:place] + b"\\u%04x" % name[place] + name[place + 1 :]
+
+
+def _gone(_generator: random.Random, text: bytes, node: Node, _nodes: Sequence[Node]) -> bytes:
+    # What is left has one comma too many; a value that neither is nor has to be there says less.
+    return b'"":0' if node.name is not None else b"null"
+
+
+def _wrapped(generator: random.Random, text: bytes, node: Node, _nodes: Sequence[Node]) -> bytes:
+    value = text[node.start : node.end]
+    depth = generator.choice((1, 1, 2, 97, 98, 99, 100, 101, 300))
+    opened, closed = generator.choice(((b"[", b"]"), (b'{"a":', b"}"), (b'{"v":', b"}")))
+    return _named(text, node, opened * depth + value + closed * depth)
+
+
+def _quoted(_generator: random.Random, text: bytes, node: Node, _nodes: Sequence[Node]) -> bytes:
+    value = text[node.start : node.end]
+    if value[:1] == b'"':
+        return _named(text, node, value[1:-1] or b"0")
+    if value[:1] in (b"{", b"["):
+        value = value.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+    return _named(text, node, b'"' + value + b'"')
+
+
+def _in_text(generator: random.Random, text: bytes, node: Node, nodes: Sequence[Node]) -> bytes:
+    value = text[node.start : node.end]
+    if value[:1] != b'"':
+        return _number(generator, text, node, nodes)
+    place = generator.randrange(1, len(value))
+    cut = generator.choice((0, 0, 1, 2))
+    return _named(
+        text,
+        node,
+        value[:place] + generator.choice(IN_TEXT) + value[min(place + cut, len(value) - 1) :],
+    )
+
+
+def _number(generator: random.Random, text: bytes, node: Node, nodes: Sequence[Node]) -> bytes:
+    value = text[node.start : node.end]
+    if value[:1] not in b"-0123456789" or not value:
+        return _replace(generator, text, node, nodes)
+    changed = generator.choice(
+        (
+            b"-" + value,
+            value + b"0",
+            value + b".0",
+            value + b"e0",
+            value + b"e1",
+            value + b"E-1",
+            b"0" + value,
+            value + b"." + b"0" * 30,
+            value * 3,
+            value[:-1] + b"%d" % generator.randrange(10),
+            b" " + value + b" ",
+        )
+    )
+    return _named(text, node, changed)
+
+
+def _spaced(generator: random.Random, text: bytes, node: Node, _nodes: Sequence[Node]) -> bytes:
+    value = text[node.start : node.end]
+    blank = generator.choice((b" ", b"\n", b"\t\r ", b"\x0b", b"\xc2\xa0", b"/**/"))
+    if node.name is None:
+        return blank + value + blank
+    return text[slice(*node.name)] + blank + b":" + value + blank
+
+
+_EDITS: Sequence[Edit] = (
+    _replace,
+    _replace,
+    _replace,
+    _another,
+    _twice,
+    _twice,
+    _added,
+    _renamed,
+    _renamed,
+    _gone,
+    _wrapped,
+    _quoted,
+    _in_text,
+    _in_text,
+    _in_text,
+    _number,
+    _spaced,
+)
