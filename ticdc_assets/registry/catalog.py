@@ -179,15 +179,20 @@ class Catalog:
     # Rows -------------------------------------------------------------------------------------
 
     def meet(self, shapes: Sequence[SeenShape]) -> None:
-        """Take in what the rows between two DDL prove, whole rows before partial ones."""
-        first: dict[Name, int] = {}
+        """Take in what the rows between two DDL prove.
+
+        A table that begins here does so with a whole row where there is one: a partial row does not
+        tell all columns.
+        """
+        whole: dict[Name, SeenShape] = {}
         for item in shapes:
-            first.setdefault(item.name, item.min_ts)
-        for item in sorted(shapes, key=lambda item: (item.shape.partial, item.min_ts)):
+            if not item.shape.partial:
+                whole.setdefault(item.name, item)
+        for item in sorted(shapes, key=lambda item: (item.min_ts, item.shape.partial)):
+            if self._tables.find(item.name) is None:
+                self._begin(whole.get(item.name, item), item.min_ts)
             present = self._tables.find(item.name)
-            if present is None:
-                self._begin(item, first[item.name])
-            elif not fits(present, item.shape):
+            if present is not None and not fits(present, item.shape):
                 # A version must lie below the rows that prove it. Where none is free, the schema
                 # in force was wrong from its start.
                 version = max(item.min_ts - 1, present.version)
