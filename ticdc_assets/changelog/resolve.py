@@ -8,7 +8,9 @@ row cites. So the order in which rows and schema changes are applied does not ma
 arrives in the final shape, and the last one of a key wins.
 
 A column that a `before` image lacks did not change: it is taken from the `after` image. A change
-sent as its handle key alone puts what is known; see `ResolvedChange.partial`.
+sent as its handle key alone puts what is known; see `ResolvedChange.partial`. Where no key is known
+such an image does not say which row it is of and is refused: Canal-JSON, which names primary keys
+only, may cut a DELETE to a unique key that no DDL has told of.
 
 An image that does not fit the schema it cites raises `ImageError`; the caller quarantines that
 change alone. Resolving is pure, so doing it again gives the same answer.
@@ -117,7 +119,9 @@ class RowResolver:
         if before is not None and op is not Op.INSERT:
             if after is not None and len(before) < len(after):
                 before = {**after, **before}
-            row, _ = version.read(before, "before")
+            row, missing = version.read(before, "before")
+            if schema_version is None and not self._key:
+                self._require_whole(missing)
             old_key = self._key_of(row, "before")
             changes.append(ResolvedChange(key=old_key, values=row, is_delete=True))
         if after is not None and op is not Op.DELETE:
@@ -137,6 +141,17 @@ class RowResolver:
                 )
             )
         return changes
+
+    def _require_whole(self, missing: Sequence[str]) -> None:
+        """Refuse the old image of a table without a key if part of it is missing: no row is it."""
+        lacking = [name for name in missing if name not in self._plan.generated]
+        if lacking:
+            raise ImageError(
+                "partial_image",
+                f"before.{lacking[0]}",
+                "the whole row, as no key of its table is known",
+                f"an image without {shorten(lacking)}",
+            )
 
     def _version(self, schema_version: int | None, commit_ts: int) -> "_Version":
         if schema_version is None:

@@ -32,6 +32,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 
 from ticdc_assets import tso, wire
 from ticdc_assets.capture import CaptureRecord
@@ -157,6 +158,7 @@ class StandInChangefeed:
         if large is not None and not self._dialect.has_commit_ts:
             raise ValueError(f"{wire_format} has no large messages without the TiDB extension")
         self._large = large and LargeMessageWriter(wire_format, compression, large, seed=seed)
+        self._encode = self._large.encode if self._large else partial(wire.encode, wire_format)
         # Records in line, and after each batch of them the watermark that is then reached.
         self._waiting: deque[tuple[int, int, Record] | int] = deque()
         self._offsets: dict[int, int] = defaultdict(int)
@@ -383,7 +385,7 @@ class StandInChangefeed:
                     compressed(self._wire_format, record, self._options.compression),
                 )
                 for events in parts
-                for record in wire.encode(self._wire_format, events)
+                for record in self._encode(events)
             )
             for partition, parts in enumerate(batch.parts)
         ]

@@ -18,14 +18,14 @@ pkg/sink/kafka/claimcheck/claim_check.go of pingcap/tiflow at 017624f.
 import random
 import uuid
 from base64 import b64encode
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from ticdc_assets import wire
-from ticdc_assets.events import Image, Op, RowChange
-from ticdc_assets.wire import WireFormat, go_json
+from ticdc_assets.events import Event, Image, Op, RowChange
+from ticdc_assets.wire import WireFormat, go_json, open_protocol
 from ticdc_assets.wire.compression import Compression, compressed
 from ticdc_assets.wire.record import Record
 
@@ -99,6 +99,13 @@ class LargeMessageWriter:
                 f"{list(handle_key)}"
             )
         return cut
+
+    def encode(self, events: Sequence[Event]) -> list[Record]:
+        """Return the records of `events`, none with several rows larger than it may be."""
+        if self._format is WireFormat.OPEN_PROTOCOL:
+            size = self._options.max_message_bytes
+            return open_protocol.encode(events, max_message_bytes=size)
+        return wire.encode(self._format, events)
 
     def _record(self, row: RowChange) -> Record:
         (record,) = wire.encode(self._format, [row])

@@ -70,6 +70,7 @@ def fold(records: Iterable[CaptureRecord], at: int, *, timezone: str) -> Folded:
             _apply_ddl(result, event)
         else:
             name = (event.database, event.table)
+            assert event.schema_version is not None
             _apply_row(result, event, known[(*name, event.schema_version)], timezone)
     return result
 

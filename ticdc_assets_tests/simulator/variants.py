@@ -1,0 +1,138 @@
+"""The formats and options in which the stand-in changefeed sends, and the fold of what it sent."""
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from ticdc_assets.capture import CaptureRecord
+from ticdc_assets.changelog.fold import FoldedTable, fold
+from ticdc_assets.events import Event
+from ticdc_assets.registry.history import Coordinates
+from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.simulator.dialects import DialectOptions
+from ticdc_assets.simulator.stored_table import TableName
+from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.tso import es_cut, from_physical_ms, physical_ms
+from ticdc_assets.wire import WireFormat
+from ticdc_assets.wire.compression import Compression
+from ticdc_assets_tests.golden import Rows, comparable, events_of
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A format with options of TiCDC's encoders."""
+
+    wire_format: WireFormat
+    dialect: DialectOptions = field(default_factory=DialectOptions)
+    compression: Compression = Compression.NONE
+
+    @property
+    def es_only(self) -> bool:
+        """Whether messages have no commit ts, so that TSOs of one millisecond are one."""
+        return self.wire_format is WireFormat.CANAL_JSON and not self.dialect.tidb_extension
+
+    @property
+    def tells_labels(self) -> bool:
+        """Whether rows or bootstraps tell the labels of ENUM and SET, so that no DDL is needed."""
+        return self.sends_schemas or self.dialect.content_compatible
+
+    @property
+    def sends_schemas(self) -> bool:
+        return self.wire_format in {WireFormat.SIMPLE_JSON, WireFormat.SIMPLE_AVRO}
+
+    def changefeed(
+        self,
+        upstream: Upstream,
+        options: FeedOptions | None = None,
+        *,
+        partitions: int = 3,
+        seed: int = 0,
+    ) -> StandInChangefeed:
+        return StandInChangefeed(
+            upstream,
+            "topic",
+            partitions=partitions,
+            wire_format=self.wire_format,
+            options=replace(
+                options or FeedOptions(), dialect=self.dialect, compression=self.compression
+            ),
+            seed=seed,
+        )
+
+    def events(self, records: Iterable[CaptureRecord]) -> list[tuple[Coordinates, Event]]:
+        return list(events_of(records, self.wire_format, self.compression))
+
+    def tables(
+        self, events: Iterable[tuple[Coordinates, Event]], at: int, timezone: str
+    ) -> dict[TableName, FoldedTable]:
+        """Fold events into the tables of the cut that holds what the one at `at` holds."""
+        cut = es_cut(physical_ms(at)) if self.es_only else at
+        _, tables = fold(events, cut, timezone)
+        return tables
+
+    def folded(self, events: Iterable[tuple[Coordinates, Event]], at: int, timezone: str) -> Rows:
+        """Return the rows of the cut; none of them is in quarantine, no mirror is marked."""
+        tables = self.tables(events, at, timezone)
+        assert [item for table in tables.values() for item in table.quarantined] == []
+        assert [mark for table in tables.values() for mark in table.plan.marks] == []
+        return rows_of(tables)
+
+    def wanted(self, changefeed: StandInChangefeed, at: int) -> Rows:
+        """Return the truth of the cut."""
+        # The cut of a millisecond holds all of it, DDL too.
+        last = from_physical_ms(physical_ms(at) + 1) - 1 if self.es_only else at
+        return {
+            name: Counter(comparable(dict(row)) for row in rows.values())
+            for name, rows in changefeed.truth(last).items()
+            if rows
+        }
+
+
+def rows_of(tables: dict[TableName, FoldedTable]) -> Rows:
+    return {
+        name: Counter(comparable(row) for row in table.listed())
+        for name, table in tables.items()
+        if table.rows
+    }
+
+
+PLAIN = {
+    **{str(wire_format): Variant(wire_format) for wire_format in WireFormat},
+    "canal-json-plain": Variant(WireFormat.CANAL_JSON, DialectOptions(tidb_extension=False)),
+}
+"""One of each kind of message."""
+
+_CUT = DialectOptions(only_updated_columns=True, delete_only_handle_key=True)
+
+VARIANTS = {
+    **PLAIN,
+    "simple-json-checksums-lz4": Variant(
+        WireFormat.SIMPLE_JSON, DialectOptions(checksums=True), Compression.LZ4
+    ),
+    "simple-avro-checksums-snappy": Variant(
+        WireFormat.SIMPLE_AVRO, DialectOptions(checksums=True), Compression.SNAPPY
+    ),
+    # Simple knows neither option and ignores them.
+    "simple-json-cut": Variant(WireFormat.SIMPLE_JSON, _CUT),
+    "open-protocol-cut-lz4": Variant(WireFormat.OPEN_PROTOCOL, _CUT, Compression.LZ4),
+    "open-protocol-snappy": Variant(WireFormat.OPEN_PROTOCOL, compression=Compression.SNAPPY),
+    "canal-json-compatible": Variant(
+        WireFormat.CANAL_JSON, DialectOptions(content_compatible=True), Compression.SNAPPY
+    ),
+    "canal-json-cut-lz4": Variant(WireFormat.CANAL_JSON, _CUT, Compression.LZ4),
+    "canal-json-plain-cut": Variant(
+        WireFormat.CANAL_JSON, replace(_CUT, tidb_extension=False, content_compatible=True)
+    ),
+    # Of the two, Craft knows the cut of deletes only.
+    "craft-cut": Variant(WireFormat.CRAFT, _CUT),
+}
+"""All options of all formats, each at least once."""
+
+
+def shuffled(
+    events: Iterable[tuple[Coordinates, Event]], seed: int = 0
+) -> list[tuple[Coordinates, Event]]:
+    mixed = list(events)
+    random.Random(seed).shuffle(mixed)
+    return mixed
