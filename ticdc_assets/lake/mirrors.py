@@ -25,22 +25,19 @@ Values that do not fit their schema go to quarantine, one change each, and never
 """
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import reduce
-from operator import and_, or_
+from operator import and_
 from threading import Lock
 
-import pyarrow as pa
-import pyarrow.dataset as ds
 from delta.tables import DeltaTable
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.changelog.plan import (
     HeldGroup,
@@ -52,27 +49,27 @@ from ticdc_assets.changelog.plan import (
 )
 from ticdc_assets.changelog.progress import GlobalWatermark, global_watermark
 from ticdc_assets.config import Changefeed
-from ticdc_assets.lake import folding
-from ticdc_assets.lake.control import dataset_of, latest_version, open_table, operation_metrics
+from ticdc_assets.lake.change_folding import (
+    ChangeFolding,
+    effect_columns,
+    hidden_columns,
+    quoted,
+    steps_since,
+)
+from ticdc_assets.lake.control import latest_version, operation_metrics
 from ticdc_assets.lake.cuts import Cut, HeldRows, MirrorCut, newest_cut, publish
 from ticdc_assets.lake.decoding import ChangeGroups, read_groups
 from ticdc_assets.lake.folding import Folding
 from ticdc_assets.lake.landing import known_partitions
 from ticdc_assets.lake.mirror_rows import (
-    CHANGE_COLUMNS,
     PARTIAL,
-    ArrowMap,
     MirrorLayout,
-    change_effects,
-    effect_schema,
-    mirror_effects,
 )
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import append_quarantine, close_rows, count_open
 from ticdc_assets.lake.schema_tables import read_history
 from ticdc_assets.mysql_types import Kind, kind_of
 from ticdc_assets.registry.catalog import complete
-from ticdc_assets.registry.evolution import SchemaStep
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.schemas import TableSchema, schema_to_json
 from ticdc_assets.tso import MAX_TSO, es_cut, from_physical_ms, moment_text, physical_ms
@@ -242,8 +239,7 @@ class _Run:
             read_history(paths), seen_shapes(self._row_groups), changefeed.timezone
         )
         self._quarantine_lock = Lock()
-        self._dataset_lock = Lock()
-        self._dataset: ds.Dataset | None = None
+        self._changes = ChangeFolding(spark, paths, changefeed, batch=groups.batch)
         self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
 
     def make(self, refold: frozenset[tuple[str, str]]) -> Cut:
@@ -316,7 +312,9 @@ class _Run:
             return 0, 0, []
         # The last millisecond of a cut without TSO, else nothing.
         open_ts = from_physical_ms(physical_ms(self._last.tso)) if self._groups.es_only else MAX_TSO
-        rows = self._log().where((F.col("kind") == "row") & (F.col("commit_ts") <= self._last.tso))
+        rows = self._changes.log().where(
+            (F.col("kind") == "row") & (F.col("commit_ts") <= self._last.tso)
+        )
         new = rows.where(F.col("batch") > self._last.batch)
         bounds = new.agg(F.count("*").alias("rows"), F.min("commit_ts").alias("min_ts")).collect()
         count = bounds[0]["rows"]
@@ -392,7 +390,7 @@ class _Run:
         if group.max_ts <= self._tso:
             return group.rows, since
         count = (
-            self._log()
+            self._changes.log()
             .where(
                 (F.col("kind") == "row")
                 & (F.col("database") == F.lit(group.database))
@@ -411,7 +409,7 @@ class _Run:
         if before is None or stale or before.floor_ts != mirror.floor_ts:
             return self._overwrite(mirror, before, Mode.FOLD)
         assert self._last is not None
-        steps = _steps_since(mirror, before.table_schema)
+        steps = steps_since(mirror, before.table_schema)
         touched = (
             any(step.changes_rows for step in steps)
             or before.table_schema.handle_key != mirror.schema.handle_key
@@ -465,7 +463,7 @@ class _Run:
             if not mirror.schema.handle_key:
                 puts = puts.withColumn("copy", F.explode(F.sequence(F.lit(1), F.col("copies"))))
             (
-                puts.select(*_effect_columns(layout))
+                puts.select(*effect_columns(layout))
                 .toDF(*layout.names)
                 .write.format("delta")
                 .mode("overwrite")
@@ -477,7 +475,7 @@ class _Run:
                 .save(str(self._paths.mirror(mirror.mirror_id)))
             )
             self._quarantine(mirror, folded, mode)
-            hidden = _hidden(mirror, folded, base)
+            hidden = hidden_columns(mirror, folded, base)
         return _Made(
             version=_version(self._paths, mirror),
             rows=counts.copies,
@@ -503,7 +501,7 @@ class _Run:
                 F.col("keeps_row").alias("keeps"),
                 *(
                     F.col(place).alias(f"s{number}")
-                    for number, place in enumerate(_effect_columns(layout))
+                    for number, place in enumerate(effect_columns(layout))
                 ),
             )
             names = {name: f"s.s{number}" for number, name in enumerate(layout.names)}
@@ -520,7 +518,7 @@ class _Run:
                 .whenNotMatchedInsert(condition=~F.col("s.deleted"), values=values)
                 .execute()
             )
-            hidden = _hidden(mirror, folded, before)
+            hidden = hidden_columns(mirror, folded, before)
         metrics = operation_metrics(self._paths.mirror(mirror.mirror_id))
         inserted = metrics.get("numTargetRowsInserted", 0)
         deleted = metrics.get("numTargetRowsDeleted", 0)
@@ -534,138 +532,13 @@ class _Run:
             unknown_deletes=before.unknown_deletes + max(0, counts.taken - deleted),
         )
 
-    @contextmanager
     def _folded(
         self, mirror: MirrorPlan, base: MirrorCut | None, *, with_rows: bool = True
-    ) -> Iterator[Folding]:
+    ) -> AbstractContextManager[Folding]:
         """Fold the mirror's changes since `base`, and the rows of `base` before them."""
         above = self._last.tso if base is not None and self._last is not None else 0
-        rows_before = base.rows if base is not None and with_rows else 0
-        conversion = change_effects(mirror, self._changefeed.timezone)
-        if mirror.schema.handle_key and rows_before <= folding.LOCAL_ROWS:
-            changes = self._change_rows(mirror, above)
-            if changes is not None:
-                batches = list(conversion(changes.to_batches()))
-                if base is not None and rows_before:
-                    rows = read_version(self._spark, self._paths, base).toArrow()
-                    batches += self._carry_over(mirror, base)(rows.to_batches())
-                yield folding.fold_here(self._spark, batches, mirror.schema)
-                return
-        effects = _mapped(self._change_frame(mirror, above), conversion, mirror.schema)
-        if base is not None and rows_before:
-            frame = read_version(self._spark, self._paths, base)
-            carried = _mapped(frame, self._carry_over(mirror, base), mirror.schema)
-            effects = carried.unionByName(effects)
-        with folding.folded_in_spark(effects, mirror.schema) as result:
-            yield result
-
-    def _carry_over(self, mirror: MirrorPlan, base: MirrorCut) -> ArrowMap:
-        """Return the function from rows of the last cut to puts under the schema of this one."""
-        return mirror_effects(
-            base.table_schema,
-            _steps_since(mirror, base.table_schema),
-            mirror,
-            self._changefeed.timezone,
-        )
-
-    def _change_rows(self, mirror: MirrorPlan, above: int) -> pa.Table | None:
-        """Return the mirror's row changes in (above, cut], or None if they are many."""
-        log = self._log_dataset()
-        if log is None:
-            return None
-        names = reduce(
-            or_,
-            (
-                (ds.field("database") == binding.database)
-                & (ds.field("table") == binding.table)
-                & (ds.field("commit_ts") > binding.after_ts)
-                & (
-                    ds.scalar(True)
-                    if binding.until_ts is None
-                    else ds.field("commit_ts") <= binding.until_ts
-                )
-                for binding in mirror.bindings
-            ),
-        )
-        condition = (
-            (ds.field("kind") == "row")
-            & (ds.field("batch") <= self._groups.batch)
-            & (ds.field("commit_ts") > max(mirror.floor_ts, above))
-            & (ds.field("commit_ts") <= self._tso)
-            & (
-                ds.field("schema_version").is_null()
-                | ds.field("schema_version").isin([schema.version for schema in mirror.versions])
-            )
-            & names
-        )
-        limit = folding.LOCAL_ROWS
-        rows = log.scanner(columns=list(CHANGE_COLUMNS), filter=condition).head(limit + 1)
-        return rows if rows.num_rows <= limit else None
-
-    def _change_frame(self, mirror: MirrorPlan, above: int) -> DataFrame:
-        """Return the mirror's row changes in (above, cut] as a DataFrame."""
-        names = reduce(
-            or_,
-            (
-                (F.col("database") == F.lit(binding.database))
-                & (F.col("table") == F.lit(binding.table))
-                & (F.col("commit_ts") > binding.after_ts)
-                & (
-                    F.lit(True)
-                    if binding.until_ts is None
-                    else F.col("commit_ts") <= binding.until_ts
-                )
-                for binding in mirror.bindings
-            ),
-        )
-        rows = self._log().where(
-            (F.col("kind") == "row")
-            & (F.col("commit_ts") > max(mirror.floor_ts, above))
-            & (F.col("commit_ts") <= self._tso)
-            & (
-                F.col("schema_version").isNull()
-                | F.col("schema_version").isin([schema.version for schema in mirror.versions])
-            )
-            & names
-        )
-        if not mirror.schema.handle_key:
-            rows = self._without_replays(rows)
-        return rows.select(*CHANGE_COLUMNS)
-
-    def _without_replays(self, rows: DataFrame) -> DataFrame:
-        """Leave out replays from the changes of a table without a key, as far as they show.
-
-        Without a key a replay cannot be told from a second identical row, but by this: a row that
-        comes behind a watermark at or above its commit ts, while the same change stands before
-        that watermark, was sent again.
-        """
-        watermarks = self._log().where(F.col("kind") == "watermark")
-        behind = (
-            rows.alias("r")
-            .join(
-                watermarks.alias("w"),
-                (F.col("r.topic") == F.col("w.topic"))
-                & (F.col("r.partition") == F.col("w.partition"))
-                & (F.col("w.offset") < F.col("r.offset"))
-                & (F.col("w.commit_ts") >= F.col("r.commit_ts")),
-                "left_semi",
-            )
-            .select("topic", "partition", "offset", "index", F.lit(True).alias("behind"))
-        )
-        identity = ["topic", "partition", "database", "table", "commit_ts", "op", "before", "after"]
-        flagged = rows.join(behind, ["topic", "partition", "offset", "index"], "left").withColumn(
-            "behind", F.coalesce("behind", F.lit(False))
-        )
-        first = flagged.groupBy(*identity).agg(F.count_if(~F.col("behind")).alias("in_front"))
-        same = reduce(
-            and_,
-            (F.col(f"f.{name}").eqNullSafe(F.col(f"g.{name}")) for name in identity),
-        )
-        return (
-            flagged.alias("f")
-            .join(first.alias("g"), same)
-            .where(~F.col("f.behind") | (F.col("g.in_front") == 0))
-            .select("f.*")
+        return self._changes.folded(
+            mirror, until=self._tso, base=base, above=above, with_rows=with_rows
         )
 
     def _quarantine(self, mirror: MirrorPlan, folded: Folding, mode: Mode) -> None:
@@ -742,21 +615,6 @@ class _Run:
             unknown_deletes=made.unknown_deletes,
         )
 
-    def _log_dataset(self) -> ds.Dataset | None:
-        """Return the change log for reading without Spark."""
-        with self._dataset_lock:
-            if self._dataset is None:
-                table = open_table(self._paths.change_log)
-                self._dataset = None if table is None else dataset_of(table, self._paths.change_log)
-            return self._dataset
-
-    def _log(self) -> DataFrame:
-        return (
-            self._spark.read.format("delta")
-            .load(str(self._paths.change_log))
-            .where(F.col("batch") <= self._groups.batch)
-        )
-
     def _metadata(self, mirror: MirrorPlan, mode: Mode) -> str:
         return json.dumps(
             {
@@ -768,27 +626,9 @@ class _Run:
         )
 
 
-def read_version(spark: SparkSession, paths: LakePaths, mirror: MirrorCut) -> DataFrame:
-    """Return the rows of a mirror as a cut names it."""
-    return (
-        spark.read.format("delta")
-        .option("versionAsOf", mirror.version)
-        .load(str(mirror.path(paths)))
-    )
-
-
-def quoted(name: str) -> str:
-    """Return a column name quoted for Spark's parser: in backticks, which are doubled inside."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _bound(mirror: MirrorPlan, group: RowGroup) -> bool:
     """Whether rows of the group may be rows of the mirror."""
     return any(binding.meets(group.name, group.min_ts, group.max_ts) for binding in mirror.bindings)
-
-
-def _steps_since(mirror: MirrorPlan, base: TableSchema) -> tuple[SchemaStep, ...]:
-    return tuple(step for step in mirror.steps if step.from_version >= base.version)
 
 
 def _types(schema: TableSchema) -> dict[str, object]:
@@ -803,36 +643,6 @@ def _version(paths: LakePaths, mirror: MirrorPlan) -> int:
 
 
 # Rows of the table ------------------------------------------------------------------------------
-
-
-def _mapped(rows: DataFrame, function: ArrowMap, schema: TableSchema) -> DataFrame:
-    effects = from_arrow_schema(effect_schema(schema), prefer_timestamp_ntz=True)
-    return rows.mapInArrow(function, effects)
-
-
-def _hidden(mirror: MirrorPlan, folded: Folding, before: MirrorCut | None) -> list[str]:
-    """Return the columns of the mirror that no row was ever sent for.
-
-    The DDL text tells them; where it is not known (a changefeed read from its middle) the rows do:
-    an image of the Simple protocol has every column but the virtual generated ones.
-    """
-    hidden = mirror.generated | frozenset(before.hidden if before else ())
-    if folded.counts.puts:
-        never = folded.never_sent
-        # A mirror that had rows knows its columns: only those that are new may join.
-        known = (
-            {column.name for column in before.table_schema.columns}
-            if before is not None and before.rows
-            else set[str]()
-        )
-        hidden = (hidden & never) | (never - known)
-    return sorted(hidden & {column.name for column in mirror.schema.columns})
-
-
-def _effect_columns(layout: MirrorLayout) -> list[str]:
-    """Return where in an effect each column of the table is, in the table's order."""
-    columns = [f"c{number}" for number in range(len(layout.schema.columns))]
-    return [*columns, "sequence.commit_ts", "extra"]
 
 
 def _marking(layout: MirrorLayout, names: dict[str, str]) -> dict[str, str | Column]:

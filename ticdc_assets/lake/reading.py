@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.config import Changefeed
 from ticdc_assets.errors import NotFoundError
+from ticdc_assets.lake.change_folding import quoted, read_version
 from ticdc_assets.lake.cuts import Cut, MirrorCut, newest_cut
 from ticdc_assets.lake.mirror_rows import MirrorLayout, canonical_rows, spark_type_name
-from ticdc_assets.lake.mirrors import quoted, read_version
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.tso import physical_ms
 

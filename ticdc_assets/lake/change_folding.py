@@ -1,0 +1,266 @@
+"""The changes of one mirror up to a TSO, folded over the rows it had before.
+
+In: the change log, a mirror's plan at the TSO, and maybe the mirror as an older cut has it. Out: a
+`Folding`: the mirror's rows at the TSO, or only what changed since that cut.
+
+Both who writes mirrors (`mirrors`) and who reads them as of a TSO that no cut was made at (`as_of`)
+fold here, so they come to the same rows. Nothing is written, and the same change log gives the same
+folding.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import reduce
+from operator import and_, or_
+from threading import Lock
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ticdc_assets.changelog.plan import MirrorPlan
+from ticdc_assets.config import Changefeed
+from ticdc_assets.lake import folding
+from ticdc_assets.lake.control import dataset_of, open_table
+from ticdc_assets.lake.cuts import MirrorCut
+from ticdc_assets.lake.folding import Folding
+from ticdc_assets.lake.mirror_rows import (
+    CHANGE_COLUMNS,
+    ArrowMap,
+    MirrorLayout,
+    change_effects,
+    effect_schema,
+    mirror_effects,
+)
+from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.registry.evolution import SchemaStep
+from ticdc_assets.schemas import TableSchema
+
+
+class ChangeFolding:
+    """Folds the changes of mirrors.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        batch: newest batch of the change log that is looked at.
+    """
+
+    def __init__(
+        self, spark: SparkSession, paths: LakePaths, changefeed: Changefeed, *, batch: int
+    ) -> None:
+        self._spark = spark
+        self._paths = paths
+        self._changefeed = changefeed
+        self._batch = batch
+        self._dataset_lock = Lock()
+        self._dataset: ds.Dataset | None = None
+
+    def log(self) -> DataFrame:
+        """Return the change log up to the batch."""
+        return (
+            self._spark.read.format("delta")
+            .load(str(self._paths.change_log))
+            .where(F.col("batch") <= self._batch)
+        )
+
+    @contextmanager
+    def folded(
+        self,
+        mirror: MirrorPlan,
+        *,
+        until: int,
+        base: MirrorCut | None = None,
+        above: int = 0,
+        with_rows: bool = True,
+    ) -> Iterator[Folding]:
+        """Fold the mirror's changes, while the context is open.
+
+        Args:
+            mirror: its plan at `until`.
+            until: TSO up to which changes are folded.
+            base: the mirror as a cut has it, None to fold all changes there are.
+            above: TSO of that cut, above which changes are folded.
+            with_rows: whether to fold the changes over the rows of `base`.
+        """
+        rows_before = base.rows if base is not None and with_rows else 0
+        conversion = change_effects(mirror, self._changefeed.timezone)
+        if mirror.schema.handle_key and rows_before <= folding.LOCAL_ROWS:
+            changes = self._change_rows(mirror, above, until)
+            if changes is not None:
+                batches = list(conversion(changes.to_batches()))
+                if base is not None and rows_before:
+                    rows = read_version(self._spark, self._paths, base).toArrow()
+                    batches += self._carry_over(mirror, base)(rows.to_batches())
+                yield folding.fold_here(self._spark, batches, mirror.schema)
+                return
+        effects = _mapped(self._change_frame(mirror, above, until), conversion, mirror.schema)
+        if base is not None and rows_before:
+            frame = read_version(self._spark, self._paths, base)
+            carried = _mapped(frame, self._carry_over(mirror, base), mirror.schema)
+            effects = carried.unionByName(effects)
+        with folding.folded_in_spark(effects, mirror.schema) as result:
+            yield result
+
+    def _carry_over(self, mirror: MirrorPlan, base: MirrorCut) -> ArrowMap:
+        """Return the function from rows of a cut to puts under the schema of `mirror`."""
+        return mirror_effects(
+            base.table_schema,
+            steps_since(mirror, base.table_schema),
+            mirror,
+            self._changefeed.timezone,
+        )
+
+    def _change_rows(self, mirror: MirrorPlan, above: int, until: int) -> pa.Table | None:
+        """Return the mirror's row changes in (above, until], or None if they are many."""
+        log = self._log_dataset()
+        if log is None:
+            return None
+        condition = _is_change(mirror, above, until, ds.field, lambda field: field.is_null())
+        limit = folding.LOCAL_ROWS
+        rows = log.scanner(
+            columns=list(CHANGE_COLUMNS), filter=condition & (ds.field("batch") <= self._batch)
+        ).head(limit + 1)
+        return rows if rows.num_rows <= limit else None
+
+    def _change_frame(self, mirror: MirrorPlan, above: int, until: int) -> DataFrame:
+        """Return the mirror's row changes in (above, until] as a DataFrame."""
+        condition = _is_change(mirror, above, until, F.col, lambda field: field.isNull())
+        rows = self.log().where(condition)
+        if not mirror.schema.handle_key:
+            rows = self._without_replays(rows)
+        return rows.select(*CHANGE_COLUMNS)
+
+    def _without_replays(self, rows: DataFrame) -> DataFrame:
+        """Leave out replays from the changes of a table without a key, as far as they show.
+
+        Without a key a replay cannot be told from a second identical row, but by this: a row that
+        comes behind a watermark at or above its commit ts, while the same change stands before
+        that watermark, was sent again.
+        """
+        watermarks = self.log().where(F.col("kind") == "watermark")
+        behind = (
+            rows.alias("r")
+            .join(
+                watermarks.alias("w"),
+                (F.col("r.topic") == F.col("w.topic"))
+                & (F.col("r.partition") == F.col("w.partition"))
+                & (F.col("w.offset") < F.col("r.offset"))
+                & (F.col("w.commit_ts") >= F.col("r.commit_ts")),
+                "left_semi",
+            )
+            .select("topic", "partition", "offset", "index", F.lit(True).alias("behind"))
+        )
+        identity = ["topic", "partition", "database", "table", "commit_ts", "op", "before", "after"]
+        flagged = rows.join(behind, ["topic", "partition", "offset", "index"], "left").withColumn(
+            "behind", F.coalesce("behind", F.lit(False))
+        )
+        first = flagged.groupBy(*identity).agg(F.count_if(~F.col("behind")).alias("in_front"))
+        same = reduce(
+            and_,
+            (F.col(f"f.{name}").eqNullSafe(F.col(f"g.{name}")) for name in identity),
+        )
+        return (
+            flagged.alias("f")
+            .join(first.alias("g"), same)
+            .where(~F.col("f.behind") | (F.col("g.in_front") == 0))
+            .select("f.*")
+        )
+
+    def _log_dataset(self) -> ds.Dataset | None:
+        """Return the change log for reading without Spark."""
+        with self._dataset_lock:
+            if self._dataset is None:
+                table = open_table(self._paths.change_log)
+                self._dataset = None if table is None else dataset_of(table, self._paths.change_log)
+            return self._dataset
+
+
+def _is_change(
+    mirror: MirrorPlan,
+    above: int,
+    until: int,
+    field: Callable[[str], Any],
+    is_null: Callable[[Any], Any],
+) -> Any:
+    """Return the condition on the change log's rows that they are of the mirror in (above, until].
+
+    Arrow's and Spark's expressions are written alike, but for the test on null.
+    """
+
+    def bound(name: str, value: str, after_ts: int, until_ts: int | None) -> Any:
+        condition = (
+            (field("database") == name)
+            & (field("table") == value)
+            & (field("commit_ts") > after_ts)
+        )
+        return condition if until_ts is None else condition & (field("commit_ts") <= until_ts)
+
+    named = reduce(
+        or_,
+        (
+            bound(item.database, item.table, item.after_ts, item.until_ts)
+            for item in mirror.bindings
+        ),
+    )
+    version = field("schema_version")
+    return (
+        (field("kind") == "row")
+        & (field("commit_ts") > max(mirror.floor_ts, above))
+        & (field("commit_ts") <= until)
+        & (is_null(version) | version.isin([schema.version for schema in mirror.versions]))
+        & named
+    )
+
+
+def steps_since(mirror: MirrorPlan, base: TableSchema) -> tuple[SchemaStep, ...]:
+    """Return the steps of `mirror` that rows of a cut with schema `base` have still to take."""
+    return tuple(step for step in mirror.steps if step.from_version >= base.version)
+
+
+def _mapped(rows: DataFrame, function: ArrowMap, schema: TableSchema) -> DataFrame:
+    effects = from_arrow_schema(effect_schema(schema), prefer_timestamp_ntz=True)
+    return rows.mapInArrow(function, effects)
+
+
+def hidden_columns(mirror: MirrorPlan, folded: Folding, before: MirrorCut | None) -> list[str]:
+    """Return the columns of the mirror that no row was ever sent for.
+
+    The DDL text tells them; where it is not known (a changefeed read from its middle) the rows do:
+    an image of the Simple protocol has every column but the virtual generated ones.
+    """
+    hidden = mirror.generated | frozenset(before.hidden if before else ())
+    if folded.counts.puts:
+        never = folded.never_sent
+        # A mirror that had rows knows its columns: only those that are new may join.
+        known = (
+            {column.name for column in before.table_schema.columns}
+            if before is not None and before.rows
+            else set[str]()
+        )
+        hidden = (hidden & never) | (never - known)
+    return sorted(hidden & {column.name for column in mirror.schema.columns})
+
+
+def effect_columns(layout: MirrorLayout) -> list[str]:
+    """Return where in an effect each column of the table is, in the table's order."""
+    columns = [f"c{number}" for number in range(len(layout.schema.columns))]
+    return [*columns, "sequence.commit_ts", "extra"]
+
+
+def read_version(spark: SparkSession, paths: LakePaths, mirror: MirrorCut) -> DataFrame:
+    """Return the rows of a mirror as a cut names it."""
+    return (
+        spark.read.format("delta")
+        .option("versionAsOf", mirror.version)
+        .load(str(mirror.path(paths)))
+    )
+
+
+def quoted(name: str) -> str:
+    """Return a column name quoted for Spark's parser: in backticks, which are doubled inside."""
+    return "`" + name.replace("`", "``") + "`"
