@@ -514,20 +514,27 @@ def decode(
     from ticdc_assets.event_lines import CaptureFormat, event_lines
     from ticdc_assets.values.zones import changefeed_zone
     from ticdc_assets.wire import WireFormat
-    from ticdc_assets.wire.compression import Compression
+    from ticdc_assets.wire.compression import Compression, supports
 
     if timezone is not None:
         changefeed_zone(timezone)
     how = (WireFormat(wire_format), Compression(compression))
+    if not supports(*how):
+        raise click.UsageError(f"TiCDC does not compress {wire_format}")
     store = None
     if claim_check is not None:
-        store = ClaimCheckStore(ClaimCheck(location=claim_check, raw_value=raw_value), *how)
+        location = claim_check if "://" in claim_check else str(Path(claim_check).absolute())
+        store = ClaimCheckStore(ClaimCheck(location=location, raw_value=raw_value), *how)
+    elif raw_value:
+        raise click.UsageError("--raw-value says what is in --claim-check, which is not given")
     capture_format = CaptureFormat(
         wire_format=how[0], compression=how[1], timezone=timezone, store=store
     )
     with read_capture(capture) as records:
         for line in event_lines(records, capture_format):
             _print_json(json.dumps(line, ensure_ascii=False))
+        if records.incomplete_tail:
+            _note(f"{capture} ends in the middle of a line, which is left out")
 
 
 # The machine ------------------------------------------------------------------------------------
