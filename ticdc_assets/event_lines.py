@@ -251,7 +251,12 @@ class _Printer:
                     raise ImageError(
                         "unknown_column", f"{side}.{name}", "a column of the schema", shorten(name)
                     )
-                values[name] = convert(value)
+                try:
+                    values[name] = convert(value)
+                except ImageError as error:
+                    raise ImageError(
+                        error.reason, f"{side}.{name}", error.expected, error.got
+                    ) from error
             shown[side] = values
         return shown
 
