@@ -104,6 +104,13 @@ type: setup ## Check types
 bench: setup ## Run the benchmarks and print their tables
 	@$(BIN)/python -m bench
 
+# FORMAT= one format or ddl, SECONDS= or COUNT= of each format, SEED= of an earlier run. A FORMAT that
+# is only a default of this file is none that somebody chose.
+.PHONY: fuzz
+fuzz: setup ## Damage messages at random and see that the decoders stand it (a minute a format)
+	@$(BIN)/python -m fuzz $(if $(filter file undefined,$(origin FORMAT)),,--format "$(FORMAT)") \
+		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
+
 .PHONY: clean
 clean: ## Remove environments, caches and what the demo made; your lake and Dagster instance stay
-	rm -rf $(VENV) .venv-uv .demo .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
+	rm -rf $(VENV) .venv-uv .demo .fuzz .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log

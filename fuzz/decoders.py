@@ -374,7 +374,7 @@ _EVENT_CHECKS: Mapping[type[Any], Callable[[Any], str | None]] = {
 
 
 def _kind(outcome: Outcome) -> str:
-    if outcome is None:
+    if not outcome:
         return "nothing"
     return outcome[0] if isinstance(outcome, tuple) else type(outcome[0]).__name__
 
