@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,11 @@ from ticdc_assets.lake.control import latest_version, write_table
 from ticdc_assets.lake.cuts import newest_cut
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.large_messages import LargeMessages
 from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.wire import WireFormat
+from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.commands import Commands, files
 from ticdc_assets_tests.golden import Scenario, assert_same_rows
 from ticdc_assets_tests.lake.feeds import truth_rows
@@ -169,6 +173,221 @@ def test_short_programs_that_read_tables_end_well(tmp_path: Path) -> None:
     )
     running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4)]
     assert [process.wait(60) for process in running] == [0] * 4
+
+
+# The events of a capture ------------------------------------------------------------------------
+
+ORDERS = ("shop", "orders \u2028 `now` :smile:")
+
+
+@dataclass
+class Order:
+    """A changefeed of one table of orders, whose one row becomes paid."""
+
+    wire_format: WireFormat
+    options: FeedOptions = field(default_factory=FeedOptions)
+
+    def __post_init__(self) -> None:
+        upstream = Upstream(timezone="Asia/Tokyo")
+        upstream.create_database("shop")
+        upstream.create_table(
+            ORDERS,
+            (
+                column("id", "int", nullable=False),
+                column("state", "enum('new','paid')"),
+                column("at", "timestamp"),
+                column("proof", "blob"),
+            ),
+            primary_key=("id",),
+        )
+        self.feed = StandInChangefeed(
+            upstream, "orders", partitions=1, wire_format=self.wire_format, options=self.options
+        )
+        with upstream.transaction() as transaction:
+            transaction.insert(ORDERS, PAID | {"state": "new"})
+        with upstream.transaction() as transaction:
+            transaction.update(ORDERS, ("1",), changes={"state": "paid"})
+        self.records = list(self.feed.tick())
+
+
+PAID = {"id": "1", "state": "paid", "at": "2024-02-29 08:00:00", "proof": "0x" + "ff00" * 400}
+
+
+def shown(commands: Commands, *arguments: object) -> list[dict[str, Any]]:
+    """Return the lines that `decode` prints of capture.jsonl."""
+    told = commands.done("decode", commands.folder / "capture.jsonl", *arguments)
+    assert told.endswith("\n")
+    return [json.loads(line) for line in told.splitlines()]
+
+
+def rows(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [line for line in lines if line["type"] == "row"]
+
+
+@pytest.mark.parametrize("wire_format", WireFormat)
+def test_decode_shows_every_record(commands: Commands, wire_format: WireFormat) -> None:
+    order = Order(wire_format)
+    damage = order.feed.inject(0, key=None, value=b"\xff damage")
+    write_capture(commands.folder / "capture.jsonl", [*order.records, damage])
+    *lines, last = shown(commands, "--format", wire_format)
+    assert {line["offset"] for line in [*lines, last]} == set(range(len(order.records) + 1))
+    inserted, updated = rows(lines)
+    assert [line["op"] for line in (inserted, updated)] == ["insert", "update"]
+    assert inserted["before"] is None
+    assert inserted["after"] == updated["before"] == PAID | {"state": "new"}
+    assert updated["after"] == PAID
+    for line in (inserted, updated):
+        assert (line["database"], line["table"]) == ORDERS
+        assert "held" not in line
+    sql = [line["sql"] for line in lines if line["type"] == "ddl"]
+    assert [text.split()[:2] for text in sql] == [["CREATE", "DATABASE"], ["CREATE", "TABLE"]]
+    watermarks = [line["commit_ts"] for line in lines if line["type"] == "watermark"]
+    assert watermarks[-1] >= updated["commit_ts"]
+    assert (last["type"], last["offset"]) == ("error", damage.offset)
+    assert last["reason"]
+    assert last["position"]
+
+
+@pytest.mark.parametrize("wire_format", WireFormat)
+def test_decode_holds_rows_whose_schema_is_missing(
+    commands: Commands, wire_format: WireFormat
+) -> None:
+    order = Order(wire_format)
+    write_capture(commands.folder / "capture.jsonl", order.records)
+    telling = {"ddl", "bootstrap"}
+    offsets = {
+        line["offset"]
+        for line in shown(commands, "--format", wire_format)
+        if line["type"] in telling
+    }
+    (commands.folder / "capture.jsonl").unlink()
+    write_capture(
+        commands.folder / "capture.jsonl",
+        [record for record in order.records if record.offset not in offsets],
+    )
+    held = rows(shown(commands, "--format", wire_format))
+    assert [line["held"] for line in held] == [True, True]
+    assert [line["after"]["state"] for line in held] == ["1", "2"]
+    assert held[0]["after"]["proof"] == b64encode(b"\xff\x00" * 400).decode()
+
+
+def test_decode_shows_timestamps_in_a_zone(commands: Commands) -> None:
+    write_capture(commands.folder / "capture.jsonl", Order(WireFormat.SIMPLE_JSON).records)
+    lines = shown(commands, "--format", "simple-json", "--timezone", "UTC")
+    assert rows(lines)[0]["after"]["at"] == "2024-02-28 23:00:00"
+
+
+@pytest.mark.parametrize("compression", ["lz4", "snappy"])
+def test_decode_undoes_compression(commands: Commands, compression: str) -> None:
+    options = FeedOptions(compression=Compression(compression))
+    write_capture(commands.folder / "capture.jsonl", Order(WireFormat.CANAL_JSON, options).records)
+    lines = shown(commands, "--format", "canal-json", "--compression", compression)
+    assert rows(lines)[1]["after"] == PAID
+    assert {line["type"] for line in shown(commands, "--format", "canal-json")} == {"error"}
+
+
+@pytest.mark.parametrize("wire_format", [item for item in WireFormat if item != WireFormat.CRAFT])
+def test_decode_completes_large_rows(
+    commands: Commands, wire_format: WireFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = commands.folder / "checks"
+    large = LargeMessages(max_message_bytes=700, claim_check=folder)
+    order = Order(wire_format, FeedOptions(large_messages=large))
+    write_capture(commands.folder / "capture.jsonl", order.records)
+    cut = rows(shown(commands, "--format", wire_format))
+    assert [line["after"] for line in cut] == [{"id": "1"}] * 2
+    names = [line["claim_check_location"].rpartition("/")[2] for line in cut]
+    assert sorted(names) == sorted(path.name for path in folder.iterdir())
+
+    whole = rows(shown(commands, "--format", wire_format, "--claim-check", folder))
+    assert [line["after"]["state"] for line in whole] == ["new", "paid"]
+    assert whole[1]["after"] == PAID
+    assert not any("claim_check_location" in line for line in whole)
+    monkeypatch.chdir(commands.folder)
+    assert rows(shown(commands, "--format", wire_format, "--claim-check", "checks")) == whole
+
+    (folder / names[0]).unlink()
+    lines = shown(commands, "--format", wire_format, "--claim-check", folder.as_uri())
+    (missing,) = [line for line in lines if line["type"] == "error"]
+    assert missing["reason"] == "claim_check_missing"
+    assert names[0] in missing["expected"]
+    assert (missing["op"], missing["table"]) == ("insert", ORDERS[1])
+    assert rows(lines) == whole[1:]
+
+
+def test_decode_of_claim_checks_that_are_bare_values(commands: Commands) -> None:
+    large = LargeMessages(
+        max_message_bytes=700, claim_check=commands.folder / "checks", raw_value=True
+    )
+    order = Order(WireFormat.SIMPLE_AVRO, FeedOptions(large_messages=large))
+    write_capture(commands.folder / "capture.jsonl", order.records)
+    settings = ("--format", "simple-avro", "--claim-check", commands.folder / "checks")
+    assert rows(shown(commands, *settings, "--raw-value"))[1]["after"] == PAID
+    assert not rows(shown(commands, *settings))
+
+
+def test_decode_in_another_format_shows_that_there_is_none(commands: Commands) -> None:
+    order = Order(WireFormat.SIMPLE_JSON)
+    write_capture(commands.folder / "capture.jsonl", order.records)
+    lines = shown(commands, "--format", "craft")
+    assert [line["offset"] for line in lines] == [record.offset for record in order.records]
+    assert {line["type"] for line in lines} == {"error"}
+
+
+def test_decode_of_a_capture_that_ends_in_the_middle_of_a_line(commands: Commands) -> None:
+    capture = commands.folder / "capture.jsonl"
+    write_capture(capture, Order(WireFormat.OPEN_PROTOCOL).records)
+    whole = shown(commands, "--format", "open-protocol")
+    capture.write_bytes(capture.read_bytes()[:-20])
+    result = commands.run("decode", capture, "--format", "open-protocol")
+    assert result.exit_code == 0
+    assert [json.loads(line) for line in result.stdout.splitlines()] == whole[:-1]
+    assert result.stderr == f"{capture} ends in the middle of a line, which is left out\n"
+
+
+def test_decode_prints_before_it_reads_on(commands: Commands) -> None:
+    """What comes before a line that is no record is out when that line is met."""
+    capture = commands.folder / "capture.jsonl"
+    records = Order(WireFormat.CRAFT).records
+    write_capture(capture, records)
+    whole = shown(commands, "--format", "craft")
+    with capture.open("a", encoding="utf-8") as file:
+        file.write("no record\n")
+    result = commands.run("decode", capture, "--format", "craft")
+    assert result.exit_code == 1
+    assert [json.loads(line) for line in result.stdout.splitlines()] == whole
+    (sentence,) = result.stderr.splitlines()
+    assert sentence.startswith(f"Error: capture {capture}, line {len(records) + 1}: ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--format", "debezium"],
+        ["--format", "simple-json", "--compression", "zip"],
+        ["--format", "craft", "--compression", "lz4"],
+        ["--format", "simple-json", "--raw-value"],
+    ],
+)
+def test_decode_refuses_settings_that_mean_nothing(
+    commands: Commands, arguments: list[str]
+) -> None:
+    (commands.folder / "capture.jsonl").touch()
+    result = commands.run("decode", commands.folder / "capture.jsonl", *arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert "\nError: " in result.stderr
+
+
+def test_decode_refuses_an_unknown_zone_or_place(commands: Commands) -> None:
+    capture = commands.folder / "capture.jsonl"
+    capture.touch()
+    settings = ("decode", capture, "--format", "simple-json")
+    assert "Mars" in commands.refused(*settings, "--timezone", "Mars/Olympus")
+    sentence = commands.refused(*settings, "--claim-check", "gopher://me:secret@there/folder")
+    assert "gopher" in sentence
+    assert "secret" not in sentence
 
 
 # The golden types -------------------------------------------------------------------------------
