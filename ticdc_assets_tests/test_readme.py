@@ -53,10 +53,11 @@ COMMANDS = {
     "ticdc-assets dump mine": "lake",
     "ticdc-assets quarantine mine": "lake",
     "ticdc-assets redrive mine": "lake",
+    "ticdc-assets decode topic.jsonl.gz --format simple-json": "capture",
     "ticdc-assets record mine topic.jsonl.gz": "kafka",
     "ticdc-assets play topic.jsonl.gz mine": "kafka",
 }
-"""Every command of the README: by make's own dry run, on a lake, or on a broker."""
+"""Every command of the README: by make's own dry run, on a capture, on a lake, or on a broker."""
 
 ORDERS = [
     {"id": "1", "state": "paid", "total": "12.50"},
@@ -200,6 +201,29 @@ def test_the_table_of_variables_is_complete(root: Path) -> None:
         for name in re.findall(r'"(TICDC_[A-Z_]+|DAGSTER_HOME)"', path.read_text(encoding="utf-8"))
     }
     assert set(re.findall(r"^\| `([A-Z_]+)` \|", text, re.MULTILINE)) == read
+
+
+# On a capture -----------------------------------------------------------------------------------
+
+
+def test_the_commands_on_a_capture(
+    blocks: list[Block], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_capture(tmp_path / "topic.jsonl.gz", orders())
+    told = [run(command) for command in commands(blocks) if COMMANDS[command] == "capture"]
+    for lines in ([json.loads(line) for line in text.splitlines()] for text in told):
+        assert {(line["partition"], line["offset"]) for line in lines} == {
+            (record.partition, record.offset) for record in orders()
+        }
+        mirror: dict[str, dict[str, str | None]] = {}
+        for line in lines:
+            if line["type"] == "row":
+                image = line["after"] or line["before"]
+                mirror[image["id"]] = image
+                if line["op"] == "delete":
+                    del mirror[image["id"]]
+        assert list(mirror.values()) == ORDERS
 
 
 # On a lake --------------------------------------------------------------------------------------
