@@ -157,7 +157,7 @@ def code_columns() -> dict[str, dict[str, str]]:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from ticdc_assets.defs.table_schemas import QUARANTINE
-    from ticdc_assets.lake import cuts, decoding, landing, quarantine, schema_tables
+    from ticdc_assets.lake import checksums, cuts, decoding, landing, quarantine, schema_tables
 
     spark_types = {
         "raw_messages": landing.RAW_SCHEMA,
@@ -167,6 +167,7 @@ def code_columns() -> dict[str, dict[str, str]]:
         "schema_registry": from_arrow_schema(schema_tables.REGISTRY_SCHEMA),
         "ddl_history": from_arrow_schema(schema_tables.DDL_SCHEMA),
         "schema_conflicts": from_arrow_schema(schema_tables.CONFLICT_SCHEMA),
+        "checksums": from_arrow_schema(checksums.CHECKSUMS_SCHEMA),
         "cuts": from_arrow_schema(cuts.CUT_SCHEMA),
     }
     found = {
@@ -187,6 +188,7 @@ TABLES = [
     "schema_registry",
     "ddl_history",
     "schema_conflicts",
+    "checksums",
     "cuts",
 ]
 
@@ -225,10 +227,28 @@ def test_marks_are_explained(root: Path) -> None:
         *re.findall(r'_REASON = "([^"]+)"', plan),
         *re.findall(r'_mark\(\s*\w+,\s*f?"([^"{]+)', plan),
         *re.findall(r'reason=f?"([^"{]+)', plan),
+        *re.findall(r'reason = \(\s*"([^"]+)"', plan),
         *re.findall(r'marks\.append\("([^"]+)"', mirrors),
     ]
-    assert len(reasons) >= 6
+    assert len(reasons) >= 8
     explained = (root / "docs" / "limitations.md").read_text(encoding="utf-8")
     for reason in reasons:
         beginning = re.split(r": a|, replays|: $", reason)[0].strip()
         assert f"| {beginning}" in explained, reason
+
+
+def test_known_differences_are_those_of_the_tests(root: Path) -> None:
+    """docs/limitations.md and the tables of the tests give the same reasons, none less or more."""
+    from ticdc_assets_tests import golden, test_event_lines_golden
+
+    text = (root / "docs" / "limitations.md").read_text(encoding="utf-8")
+    section = re.search(r"^### Differences from the truth\n(.*?)^###", text, re.M | re.S)
+    assert section is not None
+    told = re.findall(r"^\|(?:[^|]+\|){3} ([^|]+) \|$", section[1], re.M)
+    assert sorted(told[1:]) == sorted(
+        {
+            *(reason for _, reason in golden.KNOWN_DIFFERENCES.values()),
+            *(reason for _, reason in golden.LOST_BY_THE_FORMAT.values()),
+            *(difference.reason for difference in test_event_lines_golden.DIFFERENCES),
+        }
+    )
