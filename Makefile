@@ -13,6 +13,9 @@ export TICDC_CHANGEFEEDS ?= $(CURDIR)/changefeeds.yaml
 unexport VIRTUAL_ENV
 unexport PYTHONPATH
 
+# The wire format of the demo.
+FORMAT ?= simple-json
+
 VENV := .venv
 BIN := $(VENV)/bin
 # The version of .python-version first. A name that exists but does not run (a shim, a broken link)
@@ -56,8 +59,8 @@ $(VENV)/.made: pyproject.toml uv.lock .python-version
 	@touch $@
 
 .PHONY: demo
-demo: setup ## Run one changefeed end to end: broker, changefeed, assets, mirrors compared
-	@$(BIN)/ticdc-assets demo
+demo: setup ## Run one changefeed end to end, in FORMAT=simple-json or another, mirrors compared
+	@$(BIN)/ticdc-assets demo --format "$(FORMAT)"
 
 .PHONY: ui
 ui: setup ## Open the demo's instance in the Dagster UI

@@ -557,17 +557,33 @@ def doctor() -> None:
 
 @main.command()
 @click.option("--directory", type=click.Path(file_okay=False, path_type=Path), default=".demo")
+@click.option(
+    "--format",
+    "wire_format",
+    type=click.Choice(WIRE_FORMATS),
+    default=WIRE_FORMATS[0],
+    show_default=True,
+    help="How the changefeed's messages are written.",
+)
 @click.option("--transactions", type=click.IntRange(min=1), default=600, show_default=True)
 @click.option("--seconds", type=click.IntRange(min=1), default=25, show_default=True)
 @_plain_errors
-def demo(directory: Path, transactions: int, seconds: int) -> None:
+def demo(directory: Path, wire_format: str, transactions: int, seconds: int) -> None:
     """Run everything once: a broker, a shop's changefeed, the assets, and compare with the truth.
 
     Everything is kept in one folder, which is emptied first.
     """
     from ticdc_assets.demo import run_demo
+    from ticdc_assets.wire import WireFormat
 
-    if not run_demo(directory.resolve(), transactions=transactions, seconds=seconds, note=_note):
+    same = run_demo(
+        directory.resolve(),
+        wire_format=WireFormat(wire_format),
+        transactions=transactions,
+        seconds=seconds,
+        note=_note,
+    )
+    if not same:
         raise click.ClickException("a mirror differs from the simulator's truth")
 
 

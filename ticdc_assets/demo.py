@@ -1,9 +1,9 @@
 """The demo: everything once, in one folder, compared with an independent truth.
 
-In: a folder. Out: a real Kafka broker there, a stand-in changefeed that writes a shop's life into
-it while the Dagster job lands, decodes, registers and applies it, and a table that says for every
-mirror whether it equals the simulator's own truth. The Dagster instance stays in the folder, so
-that the UI can be opened on it.
+In: a folder and a wire format. Out: a real Kafka broker there, a stand-in changefeed that writes a
+shop's life into it while the Dagster job lands, decodes, registers and applies it, and a table that
+says for every mirror whether it equals the simulator's own truth. The Dagster instance stays in the
+folder, so that the UI can be opened on it.
 
 The folder is the demo's own: it is emptied at the start, which is only done to a folder that a
 demo made. Running it again therefore starts over.
@@ -47,6 +47,7 @@ from ticdc_assets.simulator.run import (
 )
 from ticdc_assets.simulator.upstream import Truth
 from ticdc_assets.tso import to_datetime
+from ticdc_assets.wire import WireFormat
 
 Note = Callable[[str], None]
 
@@ -57,7 +58,14 @@ _TICK_SECONDS = 5.0
 _CLOSING_SECONDS = 60.0
 
 
-def run_demo(directory: Path, *, transactions: int, seconds: int, note: Note) -> bool:
+def run_demo(
+    directory: Path,
+    *,
+    wire_format: WireFormat = WireFormat.SIMPLE_JSON,
+    transactions: int,
+    seconds: int,
+    note: Note,
+) -> bool:
     """Run the demo and print its table; return whether every mirror equals the truth."""
     began = time.monotonic()
     _empty(directory)
@@ -69,7 +77,7 @@ def run_demo(directory: Path, *, transactions: int, seconds: int, note: Note) ->
         # Two JVMs take their time: side by side it is less.
         spark_start: Future[object] = pool.submit(_start_spark, tell)
         with demo_broker(directory, note=tell) as broker:
-            settings = _configure(directory, broker)
+            settings = _configure(directory, broker, wire_format)
             spark_start.result()
             tell("Spark is up")
             feed = settings.changefeed(CHANGEFEED)
@@ -79,12 +87,16 @@ def run_demo(directory: Path, *, transactions: int, seconds: int, note: Note) ->
                 truth_path=directory / "truth.jsonl",
                 partitions=_PARTITIONS,
                 timezone=feed.timezone,
+                wire_format=wire_format,
                 max_transactions=transactions,
                 max_seconds=seconds,
                 transactions_per_second=transactions / seconds,
                 on_progress=_Ticker(tell).tick,
             )
-            tell(f"the shop opens: up to {transactions} transactions within {seconds} s")
+            tell(
+                f"the shop opens: up to {transactions} transactions within {seconds} s, "
+                f"in {wire_format}"
+            )
             simulator.start()
             same = _follow(settings, feed, simulator, tell)
     tell(f"done; the broker is stopped, the tables stay in {directory}")
@@ -201,11 +213,11 @@ def _empty(directory: Path) -> None:
     (directory / _MARKER).write_text("{}\n", encoding="utf-8")
 
 
-def _configure(directory: Path, broker: LocalBroker) -> Settings:
+def _configure(directory: Path, broker: LocalBroker, wire_format: WireFormat) -> Settings:
     (directory / "changefeeds.yaml").write_text(
         "changefeeds:\n"
         f"  - name: {CHANGEFEED}\n"
-        "    format: simple-json\n"
+        f"    format: {wire_format}\n"
         "    timezone: Asia/Shanghai\n"
         "    source:\n"
         "      kafka:\n"

@@ -46,9 +46,10 @@ def test_the_demo(spark: Any, tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1].endswith("make ui")
     assert "Kafka" not in done.stdout
 
-    # A second run, here for its speed, starts over.
+    # A second run, here for its speed, starts over, in another format.
     (folder / "left-over").touch()
-    again = commands.done(*demo, "--transactions", 20, "--seconds", 2)
+    again = commands.done(*demo, "--format", "open-protocol", "--transactions", 20, "--seconds", 2)
     assert not (folder / "left-over").exists()
+    assert "format: open-protocol\n" in (folder / "changefeeds.yaml").read_text()
     assert {verdict for _, verdict in mirrors_of(again).values()} == {"yes"}
     assert mirrors_of(again) != mirrors

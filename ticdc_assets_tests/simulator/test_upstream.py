@@ -17,7 +17,12 @@ from ticdc_assets.simulator.clock import TsoClock
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.simulator.stored_table import TableName, index
-from ticdc_assets.simulator.upstream import CommittedDdl, CommittedTransaction, Upstream
+from ticdc_assets.simulator.upstream import (
+    CommittedDdl,
+    CommittedTransaction,
+    Truth,
+    Upstream,
+)
 
 T: TableName = ("d", "t")
 
@@ -317,11 +322,11 @@ def test_rows_without_a_key_are_told_apart() -> None:
 
 
 def test_the_same_seed_gives_the_same_history() -> None:
-    def history(seed: int) -> list[object]:
+    def history(seed: int) -> tuple[list[int], Truth]:
         upstream = Upstream()
         for _ in ShopWorkload(upstream, seed).steps(100):
             pass
-        return [commit.commit_ts for commit in upstream.history] + [upstream.truth()]
+        return [commit.commit_ts for commit in upstream.history], upstream.truth()
 
     assert history(1) == history(1)
     assert history(1) != history(2)
