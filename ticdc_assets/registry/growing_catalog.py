@@ -3,10 +3,11 @@
 In: DDL and rows in the order in which they were recorded. Out: for each row the schema that is in
 force at its commit ts, as far as the DDL up to there and the rows up to there tell.
 
-What comes in the order of time is taken further from where the catalog is; for what comes late
-(partitions are read one by one, rows of one flush are in no order) everything is walked anew at the
-next row. A row whose columns fit the schema in force proves nothing new and is not kept. So the
-cost is that of the DDL and of the rows that contradict them, not of all rows.
+What comes in the order of time is taken further from where the catalog is: a DDL after all that was
+taken in, a row after all DDL and after the rows of its table. For what comes late (partitions are
+read one by one, rows of one flush are in no order) everything is walked anew at the next row. A row
+whose columns fit the schema in force proves nothing new and is not kept. So the cost is that of the
+DDL and of the rows that contradict them, not of all rows.
 
 The answers depend on what was given and on its order alone. They are those of a first look: a DDL
 that comes later can change what an earlier row would have been read with. Whoever has all messages
@@ -21,12 +22,7 @@ from ticdc_assets.schemas import RowShape, TableSchema
 
 _MOST_FITTING = 65536
 
-_ROWS = Coordinates(topic="", partition=-1, offset=-1, index=-1)
-
-_Moment = tuple[int, bool, Coordinates]
-"""Place in time: commit ts, rows before DDL, coordinates of the DDL."""
-
-_BEGINNING: _Moment = (-1, False, _ROWS)
+_BEGINNING = (-1, Coordinates(topic="", partition=-1, offset=-1, index=-1))
 
 
 class GrowingCatalog:
@@ -42,7 +38,10 @@ class GrowingCatalog:
         # Shapes that did not fit when they came, in a dict for its order.
         self._shapes: dict[SeenShape, None] = {}
         self._catalog: Catalog | None = Catalog(timezone)
-        self._latest = _BEGINNING
+        # How far the catalog is: by DDL, by rows of a table (in lower case), by rows of any.
+        self._latest_ddl = _BEGINNING
+        self._latest_rows: dict[tuple[str, str], int] = {}
+        self._latest_row = -1
         # By identity of the schema, which the value keeps alive.
         self._fitting: dict[tuple[int, RowShape], tuple[TableSchema, bool]] = {}
 
@@ -54,9 +53,13 @@ class GrowingCatalog:
         # Every partition has the DDL of one commit ts in the same order, so copies change none.
         if is_copy or entry is None:
             return
-        catalog = self._catalog_at((event.commit_ts, True, entry.coordinates))
-        if catalog is not None:
-            catalog.apply(entry)
+        if self._catalog is None:
+            return
+        if entry.order > self._latest_ddl and event.commit_ts >= self._latest_row:
+            self._catalog.apply(entry)
+            self._latest_ddl = entry.order
+        else:
+            self._catalog = None
 
     def schema_of(
         self, database: str, table: str, *, shape: RowShape, commit_ts: int
@@ -68,33 +71,35 @@ class GrowingCatalog:
         seen = SeenShape(database=database, table=table, shape=shape, min_ts=commit_ts)
         if seen not in self._shapes:
             self._shapes[seen] = None
-            catalog = self._catalog_at((commit_ts, False, _ROWS))
-            if catalog is not None:
-                catalog.meet([seen])
+            self._meet(seen)
             schema = self._current().in_force(database, table, commit_ts)
         # Of rows of one commit ts that contradict each other not all fit.
         return schema
 
-    def _catalog_at(self, moment: _Moment) -> Catalog | None:
-        """Return the catalog if it can be taken further to `moment`; else it is to be made anew."""
-        if self._catalog is not None and moment >= self._latest:
-            self._latest = moment
+    def _meet(self, seen: SeenShape) -> None:
+        if self._catalog is None:
+            return
+        if seen.min_ts > self._latest_ddl[0] and seen.min_ts >= self._latest_rows.get(
+            _folded(seen), -1
+        ):
+            self._catalog.meet([seen])
+            self._remember(seen)
         else:
             self._catalog = None
-        return self._catalog
+
+    def _remember(self, seen: SeenShape) -> None:
+        name = _folded(seen)
+        self._latest_rows[name] = max(seen.min_ts, self._latest_rows.get(name, -1))
+        self._latest_row = max(seen.min_ts, self._latest_row)
 
     def _current(self) -> Catalog:
         if self._catalog is None:
             self._catalog = Catalog(self._timezone)
             self._catalog.walk(self._history, self._shapes)
             self._fitting.clear()
-            self._latest = max(
-                [
-                    _BEGINNING,
-                    *((ddl.event.commit_ts, True, ddl.coordinates) for ddl in self._history.ddls),
-                    *((seen.min_ts, False, _ROWS) for seen in self._shapes),
-                ]
-            )
+            self._latest_ddl = max((ddl.order for ddl in self._history.ddls), default=_BEGINNING)
+            for seen in self._shapes:
+                self._remember(seen)
         return self._catalog
 
     def _fits(self, schema: TableSchema, shape: RowShape) -> bool:
@@ -105,3 +110,7 @@ class GrowingCatalog:
                 self._fitting.clear()
             found = self._fitting[known] = (schema, fits(schema, shape))
         return found[1]
+
+
+def _folded(seen: SeenShape) -> tuple[str, str]:
+    return (seen.database.lower(), seen.table.lower())

@@ -1,13 +1,14 @@
 """Schemas while a capture is read: as far as was read, whatever the order of its partitions."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.events import DdlEvent
-from ticdc_assets.registry.catalog import SeenShape, complete
+from ticdc_assets.registry.catalog import Catalog, SeenShape, complete
 from ticdc_assets.registry.growing_catalog import GrowingCatalog
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.registry.row_shapes import fits, shape_of
@@ -149,6 +150,28 @@ def test_complete_gives_partial_rows_the_schema_of_the_rows_after_them() -> None
         assert schema is not None
         assert fits(schema, of)
     assert completed.observed(*NAME, 25) == completed.in_force(*NAME, 31)
+
+
+def test_first_rows_of_many_tables_in_any_order_are_met_once(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A capture that begins in the middle: walking anew for each of them would take for ever."""
+    walks = 0
+    walk = Catalog.walk
+
+    def counted(self: Catalog, *arguments: Any) -> SchemaHistory:
+        nonlocal walks
+        walks += 1
+        return walk(self, *arguments)
+
+    monkeypatch.setattr(Catalog, "walk", counted)
+    reader.ddl(CREATE)
+    for number in range(50):
+        assert reader.catalog.schema_of("d", f"t{number}", shape=ROW, commit_ts=100 - number)
+    assert walks == 0
+    # One table's rows are another matter.
+    reader.catalog.schema_of("d", "t0", shape=WIDER, commit_ts=99)
+    assert walks == 1
 
 
 # Any order --------------------------------------------------------------------------------------
