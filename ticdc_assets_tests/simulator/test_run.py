@@ -22,6 +22,7 @@ from ticdc_assets.simulator.run import (
 from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.simulator.folding import compare, fold, global_watermark
+from ticdc_assets_tests.simulator.variants import PLAIN, Variant
 
 
 def live_run(
@@ -110,6 +111,22 @@ def test_a_capture_of_a_shop(tmp_path: Path, name: str) -> None:
     # It goes on where it ended.
     assert write_capture(path, changefeed.tick()) == 4
     assert len(list(read_capture(path))) == len(records) + 4
+
+
+@pytest.mark.parametrize("variant", PLAIN.values(), ids=PLAIN)
+def test_a_capture_in_every_format(variant: Variant, tmp_path: Path) -> None:
+    path = tmp_path / "shop.jsonl.gz"
+    changefeed = write_shop_capture(
+        path,
+        steps=40,
+        timezone="Asia/Shanghai",
+        wire_format=variant.wire_format,
+        feed=FeedOptions(dialect=variant.dialect),
+    )
+    with read_capture(path) as reader:
+        events = variant.events(reader)
+    at = changefeed.watermark_ts
+    assert variant.folded(events, at, "Asia/Shanghai") == variant.wanted(changefeed, at)
 
 
 def test_captures_repeat_by_seed(tmp_path: Path) -> None:
