@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from bench.measuring import Sample, measure
 from bench.messages import Messages
 from bench.results import FASTER, SLOWER, Result
-from ticdc_assets.config import CaptureSource, Changefeed
+from ticdc_assets.config import CaptureSource, Changefeed, Settings
 from ticdc_assets.lake.control import read_rows, write_table
 from ticdc_assets.lake.cuts import newest_cut
 from ticdc_assets.lake.decoding import decode_new
@@ -285,7 +285,10 @@ def _plain_merge(
 ) -> Sample:
     """Measure a MERGE by hand into a copy of a mirror: what any program would pay."""
     copied = str(feed.paths.root / "merged")
-    rows = read_mirror(spark, feed.paths, *name)
+    settings = Settings(
+        changefeeds=(feed.changefeed,), lake=feed.paths.root, path=feed.paths.root / "none"
+    )
+    rows = read_mirror(spark, feed.changefeed.name, *name, settings=settings)
     (
         rows.write.format("delta")
         .mode("overwrite")

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from ticdc_assets.lake.as_of import TableRows
+
 # Spark, Delta and Dagster are imported by the commands that need them: `--help` and errors in the
 # configuration should not cost seconds.
 
@@ -91,6 +93,9 @@ def _checked_moment(
         except ConfigError as error:
             raise click.BadParameter(str(error)) from error
     return text
+
+
+_AS_OF_HELP = "As it was at this TSO, or time in ISO 8601 (UTC), at or below the newest cut."
 
 
 # Syncing ----------------------------------------------------------------------------------------
@@ -270,43 +275,71 @@ def tables(changefeed: str, as_json: bool) -> None:
     "--format", "output", type=click.Choice(["table", "jsonl"]), default="table", show_default=True
 )
 @click.option("--limit", type=click.IntRange(min=0), help="Show at most so many rows.")
+@click.option("--as-of", metavar="TSO|TIME", callback=_checked_moment, help=_AS_OF_HELP)
 @_plain_errors
-def show(changefeed: str, database: str, table: str, output: str, limit: int | None) -> None:
+def show(
+    changefeed: str,
+    database: str,
+    table: str,
+    *,
+    output: str,
+    limit: int | None,
+    as_of: str | None,
+) -> None:
     """Show the rows of one mirror, each value as the source prints it.
 
     Timestamps are in the changefeed's time zone. With --format jsonl one JSON object a row.
     """
-    from ticdc_assets.lake.reading import iterate_rows, require_mirror
-    from ticdc_assets.lake.session import get_spark
+    from ticdc_assets.lake.reading import iterate_rows
 
     feed, paths = _feed(load_settings(), changefeed)
-    mirror = require_mirror(paths, database, table)
+    found = _table_at(feed, paths, database, table, as_of)
     if limit is None and output == "table":
         limit = 20
-    rows = iterate_rows(get_spark(), paths, feed, [mirror], limit=limit)
+    rows = iterate_rows([found], feed.timezone, limit=limit)
     if output == "jsonl":
         for _, _, row in rows:
             _print_json(row)
         return
-    columns = [
-        column.name for column in mirror.table_schema.columns if column.name not in mirror.hidden
-    ]
-    _print_rows(
-        f"{database}.{table}", columns, [json.loads(row) for _, _, row in rows], mirror.rows
-    )
+    columns = [column.name for column in found.schema.columns if column.name not in found.hidden]
+    _print_rows(f"{database}.{table}", columns, [json.loads(row) for _, _, row in rows], found.rows)
+
+
+def _table_at(
+    feed: Changefeed, paths: LakePaths, database: str, table: str, as_of: str | None
+) -> "TableRows":
+    from ticdc_assets.lake.as_of import AsOf
+    from ticdc_assets.lake.reading import published_table, require_cut, require_mirror
+    from ticdc_assets.lake.session import get_spark
+
+    if as_of is None:
+        return published_table(get_spark(), paths, require_mirror(paths, database, table))
+    tso = cut_of(as_of, es_only=require_cut(paths).es_only)
+    found = AsOf(get_spark(), paths, feed, tso).table(database, table)
+    for warning in found.warnings:
+        _note(f"{database}.{table}: {warning}")
+    return found
 
 
 @main.command()
 @click.argument("changefeed")
+@click.option("--as-of", metavar="TSO|TIME", callback=_checked_moment, help=_AS_OF_HELP)
 @_plain_errors
-def dump(changefeed: str) -> None:
+def dump(changefeed: str, as_of: str | None) -> None:
     """Write every row of every mirror as {"database", "table", "row"} lines in canonical text."""
-    from ticdc_assets.lake.reading import iterate_rows, require_cut
+    from ticdc_assets.lake.as_of import AsOf
+    from ticdc_assets.lake.reading import iterate_rows, published_table, require_cut
     from ticdc_assets.lake.session import get_spark
 
     feed, paths = _feed(load_settings(), changefeed)
     cut = require_cut(paths)
-    for database, table, row in iterate_rows(get_spark(), paths, feed, cut.mirrors):
+    tables: Iterable[TableRows]
+    if as_of is None:
+        tables = (published_table(get_spark(), paths, mirror) for mirror in cut.mirrors)
+    else:
+        moment = AsOf(get_spark(), paths, feed, cut_of(as_of, es_only=cut.es_only))
+        tables = map(moment.rows, moment.plan.mirrors)
+    for database, table, row in iterate_rows(tables, feed.timezone):
         name = json.dumps({"database": database, "table": table}, ensure_ascii=False)
         _print_json(f'{name[:-1]}, "row": {row}}}')
 

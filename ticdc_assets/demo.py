@@ -37,7 +37,7 @@ from ticdc_assets.errors import ConfigError, SourceUnavailableError
 from ticdc_assets.jars import SPARK_JARS, resolve
 from ticdc_assets.lake.cuts import Cut
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.reading import iterate_rows, list_mirrors
+from ticdc_assets.lake.reading import iterate_rows, list_mirrors, published_table
 from ticdc_assets.lake.session import get_spark
 from ticdc_assets.simulator.run import (
     SimulatorProgress,
@@ -157,7 +157,8 @@ def _compare(settings: Settings, feed: Changefeed, cut: Cut, result: SimulatorRe
     paths = LakePaths(root=settings.lake, changefeed=CHANGEFEED)
     mirrors = list_mirrors(paths)
     found: dict[tuple[str, str], Counter[str]] = {}
-    for database, table, row in iterate_rows(get_spark(), paths, feed, cut.mirrors):
+    published = (published_table(get_spark(), paths, mirror) for mirror in cut.mirrors)
+    for database, table, row in iterate_rows(published, feed.timezone):
         found.setdefault((database, table), Counter())[_comparable(json.loads(row))] += 1
     wanted = _truth_rows(result.truth)
     listing = Table(

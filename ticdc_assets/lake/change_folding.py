@@ -252,6 +252,15 @@ def effect_columns(layout: MirrorLayout) -> list[str]:
     return [*columns, "sequence.commit_ts", "extra"]
 
 
+def folded_rows(folded: DataFrame, mirror: MirrorPlan) -> DataFrame:
+    """Return the rows that a folding leaves, with the columns of the mirror's table."""
+    layout = MirrorLayout(schema=mirror.schema)
+    puts = folded.where("reason is null and copies > 0")
+    if not mirror.schema.handle_key:
+        puts = puts.withColumn("copy", F.explode(F.sequence(F.lit(1), F.col("copies"))))
+    return puts.select(*effect_columns(layout)).toDF(*layout.names)
+
+
 def read_version(spark: SparkSession, paths: LakePaths, mirror: MirrorCut) -> DataFrame:
     """Return the rows of a mirror as a cut names it."""
     return (

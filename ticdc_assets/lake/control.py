@@ -70,12 +70,14 @@ def dataset_of(table: DeltaTable, path: Path) -> ds.Dataset:
     return table.to_pyarrow_dataset(filesystem=files)
 
 
-def read_table(path: Path, condition: ds.Expression | None = None) -> pa.Table | None:
+def read_table(
+    path: Path, condition: ds.Expression | None = None, *, columns: list[str] | None = None
+) -> pa.Table | None:
     """Return the rows of the table at `path`, or None if there is none."""
     table = open_table(path)
     if table is None:
         return None
-    return dataset_of(table, path).to_table(filter=condition)
+    return dataset_of(table, path).to_table(columns=columns, filter=condition)
 
 
 def read_rows(path: Path, condition: ds.Expression | None = None) -> list[dict[str, Any]]:

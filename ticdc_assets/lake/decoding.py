@@ -297,6 +297,12 @@ class ChangeGroups:
         newest = (row["max_ts"] for row in self.rows if row["kind"] in ("row", "ddl"))
         return max(newest, default=None)
 
+    @property
+    def oldest_change(self) -> int | None:
+        """The lowest commit ts of a row or DDL, None without any."""
+        oldest = (row["min_ts"] for row in self.rows if row["kind"] in ("row", "ddl"))
+        return min(oldest, default=None)
+
     def progress(self) -> dict[tuple[str, int], PartitionProgress]:
         """Return how far each partition's watermark is."""
         return {

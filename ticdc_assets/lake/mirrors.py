@@ -52,6 +52,7 @@ from ticdc_assets.config import Changefeed
 from ticdc_assets.lake.change_folding import (
     ChangeFolding,
     effect_columns,
+    folded_rows,
     hidden_columns,
     quoted,
     steps_since,
@@ -452,19 +453,14 @@ class _Run:
 
     def _overwrite(self, mirror: MirrorPlan, before: MirrorCut | None, mode: Mode) -> _Made:
         """Make the mirror whole, from the last cut's rows or from nothing, in one overwrite."""
-        layout = MirrorLayout(schema=mirror.schema)
         base = before if mode is Mode.REWRITE else None
         with self._folded(mirror, base) as folded:
             counts = folded.counts
             if counts.lost:
                 # A value of the last cut does not survive a schema step: its change must be found.
                 return self._overwrite(mirror, before, Mode.FOLD)
-            puts = folded.frame.where("reason is null and copies > 0")
-            if not mirror.schema.handle_key:
-                puts = puts.withColumn("copy", F.explode(F.sequence(F.lit(1), F.col("copies"))))
             (
-                puts.select(*effect_columns(layout))
-                .toDF(*layout.names)
+                folded_rows(folded.frame, mirror)
                 .write.format("delta")
                 .mode("overwrite")
                 .option("overwriteSchema", "true")

@@ -1,12 +1,12 @@
 """Reading mirrors: as DataFrames, and as the source's own text.
 
 Readers read what a cut names, so all mirrors they see stand at one TSO, whatever a run is writing
-meanwhile. `read_mirror` gives a mirror's typed columns; `row_texts` gives each row as one JSON
-object in canonical text, which is what the source would print, with the values that no typed
-column can hold in their place.
+meanwhile; or what `as_of` makes of a cut and the changes after it. `read_mirror` gives a table's
+typed columns; `iterate_rows` gives each row as one JSON object in canonical text, which is what the
+source would print, with the values that no typed column can hold in their place.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,13 +15,15 @@ import orjson
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_assets.config import Changefeed
+from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.errors import NotFoundError
+from ticdc_assets.lake.as_of import AsOf, TableRows
 from ticdc_assets.lake.change_folding import quoted, read_version
 from ticdc_assets.lake.cuts import Cut, MirrorCut, newest_cut
 from ticdc_assets.lake.mirror_rows import MirrorLayout, canonical_rows, spark_type_name
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.tso import physical_ms
+from ticdc_assets.schemas import TableSchema
+from ticdc_assets.tso import cut_of, physical_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,57 +139,95 @@ def list_mirrors(paths: LakePaths) -> list[MirrorListing]:
     return listings
 
 
-def read_mirror(spark: SparkSession, paths: LakePaths, database: str, table: str) -> DataFrame:
-    """Return a mirror at the newest cut: typed columns, the extra map and the commit ts.
+def published_table(spark: SparkSession, paths: LakePaths, mirror: MirrorCut) -> TableRows:
+    """Return the rows of a mirror as a cut names it."""
+    return TableRows(
+        database=mirror.database,
+        table=mirror.table,
+        schema=mirror.table_schema,
+        hidden=frozenset(mirror.hidden),
+        rows=mirror.rows,
+        frame=read_version(spark, paths, mirror),
+        warnings=tuple(mirror.marks),
+    )
+
+
+def read_mirror(
+    spark: SparkSession,
+    changefeed: str,
+    database: str,
+    table: str,
+    *,
+    as_of: int | str | datetime | None = None,
+    settings: Settings | None = None,
+) -> DataFrame:
+    """Return a table at one moment: typed columns, the extra map and the commit ts.
 
     Virtual generated columns, which TiCDC never sends, are left out.
+
+    Args:
+        spark: the session.
+        changefeed: name of the changefeed.
+        database: the table's database at that moment.
+        table: its name at that moment.
+        as_of: TSO, or time (all of its millisecond; UTC if it names no offset); the newest cut if
+            None.
+        settings: the configuration; as the command line reads it if None.
+
+    Raises:
+        NotFoundError: there is no such changefeed, or no such table then, or nothing is known as
+            of then.
+        ConfigError: `as_of` is neither, or a TSO where there are none.
     """
-    mirror = require_mirror(paths, database, table)
-    layout = MirrorLayout(schema=mirror.table_schema)
-    names = [name for name in layout.names if name not in mirror.hidden]
-    return read_version(spark, paths, mirror).select(*(quoted(name) for name in names))
+    settings = settings or load_settings()
+    feed = settings.changefeed(changefeed)
+    paths = LakePaths(root=settings.lake, changefeed=changefeed)
+    if as_of is None:
+        found = published_table(spark, paths, require_mirror(paths, database, table))
+    else:
+        text = as_of.isoformat() if isinstance(as_of, datetime) else str(as_of)
+        tso = cut_of(text, es_only=require_cut(paths).es_only)
+        found = AsOf(spark, paths, feed, tso).table(database, table)
+    names = [name for name in MirrorLayout(schema=found.schema).names if name not in found.hidden]
+    return found.frame.select(*(quoted(name) for name in names))
 
 
 def iterate_rows(
-    spark: SparkSession,
-    paths: LakePaths,
-    changefeed: Changefeed,
-    mirrors: Sequence[MirrorCut],
-    *,
-    limit: int | None = None,
+    tables: Iterable[TableRows], timezone: str, *, limit: int | None = None
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield (database, table, row) of mirrors, `row` a JSON object in canonical text.
+    """Yield (database, table, row) of tables, `row` a JSON object in canonical text.
 
-    A mirror of up to `_ROWS_AT_ONCE` rows comes in one piece, a larger one a partition at a time.
+    A table of up to `_ROWS_AT_ONCE` rows comes in one piece, a larger one a partition at a time.
     """
-    for mirror in mirrors:
-        rows = read_version(spark, paths, mirror)
-        if limit is not None:
-            rows = rows.limit(limit)
-        if min(mirror.rows, mirror.rows if limit is None else limit) <= _ROWS_AT_ONCE:
-            texts = _rendered(rows.toArrow().to_batches(), mirror, changefeed.timezone)
+    for table in tables:
+        rows = table.frame if limit is None else table.frame.limit(limit)
+        if min(table.rows, table.rows if limit is None else limit) <= _ROWS_AT_ONCE:
+            texts = _texts(rows.toArrow().to_batches(), table.schema, table.hidden, timezone)
         else:
-            texts = _rendered_by_workers(rows, mirror, changefeed.timezone)
+            texts = _rendered_by_workers(rows, table, timezone)
         for text in texts:
-            yield mirror.database, mirror.table, text
+            yield table.database, table.table, text
 
 
 _ROWS_AT_ONCE = 100_000
 
 
-def _rendered(batches: Iterable[pa.RecordBatch], mirror: MirrorCut, timezone: str) -> Iterator[str]:
-    layout = MirrorLayout(schema=mirror.table_schema)
-    hidden = frozenset(mirror.hidden)
+def _texts(
+    batches: Iterable[pa.RecordBatch], schema: TableSchema, hidden: frozenset[str], timezone: str
+) -> Iterator[str]:
+    layout = MirrorLayout(schema=schema)
     for batch in batches:
         for row in canonical_rows(batch, layout, timezone):
             shown = {name: text for name, text in row.items() if name not in hidden}
             yield orjson.dumps(shown).decode()
 
 
-def _rendered_by_workers(rows: DataFrame, mirror: MirrorCut, timezone: str) -> Iterator[str]:
+def _rendered_by_workers(rows: DataFrame, table: TableRows, timezone: str) -> Iterator[str]:
+    schema, hidden = table.schema, table.hidden
+
     def render(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            texts = list(_rendered([batch], mirror, timezone))
+            texts = list(_texts([batch], schema, hidden, timezone))
             yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], ["row"])
 
     for row in rows.mapInArrow(render, "row string").toLocalIterator(prefetchPartitions=True):

@@ -6,16 +6,17 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.config import CaptureSource, Changefeed, ClaimCheck
+from ticdc_assets.config import CaptureSource, Changefeed, ClaimCheck, Settings
+from ticdc_assets.lake.as_of import AsOf, TableRows
 from ticdc_assets.lake.cuts import Cut, newest_cut
 from ticdc_assets.lake.decoding import decode_new
 from ticdc_assets.lake.landing import Landing, land
 from ticdc_assets.lake.mirrors import Applying, apply_changes
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.reading import iterate_rows
+from ticdc_assets.lake.reading import iterate_rows, published_table, read_mirror
 from ticdc_assets.lake.schema_tables import register_new
 from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Truth
@@ -92,18 +93,35 @@ class Feed:
         assert cut is not None
         return cut
 
+    @property
+    def settings(self) -> Settings:
+        return Settings(
+            changefeeds=(self.changefeed,), lake=self.paths.root, path=self.paths.root / "none"
+        )
+
+    def read(self, database: str, table: str) -> DataFrame:
+        return read_mirror(self.spark, "feed", database, table, settings=self.settings)
+
+    def rows_as_of(self, tso: int) -> Rows:
+        """Return the rows of every table as of a TSO."""
+        moment = AsOf(self.spark, self.paths, self.changefeed, tso)
+        return self._rows_of(moment.rows(mirror) for mirror in moment.plan.mirrors)
+
     def rows(self) -> Rows:
         """Return the rows of every mirror at the newest cut."""
-        cut = self.cut
+        return self._rows_of(
+            published_table(self.spark, self.paths, mirror) for mirror in self.cut.mirrors
+        )
+
+    def _rows_of(self, tables: Iterable[TableRows]) -> Rows:
         rows: Rows = {}
-        for database, table, text in iterate_rows(
-            self.spark, self.paths, self.changefeed, cut.mirrors
-        ):
-            name = (database, table)
-            rows.setdefault(name, Counter())[comparable(json.loads(text))] += 1
-        for mirror in cut.mirrors:
-            count = sum(rows.get((mirror.database, mirror.table), Counter()).values())
-            assert count == mirror.rows, f"{mirror.database}.{mirror.table} says {mirror.rows} rows"
+        for item in tables:
+            texts = iterate_rows([item], self.changefeed.timezone)
+            found = Counter(comparable(json.loads(text)) for _, _, text in texts)
+            name = (item.database, item.table)
+            assert found.total() == item.rows, f"{name} says {item.rows} rows"
+            if found:
+                rows[name] = found
         return rows
 
 

@@ -13,7 +13,7 @@ from ticdc_assets.lake import folding, mirrors
 from ticdc_assets.lake.control import read_rows
 from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.lake.quarantine import read_quarantine
-from ticdc_assets.lake.reading import list_mirrors, read_mirror
+from ticdc_assets.lake.reading import list_mirrors
 from ticdc_assets.simulator.builders import (
     all_types_upstream,
     churn,
@@ -152,7 +152,7 @@ def test_wide_odd_and_all_types(make, spark: SparkSession, tmp_path: Path) -> No
     inside = feed.paths.base.resolve()
     for mirror in feed.cut.mirrors:
         assert mirror.path(feed.paths).resolve().is_relative_to(inside)
-        frame = read_mirror(spark, feed.paths, mirror.database, mirror.table)
+        frame = feed.read(mirror.database, mirror.table)
         assert frame.count() == mirror.rows
 
 
@@ -358,7 +358,7 @@ def test_what_a_typed_column_cannot_hold_stands_exactly_beside_it(
     feed.sync()
     assert feed.rows() == truth_rows(changefeed.truth())
     assert feed.cut.mirrors[0].unknown_deletes == 0
-    frame = read_mirror(spark, feed.paths, *name)
+    frame = feed.read(*name)
     assert dict(frame.dtypes) == {
         "day": "date",
         "at": "timestamp_ntz",

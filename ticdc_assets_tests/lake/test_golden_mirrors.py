@@ -38,6 +38,10 @@ def feed_of(spark: SparkSession, folder: Path, scenario: Scenario) -> Feed:
     )
 
 
+READ_AS_OF = {("simple-json", "types"), ("open", "shop"), ("canal-json", "shop")}
+"""Where the earlier states are asked for again, after everything was applied."""
+
+
 @pytest.mark.parametrize(
     ("variant", "name", "size"),
     [
@@ -74,6 +78,8 @@ def test_at_every_watermark_with_a_known_state(
     feed.sync()
     assert feed.cut.tso == scenario.end
     assert_same_rows(feed.rows(), scenario.state(), variant=variant)
+    for at in scenario.earlier if (variant, name) in READ_AS_OF else []:
+        assert_same_rows(feed.rows_as_of(at), scenario.state(at), at, variant=variant)
     again = feed.sync()
     assert again.outcome is Outcome.UNCHANGED
     marks = {

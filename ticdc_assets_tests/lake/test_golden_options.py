@@ -15,7 +15,6 @@ from ticdc_assets.lake.checksums import Agreement, compare_new, read_checksums
 from ticdc_assets.lake.decoding import read_groups
 from ticdc_assets.lake.mirror_rows import PARTIAL
 from ticdc_assets.lake.quarantine import read_quarantine
-from ticdc_assets.lake.reading import read_mirror
 from ticdc_assets.lake.redriving import redrive
 from ticdc_assets.lake.schema_tables import read_history
 from ticdc_assets_tests.changelog.test_fold_golden import (
@@ -71,7 +70,7 @@ def test_a_row_cut_to_its_key_keeps_what_is_known_and_is_marked(
     pieces = 4
     for _ in range(pieces):
         feed.sync(max_records=len(scenario.records) // pieces + 1)
-    modes = {cut_mode for cut_mode in (mirror.mode for mirror in feed.cut.mirrors)}
+    modes = {mirror.mode for mirror in feed.cut.mirrors}
     assert size == "small" or "merge" in modes
     events = scenario.events
     cut, found, wanted = keys_of_cut_rows(scenario, events), feed.rows(), scenario.state()
@@ -87,7 +86,7 @@ def test_a_row_cut_to_its_key_keeps_what_is_known_and_is_marked(
         mirror = feed.cut.mirror(*name)
         assert mirror is not None
         assert any("handle key alone" in mark for mark in mirror.marks)
-        rows = read_mirror(spark, feed.paths, *name).toArrow().to_pylist()
+        rows = feed.read(*name).toArrow().to_pylist()
         marked = [row for row in rows if PARTIAL in dict(row["_ticdc_extra"] or ())]
         assert 0 < len(marked) <= len(keys)
         assert all(int(dict(row["_ticdc_extra"])[PARTIAL]) > 0 for row in marked)

@@ -1,0 +1,243 @@
+"""Every table as it was at one TSO, whether or not a cut was made there.
+
+In: a TSO at or below the newest cut, and at or above the oldest change there is. Out: for each
+table that existed then its rows: those of the newest cut at or below the TSO, with the changes
+since folded over them; or, where that cut would not be made like this today (a schema, a DDL or a
+row came late), all changes there are, folded.
+
+It is the fold that makes mirrors (`change_folding`), up to another TSO, so at a cut's own TSO the
+rows are that cut's. Nothing is written, and what is read is never changed afterwards: asking again
+gives the same, but for what came late in between.
+
+Without commit ts (Canal-JSON without the TiDB extension) the same holds for the changes' `es`.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow.dataset as ds
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_assets.changelog.plan import MirrorPlan, Plan, build_plan, seen_shapes
+from ticdc_assets.config import Changefeed
+from ticdc_assets.errors import NotFoundError
+from ticdc_assets.lake.change_folding import (
+    ChangeFolding,
+    folded_rows,
+    hidden_columns,
+    read_version,
+)
+from ticdc_assets.lake.control import read_table
+from ticdc_assets.lake.cuts import Cut, MirrorCut, newest_cut, read_cuts
+from ticdc_assets.lake.decoding import read_groups
+from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.schema_tables import read_history
+from ticdc_assets.registry.catalog import complete
+from ticdc_assets.schemas import TableSchema
+from ticdc_assets.tso import moment_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRows:
+    """The rows of one table at one moment.
+
+    Attributes:
+        database: its database then.
+        table: its name then.
+        schema: its schema then.
+        hidden: columns no row was ever sent for (virtual generated ones): not shown.
+        rows: how many.
+        frame: the rows, with the columns of `MirrorLayout`.
+        warnings: why they may differ from the table, each a sentence.
+    """
+
+    database: str
+    table: str
+    schema: TableSchema
+    hidden: frozenset[str]
+    rows: int
+    frame: DataFrame
+    warnings: tuple[str, ...] = ()
+
+
+class AsOf:
+    """All tables at one TSO.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        tso: the TSO, or the cut of a time (`tso.cut_of`).
+
+    Raises:
+        NotFoundError: nothing is published yet, or the TSO is beyond the newest cut or below the
+            oldest change.
+    """
+
+    def __init__(
+        self, spark: SparkSession, paths: LakePaths, changefeed: Changefeed, tso: int
+    ) -> None:
+        self._spark = spark
+        self._paths = paths
+        self._tso = tso
+        self._groups = read_groups(paths)
+        newest = newest_cut(paths)
+        if newest is None:
+            raise NotFoundError(
+                f"changefeed {paths.changefeed!r} has no published cut yet; run: "
+                f"ticdc-assets sync {paths.changefeed}"
+            )
+        wanted = moment_text(tso, es_only=newest.es_only)
+        if tso > newest.tso:
+            raise NotFoundError(
+                f"nothing is known as of {wanted} yet: the newest cut is at {newest.moment}; run: "
+                f"ticdc-assets sync {paths.changefeed}"
+            )
+        oldest = self._groups.oldest_change
+        if oldest is None or tso < oldest:
+            known = "none" if oldest is None else moment_text(oldest, es_only=newest.es_only)
+            raise NotFoundError(f"nothing is kept as of {wanted}: the oldest change is at {known}")
+        # The newest cut's batch: what landed after it is in no cut and changes no answer.
+        self._batch = newest.batch
+        self._folding = ChangeFolding(spark, paths, changefeed, batch=newest.batch)
+        self._row_groups = self._groups.row_groups()
+        self._history = complete(
+            read_history(paths), seen_shapes(self._row_groups), changefeed.timezone
+        )
+        self._base: Cut | None = max(
+            (cut for cut in read_cuts(paths) if cut.tso <= tso),
+            key=lambda cut: (cut.tso, cut.number),
+            default=None,
+        )
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Which tables there were, and how each comes from the change log."""
+        return build_plan(self._history, self._row_groups, self._tso)
+
+    def table(self, database: str, table: str) -> TableRows:
+        """Return the rows of one table.
+
+        Raises:
+            NotFoundError: there was no such table.
+        """
+        for mirror in self.plan.mirrors:
+            if mirror.name == (database, table):
+                return self.rows(mirror)
+        known = ", ".join(".".join(mirror.name) for mirror in self.plan.mirrors) or "none"
+        raise NotFoundError(
+            f"no database {database!r}, table {table!r} as of {self._tso}; there were: {known}"
+        )
+
+    def rows(self, mirror: MirrorPlan) -> TableRows:
+        """Return the rows of one table of the plan."""
+        base = self._usable_base(mirror)
+        if base is not None and base.digest == mirror.digest and not self._changed(mirror):
+            return self._made(
+                mirror,
+                frozenset(base.hidden),
+                base.rows,
+                read_version(self._spark, self._paths, base),
+            )
+        above = self._base.tso if base is not None and self._base is not None else 0
+        with self._folding.folded(mirror, until=self._tso, base=base, above=above) as folded:
+            if folded.counts.lost:
+                # A value of the cut does not survive a schema step: only all changes tell which.
+                return self._folded_whole(mirror)
+            return self._made(
+                mirror,
+                frozenset(hidden_columns(mirror, folded, base)),
+                folded.counts.copies,
+                folded_rows(folded.frame, mirror),
+                folded.counts.errors,
+            )
+
+    def _folded_whole(self, mirror: MirrorPlan) -> TableRows:
+        with self._folding.folded(mirror, until=self._tso) as folded:
+            return self._made(
+                mirror,
+                frozenset(hidden_columns(mirror, folded, None)),
+                folded.counts.copies,
+                folded_rows(folded.frame, mirror),
+                folded.counts.errors,
+            )
+
+    def _made(
+        self,
+        mirror: MirrorPlan,
+        hidden: frozenset[str],
+        rows: int,
+        frame: DataFrame,
+        errors: int = 0,
+    ) -> TableRows:
+        warnings = [f"{mark.reason}, since {mark.since_ts}" for mark in mirror.marks]
+        if mirror.held:
+            held = sum(group.rows for group in mirror.held)
+            warnings.append(f"up to {held} row changes wait for their schema")
+        if errors:
+            warnings.append(f"{errors} row changes do not fit their schema and are left out")
+        return TableRows(
+            database=mirror.database,
+            table=mirror.table,
+            schema=mirror.schema,
+            hidden=hidden,
+            rows=rows,
+            frame=frame,
+            warnings=tuple(warnings),
+        )
+
+    # What may be built on ---------------------------------------------------------------------
+
+    def _usable_base(self, mirror: MirrorPlan) -> MirrorCut | None:
+        """Return the mirror in the cut below, if it would be made like that today."""
+        if self._base is None:
+            return None
+        base = next(
+            (item for item in self._base.mirrors if item.mirror_id == mirror.mirror_id), None
+        )
+        if (
+            base is None
+            or base.floor_ts != mirror.floor_ts
+            or base.digest != self._digests_at_base.get(mirror.mirror_id)
+            or not self._came_late.isdisjoint(
+                (binding.database, binding.table) for binding in mirror.bindings
+            )
+        ):
+            return None
+        return base
+
+    @cached_property
+    def _digests_at_base(self) -> dict[str, str]:
+        assert self._base is not None
+        plan = build_plan(self._history, self._row_groups, self._base.tso)
+        return {mirror.mirror_id: mirror.digest for mirror in plan.mirrors}
+
+    @cached_property
+    def _came_late(self) -> frozenset[tuple[str, str]]:
+        """The names of tables with rows that came after the base and are not above it."""
+        assert self._base is not None
+        if self._base.batch >= self._batch:
+            return frozenset()
+        found = read_table(
+            self._paths.change_log,
+            (ds.field("kind") == "row")
+            & (ds.field("batch") > self._base.batch)
+            & (ds.field("batch") <= self._batch)
+            & (ds.field("commit_ts") <= self._base.tso),
+            columns=["database", "table"],
+        )
+        if found is None:
+            return frozenset()
+        names = found.group_by(["database", "table"]).aggregate([]).to_pylist()
+        return frozenset((row["database"], row["table"]) for row in names)
+
+    def _changed(self, mirror: MirrorPlan) -> bool:
+        """Whether a row of the table may have changed between the base and the TSO."""
+        assert self._base is not None
+        above = self._base.tso + 1
+        return above <= self._tso and any(
+            binding.meets(group.name, max(group.min_ts, above), min(group.max_ts, self._tso))
+            for group in self._row_groups
+            if group.max_ts >= above and group.min_ts <= self._tso
+            for binding in mirror.bindings
+        )
