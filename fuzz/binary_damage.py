@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, ItemsView, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 from fuzz.damage import BYTES, NUMBERS, damaged
 from fuzz.json_damage import damaged_json
@@ -30,7 +30,7 @@ from ticdc_assets.wire.craft_layout import (
 )
 from ticdc_assets.wire.record import Record
 
-Structured: TypeAlias = Callable[[random.Random, Record], Record]
+Structured: TypeAlias = Callable[[random.Random, Record, Sequence[bytes]], Record]
 
 TEXTS = (
     "",
@@ -58,16 +58,36 @@ TEXTS = (
 _FLOATS = (0.0, -0.0, 1.5, 1e300, -1e-320, 3.4e38, math.inf, -math.inf, math.nan)
 
 
-def damaged_structure(generator: random.Random, wire_format: WireFormat, record: Record) -> Record:
-    """Return `record` damaged behind its lengths."""
-    return _STRUCTURED[wire_format](generator, record)
+def damaged_structure(
+    generator: random.Random,
+    wire_format: WireFormat,
+    record: Record,
+    others: Sequence[bytes] = (),
+) -> Record:
+    """Return `record` damaged behind its lengths; `others` are JSON texts to take pieces of."""
+    return _STRUCTURED[wire_format](generator, record, others)
+
+
+def json_texts(wire_format: WireFormat, records: Sequence[Record]) -> list[bytes]:
+    """Return the JSON texts in records, nothing where the format has none."""
+    match wire_format:
+        case WireFormat.SIMPLE_JSON | WireFormat.CANAL_JSON:
+            return [record.value for record in records if record.value]
+        case WireFormat.OPEN_PROTOCOL:
+            contents = [(record.key or b"")[8:] for record in records]
+            contents += [record.value or b"" for record in records]
+            return [frame for content in contents for frame in frames_of(content) if frame]
+        case WireFormat.SIMPLE_AVRO | WireFormat.CRAFT:
+            return []
+        case _:
+            assert_never(wire_format)
 
 
 # --- JSON as a whole, and in frames ---
 
 
-def _json_value(generator: random.Random, record: Record) -> Record:
-    return Record(key=record.key, value=damaged_json(generator, record.value or b""))
+def _json_value(generator: random.Random, record: Record, others: Sequence[bytes]) -> Record:
+    return Record(key=record.key, value=damaged_json(generator, record.value or b"", others))
 
 
 def frames_of(content: bytes) -> list[bytes]:
@@ -89,7 +109,7 @@ def framed(frames: Sequence[bytes]) -> bytes:
     return b"".join(len(frame).to_bytes(8, "big") + frame for frame in frames)
 
 
-def _open_protocol(generator: random.Random, record: Record) -> Record:
+def _open_protocol(generator: random.Random, record: Record, others: Sequence[bytes]) -> Record:
     if record.key is None or record.value is None:
         return record
     keys, values = frames_of(record.key[8:]), frames_of(record.value)
@@ -102,7 +122,7 @@ def _open_protocol(generator: random.Random, record: Record) -> Record:
         number = generator.randrange(len(frames))
         what = generator.random()
         if what < 0.85:
-            frames[number] = damaged_json(generator, frames[number])
+            frames[number] = damaged_json(generator, frames[number], others)
         elif what < 0.9:
             frames.insert(number, frames[number])
         elif what < 0.95:
@@ -152,19 +172,68 @@ def write_avro(wrapper: str, payload: Mapping[str, Any], *, version: int = 1) ->
     return bytes(out)
 
 
-def _simple_avro(generator: random.Random, record: Record) -> Record:
+def _simple_avro(generator: random.Random, record: Record, _others: Sequence[bytes]) -> Record:
     message = _avro_message(record.value or b"")
     if message is None:
         return record
     wrapper, payload = message
     kind = simple_avro.PAYLOADS[wrapper]
-    for _ in range(generator.choice((1, 1, 1, 2, 3))):
+    for _ in range(generator.choice((0, 1, 1, 1, 2, 3))):
         payload = _changed(generator, kind, payload)
     version = generator.choice((0, 2, -1)) if generator.random() < 0.01 else 1
     try:
-        return Record(key=record.key, value=write_avro(wrapper, payload, version=version))
-    except (ValueError, OverflowError):
+        value = write_avro(wrapper, payload, version=version)
+        if generator.random() < 0.1:
+            value = _in_other_blocks(generator, payload, value)
+    except ValueError:
         return record  # a double in the place of a float
+    return Record(key=record.key, value=value)
+
+
+def _in_other_blocks(generator: random.Random, payload: Mapping[str, Any], message: bytes) -> bytes:
+    """Return `message` with the items of an image or of a schema in other blocks, fit or not."""
+    schema = payload.get("tableSchema") or {}
+    found: list[tuple[avro.Map | avro.Array, Any]] = [
+        (avro.Map(simple_avro.VALUES), payload.get("data")),
+        (avro.Map(simple_avro.VALUES), payload.get("old")),
+        (avro.Array(simple_avro.COLUMN_SCHEMA), schema.get("columns")),
+        (avro.Array(simple_avro.INDEX_SCHEMA), schema.get("indexes")),
+    ]
+    present = [(kind, items) for kind, items in found if items]
+    if not present:
+        return message
+    kind, items = generator.choice(present)
+    out = bytearray()
+    kind.write(out, items)
+    count = len(items)
+    content = bytes(out[len(_long(count)) : -1])
+    negative = _long(-count) + _long(len(content)) + content
+    odd = generator.choice(NUMBERS) % 2**62
+    blocks = generator.choice(
+        (
+            negative + b"\0",
+            negative + negative + b"\0",
+            negative + b"\1\0\0",
+            _long(-count) + _long(len(content) + generator.choice((-1, 1))) + content + b"\0",
+            _long(-count) + b"\0",
+            _long(-count) + _long(-odd) + content + b"\0",
+            _long(-count) + _long(odd) + content + b"\0",
+            _long(-odd - 1) + _long(len(content)) + content + b"\0",
+            _long(count + 1) + content + b"\0",
+            _long(count) + content + _long(odd) + b"\0",
+            _long(count) + content * 2 + b"\0",
+            b"\x80\0" + content,
+            _long(count) + content,
+            b"\0",
+        )
+    )
+    return message.replace(bytes(out), blocks, 1)
+
+
+def _long(number: int) -> bytes:
+    out = bytearray()
+    avro.LONG.write(out, number)
+    return bytes(out)
 
 
 def _changed(generator: random.Random, kind: avro.AvroType, value: Any) -> Any:
@@ -282,7 +351,7 @@ def craft_message(value: bytes) -> tuple[Message, tuple[tuple[ColumnGroup, ...],
     return message, tuple(rows)
 
 
-def _craft(generator: random.Random, record: Record) -> Record:
+def _craft(generator: random.Random, record: Record, _others: Sequence[bytes]) -> Record:
     value = record.value or b""
     found = craft_message(value)
     if found is None:

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from fuzz.binary_damage import damaged_structure
+from fuzz.binary_damage import damaged_structure, json_texts
 from fuzz.damage import BYTES, damaged
 from fuzz.findings import Batch, Failure, Findings, Note
 from fuzz.growing import grown
@@ -50,6 +50,7 @@ LARGEST: Final = 20
 _REASON = re.compile(r"[a-z][a-z0-9_]*\Z")
 _POSITION = re.compile(r"\$|(?:key )?byte \d+\Z")
 _MOST_TEXT: Final = 200
+_TEXTS: Final = 500
 _MOST_POSITION: Final = 1000
 _FIRST_OFFSET: Final = 1000
 
@@ -84,6 +85,8 @@ class DecoderTarget:
         self._columnar = columnar
         self._values = [record.value for record in seeds.records if record.value]
         self._keys = [record.key for record in seeds.records if record.key] or [b"key"]
+        texts = json_texts(wire_format, seeds.records)
+        self._texts = texts[:: max(1, len(texts) // _TEXTS)]
         self._compressions = [
             compression for compression in Compression if supports(wire_format, compression)
         ]
@@ -125,7 +128,7 @@ class DecoderTarget:
         if what < 0.02:
             return record
         if what < 0.6:
-            record = damaged_structure(generator, self._format, record)
+            record = damaged_structure(generator, self._format, record, self._texts)
             if what < 0.53:
                 return record
         return self._damaged_bytes(generator, record)

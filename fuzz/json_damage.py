@@ -146,14 +146,23 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[^\s\[\]{},:"]+|[\[\]{},:]', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Where one value stands, and its member's name if it has one."""
+    """Where one value stands, its member's name if it has one, and how many values are around."""
 
     start: int
     end: int
     name: tuple[int, int] | None
+    depth: int
 
 
-Edit: TypeAlias = Callable[[random.Random, bytes, Node, Sequence[Node]], bytes]
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text under damage, and one to take pieces of; often it is the same."""
+
+    content: bytes
+    other: bytes
+
+
+Edit: TypeAlias = Callable[[random.Random, Text, Node], bytes]
 """Returns what takes the place of a value and its name."""
 
 
@@ -173,7 +182,7 @@ def nodes_of(text: bytes) -> tuple[Node, ...]:
             if not open_nodes:
                 return ()
             start, own = open_nodes.pop()
-            nodes.append(Node(start, match.end(), own))
+            nodes.append(Node(start, match.end(), own, len(open_nodes)))
             name = None
         elif token == b":":
             if last is None:
@@ -183,78 +192,119 @@ def nodes_of(text: bytes) -> tuple[Node, ...]:
             name = last
         elif token != b",":
             last = match.span()
-            nodes.append(Node(*last, name))
+            nodes.append(Node(*last, name, len(open_nodes)))
             name = None
     return () if open_nodes else tuple(nodes)
 
 
-def damaged_json(generator: random.Random, text: bytes) -> bytes:
-    """Return `text` with one value changed, or a few."""
-    nodes = nodes_of(text)
-    if not nodes:
+@lru_cache(maxsize=4096)
+def levels_of(text: bytes) -> tuple[tuple[Node, ...], ...]:
+    """Return the values of `text` by depth."""
+    levels: dict[int, list[Node]] = {}
+    for node in nodes_of(text):
+        levels.setdefault(node.depth, []).append(node)
+    return tuple(tuple(levels[depth]) for depth in sorted(levels))
+
+
+def damaged_json(generator: random.Random, text: bytes, others: Sequence[bytes] = ()) -> bytes:
+    """Return `text` with one value changed, or a few; `others` are texts to take pieces of."""
+    levels = levels_of(text)
+    if not levels:
         return text
+    other = generator.choice(others) if others and generator.random() < 0.5 else text
+    # From the right to the left, so that what is still to come stays in its place.
     limit = len(text)
-    chosen = [generator.choice(nodes) for _ in range(generator.choice((1, 1, 1, 2, 3)))]
+    # Few values are outside and many are inside; each depth has its turn.
+    chosen = [
+        generator.choice(generator.choice(levels)) for _ in range(generator.choice((1, 1, 1, 2, 3)))
+    ]
+    changed = text
     for node in sorted(chosen, key=lambda node: -node.start):
         start = node.name[0] if node.name else node.start
         if node.end > limit:
             continue
         limit = start
         edit = generator.choice(_EDITS)
-        text = text[:start] + edit(generator, text, node, nodes) + text[node.end :]
-    return text
+        changed = changed[:start] + edit(generator, Text(text, other), node) + changed[node.end :]
+    return changed
 
 
-def _named(text: bytes, node: Node, value: bytes) -> bytes:
+def _named(text: Text, node: Node, value: bytes) -> bytes:
     """Return `value` behind the name of `node`."""
-    return value if node.name is None else text[node.name[0] : node.start] + value
+    return value if node.name is None else text.content[node.name[0] : node.start] + value
 
 
-def _replace(generator: random.Random, text: bytes, node: Node, _nodes: Sequence[Node]) -> bytes:
+def _value(text: Text, node: Node) -> bytes:
+    return text.content[node.start : node.end]
+
+
+def _replace(generator: random.Random, text: Text, node: Node) -> bytes:
     return _named(text, node, generator.choice(ODD))
 
 
-def _another(generator: random.Random, text: bytes, node: Node, nodes: Sequence[Node]) -> bytes:
-    other = generator.choice(nodes)
-    # What stands further on may have moved by now; some other piece then takes the place.
-    return _named(text, node, text[other.start : other.end])
+def _another(generator: random.Random, text: Text, node: Node) -> bytes:
+    return _named(text, node, _a_value(generator, text))
 
 
-def _twice(generator: random.Random, text: bytes, node: Node, _nodes: Sequence[Node]) -> bytes:
-    own = _named(text, node, text[node.start : node.end])
+def _twice(generator: random.Random, text: Text, node: Node) -> bytes:
+    own = _named(text, node, _value(text, node))
     odd = _named(text, node, generator.choice(ODD))
     pair = generator.choice(((own, odd), (odd, own), (own, own)))
     return b",".join(pair)
 
 
-def _added(generator: random.Random, text: bytes, node: Node, nodes: Sequence[Node]) -> bytes:
-    own = _named(text, node, text[node.start : node.end])
+def _added(generator: random.Random, text: Text, node: Node) -> bytes:
+    own = _named(text, node, _value(text, node))
+    value = generator.choice((generator.choice(ODD), _a_value(generator, text)))
     if node.name is None:
-        return own + b"," + generator.choice(ODD)
-    return own + b"," + _a_name(generator, text, nodes) + b":" + generator.choice(ODD)
+        return own + b"," + value
+    return own + b"," + _a_name(generator, text) + b":" + value
 
 
-def _renamed(generator: random.Random, text: bytes, node: Node, nodes: Sequence[Node]) -> bytes:
+def _added_with_name(generator: random.Random, text: Text, node: Node) -> bytes:
+    """Add a member as it stands elsewhere at the same depth."""
+    own = _named(text, node, _value(text, node))
+    levels = levels_of(text.other)
+    level = levels[node.depth] if node.depth < len(levels) else ()
+    named = [(each.name[0], each.end) for each in level if each.name is not None]
+    if node.name is None or not named:
+        return own
+    start, end = generator.choice(named)
+    return own + b"," + text.other[start:end]
+
+
+def _renamed(generator: random.Random, text: Text, node: Node) -> bytes:
     if node.name is None:
-        return _replace(generator, text, node, nodes)
-    name = text[slice(*node.name)]
+        return _replace(generator, text, node)
+    name = text.content[slice(*node.name)]
     new = generator.choice(
         (
             name.swapcase(),
             name.upper(),
-            _a_name(generator, text, nodes),
-            _a_name(generator, text, nodes),
+            _a_name(generator, text),
+            _a_name(generator, text),
             _escaped(generator, name),
             name[:1] + name[2:],
             name[:-1] + generator.choice(IN_TEXT) + name[-1:],
         )
     )
-    return new + text[node.name[1] : node.end]
+    return new + text.content[node.name[1] : node.end]
 
 
-def _a_name(generator: random.Random, text: bytes, nodes: Sequence[Node]) -> bytes:
-    names = [node.name for node in generator.choices(nodes, k=4) if node.name is not None]
-    return text[slice(*names[0])] if names else generator.choice((b'""', b'"new"', b'"id"', b"id"))
+def _a_value(generator: random.Random, text: Text) -> bytes:
+    nodes = nodes_of(text.other)
+    if not nodes:
+        return generator.choice(ODD)
+    node = generator.choice(nodes)
+    return text.other[node.start : node.end]
+
+
+def _a_name(generator: random.Random, text: Text) -> bytes:
+    nodes = nodes_of(text.other)
+    names = [node.name for node in generator.choices(nodes, k=4) if node.name] if nodes else []
+    if not names:
+        return generator.choice((b'""', b'"new"', b'"id"', b"id"))
+    return text.other[slice(*names[0])]
 
 
 def _escaped(generator: random.Random, name: bytes) -> bytes:
@@ -267,20 +317,19 @@ def _escaped(generator: random.Random, name: bytes) -> bytes:
     return name[:place] + b"\\u%04x" % name[place] + name[place + 1 :]
 
 
-def _gone(_generator: random.Random, text: bytes, node: Node, _nodes: Sequence[Node]) -> bytes:
-    # What is left has one comma too many; a value that neither is nor has to be there says less.
+def _gone(_generator: random.Random, _text: Text, node: Node) -> bytes:
+    # Without anything there would be one comma too many.
     return b'"":0' if node.name is not None else b"null"
 
 
-def _wrapped(generator: random.Random, text: bytes, node: Node, _nodes: Sequence[Node]) -> bytes:
-    value = text[node.start : node.end]
+def _wrapped(generator: random.Random, text: Text, node: Node) -> bytes:
     depth = generator.choice((1, 1, 2, 97, 98, 99, 100, 101, 300))
     opened, closed = generator.choice(((b"[", b"]"), (b'{"a":', b"}"), (b'{"v":', b"}")))
-    return _named(text, node, opened * depth + value + closed * depth)
+    return _named(text, node, opened * depth + _value(text, node) + closed * depth)
 
 
-def _quoted(_generator: random.Random, text: bytes, node: Node, _nodes: Sequence[Node]) -> bytes:
-    value = text[node.start : node.end]
+def _quoted(_generator: random.Random, text: Text, node: Node) -> bytes:
+    value = _value(text, node)
     if value[:1] == b'"':
         return _named(text, node, value[1:-1] or b"0")
     if value[:1] in (b"{", b"["):
@@ -288,23 +337,19 @@ def _quoted(_generator: random.Random, text: bytes, node: Node, _nodes: Sequence
     return _named(text, node, b'"' + value + b'"')
 
 
-def _in_text(generator: random.Random, text: bytes, node: Node, nodes: Sequence[Node]) -> bytes:
-    value = text[node.start : node.end]
+def _in_text(generator: random.Random, text: Text, node: Node) -> bytes:
+    value = _value(text, node)
     if value[:1] != b'"':
-        return _number(generator, text, node, nodes)
+        return _number(generator, text, node)
     place = generator.randrange(1, len(value))
-    cut = generator.choice((0, 0, 1, 2))
-    return _named(
-        text,
-        node,
-        value[:place] + generator.choice(IN_TEXT) + value[min(place + cut, len(value) - 1) :],
-    )
+    rest = value[min(place + generator.choice((0, 0, 1, 2)), len(value) - 1) :]
+    return _named(text, node, value[:place] + generator.choice(IN_TEXT) + rest)
 
 
-def _number(generator: random.Random, text: bytes, node: Node, nodes: Sequence[Node]) -> bytes:
-    value = text[node.start : node.end]
+def _number(generator: random.Random, text: Text, node: Node) -> bytes:
+    value = _value(text, node)
     if value[:1] not in b"-0123456789" or not value:
-        return _replace(generator, text, node, nodes)
+        return _replace(generator, text, node)
     changed = generator.choice(
         (
             b"-" + value,
@@ -323,12 +368,12 @@ def _number(generator: random.Random, text: bytes, node: Node, nodes: Sequence[N
     return _named(text, node, changed)
 
 
-def _spaced(generator: random.Random, text: bytes, node: Node, _nodes: Sequence[Node]) -> bytes:
-    value = text[node.start : node.end]
+def _spaced(generator: random.Random, text: Text, node: Node) -> bytes:
+    value = _value(text, node)
     blank = generator.choice((b" ", b"\n", b"\t\r ", b"\x0b", b"\xc2\xa0", b"/**/"))
     if node.name is None:
         return blank + value + blank
-    return text[slice(*node.name)] + blank + b":" + value + blank
+    return text.content[slice(*node.name)] + blank + b":" + value + blank
 
 
 _EDITS: Sequence[Edit] = (
@@ -336,9 +381,11 @@ _EDITS: Sequence[Edit] = (
     _replace,
     _replace,
     _another,
+    _another,
     _twice,
     _twice,
     _added,
+    _added_with_name,
     _renamed,
     _renamed,
     _gone,
