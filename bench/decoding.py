@@ -1,11 +1,17 @@
-"""Decoding in one process: both decoders, and json.loads of the same documents as the measure."""
+"""Decoding in one process: both decoders of every format, beside json.loads of Simple's documents.
+
+The measure is the same for all formats: what it costs to parse a row change of the Simple protocol
+in JSON, and nothing else. The rates are of row changes; those of Open Protocol and Craft hold
+several in a record.
+"""
 
 import json
+from collections.abc import Callable
 
 import pyarrow as pa
 
 from bench.measuring import measure
-from bench.messages import Messages
+from bench.messages import Messages, load_messages
 from bench.results import FASTER, Result
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.batch import decode_batch
@@ -17,47 +23,64 @@ BATCH_RECORDS = 5_000
 
 
 def measure_decoding(messages: Messages, *, repetitions: int) -> list[Result]:
-    """Return how fast the decoders are, beside json.loads."""
-    records = [Record(key=item.key, value=item.value) for item in messages.records]
+    """Return how fast the decoders of every format are, beside json.loads.
+
+    Args:
+        messages: in the Simple protocol in JSON; those of the other formats are loaded here.
+        repetitions: of each piece.
+    """
     values = [item.value for item in messages.records if item.value is not None]
-    batches = record_batches(messages)
 
     def loads() -> None:
         for value in values:
             json.loads(value)
 
-    def reference() -> None:
-        for record in records:
-            decode(WireFormat.SIMPLE_JSON, record)
-
-    def columnar() -> None:
-        for batch in batches:
-            decode_batch(WireFormat.SIMPLE_JSON, batch)
-
     floor = measure(loads, repetitions=repetitions)
     results = [
         Result(
             section=SECTION,
-            what="json.loads of the same documents",
+            what="json.loads of documents of the Simple protocol",
             sample=floor,
-            count=len(values),
-            unit="messages",
+            count=messages.rows,
+            unit="rows",
         )
     ]
-    for what, work in (("decode, the reference", reference), ("decode_batch", columnar)):
-        sample = measure(work, repetitions=repetitions)
-        results.append(
-            Result(
-                section=SECTION,
-                what=what,
-                sample=sample,
-                count=len(values),
-                unit="messages",
-                base=floor,
-                compared=f"{FASTER} json.loads",
-            )
+    for wire_format in WireFormat:
+        own = (
+            messages
+            if wire_format is messages.wire_format
+            else load_messages(len(messages.records), wire_format).up_to_rows(messages.rows)
         )
+        # As if there were as many rows as in the documents that the measure parses.
+        base = floor.scaled(own.rows / messages.rows)
+        for what, work in _decoders(own):
+            results.append(
+                Result(
+                    section=SECTION,
+                    what=f"{wire_format}: {what}",
+                    sample=measure(work, repetitions=repetitions),
+                    count=own.rows,
+                    unit="rows",
+                    base=base,
+                    compared=f"{FASTER} json.loads",
+                )
+            )
     return results
+
+
+def _decoders(messages: Messages) -> list[tuple[str, Callable[[], None]]]:
+    records = [Record(key=item.key, value=item.value) for item in messages.records]
+    batches = record_batches(messages)
+
+    def reference() -> None:
+        for record in records:
+            decode(messages.wire_format, record)
+
+    def columnar() -> None:
+        for batch in batches:
+            decode_batch(messages.wire_format, batch)
+
+    return [("decode, the reference", reference), ("decode_batch", columnar)]
 
 
 def record_batches(messages: Messages) -> list[pa.RecordBatch]:

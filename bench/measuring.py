@@ -44,6 +44,13 @@ class Sample:
         """The longest."""
         return max(self.seconds)
 
+    def scaled(self, factor: float) -> "Sample":
+        """Return what `factor` times the work would take."""
+        return Sample(
+            seconds=tuple(seconds * factor for seconds in self.seconds),
+            cpu_seconds=self.cpu_seconds * factor,
+        )
+
 
 def measure(
     work: Callable[[], object],

@@ -1,9 +1,9 @@
-"""What is measured on: records in the Simple protocol, from TiCDC's real encoder where there are.
+"""What is measured on: records of one format, from TiCDC's real encoder where there are.
 
-In: a number of records. Out: that many records (fewer if there are no more) of
-`<golden>/bench/simple-json.bin`, plain or gzip, where golden is `../shared/golden` or the folder
-that TICDC_GOLDEN names; and where there is none, of the simulator's shop. The layout of the file
-stands beside it: partition, offset, timestamp, key and value of each record, little endian.
+In: a number of records, and their format. Out: that many records (fewer if there are no more) of
+`<golden>/bench/<name>.bin`, plain or gzip, where golden is `../shared/golden` or the folder that
+TICDC_GOLDEN names; and where there is none, of the simulator's shop. The layout of the file stands
+beside it: partition, offset, timestamp, key and value of each record, little endian.
 """
 
 import gzip
@@ -11,33 +11,45 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from functools import cached_property
+from itertools import accumulate, islice
 from pathlib import Path
 
 from ticdc_assets.capture import CaptureRecord
+from ticdc_assets.events import RowChange
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.shop import ShopWorkload
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.wire import WireFormat, decode
+from ticdc_assets.wire.record import Record
 
 _MAGIC = b"TCDCREC1"
 _HEAD = struct.Struct("<IQQ")  # partition, offset, timestamp in ms
 _LENGTH = struct.Struct("<i")  # -1: null
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Messages:
     """Records, and where they are from."""
 
     records: list[CaptureRecord]
     source: str
+    wire_format: WireFormat = WireFormat.SIMPLE_JSON
 
-    @property
+    @cached_property
     def rows(self) -> int:
-        """How many are row changes."""
-        kinds = (b'"type":"INSERT"', b'"type":"UPDATE"', b'"type":"DELETE"')
-        return sum(
-            any(kind in (item.value or b"")[:200] for kind in kinds) for item in self.records
-        )
+        """How many row changes they hold."""
+        return sum(map(self._rows_in, self.records))
+
+    def _rows_in(self, record: CaptureRecord) -> int:
+        events = decode(self.wire_format, Record(key=record.key, value=record.value))
+        return sum(isinstance(event, RowChange) for event in events)
+
+    def up_to_rows(self, rows: int) -> "Messages":
+        """Return the first records, until they hold `rows` row changes."""
+        held = accumulate(map(self._rows_in, self.records), initial=0)
+        records = [item for item, before in zip(self.records, held, strict=False) if before < rows]
+        return replace(self, records=records)
 
     @property
     def size(self) -> int:
@@ -54,23 +66,30 @@ class Messages:
                 for item in self.records
             ],
             source=self.source,
+            wire_format=self.wire_format,
         )
 
 
-def load_messages(count: int) -> Messages:
-    """Return at most `count` records."""
+def load_messages(count: int, wire_format: WireFormat = WireFormat.SIMPLE_JSON) -> Messages:
+    """Return at most `count` records of a format."""
     root = Path(__file__).resolve().parent.parent
     golden = Path(os.environ.get("TICDC_GOLDEN") or root.parent / "shared" / "golden")
-    for name in ("simple-json.bin", "simple-json.bin.gz"):
+    stem = _STEMS.get(wire_format, str(wire_format))
+    for name in (f"{stem}.bin", f"{stem}.bin.gz"):
         path = golden / "bench" / name
         if path.is_file():
             content = (
                 gzip.decompress(path.read_bytes()) if name.endswith("gz") else path.read_bytes()
             )
-            return Messages(
-                records=list(islice(_records(content), count)), source="TiCDC's encoder"
-            )
-    return Messages(records=list(islice(_simulated(count), count)), source="the simulator")
+            records, source = _records(content), "TiCDC's encoder"
+            break
+    else:
+        records, source = _simulated(count, wire_format), "the simulator"
+    return Messages(records=list(islice(records, count)), source=source, wire_format=wire_format)
+
+
+_STEMS = {WireFormat.OPEN_PROTOCOL: "open"}
+"""Formats whose file has another name."""
 
 
 def _records(content: bytes) -> Iterator[CaptureRecord]:
@@ -101,10 +120,10 @@ def _records(content: bytes) -> Iterator[CaptureRecord]:
         )
 
 
-def _simulated(count: int) -> Iterator[CaptureRecord]:
+def _simulated(count: int, wire_format: WireFormat) -> Iterator[CaptureRecord]:
     upstream = Upstream()
     workload = ShopWorkload(upstream, 0)
-    changefeed = StandInChangefeed(upstream, "bench", partitions=4)
+    changefeed = StandInChangefeed(upstream, "bench", partitions=4, wire_format=wire_format)
     workload.open()
     # A step is a transaction of one row or more.
     for _ in workload.steps(count):

@@ -13,6 +13,7 @@ from bench.measuring import cpu_seconds, measure, peak_megabytes
 from bench.messages import Messages, load_messages
 from bench.profiling import profile_decoding, profile_fold
 from bench.results import BEGIN, END, Report, Result
+from ticdc_assets.wire import WireFormat
 
 
 @pytest.fixture(scope="module")
@@ -20,13 +21,15 @@ def messages() -> Messages:
     return load_messages(300)
 
 
+@pytest.mark.parametrize("wire_format", WireFormat)
 def test_messages_without_golden_ones_are_the_simulators(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wire_format: WireFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TICDC_GOLDEN", str(tmp_path))
-    messages = load_messages(50)
+    messages = load_messages(50, wire_format)
     assert messages.source == "the simulator"
     assert len(messages.records) == 50
+    assert messages.rows > 0
 
 
 def test_repeated_messages_have_offsets_of_their_own(messages: Messages) -> None:
@@ -70,7 +73,8 @@ def test_what_needs_no_spark_is_measured_and_written(messages: Messages, tmp_pat
         *measure_folding(messages, repetitions=1),
         *measure_conversions(values=20, repetitions=1),
     ]
-    assert len(results) == 3 + 1 + 2 * len(TYPES)
+    decoders = 2 * len(WireFormat)
+    assert len(results) == 1 + decoders + 1 + 2 * len(TYPES)
     assert all(result.sample.median > 0 for result in results)
     document = tmp_path / "performance.md"
     document.write_text(f"before\n{BEGIN}\nof last time\n{END}\nafter\n", encoding="utf-8")
