@@ -22,10 +22,11 @@ from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.large_messages import LargeMessages
 from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.tso import to_datetime
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.commands import Commands, files
-from ticdc_assets_tests.golden import Scenario, assert_same_rows
+from ticdc_assets_tests.golden import Rows, Scenario, assert_same_rows, rows_of
 from ticdc_assets_tests.lake.feeds import truth_rows
 
 COMMANDS = {
@@ -74,6 +75,8 @@ def test_no_command_is_forgotten_here() -> None:
         ["show", "f", "d"],
         ["show", "f", "d", "t", "--format", "xml"],
         ["show", "f", "d", "t", "--limit", "-1"],
+        ["show", "f", "d", "t", "--as-of", "then"],
+        ["dump", "f", "--as-of", "1.5"],
         ["sync", "f", "--until", "soon"],
         ["sync", "f", "--until", "-1"],
         ["sync", "f", "--until", str(2**63)],
@@ -477,6 +480,23 @@ def test_tables_as_json_is_one_array_and_nothing_else(types: Commands, scenario:
     assert all(set(item) == {"name", "mysql_type", "type"} for item in listed["columns"])
     spark_types = {item["name"]: item["type"] for item in listed["columns"]}
     assert spark_types["c_lu"] == "decimal(20,0)"
+
+
+@pytest.mark.spark
+def test_dump_as_of_an_earlier_tso_and_time(types: Commands, scenario: Scenario) -> None:
+    at, end = scenario.earlier[0], scenario.end
+
+    def rows(*arguments: object) -> Rows:
+        return rows_of(map(json.loads, types.done("dump", "types", *arguments).splitlines()))
+
+    assert rows("--as-of", at) == scenario.state(at) != rows()
+    assert rows("--as-of", end) == rows() == scenario.state()
+    shown = types.done("show", "types", "kinds", "types", "--format", "jsonl", "--as-of", at)
+    assert len(shown.splitlines()) == scenario.state(at)["kinds", "types"].total()
+    moment = to_datetime(at).isoformat()
+    assert "the newest cut is at" in types.refused("dump", "types", "--as-of", end + 1)
+    assert "the oldest change is at" in types.refused("dump", "types", "--as-of", "2001-01-01")
+    assert types.done("dump", "types", "--as-of", moment)
 
 
 @pytest.mark.spark
