@@ -16,6 +16,7 @@ from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.lake.quarantine import read_quarantine
 from ticdc_assets_tests.golden import (
     FORMATS,
+    FULL_VARIANTS,
     PARTITION_DDL_TS,
     Rows,
     Scenario,
@@ -46,14 +47,20 @@ READ_AS_OF = {("simple-json", "types"), ("open", "shop"), ("canal-json", "shop")
     ("variant", "name", "size"),
     [
         # The plain-Python fold meets all scenarios; these meet what the lake does besides.
-        *((variant, "shop", "small") for variant in FORMATS),
+        *(
+            pytest.param(
+                *(variant, "shop", "small"),
+                marks=[] if variant in {*FULL_VARIANTS, "canal-json-plain"} else pytest.mark.slow,
+            )
+            for variant in FORMATS
+        ),
         ("simple-json", "types", "small"),
-        ("simple-json", "shop-ddlwm", "small"),
+        pytest.param("simple-json", "shop-ddlwm", "small", marks=pytest.mark.slow),
         ("canal-json", "shop-ddlwm", "small"),
         ("simple-json", "types", "large"),
-        ("simple-json", "shop", "large"),
+        pytest.param("simple-json", "shop", "large", marks=pytest.mark.slow),
         ("open-updated", "shop", "large"),
-        ("canal-json-plain", "shop", "large"),
+        pytest.param("canal-json-plain", "shop", "large", marks=pytest.mark.slow),
     ],
 )
 def test_at_every_watermark_with_a_known_state(
