@@ -657,7 +657,9 @@ def test_what_a_fault_kept_out_takes_its_place_when_it_is_mended(
     commands.add_capture("f", "capture.jsonl")
     decode = decoding.decode_batch
 
-    def faulty(wire_format: WireFormat, records: pa.RecordBatch) -> Any:
+    def faulty(
+        wire_format: WireFormat, records: pa.RecordBatch, *, compression: Compression
+    ) -> Any:
         def is_hit(value: bytes | None) -> bool:
             text = value or b""
             return (b'"data":{"id":' in text and b"unlucky" in text) or b'"DELETE"' in text
@@ -665,7 +667,9 @@ def test_what_a_fault_kept_out_takes_its_place_when_it_is_mended(
         values = [b"{" if is_hit(value) else value for value in records["value"].to_pylist()]
         place = records.schema.get_field_index("value")
         return decode(
-            wire_format, records.set_column(place, "value", pa.array(values, pa.binary()))
+            wire_format,
+            records.set_column(place, "value", pa.array(values, pa.binary())),
+            compression=compression,
         )
 
     with monkeypatch.context() as patch:

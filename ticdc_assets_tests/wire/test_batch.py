@@ -58,6 +58,7 @@ def test_the_columns_of_every_kind() -> None:
             "build_ts_ms": 1708923662983,
             "after": INSERT[INSERT.index(b'{"age"') : -1].decode(),
             "handle_key_only": False,
+            "es_only": False,
         },
         place(1)
         | user
@@ -70,6 +71,7 @@ def test_the_columns_of_every_kind() -> None:
             "before": '{"id":"1"}',
             "after": '{"id":"1"}',
             "handle_key_only": True,
+            "es_only": False,
             "claim_check_location": "file:///tmp/a.json",
             "checksum": '{"version":1,"corrupted":false,"current":4294967295,"previous":0}',
         },
@@ -83,6 +85,7 @@ def test_the_columns_of_every_kind() -> None:
             "build_ts_ms": 1708923776484,
             "before": '{"age":"25","id":"1"}',
             "handle_key_only": False,
+            "es_only": False,
         },
         place(3)
         | {
@@ -106,6 +109,7 @@ def test_the_columns_of_every_kind() -> None:
             "commit_ts": 447987408682614795,
             "build_ts_ms": 1708936343598,
             "ddl_type": "ALTER",
+            "es_only": False,
             "sql": "alter table user comment '&'",
             "schema": USER_JSON.decode(),
             "pre_schema": USER_JSON.decode(),
@@ -116,6 +120,7 @@ def test_the_columns_of_every_kind() -> None:
             "commit_ts": 447987408682614790,
             "build_ts_ms": 1708936343000,
             "ddl_type": "QUERY",
+            "es_only": False,
             "sql": "create database `simple`",
             "database": "",
             "table": "",
