@@ -74,6 +74,15 @@ from ticdc_assets.mysql_types import base_type
 from ticdc_assets.schemas import ColumnSchema, RowShape, SentColumn
 from ticdc_assets.tso import LOGICAL_BITS, MAX_TSO, from_physical_ms, physical_ms
 from ticdc_assets.wire import go_json
+from ticdc_assets.wire.json_fields import (
+    read_array,
+    read_boolean,
+    read_name,
+    read_natural,
+    read_object,
+    read_text,
+    wrong_type,
+)
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.simple_message import DDL_TYPES
 
@@ -104,9 +113,9 @@ def decode(record: Record) -> list[Event]:
     Raises:
         WireError: the value is no message of Canal-JSON.
     """
-    message = _object(go_json.parse(record.value), "$")
-    is_ddl = _required(message, "isDdl", _boolean)
-    word = _required(message, "type", _text)
+    message = read_object(go_json.parse(record.value), "$")
+    is_ddl = _required(message, "isDdl", read_boolean)
+    word = _required(message, "type", read_text)
     if is_ddl:
         return [_ddl(word, message)]
     if word == WATERMARK_TYPE:
@@ -183,14 +192,14 @@ def java_sql_type(mysql_type: str, value: PhysicalValue) -> int:
 def _ddl(word: str, message: Mapping[str, Any]) -> DdlEvent:
     if word not in _DDL_WORDS:
         raise WireError("unknown_type", "$.type", " ".join(sorted(_DDL_WORDS)), shorten(word))
-    commit_ts, es_only = _commit_ts(message, _optional(message, "_tidb", _object))
+    commit_ts, es_only = _commit_ts(message, _optional(message, "_tidb", read_object))
     return DdlEvent(
         ddl_type=word,
         commit_ts=commit_ts,
-        build_ts_ms=_optional(message, "ts", _integer),
-        sql=_required(message, "sql", _name),
-        database=_optional(message, "database", _text) or "",
-        table=_optional(message, "table", _text) or "",
+        build_ts_ms=_optional(message, "ts", read_natural),
+        sql=_required(message, "sql", read_name),
+        database=_optional(message, "database", read_text) or "",
+        table=_optional(message, "table", read_text) or "",
         schema=None,
         pre_schema=None,
         es_only=es_only,
@@ -198,25 +207,25 @@ def _ddl(word: str, message: Mapping[str, Any]) -> DdlEvent:
 
 
 def _watermark(message: Mapping[str, Any]) -> Watermark:
-    extension = _required(message, "_tidb", _object)
+    extension = _required(message, "_tidb", read_object)
     return Watermark(
-        watermark_ts=_required(extension, "watermarkTs", _integer, "$._tidb"),
-        build_ts_ms=_optional(message, "ts", _integer),
+        watermark_ts=_required(extension, "watermarkTs", read_natural, "$._tidb"),
+        build_ts_ms=_optional(message, "ts", read_natural),
     )
 
 
 def _rows(op: Op, message: Mapping[str, Any], length: int) -> Iterable[RowChange]:
-    extension = _optional(message, "_tidb", _object)
+    extension = _optional(message, "_tidb", read_object)
     commit_ts, es_only = _commit_ts(message, extension)
-    handle_key_only = _optional(extension or {}, "onlyHandleKey", _boolean, "$._tidb") or False
-    location = _optional(extension or {}, "claimCheckLocation", _text, "$._tidb") or None
-    build_ts_ms = _optional(message, "ts", _integer)
-    database = _required(message, "database", _name)
-    table = _required(message, "table", _name)
+    handle_key_only = _optional(extension or {}, "onlyHandleKey", read_boolean, "$._tidb") or False
+    location = _optional(extension or {}, "claimCheckLocation", read_text, "$._tidb") or None
+    build_ts_ms = _optional(message, "ts", read_natural)
+    database = _required(message, "database", read_name)
+    table = _required(message, "table", read_name)
     primary_key = _optional(message, "pkNames", _names)
     types = _required(message, "mysqlType", _types)
     rank = {
-        name: number for number, name in enumerate(_optional(message, "sqlType", _object) or {})
+        name: number for number, name in enumerate(_optional(message, "sqlType", read_object) or {})
     }
     columns = _Columns(types, rank)
     data = _required(message, "data", columns.images)
@@ -262,7 +271,7 @@ def _commit_ts(message: Mapping[str, Any], extension: Mapping[str, Any] | None) 
     """Return the commit ts, and whether it is that of `es`."""
     if extension is None:
         return from_physical_ms(_required(message, "es", _milliseconds)), True
-    return _required(extension, "commitTs", _integer, "$._tidb"), False
+    return _required(extension, "commitTs", read_natural, "$._tidb"), False
 
 
 _Images = Sequence[dict[str, PhysicalValue]]
@@ -313,7 +322,7 @@ class _Columns:
         """Return the images in an array of rows."""
         return [
             self._image(row, f"{position}[{number}]")
-            for number, row in enumerate(_array(value, position))
+            for number, row in enumerate(read_array(value, position))
         ]
 
     def ordered(self, before: Image | None, after: Image | None) -> list[str]:
@@ -330,7 +339,7 @@ class _Columns:
     def _image(self, value: Any, position: str) -> dict[str, PhysicalValue]:
         return {
             name: self._physical(name, item, position)
-            for name, item in _object(value, position).items()
+            for name, item in read_object(value, position).items()
         }
 
     def _physical(self, name: str, value: Any, position: str) -> PhysicalValue:
@@ -352,12 +361,12 @@ class _Columns:
             return str(value)
         if type(value) is go_json.OtherNumber:
             return value.text
-        raise _wrong_type(go_json.member(position, name), "text, number or null", value)
+        raise wrong_type(go_json.member(position, name), "text, number or null", value)
 
 
 def _base64(value: Any, position: str) -> str:
     try:
-        return b64encode(_text(value, position).encode("latin-1")).decode()
+        return b64encode(read_text(value, position).encode("latin-1")).decode()
     except UnicodeEncodeError as error:
         got = f"U+{ord(error.object[error.start]):04X}"
     raise WireError("wrong_bytes", position, "code points to U+00FF (binary column)", got)
@@ -378,51 +387,14 @@ def _optional(
     return None if value is None else read(value, f"{position}.{name}")
 
 
-def _object(value: Any, position: str) -> dict[str, Any]:
-    if type(value) is not dict:
-        raise _wrong_type(position, "object", value)
-    return cast(dict[str, Any], value)
-
-
-def _array(value: Any, position: str) -> list[Any]:
-    if type(value) is not list:
-        raise _wrong_type(position, "array", value)
-    return cast(list[Any], value)
-
-
-def _integer(value: Any, position: str, maximum: int = MAX_TSO) -> int:
-    if type(value) is not int:
-        raise _wrong_type(position, "integer", value)
-    if not 0 <= value <= maximum:
-        raise WireError("out_of_range", position, f"0 to {maximum}", shorten(value))
-    return value
-
-
 def _milliseconds(value: Any, position: str) -> int:
-    return _integer(value, position, MAX_ES)
-
-
-def _text(value: Any, position: str) -> str:
-    if type(value) is not str:
-        raise _wrong_type(position, "text", value)
-    return value
-
-
-def _name(value: Any, position: str) -> str:
-    if not _text(value, position):
-        raise WireError("empty_text", position, "text that is not empty", "''")
-    return value
-
-
-def _boolean(value: Any, position: str) -> bool:
-    if type(value) is not bool:
-        raise _wrong_type(position, "true or false", value)
-    return value
+    return read_natural(value, position, MAX_ES)
 
 
 def _names(value: Any, position: str) -> tuple[str, ...]:
     return tuple(
-        _text(name, f"{position}[{number}]") for number, name in enumerate(_array(value, position))
+        read_text(name, f"{position}[{number}]")
+        for number, name in enumerate(read_array(value, position))
     )
 
 
@@ -431,14 +403,10 @@ def _types(value: Any, position: str) -> dict[str, str]:
         name: lower_type(
             mysql_type
             if type(mysql_type) is str
-            else _text(mysql_type, go_json.member(position, name))
+            else read_text(mysql_type, go_json.member(position, name))
         )
-        for name, mysql_type in _object(value, position).items()
+        for name, mysql_type in read_object(value, position).items()
     }
-
-
-def _wrong_type(position: str, expected: str, value: Any) -> WireError:
-    return WireError("wrong_type", position, expected, shorten(value))
 
 
 _VARCHAR: Final = 12

@@ -67,6 +67,7 @@ from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire import go_json
 from ticdc_assets.wire.column_types import action_code, ddl_word, mysql_type, type_code
 from ticdc_assets.wire.go_json import OtherNumber
+from ticdc_assets.wire.json_fields import read_object
 from ticdc_assets.wire.open_values import json_value, physical_value, read_integer
 from ticdc_assets.wire.record import Record
 
@@ -252,13 +253,7 @@ def _json_object(content: bytes, start: int, where: str, path: str) -> dict[str,
         # The byte is one of the part, and the reader of the error has the record.
         byte = start + int(error.position.removeprefix("byte "))
         raise WireError(error.reason, f"{where}byte {byte}", error.expected, error.got) from None
-    return _object(_NUMBERS_AS_SENT.decode(content.decode()), path)
-
-
-def _object(value: Any, position: str) -> dict[str, Any]:
-    if type(value) is not dict:
-        raise WireError("wrong_type", position, "object", shorten(value))
-    return cast(dict[str, Any], value)
+    return read_object(_NUMBERS_AS_SENT.decode(content.decode()), path)
 
 
 def _required(fields: Mapping[str, Any], name: str, position: str) -> Any:
@@ -413,12 +408,12 @@ def _image(
     position = f"{position}.{name}"
     return {
         column: _column(column, fields, go_json.member(position, column))
-        for column, fields in _object(columns, position).items()
+        for column, fields in read_object(columns, position).items()
     }
 
 
 def _column(name: str, value: Any, position: str) -> tuple[SentColumn, str | None]:
-    fields = _object(value, position)
+    fields = read_object(value, position)
     code = _required_integer(fields, "t", position)
     flags = _optional_integer(fields, "f", position, maximum=MAX_FLAGS)
     is_handle_key = _optional_boolean(fields, "h", position)

@@ -40,6 +40,7 @@ from ticdc_assets.schemas import ColumnFlag
 from ticdc_assets.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire.go_json import OtherNumber
 from ticdc_assets.wire.go_quote import quote, unquote
+from ticdc_assets.wire.json_fields import read_text, wrong_type
 
 
 class Spelling(StrEnum):
@@ -127,11 +128,11 @@ def read_integer(value: Any, position: str, *, minimum: int, maximum: int) -> in
         WireError: `value` is no number, has a fraction or an exponent, or is out of range.
     """
     if type(value) is not OtherNumber:
-        raise _wrong_type(position, "integer", value)
+        raise wrong_type(position, "integer", value)
     if _INTEGER.fullmatch(value.text) is None:
         if value.text.lstrip("-").isdecimal():
             raise _out_of_range(position, minimum, maximum, value)
-        raise _wrong_type(position, "integer", value)
+        raise wrong_type(position, "integer", value)
     number = int(value.text)
     if not minimum <= number <= maximum:
         raise _out_of_range(position, minimum, maximum, value)
@@ -216,30 +217,24 @@ def _double(value: Any, position: str) -> str:
 
 
 def _null(value: Any, position: str) -> str:
-    raise _wrong_type(position, "null", value)
-
-
-def _text(value: Any, position: str) -> str:
-    if type(value) is not str:
-        raise _wrong_type(position, "text", value)
-    return value
+    raise wrong_type(position, "null", value)
 
 
 def _quoted(value: Any, position: str) -> str:
-    return char_base64(_text(value, position), position)
+    return char_base64(read_text(value, position), position)
 
 
 def _text_in_base64(value: Any, position: str) -> str:
-    return blob_text(_text(value, position), position)
+    return blob_text(read_text(value, position), position)
 
 
 def _bytes_in_base64(value: Any, position: str) -> str:
-    return check_blob(_text(value, position), position)
+    return check_blob(read_text(value, position), position)
 
 
 def _number(value: Any, position: str) -> float:
     if type(value) is not OtherNumber:
-        raise _wrong_type(position, "number", value)
+        raise wrong_type(position, "number", value)
     return float(value.text)
 
 
@@ -257,10 +252,6 @@ def _from_base64(value: str) -> bytes:
     if b2a_base64(content, newline=False) != value.encode():
         raise ValueError(f"no standard base64: {shorten(value)}")
     return content
-
-
-def _wrong_type(position: str, expected: str, value: Any) -> WireError:
-    return WireError("wrong_type", position, expected, shorten(value))
 
 
 def _out_of_range(position: str, minimum: int, maximum: int, value: OtherNumber) -> WireError:
@@ -334,7 +325,7 @@ _READERS: Final[Mapping[Spelling, Callable[[Any, str], str]]] = {
     Spelling.FLOAT: _float,
     Spelling.DOUBLE: _double,
     Spelling.NULL: _null,
-    Spelling.TEXT: _text,
+    Spelling.TEXT: read_text,
     Spelling.QUOTED: _quoted,
     Spelling.TEXT_IN_BASE64: _text_in_base64,
     Spelling.BYTES_IN_BASE64: _bytes_in_base64,

@@ -25,8 +25,15 @@ from typing import Any, Final, assert_never, cast
 from ticdc_assets.errors import WireError, shorten
 from ticdc_assets.events import Checksum, Event, Image, PhysicalValue, ZonedTimestamp
 from ticdc_assets.schemas import TableSchema, schema_from_json, schema_to_json
-from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire import go_json
+from ticdc_assets.wire.json_fields import (
+    read_boolean,
+    read_name,
+    read_natural,
+    read_object,
+    read_text,
+    wrong_type,
+)
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.simple_message import (
     FIELDS,
@@ -50,9 +57,9 @@ def decode(record: Record) -> list[Event]:
         WireError: the value is no message of the Simple protocol in JSON.
         UnsupportedVersionError: it is one of another version.
     """
-    message = _object(go_json.parse(record.value), "$")
-    check_version(_required(message, "version", _integer))
-    kind = message_type(_required(message, "type", _text))
+    message = read_object(go_json.parse(record.value), "$")
+    check_version(_required(message, "version", read_natural))
+    kind = message_type(_required(message, "type", read_text))
     fields: dict[str, Any] = {}
     for field in FIELDS[kind]:
         value = _PRESENCES[field.presence](message, field)
@@ -84,7 +91,7 @@ def image_from_value(value: Any, position: str) -> dict[str, PhysicalValue]:
         name: _physical(item, go_json.member(position, name))
         if type(item) is not str and item is not None
         else item
-        for name, item in _object(value, position).items()
+        for name, item in read_object(value, position).items()
     }
 
 
@@ -112,40 +119,8 @@ def _absent_field(message: Mapping[str, Any], field: Field) -> None:
         )
 
 
-def _object(value: Any, position: str) -> dict[str, Any]:
-    if type(value) is not dict:
-        raise _wrong_type(position, "object", value)
-    return cast(dict[str, Any], value)
-
-
-def _integer(value: Any, position: str, maximum: int = MAX_TSO) -> int:
-    if type(value) is not int:
-        raise _wrong_type(position, "integer", value)
-    if not 0 <= value <= maximum:
-        raise WireError("out_of_range", position, f"0 to {maximum}", shorten(value))
-    return value
-
-
-def _text(value: Any, position: str) -> str:
-    if type(value) is not str:
-        raise _wrong_type(position, "text", value)
-    return value
-
-
-def _name(value: Any, position: str) -> str:
-    if not _text(value, position):
-        raise WireError("empty_text", position, "text that is not empty", "''")
-    return value
-
-
-def _boolean(value: Any, position: str) -> bool:
-    if type(value) is not bool:
-        raise _wrong_type(position, "true or false", value)
-    return value
-
-
 def _checksum(value: Any, position: str) -> Checksum:
-    members = _object(value, position)
+    members = read_object(value, position)
 
     def read(name: str, kind: Callable[..., Any], *limits: int) -> Any:
         if name not in members:
@@ -153,36 +128,32 @@ def _checksum(value: Any, position: str) -> Checksum:
         return kind(members[name], f"{position}.{name}", *limits)
 
     return Checksum(
-        version=read("version", _integer),
-        corrupted=read("corrupted", _boolean),
-        current=read("current", _integer, _MAX_UINT32),
-        previous=read("previous", _integer, _MAX_UINT32),
+        version=read("version", read_natural),
+        corrupted=read("corrupted", read_boolean),
+        current=read("current", read_natural, _MAX_UINT32),
+        previous=read("previous", read_natural, _MAX_UINT32),
     )
 
 
 def _physical(value: Any, position: str) -> ZonedTimestamp:
     if type(value) is not dict:
-        raise _wrong_type(position, "text, null or {location, value}", value)
+        raise wrong_type(position, "text, null or {location, value}", value)
     members = cast(dict[str, Any], value)
     if members.keys() != _TIMESTAMP_MEMBERS:
         raise WireError(
             "wrong_members", position, "exactly location and value", shorten(sorted(members))
         )
     return ZonedTimestamp(
-        location=_text(members["location"], f"{position}.location"),
-        value=_text(members["value"], f"{position}.value"),
+        location=read_text(members["location"], f"{position}.location"),
+        value=read_text(members["value"], f"{position}.value"),
     )
 
 
-def _wrong_type(position: str, expected: str, value: Any) -> WireError:
-    return WireError("wrong_type", position, expected, shorten(value))
-
-
 _KINDS: Final[Mapping[Kind, Callable[[Any, str], Any]]] = {
-    Kind.INTEGER: _integer,
-    Kind.TEXT: _text,
-    Kind.NAME: _name,
-    Kind.BOOLEAN: _boolean,
+    Kind.INTEGER: read_natural,
+    Kind.TEXT: read_text,
+    Kind.NAME: read_name,
+    Kind.BOOLEAN: read_boolean,
     Kind.IMAGE: image_from_value,
     Kind.CHECKSUM: _checksum,
     Kind.SCHEMA: schema_from_json,

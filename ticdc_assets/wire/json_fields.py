@@ -1,0 +1,86 @@
+"""The kinds of JSON value that messages are made of, read strictly.
+
+In: a value as `go_json.parse` gives it, and its JSON path. Out: the value with its type, or a
+`WireError` with that path. A number is never text, text never a number, and true no integer: what
+TiCDC's encoders write has one type for each field. Every reader depends on its arguments alone.
+
+Not handled: which fields a message has (the formats' own tables), and what they mean.
+"""
+
+from typing import Any, cast
+
+from ticdc_assets.errors import WireError, shorten
+from ticdc_assets.tso import MAX_TSO
+
+
+def wrong_type(position: str, expected: str, value: Any) -> WireError:
+    """Return the error that `value` is not what was expected at `position`."""
+    return WireError("wrong_type", position, expected, shorten(value))
+
+
+def read_object(value: Any, position: str) -> dict[str, Any]:
+    """Return `value` as an object.
+
+    Raises:
+        WireError: it is none.
+    """
+    if type(value) is not dict:
+        raise wrong_type(position, "object", value)
+    return cast(dict[str, Any], value)
+
+
+def read_array(value: Any, position: str) -> list[Any]:
+    """Return `value` as an array.
+
+    Raises:
+        WireError: it is none.
+    """
+    if type(value) is not list:
+        raise wrong_type(position, "array", value)
+    return cast(list[Any], value)
+
+
+def read_natural(value: Any, position: str, maximum: int = MAX_TSO) -> int:
+    """Return `value` as an integer from 0 to `maximum`.
+
+    Raises:
+        WireError: it is no integer, or not within that range.
+    """
+    if type(value) is not int:
+        raise wrong_type(position, "integer", value)
+    if not 0 <= value <= maximum:
+        raise WireError("out_of_range", position, f"0 to {maximum}", shorten(value))
+    return value
+
+
+def read_text(value: Any, position: str) -> str:
+    """Return `value` as text.
+
+    Raises:
+        WireError: it is none.
+    """
+    if type(value) is not str:
+        raise wrong_type(position, "text", value)
+    return value
+
+
+def read_name(value: Any, position: str) -> str:
+    """Return `value` as text that is not empty.
+
+    Raises:
+        WireError: it is none.
+    """
+    if not read_text(value, position):
+        raise WireError("empty_text", position, "text that is not empty", "''")
+    return value
+
+
+def read_boolean(value: Any, position: str) -> bool:
+    """Return `value` as true or false.
+
+    Raises:
+        WireError: it is neither.
+    """
+    if type(value) is not bool:
+        raise wrong_type(position, "true or false", value)
+    return value
