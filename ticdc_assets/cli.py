@@ -309,7 +309,8 @@ def _table_at(
     feed: Changefeed, paths: LakePaths, database: str, table: str, as_of: str | None
 ) -> "TableRows":
     from ticdc_assets.lake.as_of import AsOf
-    from ticdc_assets.lake.reading import published_table, require_cut, require_mirror
+    from ticdc_assets.lake.cuts import require_cut
+    from ticdc_assets.lake.reading import published_table, require_mirror
     from ticdc_assets.lake.session import get_spark
 
     if as_of is None:
@@ -328,7 +329,8 @@ def _table_at(
 def dump(changefeed: str, as_of: str | None) -> None:
     """Write every row of every mirror as {"database", "table", "row"} lines in canonical text."""
     from ticdc_assets.lake.as_of import AsOf
-    from ticdc_assets.lake.reading import iterate_rows, published_table, require_cut
+    from ticdc_assets.lake.cuts import require_cut
+    from ticdc_assets.lake.reading import iterate_rows, published_table
     from ticdc_assets.lake.session import get_spark
 
     feed, paths = _feed(load_settings(), changefeed)

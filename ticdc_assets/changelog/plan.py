@@ -117,6 +117,9 @@ class Mark:
     reason: str
     since_ts: int
 
+    def __str__(self) -> str:
+        return f"{self.reason}, since {self.since_ts}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldGroup:

@@ -46,14 +46,13 @@ from ticdc_assets.defs.table_schemas import (
 )
 from ticdc_assets.errors import ConfigError, NotFoundError, TicdcError
 from ticdc_assets.lake.checksums import compare_new
-from ticdc_assets.lake.cuts import Cut, MirrorCut
+from ticdc_assets.lake.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.lake.decoding import decode_new, read_groups
 from ticdc_assets.lake.landing import land
 from ticdc_assets.lake.mirrors import Applying, Outcome, apply_changes
 from ticdc_assets.lake.quarantine import QuarantineCounts, count_open, read_quarantine
-from ticdc_assets.lake.reading import require_cut
 from ticdc_assets.lake.redriving import redrive
-from ticdc_assets.lake.schema_tables import read_history, register_new
+from ticdc_assets.lake.schema_tables import register_new
 from ticdc_assets.tso import cut_of
 
 APPLIED = dg.DataVersion("applied")
@@ -269,13 +268,7 @@ def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                     refold=_quarantined_tables(steps) if config.refold_quarantined else (),
                 )
             )
-            compare_new(
-                spark.spark_session,
-                steps.paths,
-                steps.changefeed,
-                groups=groups,
-                history=read_history(steps.paths),
-            )
+            compare_new(spark.spark_session, steps.paths, steps.changefeed, groups=groups)
         _report_mirrors(context, steps, applying)
         _report_quarantine(context, steps, before)
         context.log.info("%s: %s", applying.outcome, applying.reason)

@@ -28,7 +28,7 @@ from ticdc_assets.lake.change_folding import (
     read_version,
 )
 from ticdc_assets.lake.control import read_table
-from ticdc_assets.lake.cuts import Cut, MirrorCut, newest_cut, read_cuts
+from ticdc_assets.lake.cuts import Cut, MirrorCut, read_cuts, require_cut
 from ticdc_assets.lake.decoding import read_groups
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.schema_tables import read_history
@@ -81,12 +81,7 @@ class AsOf:
         self._paths = paths
         self._tso = tso
         self._groups = read_groups(paths)
-        newest = newest_cut(paths)
-        if newest is None:
-            raise NotFoundError(
-                f"changefeed {paths.changefeed!r} has no published cut yet; run: "
-                f"ticdc-assets sync {paths.changefeed}"
-            )
+        newest = require_cut(paths)
         wanted = moment_text(tso, es_only=newest.es_only)
         if tso > newest.tso:
             raise NotFoundError(
@@ -139,24 +134,17 @@ class AsOf:
                 base.rows,
                 read_version(self._spark, self._paths, base),
             )
+        return self._folded(mirror, base)
+
+    def _folded(self, mirror: MirrorPlan, base: MirrorCut | None) -> TableRows:
         above = self._base.tso if base is not None and self._base is not None else 0
         with self._folding.folded(mirror, until=self._tso, base=base, above=above) as folded:
             if folded.counts.lost:
                 # A value of the cut does not survive a schema step: only all changes tell which.
-                return self._folded_whole(mirror)
+                return self._folded(mirror, None)
             return self._made(
                 mirror,
                 frozenset(hidden_columns(mirror, folded, base)),
-                folded.counts.copies,
-                folded_rows(folded.frame, mirror),
-                folded.counts.errors,
-            )
-
-    def _folded_whole(self, mirror: MirrorPlan) -> TableRows:
-        with self._folding.folded(mirror, until=self._tso) as folded:
-            return self._made(
-                mirror,
-                frozenset(hidden_columns(mirror, folded, None)),
                 folded.counts.copies,
                 folded_rows(folded.frame, mirror),
                 folded.counts.errors,
@@ -170,7 +158,7 @@ class AsOf:
         frame: DataFrame,
         errors: int = 0,
     ) -> TableRows:
-        warnings = [f"{mark.reason}, since {mark.since_ts}" for mark in mirror.marks]
+        warnings = [str(mark) for mark in mirror.marks]
         if mirror.held:
             held = sum(group.rows for group in mirror.held)
             warnings.append(f"up to {held} row changes wait for their schema")

@@ -26,6 +26,7 @@ from ticdc_assets.lake.control import commit_metadata, read_rows, write_table
 from ticdc_assets.lake.decoding import ChangeGroups
 from ticdc_assets.lake.mirror_rows import ArrowMap
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.schema_tables import read_history
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.values.checksums import checksum_agrees
@@ -98,7 +99,6 @@ def compare_new(
     changefeed: Changefeed,
     *,
     groups: ChangeGroups,
-    history: SchemaHistory,
 ) -> None:
     """Compare the checksums of every batch that was not, and of those with rows that waited."""
     if not groups.checksums:
@@ -115,7 +115,8 @@ def compare_new(
         & ((F.col("batch") > done) | F.col("batch").isin(waiting))
     ).select(*_ROW_COLUMNS)
     compared = rows.mapInArrow(
-        _comparison(_schemas(history), changefeed.timezone), from_arrow_schema(_COMPARED)
+        _comparison(_schemas(read_history(paths)), changefeed.timezone),
+        from_arrow_schema(_COMPARED),
     )
     place = F.struct(*(name for name, _ in _PLACE))
     disagrees = F.col("agreement") == str(Agreement.DISAGREES)

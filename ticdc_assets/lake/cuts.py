@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from ticdc_assets.errors import NotFoundError
 from ticdc_assets.lake.control import commit_metadata, read_rows, write_table
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.schemas import TableSchema, schema_from_json
@@ -203,6 +204,17 @@ def newest_cut(paths: LakePaths) -> Cut | None:
         return None
     (row,) = read_rows(paths.cuts, ds.field("number") == number)
     return _cut_of(row)
+
+
+def require_cut(paths: LakePaths) -> Cut:
+    """Return the newest cut, or raise NotFoundError."""
+    cut = newest_cut(paths)
+    if cut is None:
+        raise NotFoundError(
+            f"changefeed {paths.changefeed!r} has no published cut yet; run: "
+            f"ticdc-assets sync {paths.changefeed}"
+        )
+    return cut
 
 
 def read_cuts(paths: LakePaths) -> list[Cut]:

@@ -587,7 +587,7 @@ class _Run:
     # The cut ----------------------------------------------------------------------------------
 
     def _mirror_cut(self, mirror: MirrorPlan, made: _Made, held: Sequence[HeldRows]) -> MirrorCut:
-        marks = [f"{mark.reason}, since {mark.since_ts}" for mark in mirror.marks]
+        marks = [str(mark) for mark in mirror.marks]
         if not mirror.schema.handle_key:
             marks.append("no key: a bag of rows, replays that no watermark tells are counted twice")
         if self._groups.es_only:

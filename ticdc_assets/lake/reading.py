@@ -19,7 +19,7 @@ from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.lake.as_of import AsOf, TableRows
 from ticdc_assets.lake.change_folding import quoted, read_version
-from ticdc_assets.lake.cuts import Cut, MirrorCut, newest_cut
+from ticdc_assets.lake.cuts import MirrorCut, newest_cut, require_cut
 from ticdc_assets.lake.mirror_rows import MirrorLayout, canonical_rows, spark_type_name
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.schemas import TableSchema
@@ -70,17 +70,6 @@ class MirrorListing:
     quarantined: int
     incomplete: bool
     marks: list[str]
-
-
-def require_cut(paths: LakePaths) -> Cut:
-    """Return the newest cut, or raise NotFoundError."""
-    cut = newest_cut(paths)
-    if cut is None:
-        raise NotFoundError(
-            f"changefeed {paths.changefeed!r} has no published cut yet; run: "
-            f"ticdc-assets sync {paths.changefeed}"
-        )
-    return cut
 
 
 def require_mirror(paths: LakePaths, database: str, table: str) -> MirrorCut:

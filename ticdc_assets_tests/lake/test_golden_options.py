@@ -18,7 +18,6 @@ from ticdc_assets.lake.decoding import read_groups
 from ticdc_assets.lake.mirror_rows import PARTIAL
 from ticdc_assets.lake.quarantine import read_quarantine
 from ticdc_assets.lake.redriving import redrive
-from ticdc_assets.lake.schema_tables import read_history
 from ticdc_assets.wire import WireFormat, decode, encode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.changelog.test_fold_golden import (
@@ -133,13 +132,7 @@ def test_large_rows_whose_file_is_missing_are_quarantined_and_redriven(
 
 
 def compare(feed: Feed) -> Checksums:
-    compare_new(
-        feed.spark,
-        feed.paths,
-        feed.changefeed,
-        groups=read_groups(feed.paths),
-        history=read_history(feed.paths),
-    )
+    compare_new(feed.spark, feed.paths, feed.changefeed, groups=read_groups(feed.paths))
     return read_checksums(feed.paths)
 
 
