@@ -465,12 +465,13 @@ def test_what_no_except_catches_is_caught(
     report = run(
         partial(dying_target, kind),
         seed=SEED,
-        bounds=Bounds(inputs=200, still_seconds=1.0),
+        bounds=Bounds(inputs=200, still_seconds=1.0 if kind == "hangs" else 60.0),
         folder=tmp_path,
         progress=lambda _: None,
     )
-    ((found, _),) = report.failures.items()
-    assert found.startswith(text)
+    # a busy machine may be slow beside it, or swap where memory is taken: that is counted too
+    (found,) = (found for found in report.failures if not found.endswith("is slow"))
+    assert found.startswith(text), report.failures
     name, batch = read_failure(report.files[0])
     assert name == "craft"
     assert b"\x7f" in (batch.records[0].value or b"")
