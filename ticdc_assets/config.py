@@ -17,6 +17,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -36,6 +37,7 @@ DEFAULT_LAKE = ".lake"
 
 DEFAULT_LAG_WARN_SECONDS = 300.0
 DEFAULT_LAG_ERROR_SECONDS = 900.0
+DEFAULT_CUTS_KEPT = timedelta(days=30)
 
 WIRE_FORMATS = tuple(member.value for member in WireFormat)
 """The names a changefeed's `format` may have."""
@@ -127,6 +129,30 @@ class ClaimCheck:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long what a changefeed brought is kept; None is for ever.
+
+    Ages are counted from when a record was landed and a cut was published, not from when a change
+    was committed upstream: what an old capture brings is not old here.
+
+    Attributes:
+        raw_messages: records, from the publishing of a cut that has all of their changes.
+        change_log: changes, from the publishing of a cut that has them.
+        cuts: cuts, and with them the versions of mirrors.
+    """
+
+    raw_messages: timedelta | None = None
+    change_log: timedelta | None = None
+    cuts: timedelta | None = DEFAULT_CUTS_KEPT
+
+    @property
+    def longest(self) -> timedelta | None:
+        """The longest of what is not for ever: about as far back as a mirror is read."""
+        ages = (self.raw_messages, self.change_log, self.cuts)
+        return None if self.cuts is None else max(age for age in ages if age is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Changefeed:
     """One TiCDC replication task as we read it.
 
@@ -139,6 +165,7 @@ class Changefeed:
         claim_check: where it puts large messages, None if nowhere.
         lag_warn_seconds: replication lag from which the lag check warns.
         lag_error_seconds: replication lag from which the lag check fails.
+        retention: how long its tables keep what they have.
     """
 
     name: str
@@ -149,6 +176,7 @@ class Changefeed:
     claim_check: ClaimCheck | None = None
     lag_warn_seconds: float = DEFAULT_LAG_WARN_SECONDS
     lag_error_seconds: float = DEFAULT_LAG_ERROR_SECONDS
+    retention: Retention = field(default_factory=Retention)
 
     @property
     def zone(self) -> ZoneInfo:
@@ -292,6 +320,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,63}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
+_AGE = re.compile(r"(?P<number>[1-9][0-9]{0,4}) (?P<unit>day|hour)s?")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _SECRET_KEY = re.compile(r"password|secret|token|jaas|passphrase|\.key|\.pem|oauth", re.IGNORECASE)
 
@@ -362,7 +391,7 @@ class _Reader:
     def changefeed(self, value: Any, position: str) -> Changefeed:
         keys = {
             *("name", "format", "timezone", "source", "compression", "claim_check"),
-            *("lag_warn_seconds", "lag_error_seconds"),
+            *("lag_warn_seconds", "lag_error_seconds", "retention"),
         }
         fields = self.mapping(value, position, keys, what="a changefeed (a mapping)")
         if not isinstance(value, dict):
@@ -389,6 +418,7 @@ class _Reader:
             ),
             lag_warn_seconds=warn,
             lag_error_seconds=error,
+            retention=self.retention(fields.get("retention", _MISSING), f"{position}.retention"),
         )
 
     def name(self, value: Any, position: str) -> str:
@@ -459,6 +489,34 @@ class _Reader:
         if scheme not in STORAGE_SCHEMES:
             self.problem(position, expected, shown)
         return location
+
+    def retention(self, value: Any, position: str) -> Retention:
+        if value is _MISSING:
+            return Retention()
+        keys = {"raw_messages", "change_log", "cuts"}
+        what = "a mapping with any of `raw_messages`, `change_log` and `cuts`"
+        fields = self.mapping(value, position, keys, what=what)
+        return Retention(
+            raw_messages=self.age(fields, "raw_messages", position, None),
+            change_log=self.age(fields, "change_log", position, None),
+            cuts=self.age(fields, "cuts", position, DEFAULT_CUTS_KEPT),
+        )
+
+    def age(
+        self, fields: Mapping[str, Any], key: str, position: str, default: timedelta | None
+    ) -> timedelta | None:
+        """Return how long something is kept; None is for ever."""
+        value = fields.get(key, _MISSING)
+        if value is _MISSING:
+            return default
+        if value == "forever":
+            return None
+        match = _AGE.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
+            self.problem(f"{position}.{key}", "a time like `90 days`, `36 hours` or forever", value)
+            return default
+        number = int(match["number"])
+        return timedelta(days=number) if match["unit"] == "day" else timedelta(hours=number)
 
     def timezone(self, value: Any, position: str) -> str:
         if isinstance(value, str) and value:

@@ -2,6 +2,7 @@
 
 import pickle
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ticdc_assets.config import (
     Changefeed,
     ClaimCheck,
     KafkaSource,
+    Retention,
     is_loopback,
     load_settings,
     parse_changefeeds,
@@ -129,6 +131,19 @@ changefeeds:
     assert feed.source.topics == ("2024-01-01", "12")
     values = {key: option.value for key, option in feed.source.options.items()}
     assert values == {"security.protocol": "plaintext", "enable.x": "true", "y": "010"}
+
+
+def test_what_is_kept_how_long() -> None:
+    def read(**retention: str) -> Retention:
+        text = yaml.safe_dump({"changefeeds": [entry(retention=retention)]})
+        return parse_changefeeds(text, path=PATH, env={})[0].retention
+
+    assert read() == Retention(raw_messages=None, change_log=None, cuts=timedelta(days=30))
+    some = read(raw_messages="1 day", change_log="36 hours", cuts="2 days")
+    assert (some.raw_messages, some.change_log) == (timedelta(days=1), timedelta(hours=36))
+    assert some.longest == timedelta(days=2)
+    assert read(raw_messages="90 days").longest == timedelta(days=90)
+    assert read(raw_messages="90 days", cuts="forever").longest is None
 
 
 def test_several_servers_are_normalised() -> None:
@@ -339,6 +354,10 @@ def test_missing_variable_names_key_and_variable(env: dict[str, str]) -> None:
         (entry(lag_warn_seconds="1e3"), "lag_warn_seconds: expected a number of seconds above 0"),
         (entry(lag_error_seconds=-1), "lag_error_seconds: expected a number of seconds above 0"),
         (entry(lag_warn_seconds=901), "lag_warn_seconds: expected at most lag_error_seconds"),
+        (entry(retention="90 days"), "retention: expected a mapping with any of `raw_messages`"),
+        (entry(retention={"cuts": "90"}), "retention.cuts: expected a time like `90 days`"),
+        (entry(retention={"cuts": "0 days"}), "retention.cuts: expected a time like `90 days`"),
+        (entry(retention={"raw": "1 day"}), "retention.raw: unknown key"),
         (entry(source=None), "source: missing; expected a mapping with either `kafka` or"),
         (entry(source={}), "source: expected a mapping with either `kafka` or `capture`, got []"),
         (entry(source={"kafka": KAFKA, "capture": "x"}), "source: expected a mapping with either"),
