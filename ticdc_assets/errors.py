@@ -66,6 +66,21 @@ class NotFoundError(TicdcError):
     """The asked-for changefeed, mirror or table does not exist."""
 
 
+class PartitionError(TicdcError):
+    """Which rows are in a partition cannot be worked out exactly.
+
+    Args:
+        reason: one clause that people read, e.g. `"partitioned by KEY over a DECIMAL"`.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
 class InputError(TicdcError):
     """One piece of input does not fit: where, what was expected, what was there.
 

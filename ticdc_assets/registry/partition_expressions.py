@@ -1,0 +1,333 @@
+"""Partition expressions and bounds: text to terms.
+
+In: the text between the parentheses of PARTITION BY or VALUES, the table's schema and the
+changefeed's time zone. Out: a term that gives the expression's value for a row, or
+`PartitionError` where the text holds anything that is not known. Reading decides everything;
+evaluating a row of the table cannot fail. The same text and schema give the same term.
+
+The grammar is what TiDB allows there: columns, integer literals, + - * DIV % MOD, parentheses and
+its list of functions. Depth and size are bounded, so neither reading nor evaluating can exhaust
+the stack, whatever the text.
+"""
+
+import operator
+from collections.abc import Callable
+from datetime import datetime
+from fractions import Fraction
+from typing import Final, TypeVar
+
+from ticdc_assets.errors import PartitionError, shorten
+from ticdc_assets.mysql_types import Kind, fractional_digits, kind_of, lacks_size
+from ticdc_assets.registry.ddl_tokens import DOUBLE_QUOTED, NUMBER, QUOTED, WORD, Cursor, tokenize
+from ticdc_assets.registry.evolution import CanonicalRow
+from ticdc_assets.registry.partition_functions import (
+    EPOCH,
+    MICROSECOND,
+    call,
+    combined,
+    extract,
+    quotient,
+    remainder,
+    repeats_times,
+)
+from ticdc_assets.registry.partition_terms import (
+    IntegerLiteral,
+    Moment,
+    MomentTerm,
+    NullLiteral,
+    NumberTerm,
+    SpanTerm,
+    Term,
+    TextLiteral,
+    TimestampTerm,
+    integer_of,
+)
+from ticdc_assets.schemas import ColumnSchema, TableSchema
+from ticdc_assets.values.moments import span_of_text
+from ticdc_assets.values.zones import changefeed_zone, to_utc
+
+MAX_DEPTH: Final = 24
+MAX_TERMS: Final = 150
+MAX_DIGITS: Final = 20
+
+_PRODUCTS: Final[dict[str, Callable[[int, int], int | None]]] = {
+    "*": operator.mul,
+    "DIV": quotient,
+    "MOD": remainder,
+    "%": remainder,
+}
+_SUMS: Final[dict[str, Callable[[int, int], int | None]]] = {
+    "+": operator.add,
+    "-": operator.sub,
+}
+
+
+def cursor_over(text: str) -> Cursor:
+    """Return a cursor over all of `text`; PartitionError if a quote in it is never closed."""
+    tokens = tokenize(text)
+    if tokens.problem is not None:
+        raise PartitionError(f"the partition expression {shorten(text)} is not understood")
+    return Cursor(tokens, 0, len(tokens.kinds))
+
+
+def read_expression(text: str, schema: TableSchema | None, timezone: str) -> Term:
+    """Return the term of `text`; without a schema it may hold literals alone."""
+    cursor = cursor_over(text)
+    term = ExpressionReader(schema, timezone).read(cursor)
+    if not cursor.done:
+        raise PartitionError(f"the partition expression {shorten(text)} is not understood")
+    return term
+
+
+def integer_bound(cursor: Cursor, timezone: str) -> int | None:
+    """Take an expression over literals and return its integer, or None for NULL."""
+    term = ExpressionReader(None, timezone).read(cursor)
+    return integer_of(term, "the value")({})
+
+
+def find_column(schema: TableSchema, name: str) -> ColumnSchema:
+    """Return the column called `name`, which is compared without case."""
+    folded = name.lower()
+    for column in schema.columns:
+        if column.name.lower() == folded:
+            return column
+    raise PartitionError(f"no column {shorten(name)} of the partition expression is in the table")
+
+
+class ExpressionReader:
+    """Reads one expression at a cursor."""
+
+    __slots__ = ("_depth", "_schema", "_terms", "_timezone")
+
+    def __init__(self, schema: TableSchema | None, timezone: str) -> None:
+        self._schema = schema
+        self._timezone = timezone
+        self._depth = 0
+        self._terms = 0
+
+    def read(self, cursor: Cursor) -> Term:
+        """Take an expression as far as it goes."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise PartitionError("the partition expression is nested too deeply")
+        left = self._product(cursor)
+        while operation := _SUMS.get(cursor.raw()):
+            sign = cursor.raw()
+            cursor.at += 1
+            left = combined(left, self._product(cursor), operation, what=sign)
+        self._depth -= 1
+        return left
+
+    def _product(self, cursor: Cursor) -> Term:
+        left = self._signed(cursor)
+        while operation := _PRODUCTS.get(cursor.word() or cursor.raw()):
+            sign = cursor.raw()
+            cursor.at += 1
+            left = combined(left, self._signed(cursor), operation, what=sign)
+        return left
+
+    def _signed(self, cursor: Cursor) -> Term:
+        self._terms += 1
+        if self._terms > MAX_TERMS:
+            raise PartitionError("the partition expression is too long")
+        negative = False
+        while cursor.is_char("-") or cursor.is_char("+"):
+            negative ^= cursor.is_char("-")
+            cursor.at += 1
+        term = self._primary(cursor)
+        if not negative:
+            return term
+        if isinstance(term, IntegerLiteral):
+            return IntegerLiteral(-term.value)
+        return combined(IntegerLiteral(0), term, operator.sub, what="-")
+
+    def _primary(self, cursor: Cursor) -> Term:
+        start = cursor.at
+        group = cursor.take_group()
+        if group is not None:
+            return self._whole(group)
+        if cursor.kind() == NUMBER:
+            return _integer_literal(cursor)
+        word = cursor.word()
+        if word and cursor.is_char("(", 1):
+            cursor.at += 1
+            return self._call(word, cursor)
+        if word in _LITERAL_WORDS:
+            cursor.at += 1
+            return _LITERAL_WORDS[word]
+        if word in _TEMPORAL_WORDS and cursor.is_string(1):
+            cursor.at += 1
+            return TextLiteral(cursor.take_string() or "")
+        if cursor.kind() in (WORD, QUOTED) and not (word == "" and cursor.is_string(1)):
+            return self._column(cursor)
+        if cursor.kind() == DOUBLE_QUOTED and self._names_column(cursor):
+            return self._column(cursor)
+        text = cursor.take_string()
+        if text is not None:
+            return TextLiteral(text)
+        cursor.at = start
+        raise PartitionError(
+            f"{shorten(cursor.raw()) if cursor.raw() else 'the end'} in a partition expression is "
+            "not understood"
+        )
+
+    def _whole(self, group: Cursor) -> Term:
+        term = self.read(group)
+        if not group.done:
+            raise PartitionError(
+                f"{shorten(group.text())} in a partition expression is not understood"
+            )
+        return term
+
+    def _call(self, name: str, cursor: Cursor) -> Term:
+        group = cursor.take_group()
+        if group is None:
+            raise PartitionError("a call in a partition expression is not understood")
+        if name == "EXTRACT":
+            unit = group.word()
+            group.at += 1
+            if not group.take("FROM"):
+                raise PartitionError("EXTRACT in a partition expression is not understood")
+            return extract(unit, self._whole(group))
+        arguments: list[Term] = []
+        while not group.done:
+            arguments.append(self.read(group))
+            if group.done:
+                break
+            if not group.take_char(","):
+                raise PartitionError(
+                    f"{shorten(group.text())} in a partition expression is not understood"
+                )
+        return call(name, arguments, self._timezone)
+
+    def _names_column(self, cursor: Cursor) -> bool:
+        ahead = Cursor(cursor.tokens, cursor.at, cursor.end)
+        name = (ahead.take_name() or "").lower()
+        columns = () if self._schema is None else self._schema.columns
+        return any(column.name.lower() == name for column in columns)
+
+    def _column(self, cursor: Cursor) -> Term:
+        name = cursor.take_column_name() or ""
+        if self._schema is None:
+            raise PartitionError(f"{shorten(name)} in a partition's bound is no literal")
+        return column_term(find_column(self._schema, name), self._timezone)
+
+
+def _integer_literal(cursor: Cursor) -> IntegerLiteral:
+    raw = cursor.raw()
+    if not raw.isdecimal() or len(raw) > MAX_DIGITS:
+        raise PartitionError(f"the number {shorten(raw)} in a partition expression is no integer")
+    cursor.at += 1
+    return IntegerLiteral(int(raw))
+
+
+_LITERAL_WORDS: Final[dict[str, Term]] = {
+    "NULL": NullLiteral(),
+    "TRUE": IntegerLiteral(1),
+    "FALSE": IntegerLiteral(0),
+}
+_TEMPORAL_WORDS: Final = frozenset(("DATE", "TIMESTAMP"))
+
+
+# -------------------------------------------------------------------------------------- columns
+
+
+def column_term(column: ColumnSchema, timezone: str) -> Term:
+    """Return the term of a column's value."""
+    kind = kind_of(column)
+    build = _COLUMN_TERMS.get(kind)
+    if build is None:
+        raise PartitionError(
+            f"column {shorten(column.name)}, of kind {kind}, in a partition expression"
+        )
+    return build(column, timezone)
+
+
+def text_of_column(column: ColumnSchema) -> Callable[[CanonicalRow], str | None]:
+    """Return the function that gets the canonical text of `column` out of a row."""
+    name = column.name
+
+    def text_of(row: CanonicalRow) -> str | None:
+        try:
+            return row[name]
+        except KeyError:
+            raise PartitionError(f"a row without its column {shorten(name)}") from None
+
+    return text_of
+
+
+_Value = TypeVar("_Value")
+
+
+def _read_by(
+    column: ColumnSchema, read: Callable[[str], _Value]
+) -> Callable[[CanonicalRow], _Value | None]:
+    text_of = text_of_column(column)
+
+    def evaluate(row: CanonicalRow) -> _Value | None:
+        text = text_of(row)
+        return None if text is None else read(text)
+
+    return evaluate
+
+
+def parse_moment(text: str) -> Moment:
+    """Return canonical DATE or DATETIME text as a moment."""
+    date, _, clock = text.partition(" ")
+    year, month, day = date.split("-")
+    if not clock:
+        return Moment(int(year), int(month), int(day))
+    whole, _, fraction = clock.partition(".")
+    hour, minute, second = whole.split(":")
+    micros = int(fraction[:6].ljust(6, "0"))
+    return Moment(int(year), int(month), int(day), int(hour), int(minute), int(second), micros)
+
+
+def _integer_term(column: ColumnSchema, timezone: str) -> Term:
+    del timezone
+    return NumberTerm(_read_by(column, int))
+
+
+def _decimal_term(column: ColumnSchema, timezone: str) -> Term:
+    del timezone
+    return NumberTerm(_read_by(column, Fraction), fractional=True)
+
+
+def _moment_term(column: ColumnSchema, timezone: str) -> Term:
+    del timezone
+    return MomentTerm(_read_by(column, parse_moment))
+
+
+def _span_term(column: ColumnSchema, timezone: str) -> Term:
+    del timezone
+    return SpanTerm(_read_by(column, span_of_text))
+
+
+def _timestamp_term(column: ColumnSchema, timezone: str) -> Term:
+    zone = changefeed_zone(timezone)
+
+    def seconds(text: str) -> int | Fraction:
+        moment = parse_moment(text)
+        if moment.is_zero:
+            return 0
+        instant = to_utc(datetime(*moment), zone)  # noqa: DTZ001  # the zone stands beside it
+        if instant is None:
+            raise PartitionError(f"the time {shorten(text)} is none of zone {shorten(timezone)}")
+        micros = (instant - EPOCH) // MICROSECOND
+        return Fraction(micros, 1_000_000) if micros % 1_000_000 else micros // 1_000_000
+
+    fractional = lacks_size(column) or fractional_digits(column) > 0
+    return TimestampTerm(
+        _read_by(column, seconds), fractional=fractional, repeats=repeats_times(timezone)
+    )
+
+
+_COLUMN_TERMS: Final[dict[Kind, Callable[[ColumnSchema, str], Term]]] = {
+    Kind.INTEGER: _integer_term,
+    Kind.YEAR: _integer_term,
+    Kind.DECIMAL: _decimal_term,
+    Kind.DATE: _moment_term,
+    Kind.DATETIME: _moment_term,
+    Kind.TIMESTAMP: _timestamp_term,
+    Kind.TIME: _span_term,
+}

@@ -1,0 +1,405 @@
+"""The functions that TiDB allows in partition expressions, each with its rules for odd dates.
+
+In: a function's name and its arguments as terms. Out: an integer term, or `PartitionError` for a
+function or an argument that is not known. The rules are TiDB's (pingcap/tidb pkg/expression and
+pkg/types): what has no day of the calendar ('0000-00-00', '2024-05-00') is NULL for functions that
+count days, and its parts are what they are for functions that take parts. Statements that fail on
+such a date in strict mode store no row, so that only the lenient rule is ever seen.
+
+Not done: functions of a TIMESTAMP other than UNIX_TIMESTAMP. TiDB refuses them as well, since their
+value depends on the time zone of a session.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil, floor
+from typing import Final
+
+from ticdc_assets.errors import PartitionError
+from ticdc_assets.registry.evolution import CanonicalRow
+from ticdc_assets.registry.partition_terms import (
+    Integer,
+    IntegerLiteral,
+    Moment,
+    MomentTerm,
+    NullLiteral,
+    NumberTerm,
+    SpanTerm,
+    Term,
+    TextLiteral,
+    TimestampTerm,
+    integer_of,
+    number_of,
+)
+from ticdc_assets.values.moments import datetime_of_number, parse_datetime_text
+from ticdc_assets.values.zones import changefeed_zone, to_utc
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
+_DAYS_OF_TIMESTAMPS: Final = 68 * 366
+
+
+def call(name: str, arguments: Sequence[Term], timezone: str) -> Term:
+    """Return the term of function `name` (upper case) over `arguments`."""
+    if name == "UNIX_TIMESTAMP":
+        return _unix_timestamp(arguments, timezone)
+    found = _FUNCTIONS.get(name)
+    if found is None:
+        raise PartitionError(f"function {name[:40]} in a partition expression is not known")
+    fewest, most, build = found
+    if not fewest <= len(arguments) <= most:
+        raise PartitionError(f"{name} with {len(arguments)} arguments in a partition expression")
+    return build(name, arguments)
+
+
+def extract(unit: str, argument: Term) -> Term:
+    """Return the term of `EXTRACT(unit FROM argument)`."""
+    part = _UNITS.get(unit)
+    if part is None:
+        raise PartitionError(f"EXTRACT of {unit[:40]} in a partition expression")
+    if isinstance(argument, SpanTerm):
+        raise PartitionError("EXTRACT from a TIME in a partition expression")
+    return _of_moment(part, argument, "EXTRACT")
+
+
+# ------------------------------------------------------------------------------------ arguments
+
+
+def literal_moment(text: str, what: str) -> Moment:
+    """Return the date and time that a string literal spells."""
+    fraction = text.rpartition(".")[2] if ":" in text else ""
+    found = parse_datetime_text(text, 6)
+    if found is None or (fraction.isdecimal() and len(fraction) > 6):
+        raise PartitionError(f"the date {text[:40]!r} in {what} is not understood")
+    return Moment(0, 0, 0) if isinstance(found, str) else moment_of_datetime(found)
+
+
+def moment_of_datetime(value: datetime) -> Moment:
+    """Return a naive datetime as a moment."""
+    clock = value.hour, value.minute, value.second, value.microsecond
+    return Moment(value.year, value.month, value.day, *clock)
+
+
+def _moment_of(term: Term, what: str) -> Callable[[CanonicalRow], Moment | None]:
+    match term:
+        case MomentTerm():
+            return term.evaluate
+        case TextLiteral(text):
+            moment = literal_moment(text, what)
+            return lambda _row: moment
+        case IntegerLiteral(value):
+            found = datetime_of_number(value)
+            if not isinstance(found, datetime):
+                raise PartitionError(f"the date {value} in {what} is not understood")
+            of_number = moment_of_datetime(found)
+            return lambda _row: of_number
+        case NullLiteral():
+            return lambda _row: None
+        case TimestampTerm():
+            raise PartitionError(f"{what} of a TIMESTAMP depends on the time zone of a session")
+        case NumberTerm() | SpanTerm():
+            raise PartitionError(f"{what} of what is no date in a partition expression")
+
+
+def _of_moment(part: Callable[[Moment], int | None], argument: Term, what: str) -> NumberTerm:
+    moment_of = _moment_of(argument, what)
+
+    def evaluate(row: CanonicalRow) -> int | None:
+        moment = moment_of(row)
+        return None if moment is None else part(moment)
+
+    return NumberTerm(evaluate)
+
+
+_Build = Callable[[str, Sequence[Term]], Term]
+
+
+def _part(part: Callable[[Moment], int | None]) -> tuple[int, int, _Build]:
+    return 1, 1, lambda name, arguments: _of_moment(part, arguments[0], name)
+
+
+def _calendar_part(part: Callable[[Moment], int | None]) -> tuple[int, int, _Build]:
+    """Return a function of days that exist: NULL where the month or the day is 0."""
+    return _part(lambda moment: None if moment.lacks_day else part(moment))
+
+
+def _clock_part(part: Callable[[int], int]) -> tuple[int, int, _Build]:
+    """Return a function of the time of day, or of a TIME, in microseconds."""
+
+    def build(name: str, arguments: Sequence[Term]) -> Term:
+        argument = arguments[0]
+        if not isinstance(argument, SpanTerm):
+            if not isinstance(argument, MomentTerm):
+                raise PartitionError(f"{name} of neither a date nor a time")
+            return _of_moment(lambda moment: part(moment.clock_microseconds), argument, name)
+        span_of = argument.evaluate
+
+        def evaluate(row: CanonicalRow) -> int | None:
+            span = span_of(row)
+            return None if span is None else part(span)
+
+        return NumberTerm(evaluate)
+
+    return 1, 1, build
+
+
+# ------------------------------------------------------------------------------------- calendar
+
+
+def day_number(year: int, month: int, day: int) -> int:
+    """Return the days since year 0, as TO_DAYS counts them, also for days of no month."""
+    days = 365 * year + 31 * (month - 1) + day
+    if month <= 2:
+        year = max(year - 1, 0)
+    else:
+        days -= (month * 4 + 23) // 10
+    return days + year // 4 - (year // 100 + 1) * 3 // 4
+
+
+def _day_number(moment: Moment) -> int:
+    return day_number(moment.year, moment.month, moment.day)
+
+
+def _to_seconds(moment: Moment) -> int:
+    return _day_number(moment) * 86400 + moment.clock_microseconds // 1_000_000
+
+
+def _weekday(moment: Moment) -> int:
+    """Return 0 for Monday to 6 for Sunday; a day that its month does not have is a Sunday."""
+    try:
+        return datetime(moment.year, moment.month, moment.day).weekday()  # noqa: DTZ001  # no zone
+    except ValueError:
+        return 6
+
+
+def _day_of_year(moment: Moment) -> int:
+    return _day_number(moment) - day_number(moment.year, 1, 1) + 1
+
+
+def _days_in_year(year: int) -> int:
+    leap = year % 4 == 0 and (year % 100 != 0 or (year % 400 == 0 and year != 0))
+    return 366 if leap else 365
+
+
+def year_week(moment: Moment, mode: int) -> int:
+    """Return YEARWEEK by MySQL's week mode 0 to 7."""
+    monday_first = bool(mode & 1)
+    # Week 1 is the first with that first day, or else the first with four days of the year.
+    whole_week = bool(mode & 4) != (not monday_first)
+    number, first = _day_number(moment), day_number(moment.year, 1, 1)
+    weekday = (first + 5 + (not monday_first)) % 7
+    year = moment.year
+
+    def starts_late(day: int) -> bool:
+        return day != 0 if whole_week else day >= 4
+
+    if moment.month == 1 and moment.day <= 7 - weekday:
+        year -= 1
+        days_before = _days_in_year(year)
+        first -= days_before
+        weekday = (weekday + 53 * 7 - days_before) % 7
+    days = number - (first + 7 - weekday if starts_late(weekday) else first - weekday)
+    if days >= 52 * 7 and not starts_late((weekday + _days_in_year(year)) % 7):
+        return (year + 1) * 100 + 1
+    return year * 100 + days // 7 + 1
+
+
+def _year_week(name: str, arguments: Sequence[Term]) -> Term:
+    mode = 0
+    if len(arguments) == 2:
+        if not isinstance(arguments[1], IntegerLiteral):
+            raise PartitionError("YEARWEEK whose mode is no number")
+        mode = arguments[1].value
+    if not 0 <= mode <= 7:
+        raise PartitionError(f"YEARWEEK with mode {mode}")
+    return _of_moment(
+        lambda moment: None if moment.lacks_day or moment.year == 0 else year_week(moment, mode),
+        arguments[0],
+        name,
+    )
+
+
+def _date_difference(name: str, arguments: Sequence[Term]) -> Term:
+    later, earlier = (_moment_of(argument, name) for argument in arguments)
+
+    def evaluate(row: CanonicalRow) -> int | None:
+        left, right = later(row), earlier(row)
+        if left is None or right is None or left.lacks_day or right.lacks_day:
+            return None
+        return _day_number(left) - _day_number(right)
+
+    return NumberTerm(evaluate)
+
+
+# -------------------------------------------------------------------------------------- numbers
+
+
+def _absolute(name: str, arguments: Sequence[Term]) -> Term:
+    return _mapped(integer_of(arguments[0], name), abs)
+
+
+def _mapped(value_of: Integer, change: Callable[[int], int]) -> NumberTerm:
+    def evaluate(row: CanonicalRow) -> int | None:
+        value = value_of(row)
+        return None if value is None else change(value)
+
+    return NumberTerm(evaluate)
+
+
+def _rounded(change: Callable[[int | Fraction], int]) -> tuple[int, int, _Build]:
+    def build(name: str, arguments: Sequence[Term]) -> Term:
+        number = number_of(arguments[0], name)
+        value_of = number.evaluate
+
+        def evaluate(row: CanonicalRow) -> int | None:
+            value = value_of(row)
+            return None if value is None else change(value)
+
+        return NumberTerm(evaluate, repeats=number.repeats)
+
+    return 1, 1, build
+
+
+def quotient(left: int, right: int) -> int | None:
+    """Return `left DIV right`, cut towards zero; NULL by zero."""
+    if right == 0:
+        return None
+    whole = abs(left) // abs(right)
+    return whole if (left < 0) == (right < 0) else -whole
+
+
+def remainder(left: int, right: int) -> int | None:
+    """Return `left MOD right`, with the sign of `left`; NULL by zero."""
+    if right == 0:
+        return None
+    rest = abs(left) % abs(right)
+    return -rest if left < 0 else rest
+
+
+def combined(
+    left: Term, right: Term, operation: Callable[[int, int], int | None], *, what: str
+) -> NumberTerm:
+    """Return the term of a binary operation: NULL if one side is."""
+    left_of, right_of = integer_of(left, what), integer_of(right, what)
+
+    def evaluate(row: CanonicalRow) -> int | None:
+        first, second = left_of(row), right_of(row)
+        return None if first is None or second is None else operation(first, second)
+
+    return NumberTerm(evaluate)
+
+
+def _mod(name: str, arguments: Sequence[Term]) -> Term:
+    return combined(arguments[0], arguments[1], remainder, what=name)
+
+
+def _unix_timestamp(arguments: Sequence[Term], timezone: str) -> Term:
+    match arguments:
+        case [TimestampTerm(evaluate, fractional, repeats)]:
+            return NumberTerm(evaluate, fractional=fractional, repeats=repeats)
+        case [TextLiteral(text)]:
+            seconds = _seconds(literal_moment(text, "UNIX_TIMESTAMP"), timezone)
+            return NumberTerm(lambda _row: seconds)
+        case _:
+            raise PartitionError("UNIX_TIMESTAMP of neither a TIMESTAMP column nor a literal")
+
+
+def _seconds(moment: Moment, timezone: str) -> int:
+    if moment.is_zero:
+        return 0
+    instant = None
+    if moment.microsecond == 0:
+        instant = to_utc(datetime(*moment[:6]), changefeed_zone(timezone))  # noqa: DTZ001
+    if instant is None:
+        raise PartitionError("UNIX_TIMESTAMP of a time that the zone does not have")
+    return (instant - EPOCH) // timedelta(seconds=1)
+
+
+@lru_cache(maxsize=64)
+def repeats_times(timezone: str) -> bool:
+    """Return whether clocks of the zone ever showed one time twice since 1970.
+
+    Such a TIMESTAMP is sent as text that does not tell which of the two it was.
+    """
+    zone = changefeed_zone(timezone)
+    days = (EPOCH + timedelta(days=number) for number in range(_DAYS_OF_TIMESTAMPS))
+    return len({day.astimezone(zone).utcoffset() for day in days}) > 1
+
+
+def is_repeated(seconds: int, timezone: str) -> bool:
+    """Return whether a row's time may be before or after this moment and its text not tell."""
+    zone = changefeed_zone(timezone)
+    try:
+        instant = EPOCH + timedelta(seconds=seconds)
+        sides = [(instant - MICROSECOND).astimezone(zone), instant.astimezone(zone)]
+    except OverflowError:
+        return False
+    return all(
+        side.replace(fold=0).utcoffset() != side.replace(fold=1).utcoffset() for side in sides
+    )
+
+
+_FUNCTIONS: Final[dict[str, tuple[int, int, _Build]]] = {
+    "ABS": (1, 1, _absolute),
+    "CEIL": _rounded(ceil),
+    "CEILING": _rounded(ceil),
+    "FLOOR": _rounded(floor),
+    "MOD": (2, 2, _mod),
+    "DATEDIFF": (2, 2, _date_difference),
+    "DAY": _part(lambda moment: moment.day),
+    "DAYOFMONTH": _part(lambda moment: moment.day),
+    "DAYOFWEEK": _calendar_part(lambda moment: (_weekday(moment) + 1) % 7 + 1),
+    "DAYOFYEAR": _calendar_part(_day_of_year),
+    "HOUR": _clock_part(lambda span: abs(span) // 3_600_000_000),
+    "MICROSECOND": _clock_part(lambda span: abs(span) % 1_000_000),
+    "MINUTE": _clock_part(lambda span: abs(span) // 60_000_000 % 60),
+    "MONTH": _part(lambda moment: moment.month),
+    "QUARTER": _part(lambda moment: (moment.month + 2) // 3),
+    "SECOND": _clock_part(lambda span: abs(span) // 1_000_000 % 60),
+    "TIME_TO_SEC": _clock_part(
+        lambda span: span // 1_000_000 if span >= 0 else -(-span // 1_000_000)
+    ),
+    "TO_DAYS": _calendar_part(_day_number),
+    "TO_SECONDS": _calendar_part(_to_seconds),
+    "WEEKDAY": _calendar_part(_weekday),
+    "YEAR": _part(lambda moment: moment.year),
+    "YEARWEEK": (1, 2, _year_week),
+}
+
+
+def _packed(*names: str) -> Callable[[Moment], int | None]:
+    """Return the number whose digits are these parts one after another, e.g. DAY_HOUR."""
+    widths = [1_000_000 if name == "microsecond" else 100 for name in names]
+
+    def part(moment: Moment) -> int:
+        number = 0
+        for name, width in zip(names, widths, strict=True):
+            number = number * width + int(getattr(moment, name))
+        return number
+
+    return part
+
+
+_UNITS: Final[dict[str, Callable[[Moment], int | None]]] = {
+    "YEAR": lambda moment: moment.year,
+    "QUARTER": lambda moment: (moment.month + 2) // 3,
+    "MONTH": lambda moment: moment.month,
+    "DAY": lambda moment: moment.day,
+    "HOUR": lambda moment: moment.hour,
+    "MINUTE": lambda moment: moment.minute,
+    "SECOND": lambda moment: moment.second,
+    "MICROSECOND": lambda moment: moment.microsecond,
+    "YEAR_MONTH": _packed("year", "month"),
+    "DAY_HOUR": _packed("day", "hour"),
+    "DAY_MINUTE": _packed("day", "hour", "minute"),
+    "DAY_SECOND": _packed("day", "hour", "minute", "second"),
+    "DAY_MICROSECOND": _packed("day", "hour", "minute", "second", "microsecond"),
+    "HOUR_MINUTE": _packed("hour", "minute"),
+    "HOUR_SECOND": _packed("hour", "minute", "second"),
+    "HOUR_MICROSECOND": _packed("hour", "minute", "second", "microsecond"),
+    "MINUTE_SECOND": _packed("minute", "second"),
+    "MINUTE_MICROSECOND": _packed("minute", "second", "microsecond"),
+    "SECOND_MICROSECOND": _packed("second", "microsecond"),
+}

@@ -1,0 +1,194 @@
+"""Which partition a row is in: one compiled rule for each way to partition a table.
+
+In: how the table is partitioned, its schema, the changefeed's time zone. Out: a function from a
+row to the number of its partition, None for none of them. Everything that can be refused is
+refused when the rule is compiled (`PartitionError`); the function itself fails only on a row that
+lacks a column it needs. It keeps no state.
+
+The rules are TiDB's where it differs from MySQL: LINEAR is ignored, and HASH reads an unsigned
+integer as a signed one of 64 bits.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from ticdc_assets.errors import PartitionError, shorten
+from ticdc_assets.registry.ddl_statement import BoundKind, PartitionDefinition, PartitionMethod
+from ticdc_assets.registry.ddl_tokens import Cursor
+from ticdc_assets.registry.evolution import CanonicalRow
+from ticdc_assets.registry.partition_expressions import (
+    cursor_over,
+    integer_bound,
+    read_expression,
+)
+from ticdc_assets.registry.partition_functions import is_repeated
+from ticdc_assets.registry.partition_terms import Integer, integer_of, number_of, whole_number
+from ticdc_assets.schemas import TableSchema
+
+Rule = Callable[[CanonicalRow], int | None]
+
+
+class Partitioned(Protocol):
+    """How a table is partitioned, as `registry.partitions` keeps it."""
+
+    @property
+    def method(self) -> PartitionMethod:
+        """The kind of partitioning."""
+        ...
+
+    @property
+    def expression(self) -> str:
+        """Text between the parentheses of PARTITION BY."""
+        ...
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns, for KEY and the COLUMNS forms."""
+        ...
+
+    @property
+    def definitions(self) -> tuple[PartitionDefinition, ...]:
+        """All partitions in their order."""
+        ...
+
+
+def partition_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Rule:
+    """Return the function that gives the number of a row's partition, None for none.
+
+    Raises:
+        PartitionError: it cannot be told exactly for every row.
+    """
+    build = _RULES.get(table.method)
+    if build is None:
+        raise PartitionError(f"partitioned by {table.method.upper()}")
+    return build(table, schema, timezone)
+
+
+# ---------------------------------------------------------------- HASH, RANGE, LIST of integers
+
+
+def _hash_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Rule:
+    value_of = integer_of(read_expression(table.expression, schema, timezone), "HASH")
+    count = len(table.definitions)
+
+    def rule(row: CanonicalRow) -> int | None:
+        value = value_of(row)
+        if value is None:
+            return 0
+        signed = (value + 2**63) % 2**64 - 2**63
+        return abs(signed) % count
+
+    return rule
+
+
+def _range_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Rule:
+    number = number_of(read_expression(table.expression, schema, timezone), "RANGE")
+    value_of: Integer = whole_number(number, "RANGE")
+    bounds: list[int] = []
+    rest: int | None = None
+    for place, definition in enumerate(table.definitions):
+        bound = _integer_less_than(definition, timezone)
+        if rest is not None or (bound is not None and bounds and bound <= bounds[-1]):
+            raise PartitionError("the partitions' bounds do not increase")
+        if bound is None:
+            rest = place
+        else:
+            bounds.append(bound)
+    if number.repeats and any(is_repeated(bound, timezone) for bound in bounds):
+        raise PartitionError("a bound is a moment whose time of day came twice")
+
+    def rule(row: CanonicalRow) -> int | None:
+        value = value_of(row)
+        place = 0 if value is None else bisect_right(bounds, value)
+        return place if place < len(bounds) else rest
+
+    return rule
+
+
+def _integer_less_than(definition: PartitionDefinition, timezone: str) -> int | None:
+    """Return the bound of a partition, None for MAXVALUE."""
+    cursor = cursor_over(less_than_text(definition))
+    if cursor.take("MAXVALUE"):
+        bound = None
+    else:
+        bound = integer_bound(cursor, timezone)
+        if bound is None:
+            raise PartitionError(f"the bound of partition {shorten(definition.name)} is NULL")
+    _expect_done(cursor, definition)
+    return bound
+
+
+def less_than_text(definition: PartitionDefinition) -> str:
+    """Return the text of LESS THAN of a partition."""
+    if definition.bound_kind is not BoundKind.LESS_THAN or definition.bound is None:
+        raise PartitionError(f"partition {shorten(definition.name)} has no VALUES LESS THAN")
+    return definition.bound
+
+
+def _expect_done(cursor: Cursor, definition: PartitionDefinition) -> None:
+    if not cursor.done:
+        raise PartitionError(f"the bound of partition {shorten(definition.name)} is not understood")
+
+
+def list_items(definition: PartitionDefinition) -> tuple[list[Cursor], bool]:
+    """Return a cursor over each value of VALUES IN, and whether DEFAULT is one of them."""
+    if definition.bound_kind is BoundKind.DEFAULT:
+        return [], True
+    if definition.bound_kind is not BoundKind.IN or definition.bound is None:
+        raise PartitionError(f"partition {shorten(definition.name)} has no VALUES IN")
+    cursor = cursor_over(definition.bound)
+    items: list[Cursor] = []
+    is_default = False
+    while not cursor.done:
+        start = cursor.at
+        cursor.skip_item()
+        item = Cursor(cursor.tokens, start, cursor.at)
+        if item.word() == "DEFAULT" and cursor.at == start + 1:
+            is_default = True
+        else:
+            items.append(item)
+        if not cursor.done:
+            cursor.at += 1
+    return items, is_default
+
+
+def _list_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Rule:
+    value_of = integer_of(read_expression(table.expression, schema, timezone), "LIST")
+
+    def read(item: Cursor) -> int | None:
+        return integer_bound(item, timezone)
+
+    places, rest = _places(table.definitions, read)
+
+    def rule(row: CanonicalRow) -> int | None:
+        return places.get(value_of(row), rest)
+
+    return rule
+
+
+def _places(
+    definitions: Sequence[PartitionDefinition], read: Callable[[Cursor], object]
+) -> tuple[Mapping[object, int], int | None]:
+    """Return the partition of each listed value, and the one of all others."""
+    places: dict[object, int] = {}
+    rest: int | None = None
+    for place, definition in enumerate(definitions):
+        items, is_default = list_items(definition)
+        if is_default:
+            if rest is not None:
+                raise PartitionError("two partitions are DEFAULT")
+            rest = place
+        for item in items:
+            value = read(item)
+            _expect_done(item, definition)
+            if places.setdefault(value, place) != place:
+                raise PartitionError("a value is listed for two partitions")
+    return places, rest
+
+
+_RULES: Final[dict[PartitionMethod, Callable[[Partitioned, TableSchema, str], Rule]]] = {
+    PartitionMethod.HASH: _hash_rule,
+    PartitionMethod.RANGE: _range_rule,
+    PartitionMethod.LIST: _list_rule,
+}

@@ -1,0 +1,146 @@
+"""What the pieces of a partition expression are: terms with a type, each a function of a row.
+
+In: nothing; this module holds the values that the reader of expressions
+(`registry.partition_expressions`) and the table of functions (`registry.partition_functions`)
+share. Out: terms. A term knows its type when it is built, so that everything that can be refused
+is refused then, and evaluating it on a row of the table cannot fail.
+
+Numbers are Python's integers and fractions, exact at any size: TiDB refuses to store a row whose
+expression leaves 64 bits, so a mirror has none.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple, TypeAlias
+
+from ticdc_assets.errors import PartitionError
+from ticdc_assets.registry.evolution import CanonicalRow
+
+
+class Moment(NamedTuple):
+    """A date with its time of day; month and day may be 0, and a day may be none of its month."""
+
+    year: int
+    month: int
+    day: int
+    hour: int = 0
+    minute: int = 0
+    second: int = 0
+    microsecond: int = 0
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether all of it is 0."""
+        return not any(self)
+
+    @property
+    def lacks_day(self) -> bool:
+        """Whether the month or the day is 0, so that it is no day of the calendar."""
+        return self.month == 0 or self.day == 0
+
+    @property
+    def clock_microseconds(self) -> int:
+        """The time of day in microseconds."""
+        seconds = self.hour * 3600 + self.minute * 60 + self.second
+        return seconds * 1_000_000 + self.microsecond
+
+
+@dataclass(frozen=True, slots=True)
+class NumberTerm:
+    """A number of a row.
+
+    Attributes:
+        evaluate: its value, exact.
+        fractional: whether it may have a fraction, so that only FLOOR and CEILING may take it.
+        repeats: whether it is the moment of a TIMESTAMP whose text may stand for two moments.
+    """
+
+    evaluate: Callable[[CanonicalRow], int | Fraction | None]
+    fractional: bool = False
+    repeats: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerLiteral:
+    """An integer as the text writes it."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class MomentTerm:
+    """A DATE or DATETIME."""
+
+    evaluate: Callable[[CanonicalRow], Moment | None]
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampTerm:
+    """A TIMESTAMP column, as the seconds since 1970; the rest as of `NumberTerm`."""
+
+    evaluate: Callable[[CanonicalRow], int | Fraction | None]
+    fractional: bool
+    repeats: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SpanTerm:
+    """A TIME, in microseconds."""
+
+    evaluate: Callable[[CanonicalRow], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class TextLiteral:
+    """A string literal, which stands for a date or time where one is asked for."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class NullLiteral:
+    """The word NULL."""
+
+
+Term: TypeAlias = (
+    NumberTerm | IntegerLiteral | MomentTerm | TimestampTerm | SpanTerm | TextLiteral | NullLiteral
+)
+
+Integer: TypeAlias = Callable[[CanonicalRow], int | None]
+
+
+def number_of(term: Term, what: str) -> NumberTerm:
+    """Return `term` as a number; PartitionError if it is none."""
+    match term:
+        case NumberTerm():
+            return term
+        case IntegerLiteral(value):
+            return NumberTerm(lambda _row: value)
+        case NullLiteral():
+            return NumberTerm(lambda _row: None)
+        case _:
+            raise PartitionError(f"{what} of what is no number in a partition expression")
+
+
+def integer_of(term: Term, what: str) -> Integer:
+    """Return the function of an integer term; PartitionError if it is none."""
+    number = number_of(term, what)
+    if number.repeats:
+        raise PartitionError(
+            f"{what} of a TIMESTAMP, in a time zone where clocks are put back, is not certain"
+        )
+    return whole_number(number, what)
+
+
+def whole_number(number: NumberTerm, what: str) -> Integer:
+    """Return the function of a number without fractions, even one of repeated times."""
+    if number.fractional:
+        raise PartitionError(f"{what} of a number with a fraction in a partition expression")
+    evaluate = number.evaluate
+
+    def integer(row: CanonicalRow) -> int | None:
+        value = evaluate(row)
+        return None if value is None else int(value)
+
+    return integer

@@ -1,0 +1,244 @@
+"""How the rows of a table are spread over its partitions, and which rows a change is about.
+
+In: PARTITION BY clauses and partition changes as `registry.ddl` reads them. Out: `TablePartitions`,
+the partitions at one moment, moved on by one change after another; the names of the partitions
+whose rows a change takes away; and a test that tells whether a row is in one of them.
+
+TiCDC sends no row events for DROP, TRUNCATE and EXCHANGE PARTITION, so this is the only way to
+know their rows. A guess would make the mirror differ silently: whatever cannot be worked out
+exactly for every row raises `PartitionError`, with a reason that people read.
+
+All of it is a function of its arguments: the same history gives the same partitions again.
+Not done: subpartitions, which TiDB ignores; KEY over types whose hash is not certain; strings
+whose collation is not a binary one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ticdc_assets.errors import PartitionError, shorten
+from ticdc_assets.registry.ddl_statement import (
+    PartitionAction,
+    PartitionChange,
+    PartitionDefinition,
+    Partitioning,
+    PartitionMethod,
+)
+from ticdc_assets.registry.evolution import CanonicalRow
+from ticdc_assets.registry.partition_rules import partition_rule
+from ticdc_assets.schemas import TableSchema
+
+__all__ = [
+    "PartitionError",
+    "TablePartitions",
+    "changed_partitions",
+    "emptied_partitions",
+    "partition_test",
+    "partitions_of",
+]
+
+MAX_PARTITIONS: Final = 8192
+"""The most partitions TiDB allows; more in a text are an error or an attack."""
+
+_COUNTED: Final = frozenset({PartitionMethod.HASH, PartitionMethod.KEY})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePartitions:
+    """How a table's rows are spread at one moment.
+
+    Attributes:
+        method: hash, key, range, list and their COLUMNS forms.
+        expression: text between the parentheses of PARTITION BY.
+        columns: the columns, for KEY and the COLUMNS forms.
+        definitions: all partitions in their order.
+    """
+
+    method: PartitionMethod
+    expression: str
+    columns: tuple[str, ...]
+    definitions: tuple[PartitionDefinition, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The partitions' names in their order."""
+        return tuple(definition.name for definition in self.definitions)
+
+    def described(self) -> object:
+        """Return a JSON value that differs whenever the partitions do."""
+        return {
+            "method": self.method.value,
+            "expression": self.expression,
+            "columns": list(self.columns),
+            "partitions": [
+                [definition.name, definition.bound_kind, definition.bound]
+                for definition in self.definitions
+            ],
+        }
+
+    def place(self, name: str) -> int:
+        """Return the number of the partition called `name`, which is compared without case."""
+        folded = name.lower()
+        for place, definition in enumerate(self.definitions):
+            if definition.name.lower() == folded:
+                return place
+        raise PartitionError(f"no partition {shorten(name)} is known")
+
+
+def partitions_of(partitioning: Partitioning) -> TablePartitions:
+    """Return the partitions that a PARTITION BY clause makes."""
+    definitions = partitioning.definitions
+    if partitioning.method in _COUNTED:
+        count = partitioning.count
+        definitions = _numbered(definitions, max(1, count or 0, len(definitions)))
+    return _checked(
+        TablePartitions(
+            method=partitioning.method,
+            expression=partitioning.expression,
+            columns=partitioning.columns,
+            definitions=definitions,
+        )
+    )
+
+
+def _numbered(
+    definitions: tuple[PartitionDefinition, ...], count: int
+) -> tuple[PartitionDefinition, ...]:
+    """Return `definitions` filled up to `count` with the names that TiDB gives."""
+    if count > MAX_PARTITIONS:
+        raise PartitionError(f"more than {MAX_PARTITIONS} partitions")
+    added = range(len(definitions), count)
+    return definitions + tuple(PartitionDefinition(name=f"p{number}") for number in added)
+
+
+def _checked(partitions: TablePartitions) -> TablePartitions:
+    names = {name.lower() for name in partitions.names}
+    if not names:
+        raise PartitionError("no partitions are listed")
+    if len(names) != len(partitions.definitions):
+        raise PartitionError("two partitions have one name")
+    if len(names) > MAX_PARTITIONS:
+        raise PartitionError(f"more than {MAX_PARTITIONS} partitions")
+    return partitions
+
+
+# -------------------------------------------------------------------------------------- changes
+
+
+def changed_partitions(
+    partitions: TablePartitions, change: PartitionChange
+) -> TablePartitions | None:
+    """Return the partitions after `change`; None if the table is no longer partitioned."""
+    if change.action is PartitionAction.REMOVE_PARTITIONING:
+        return None
+    changed = _CHANGES.get(change.action)
+    return partitions if changed is None else _checked(changed(partitions, change))
+
+
+def emptied_partitions(partitions: TablePartitions, change: PartitionChange) -> tuple[str, ...]:
+    """Return the names of the partitions whose rows `change` takes away, or swaps (EXCHANGE)."""
+    if change.action not in _EMPTYING:
+        return ()
+    if change.all_partitions:
+        return partitions.names
+    places = sorted({partitions.place(name) for name in change.names})
+    return tuple(partitions.names[place] for place in places)
+
+
+_EMPTYING: Final = frozenset(
+    {PartitionAction.DROP, PartitionAction.TRUNCATE, PartitionAction.EXCHANGE}
+)
+
+
+def _add(partitions: TablePartitions, change: PartitionChange) -> TablePartitions:
+    definitions = partitions.definitions + change.definitions
+    if partitions.method in _COUNTED:
+        more = change.count or 0
+        definitions = _numbered(definitions, len(definitions) + more)
+    elif not change.definitions:
+        raise PartitionError("ADD PARTITION without partitions")
+    return replace(partitions, definitions=definitions)
+
+
+def _drop(partitions: TablePartitions, change: PartitionChange) -> TablePartitions:
+    dropped = set(emptied_partitions(partitions, change))
+    kept = tuple(
+        definition for definition in partitions.definitions if definition.name not in dropped
+    )
+    return replace(partitions, definitions=kept)
+
+
+def _coalesce(partitions: TablePartitions, change: PartitionChange) -> TablePartitions:
+    count = change.count or 0
+    if partitions.method not in _COUNTED or not 0 < count < len(partitions.definitions):
+        raise PartitionError("COALESCE PARTITION does not fit the partitions that are known")
+    return replace(partitions, definitions=partitions.definitions[:-count])
+
+
+def _reorganize(partitions: TablePartitions, change: PartitionChange) -> TablePartitions:
+    if not change.names:
+        return partitions
+    places = sorted({partitions.place(name) for name in change.names})
+    first, after = places[0], places[-1] + 1
+    kept = [
+        definition for place, definition in enumerate(partitions.definitions) if place not in places
+    ]
+    if partitions.method in _RANGES and after - first != len(places):
+        raise PartitionError("REORGANIZE PARTITION of partitions that are not side by side")
+    kept[first:first] = change.definitions
+    return replace(partitions, definitions=tuple(kept))
+
+
+_RANGES: Final = frozenset({PartitionMethod.RANGE, PartitionMethod.RANGE_COLUMNS})
+
+
+def _partition_by(partitions: TablePartitions, change: PartitionChange) -> TablePartitions:
+    del partitions
+    if change.partitioning is None:
+        raise PartitionError("PARTITION BY without its clause")
+    return partitions_of(change.partitioning)
+
+
+_CHANGES: Final[
+    dict[PartitionAction, Callable[[TablePartitions, PartitionChange], TablePartitions]]
+] = {
+    PartitionAction.ADD: _add,
+    PartitionAction.DROP: _drop,
+    PartitionAction.COALESCE: _coalesce,
+    PartitionAction.REORGANIZE: _reorganize,
+    PartitionAction.PARTITION_BY: _partition_by,
+}
+
+
+# ----------------------------------------------------------------------------------------- rows
+
+
+def partition_test(
+    partitions: TablePartitions, names: tuple[str, ...], schema: TableSchema, timezone: str
+) -> Callable[[CanonicalRow], bool]:
+    """Compile the question whether a row is in one of the partitions called `names`.
+
+    Args:
+        partitions: the table's partitions.
+        names: names of partitions, in any case.
+        schema: the schema that the rows have.
+        timezone: the changefeed's time zone.
+
+    Returns:
+        A function that raises `PartitionError` for a row without a column it needs. A row that
+        no partition takes is in none.
+
+    Raises:
+        PartitionError: it cannot be told exactly for every row.
+    """
+    wanted = frozenset(partitions.place(name) for name in names)
+    rule = partition_rule(partitions, schema, timezone)
+
+    def is_in(row: CanonicalRow) -> bool:
+        try:
+            return rule(row) in wanted
+        except (ValueError, OverflowError):
+            raise PartitionError("a row's value is none of its column's type") from None
+
+    return is_in
