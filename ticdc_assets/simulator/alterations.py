@@ -8,6 +8,7 @@ Not handled: what `columns.modified_value` has no rule for; it raises.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from ticdc_assets.schemas import ColumnSchema
@@ -62,16 +63,55 @@ class SetDefault:
     default: str | int | None
 
 
-AlterAction: TypeAlias = AddColumn | DropColumn | RenameColumn | ModifyColumn | SetDefault
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddPrimaryKey:
+    """ADD PRIMARY KEY, not clustered: rows keep their place; the columns become NOT NULL."""
+
+    columns: tuple[str, ...]
 
 
-def alter(table: StoredTable, action: AlterAction, *, timezone: str) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropPrimaryKey:
+    """DROP PRIMARY KEY, of a key that is not clustered; its columns stay NOT NULL."""
+
+
+AlterAction: TypeAlias = (
+    AddColumn
+    | DropColumn
+    | RenameColumn
+    | ModifyColumn
+    | SetDefault
+    | AddPrimaryKey
+    | DropPrimaryKey
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """The circumstances of a statement.
+
+    Attributes:
+        timezone: zone in which TIMESTAMPs stand in canonical text and in SQL.
+        at: the moment of the statement.
+    """
+
+    timezone: str
+    at: datetime
+
+
+def alter(table: StoredTable, action: AlterAction, session: Session) -> str:
     """Change `table` as `action` says and return the action's clause of ALTER TABLE.
 
     Raises:
         ValueError: the action does not fit the table.
     """
-    return _ACTIONS[type(action)](table, action, timezone)
+    return _ACTIONS[type(action)](table, action, session)
+
+
+def _undivided(table: StoredTable, name: str) -> None:
+    """Refuse to change the column that decides over partitions, as TiDB does."""
+    if table.partitioning is not None and table.partitioning.column == name:
+        raise ValueError(f"{table.schema.table}: partitions depend on {name!r}")
 
 
 def _existing(table: StoredTable, name: str) -> ColumnSchema:
@@ -81,21 +121,22 @@ def _existing(table: StoredTable, name: str) -> ColumnSchema:
     return found
 
 
-def _add_column(table: StoredTable, action: AddColumn, timezone: str) -> str:
+def _add_column(table: StoredTable, action: AddColumn, session: Session) -> str:
     column = action.column
     if table.schema.column(column.name) is not None:
         raise ValueError(f"{table.schema.table}: column {column.name!r} exists")
-    value = default_value(column, timezone)
+    value = default_value(column, session.timezone, at=session.at)
     if value is None and not column.nullable:
         value = zero_value(column)
     table.schema = replace(table.schema, columns=(*table.schema.columns, column))
     table.rows = {key: {**row, column.name: value} for key, row in table.rows.items()}
-    return f"ADD COLUMN {column_sql(column, timezone)} {action.place}".rstrip()
+    return f"ADD COLUMN {column_sql(column, session.timezone)} {action.place}".rstrip()
 
 
-def _drop_column(table: StoredTable, action: DropColumn, timezone: str) -> str:
-    del timezone
+def _drop_column(table: StoredTable, action: DropColumn, session: Session) -> str:
+    del session
     _existing(table, action.name)
+    _undivided(table, action.name)
     wider = [index.columns for index in table.secondary if len(index.columns) > 1]
     if any(action.name in columns for columns in (table.primary_key, *wider)):
         raise ValueError(f"{table.schema.table}: {action.name!r} is part of a key")
@@ -128,15 +169,17 @@ def _replace_column(table: StoredTable, old: str, column: ColumnSchema) -> None:
     }
 
 
-def _rename_column(table: StoredTable, action: RenameColumn, timezone: str) -> str:
-    del timezone
+def _rename_column(table: StoredTable, action: RenameColumn, session: Session) -> str:
+    del session
+    _undivided(table, action.name)
     renamed = replace(_existing(table, action.name), name=action.new_name)
     _replace_column(table, action.name, renamed)
     return f"RENAME COLUMN {quoted(action.name)} TO {quoted(action.new_name)}"
 
 
-def _modify_column(table: StoredTable, action: ModifyColumn, timezone: str) -> str:
+def _modify_column(table: StoredTable, action: ModifyColumn, session: Session) -> str:
     old, new = _existing(table, action.name), action.column
+    _undivided(table, action.name)
     if old.name in table.primary_key:
         new = replace(new, nullable=False)
     modified = {key: modified_value(row[old.name], old, new) for key, row in table.rows.items()}
@@ -147,24 +190,47 @@ def _modify_column(table: StoredTable, action: ModifyColumn, timezone: str) -> s
     if rewrites_rows(old, new):
         others = tuple(c for c in table.schema.columns if c.name != new.name)
         table.schema = replace(table.schema, columns=(*others, new))
-    definition = column_sql(new, timezone)
+    definition = column_sql(new, session.timezone)
     if new.name == old.name:
         return f"MODIFY COLUMN {definition}"
     return f"CHANGE COLUMN {quoted(old.name)} {definition}"
 
 
-def _set_default(table: StoredTable, action: SetDefault, timezone: str) -> str:
+def _set_default(table: StoredTable, action: SetDefault, session: Session) -> str:
     column = replace(_existing(table, action.name), default=action.default)
     _replace_column(table, action.name, column)
     if action.default is None:
         return f"ALTER COLUMN {quoted(action.name)} DROP DEFAULT"
-    return f"ALTER COLUMN {quoted(action.name)} SET DEFAULT {default_sql(column, timezone)}"
+    return f"ALTER COLUMN {quoted(action.name)} SET DEFAULT {default_sql(column, session.timezone)}"
 
 
-_ACTIONS: Final[Mapping[type[AlterAction], Callable[[StoredTable, Any, str], str]]] = {
+def _add_primary_key(table: StoredTable, action: AddPrimaryKey, session: Session) -> str:
+    del session
+    if table.primary_key:
+        raise ValueError(f"{table.schema.table}: there is a primary key")
+    for name in action.columns:
+        column = _existing(table, name)
+        if any(row[name] is None for row in table.rows.values()):
+            raise ValueError(f"{table.schema.table}: {name!r} holds NULL")
+        _replace_column(table, name, replace(column, nullable=False))
+    table.primary_key, table.clustered = action.columns, False
+    return f"ADD PRIMARY KEY ({', '.join(map(quoted, action.columns))}) NONCLUSTERED"
+
+
+def _drop_primary_key(table: StoredTable, action: DropPrimaryKey, session: Session) -> str:
+    del action, session
+    if not table.primary_key or table.clustered:
+        raise ValueError(f"{table.schema.table}: no primary key that could be dropped")
+    table.primary_key = ()
+    return "DROP PRIMARY KEY"
+
+
+_ACTIONS: Final[Mapping[type[AlterAction], Callable[[StoredTable, Any, Session], str]]] = {
     AddColumn: _add_column,
     DropColumn: _drop_column,
     RenameColumn: _rename_column,
     ModifyColumn: _modify_column,
     SetDefault: _set_default,
+    AddPrimaryKey: _add_primary_key,
+    DropPrimaryKey: _drop_primary_key,
 }

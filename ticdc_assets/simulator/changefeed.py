@@ -348,7 +348,7 @@ class StandInChangefeed:
         if doubled and self._rng.random() < 0.7:
             self._add_watermark(batch, ddl.commit_ts)
         for event in ddl.events:
-            if event.schema is None or self._is_replicated(event.schema):
+            if ddl.of_view or event.schema is None or self._is_replicated(event.schema):
                 self._add_event(batch, replace(event, build_ts_ms=build_ms), partitions)
         if doubled and self._rng.random() < 0.7:
             self._add_watermark(batch, ddl.commit_ts)
@@ -426,7 +426,7 @@ class StandInChangefeed:
             build_ts_ms=build_ms,
             database=schema.database,
             table=schema.table,
-            table_id=schema.table_id,
+            table_id=row.physical_id,
             schema_version=schema.version,
             before=self._image(schema, row.before),
             after=self._image(schema, row.after),

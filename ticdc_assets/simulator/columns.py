@@ -7,8 +7,8 @@ canonical text, the text a row has after MODIFY COLUMN, and random values.
 All of it is written here once more, small and apart from the package's own reading of MySQL's
 types, because the simulator's truth must not rest on the code that it is there to check.
 
-Not handled: generated columns, expressions as defaults, and MODIFY COLUMN between kinds for which
-`modified_value` has no rule (it raises).
+Not handled: generated columns, expressions as defaults but CURRENT_TIMESTAMP, and MODIFY COLUMN
+between kinds for which `modified_value` has no rule (it raises).
 """
 
 import json
@@ -25,6 +25,7 @@ from ticdc_assets.schemas import ColumnSchema
 _TYPE: Final = re.compile(
     r"(?P<base>[a-z]+)\s*(?:\((?P<arguments>.*)\))?(?P<attributes>[a-z0-9_ ]*)", re.DOTALL
 )
+_PLAIN_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*")
 _LABEL: Final = re.compile(r"'((?:[^']|'')*)'")
 
 _INTEGER_BITS: Final[Mapping[str, int]] = {
@@ -65,6 +66,9 @@ _BINARY: Final = frozenset(
 _LABELLED: Final = frozenset({"enum", "set"})
 _NUMBERS: Final = frozenset(_INTEGER_BITS) | {"decimal", "float", "double"}
 _EXACT: Final = Context(prec=100)
+
+CURRENT_TIMESTAMP: Final = "CURRENT_TIMESTAMP"
+"""The default of a DATETIME or TIMESTAMP column that is the moment of the statement."""
 
 
 def column(
@@ -193,6 +197,9 @@ def default_sql(schema: ColumnSchema, timezone: str) -> str:
     """Return a column's default as an SQL literal, for a session in the zone `timezone`."""
     if schema.default is None:
         return "null"
+    if schema.default == CURRENT_TIMESTAMP:
+        digits = f"({schema.decimal})" if schema.decimal else ""
+        return f"current_timestamp{digits}"
     if schema.mysql_type == "bit":
         return f"b'{int(schema.default):b}'"
     if schema.mysql_type == "timestamp":
@@ -200,15 +207,23 @@ def default_sql(schema: ColumnSchema, timezone: str) -> str:
     return text_literal(str(schema.default))
 
 
-def default_value(schema: ColumnSchema, timezone: str) -> str | None:
+def default_value(schema: ColumnSchema, timezone: str, *, at: datetime | None = None) -> str | None:
     """Return a column's default in canonical text, None for NULL or none.
 
     Args:
         schema: the column, with its default as it travels.
         timezone: zone in which TIMESTAMPs stand in canonical text.
+        at: the moment of the statement, for a default that is this moment.
+
+    Raises:
+        ValueError: the default is the moment of the statement, and that was not given.
     """
     if schema.default is None:
         return None
+    if schema.default == CURRENT_TIMESTAMP:
+        if at is None:
+            raise ValueError(f"{schema.name!r} is the moment of the statement: give a value")
+        return moment_text(at.astimezone(ZoneInfo(timezone)), schema.decimal)
     text = str(schema.default)
     base = schema.mysql_type
     if base == "decimal":
@@ -256,6 +271,12 @@ def modified_value(value: str | None, old: ColumnSchema, new: ColumnSchema) -> s
         return _with_scale(Decimal(value), new.decimal)
     if target in _INTEGER_BITS and source in _NUMBERS:
         return _with_scale(Decimal(value), 0)
+    if target in _INTEGER_BITS and source == "varchar" and _PLAIN_INTEGER.fullmatch(value):
+        return value
+    if target == "date" and source == "datetime" and not old.decimal:
+        return value[:10]
+    if target == "datetime" and source == "date":
+        return _with_digits(f"{value} 00:00:00", new.decimal)
     if target == source and target in _CLOCK_LENGTHS and new.decimal >= old.decimal:
         return _with_digits(value, new.decimal)
     if target == source == "binary":
@@ -268,6 +289,26 @@ def modified_value(value: str | None, old: ColumnSchema, new: ColumnSchema) -> s
     if same_family or to_text or source == target:
         return value
     raise ValueError(f"no rule to modify {type_sql(old)} to {type_sql(new)}")
+
+
+def fits(value: str | None, schema: ColumnSchema) -> bool:
+    """Tell whether strict mode takes a modified value for a column, by its range or length."""
+    base = schema.mysql_type
+    if value is None:
+        return schema.nullable
+    if base in _INTEGER_BITS:
+        bits = _INTEGER_BITS[base]
+        low, high = (0, 2**bits) if schema.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+        return low <= int(value) < high
+    if base == "decimal":
+        return abs(Decimal(value)) < 10 ** (schema.length - schema.decimal)
+    if base in ("char", "varchar"):
+        return len(value) <= schema.length
+    if base in ("binary", "varbinary"):
+        return len(value) // 2 - 1 <= schema.length
+    if base == "enum":
+        return value in schema.elements
+    return True
 
 
 def rewrites_rows(old: ColumnSchema, new: ColumnSchema) -> bool:

@@ -56,6 +56,7 @@ _CHECKSUM_VERSION: Final = 2
 
 _WITH_UPDATED_COLUMNS: Final = frozenset({WireFormat.OPEN_PROTOCOL, WireFormat.CANAL_JSON})
 _WITH_CHECKSUMS: Final = frozenset({WireFormat.SIMPLE_JSON, WireFormat.SIMPLE_AVRO})
+_WITH_PARTITIONS: Final = frozenset({WireFormat.OPEN_PROTOCOL, WireFormat.CRAFT})
 _WITHOUT_SCHEMA: Final = frozenset(
     {WireFormat.OPEN_PROTOCOL, WireFormat.CANAL_JSON, WireFormat.CRAFT}
 )
@@ -127,7 +128,7 @@ class Dialect:
             before = {name: value for name, value in before.items() if after[name] != value}
         return replace(
             row,
-            table_id=None,
+            table_id=self._partition(row, schema),
             schema_version=None,
             before=before,
             after=after,
@@ -135,6 +136,11 @@ class Dialect:
             commit_ts=self._sent_ts(row.commit_ts),
             es_only=self._es_only,
         )
+
+    def _partition(self, row: RowChange, schema: TableSchema) -> int | None:
+        """Return the physical partition's id, for tables that are divided, where it is sent."""
+        divided = row.table_id != schema.table_id
+        return row.table_id if divided and self._format in _WITH_PARTITIONS else None
 
     def event(self, event: DdlEvent | Bootstrap | Watermark) -> Event | None:
         """Return an event that is no row change as the format has it, None if it has none."""

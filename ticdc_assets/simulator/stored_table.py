@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from ticdc_assets.schemas import IndexSchema, TableSchema
 from ticdc_assets.simulator.columns import default_value
+from ticdc_assets.simulator.partitions import Partitioning
 
 TableName: TypeAlias = tuple[str, str]
 """Database and table."""
@@ -33,6 +34,20 @@ class StoredTable:
     secondary: tuple[IndexSchema, ...]
     rows: dict[Key, Row]
     next_row_id: int = 1
+    partitioning: Partitioning | None = None
+
+    def physical_id(self, row: Row) -> int:
+        """Return the id of the physical table of a row: its partition's, or the table's own.
+
+        Raises:
+            ValueError: no partition takes the row.
+        """
+        if self.partitioning is None:
+            return self.schema.table_id
+        number = self.partitioning.place(row[self.partitioning.column])
+        if number is None:
+            raise ValueError(f"{self.schema.table}: no partition takes the row")
+        return self.partitioning.partitions[number].physical_id
 
 
 def index(name: str, *columns: str, unique: bool = False) -> IndexSchema:

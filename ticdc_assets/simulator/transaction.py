@@ -30,6 +30,7 @@ class CommittedRow:
         key: key of the row (before and after are of one key).
         before: row before the change, None for an insert.
         after: row after the change, None for a delete.
+        physical_id: id of the physical table of the row: a partition's, or the table's own.
         is_split: whether it is one half of an update, which TiCDC has split.
     """
 
@@ -38,6 +39,7 @@ class CommittedRow:
     key: Key
     before: Row | None
     after: Row | None
+    physical_id: int
     is_split: bool = False
 
 
@@ -121,6 +123,8 @@ class Transaction:
         self._write(name, key, None)
 
     def _write(self, name: TableName, key: Key, row: Row | None) -> None:
+        if row is not None:
+            self._tables[name].physical_id(row)  # refuses a row that has no partition
         writes = self._writes.setdefault(name, {})
         if row is not None and not self._tables[name].clustered and writes.get(key, row) is None:
             # A key freed and taken again belongs to another row id: a delete and an insert.
@@ -138,12 +142,16 @@ class Transaction:
                 before = table.rows.get(key)
                 if before == after:
                     continue
+                source = None if before is None else table.physical_id(before)
+                target = None if after is None else table.physical_id(after)
                 moved = (name, key) in self._moved
-                apart = moved or (name, key) in self._retaken
+                # From one partition to another it is a delete and an insert in TiKV already.
+                crossing = None not in (source, target) and source != target
+                apart = moved or crossing or (name, key) in self._retaken
                 # A changed clustered key is another place in TiKV: no update that could be split.
                 both = before is not None and after is not None
-                is_split = moved and (both or not table.clustered)
-                if before is not None and (apart or after is None):
+                is_split = moved and not crossing and (both or not table.clustered)
+                if before is not None and source is not None and (apart or after is None):
                     deletes.append(
                         CommittedRow(
                             schema=table.schema,
@@ -151,10 +159,11 @@ class Transaction:
                             key=key,
                             before=before,
                             after=None,
+                            physical_id=source,
                             is_split=is_split,
                         )
                     )
-                if after is not None:
+                if after is not None and target is not None:
                     op = Op.INSERT if before is None or apart else Op.UPDATE
                     others.append(
                         CommittedRow(
@@ -163,6 +172,7 @@ class Transaction:
                             key=key,
                             before=before if op is Op.UPDATE else None,
                             after=after,
+                            physical_id=target,
                             is_split=is_split,
                         )
                     )

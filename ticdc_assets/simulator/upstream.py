@@ -10,29 +10,33 @@ gets a new id, so it moves to the end), the key as an index called `primary` whe
 
 Asking for truth changes nothing, and a history once committed never changes.
 
+A DDL that makes or empties partitions, or divides a table anew, gives new physical ids, as TiDB
+does; TRUNCATE, RENAME, EXCHANGE and TRUNCATE PARTITION keep the schema's version. Tables that were
+dropped or truncated can be brought back with their rows.
+
 Not handled: unique keys other than the row's own are not enforced; collations (two keys are equal
-if their canonical text is); partitions, views, generated columns, foreign keys.
+if their canonical text is); generated columns, foreign keys; what views show.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from enum import IntEnum
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
-from ticdc_assets.simulator.alterations import (
-    AddColumn,
-    AlterAction,
-    DropColumn,
-    ModifyColumn,
-    RenameColumn,
-    SetDefault,
-    alter,
-)
+from ticdc_assets.simulator.actions import ALTER_CODES, PARTITION_CODES, ActionCode
+from ticdc_assets.simulator.alterations import AlterAction, Session, alter
 from ticdc_assets.simulator.clock import TsoClock
 from ticdc_assets.simulator.columns import column_sql, quoted
+from ticdc_assets.simulator.partition_changes import (
+    PartitionChange,
+    TruncatePartitions,
+    change_partitions,
+    check_places,
+    exchange,
+)
+from ticdc_assets.simulator.partitions import Partitioning
 from ticdc_assets.simulator.stored_table import (
     Key,
     Row,
@@ -42,54 +46,10 @@ from ticdc_assets.simulator.stored_table import (
     with_indexes,
 )
 from ticdc_assets.simulator.transaction import CommittedRow, Transaction
+from ticdc_assets.tso import to_datetime
 
 Truth: TypeAlias = dict[TableName, dict[Key, Row]]
 """The rows of every table by their key."""
-
-
-class ActionCode(IntEnum):
-    """TiDB's numbers for the statements that are run here."""
-
-    CREATE_DATABASE = 1
-    DROP_DATABASE = 2
-    CREATE_TABLE = 3
-    DROP_TABLE = 4
-    ADD_COLUMN = 5
-    DROP_COLUMN = 6
-    ADD_INDEX = 7
-    DROP_INDEX = 8
-    TRUNCATE_TABLE = 11
-    MODIFY_COLUMN = 12
-    RENAME_TABLE = 14
-    SET_DEFAULT = 15
-    MULTI_CHANGE = 61
-
-
-_WORDS: Final[Mapping[ActionCode, str]] = {
-    ActionCode.CREATE_DATABASE: "QUERY",
-    ActionCode.DROP_DATABASE: "QUERY",
-    ActionCode.CREATE_TABLE: "CREATE",
-    ActionCode.DROP_TABLE: "ERASE",
-    ActionCode.ADD_COLUMN: "ALTER",
-    ActionCode.DROP_COLUMN: "ALTER",
-    ActionCode.ADD_INDEX: "CINDEX",
-    ActionCode.DROP_INDEX: "DINDEX",
-    ActionCode.TRUNCATE_TABLE: "TRUNCATE",
-    ActionCode.MODIFY_COLUMN: "ALTER",
-    ActionCode.RENAME_TABLE: "RENAME",
-    ActionCode.SET_DEFAULT: "ALTER",
-    ActionCode.MULTI_CHANGE: "ALTER",
-}
-"""What the Simple protocol and Canal-JSON call them."""
-
-_ALTER_CODES: Final[Mapping[type[AlterAction], ActionCode]] = {
-    AddColumn: ActionCode.ADD_COLUMN,
-    DropColumn: ActionCode.DROP_COLUMN,
-    RenameColumn: ActionCode.MODIFY_COLUMN,
-    ModifyColumn: ActionCode.MODIFY_COLUMN,
-    SetDefault: ActionCode.SET_DEFAULT,
-}
-"""The number of an ALTER TABLE with one change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +68,13 @@ class CommittedDdl:
         commit_ts: TSO of the commit, the same for all events.
         events: what TiCDC sends, in order; `build_ts_ms` is 0 until something is built.
         previous: the tables that the statement changed, as they were; None where there was none.
+        of_view: whether it is about a view, which TiCDC sends though no view has a key.
     """
 
     commit_ts: int
     events: tuple[DdlEvent, ...]
     previous: Mapping[TableName, StoredTable | None]
+    of_view: bool = False
 
 
 Commit: TypeAlias = CommittedTransaction | CommittedDdl
@@ -127,13 +89,20 @@ class Upstream:
 
     Attributes:
         history: everything committed, in commit order.
+        qualified: whether statements name databases; False for a client that did `USE`, whose text
+            names none where the table's own is meant. TiCDC's own texts always do.
     """
 
     def __init__(self, *, clock: TsoClock | None = None, timezone: str = "UTC") -> None:
         self.clock = clock or TsoClock()
         self.timezone = timezone
         self.history: list[Commit] = []
-        self._databases: set[str] = set()
+        self.qualified = True
+        # The character set of each database, "" for the server's.
+        self._databases: dict[str, str] = {}
+        self._views: dict[TableName, TableSchema] = {}
+        # What was dropped or truncated last under each name.
+        self._gone: dict[TableName, StoredTable] = {}
         self._tables: dict[TableName, StoredTable] = {}
         self._next_table_id = 100
         self._share_ts = False
@@ -147,6 +116,20 @@ class Upstream:
     def tables(self) -> tuple[TableName, ...]:
         """Tables that exist now, in the order of their creation."""
         return tuple(self._tables)
+
+    @property
+    def views(self) -> tuple[TableName, ...]:
+        """Views that exist now."""
+        return tuple(self._views)
+
+    @property
+    def recoverable(self) -> tuple[TableName, ...]:
+        """Names under which a table was dropped or truncated and not yet brought back."""
+        return tuple(self._gone)
+
+    def stored(self, name: TableName) -> StoredTable:
+        """Return a table as it is now; it is to be read only."""
+        return self._table(name)
 
     def schema(self, name: TableName) -> TableSchema:
         """Return a table's schema now."""
@@ -220,22 +203,37 @@ class Upstream:
 
     # Databases
 
-    def create_database(self, database: str, *, sql: str | None = None) -> int:
-        """Run CREATE DATABASE and return its commit ts."""
+    def create_database(self, database: str, *, charset: str = "", sql: str | None = None) -> int:
+        """Run CREATE DATABASE and return its commit ts.
+
+        Args:
+            database: its name.
+            charset: its character set, "" for the server's (utf8mb4).
+            sql: the statement, where it should read otherwise than the one built here.
+        """
         if database in self._databases:
             raise ValueError(f"database {database!r} exists")
-        self._databases.add(database)
-        text = sql or f"CREATE DATABASE {quoted(database)}"
+        self._databases[database] = charset
+        text = sql or f"CREATE DATABASE {quoted(database)}{_charset_sql(charset)}"
         return self._commit_query(database, text, ActionCode.CREATE_DATABASE, previous={})
+
+    def alter_database(self, database: str, *, charset: str, sql: str | None = None) -> int:
+        """Run ALTER DATABASE, which no table that is there notices, and return its commit ts."""
+        if database not in self._databases:
+            raise ValueError(f"no database {database!r}")
+        self._databases[database] = charset
+        text = sql or f"ALTER DATABASE {quoted(database)}{_charset_sql(charset)}"
+        return self._commit_query(database, text, ActionCode.ALTER_DATABASE, previous={})
 
     def drop_database(self, database: str, *, sql: str | None = None) -> int:
         """Run DROP DATABASE, its tables with it, and return its commit ts."""
         if database not in self._databases:
             raise ValueError(f"no database {database!r}")
-        self._databases.remove(database)
+        del self._databases[database]
         previous = {name: table for name, table in self._tables.items() if name[0] == database}
-        for name in previous:
-            del self._tables[name]
+        for names in (self._tables, self._views, self._gone):
+            for name in [name for name in names if name[0] == database]:
+                del names[name]
         text = sql or f"DROP DATABASE {quoted(database)}"
         return self._commit_query(database, text, ActionCode.DROP_DATABASE, previous=previous)
 
@@ -249,7 +247,7 @@ class Upstream:
     ) -> int:
         commit_ts = self._ddl_ts()
         event = DdlEvent(
-            ddl_type=_WORDS[code],
+            ddl_type=code.word,
             commit_ts=commit_ts,
             build_ts_ms=0,
             sql=sql,
@@ -262,6 +260,49 @@ class Upstream:
         self.history.append(CommittedDdl(commit_ts=commit_ts, events=(event,), previous=previous))
         return commit_ts
 
+    # What is no table
+
+    def create_view(
+        self, name: TableName, source: TableName, *, columns: Sequence[str] = ()
+    ) -> int:
+        """Run CREATE VIEW over a table and return its commit ts."""
+        if name[0] not in self._databases or name in self._tables or name in self._views:
+            raise ValueError(f"cannot create {name}: no such database, or it exists")
+        schema = self._table(source).schema
+        shown = tuple(c for c in schema.columns if not columns or c.name in columns)
+        view = TableSchema(
+            database=name[0],
+            table=name[1],
+            table_id=self._new_table_id(),
+            version=self._version(),
+            columns=shown,
+            indexes=(),
+        )
+        self._views[name] = view
+        text = (
+            f"CREATE VIEW {self._path(name)} AS"
+            f" SELECT {_names(column.name for column in shown)} FROM {_path(source)}"
+        )
+        return self._commit_events(
+            ActionCode.CREATE_VIEW, [(text, view, None)], previous={}, of_view=True
+        )
+
+    def drop_view(self, name: TableName) -> int:
+        """Run DROP VIEW and return its commit ts."""
+        view = self._views.pop(name)
+        event = (f"DROP VIEW {_path(name)}", view, view)
+        return self._commit_events(ActionCode.DROP_VIEW, [event], previous={}, of_view=True)
+
+    def unsent(self) -> int:
+        """Run a statement that TiCDC never sends (CREATE SEQUENCE); return its commit ts."""
+        return self._commit_events(ActionCode.MULTI_CHANGE, [], previous={})
+
+    def unheard_of(self, name: TableName, clause: str) -> int:
+        """Run an ALTER TABLE of a kind not known here; rows and columns stay as they are."""
+        table = replace(self._table(name), rows=dict(self._table(name).rows))
+        text = f"ALTER TABLE {self._path(name)} {clause}"
+        return self._commit_altered(ActionCode.TABLE_COMMENT, text, name=name, table=table)
+
     # Tables
 
     def create_table(
@@ -272,6 +313,7 @@ class Upstream:
         primary_key: Sequence[str] = (),
         indexes: Sequence[IndexSchema] = (),
         clustered: bool = True,
+        partitioning: Partitioning | None = None,
         sql: str | None = None,
     ) -> int:
         """Run CREATE TABLE and return its commit ts.
@@ -283,9 +325,10 @@ class Upstream:
             indexes: the other indexes; their `nullable` is found out here.
             clustered: whether the primary key is the row's place in TiKV. Without a primary key
                 there is nothing to cluster by.
+            partitioning: how it is divided; its column is in every unique key.
             sql: the statement, where it should read otherwise than the one built here.
         """
-        if name[0] not in self._databases or name in self._tables:
+        if name[0] not in self._databases or name in (*self._tables, *self._views):
             raise ValueError(f"cannot create {name}: no such database, or the table exists")
         own = tuple(
             replace(column, nullable=False) if column.name in primary_key else column
@@ -297,7 +340,11 @@ class Upstream:
                 kind = "clustered" if clustered else "nonclustered"
                 parts.append(f"primary key ({_names(primary_key)}) /*T![clustered_index] {kind} */")
             parts += [_index_sql(index) for index in indexes]
-            sql = f"CREATE TABLE {_path(name)} ({', '.join(parts)})"
+            sql = f"CREATE TABLE {self._path(name)} ({', '.join(parts)})"
+            if self._databases[name[0]] not in ("", "utf8mb4"):
+                sql += " DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
+            if partitioning is not None:
+                sql += f" {partitioning.sql()}"
         table = StoredTable(
             schema=TableSchema(
                 database=name[0],
@@ -311,7 +358,9 @@ class Upstream:
             clustered=clustered and bool(primary_key),
             secondary=tuple(indexes),
             rows={},
+            partitioning=partitioning and partitioning.with_new_ids(self._new_table_id),
         )
+        check_places(table)
         table.schema = with_indexes(table)
         return self._commit_table(ActionCode.CREATE_TABLE, sql, name=name, table=table)
 
@@ -319,10 +368,10 @@ class Upstream:
         self, name: TableName, source: TableName, *, sql: str | None = None
     ) -> int:
         """Run CREATE TABLE ... LIKE and return its commit ts."""
-        if name[0] not in self._databases or name in self._tables:
+        if name[0] not in self._databases or name in (*self._tables, *self._views):
             raise ValueError(f"cannot create {name}: no such database, or the table exists")
         like = self._table(source)
-        table = replace(like, rows={}, next_row_id=1)
+        table = replace(like, rows={}, next_row_id=1, partitioning=self._divided_anew(like))
         table.schema = replace(
             like.schema,
             database=name[0],
@@ -330,13 +379,15 @@ class Upstream:
             table_id=self._new_table_id(),
             version=self._version(),
         )
-        text = sql or f"CREATE TABLE {_path(name)} LIKE {_path(source)}"
+        own = self._path if name[0] == source[0] else _path
+        text = sql or f"CREATE TABLE {self._path(name)} LIKE {own(source)}"
         return self._commit_table(ActionCode.CREATE_TABLE, text, name=name, table=table)
 
     def drop_table(self, name: TableName, *, sql: str | None = None) -> int:
         """Run DROP TABLE and return its commit ts."""
         table = self._table(name)
         del self._tables[name]
+        self._gone[name] = table
         # The schema after is that of the dropped table, and the text is TiCDC's, not the user's.
         return self._commit_events(
             ActionCode.DROP_TABLE,
@@ -346,10 +397,36 @@ class Upstream:
 
     def truncate_table(self, name: TableName, *, sql: str | None = None) -> int:
         """Run TRUNCATE TABLE (a new table id, the same version) and return its commit ts."""
-        table = replace(self._table(name), rows={}, next_row_id=1)
+        full = self._gone[name] = self._table(name)
+        table = replace(full, rows={}, next_row_id=1, partitioning=self._divided_anew(full))
         table.schema = replace(table.schema, table_id=self._new_table_id())
-        text = sql or f"TRUNCATE TABLE {_path(name)}"
+        text = sql or f"TRUNCATE TABLE {self._path(name)}"
         return self._commit_table(ActionCode.TRUNCATE_TABLE, text, name=name, table=table)
+
+    def recover_table(
+        self, name: TableName, *, to: str | None = None, sql: str | None = None
+    ) -> int:
+        """Bring back, with its rows, what was last dropped or truncated under a name.
+
+        Args:
+            name: the name it had then.
+            to: FLASHBACK TABLE ... TO another name in its database; None for RECOVER TABLE.
+            sql: the statement, where it should read otherwise than the one built here.
+        """
+        gone = self._gone.get(name)
+        new_name = (name[0], name[1] if to is None else to)
+        if gone is None or new_name in (*self._tables, *self._views):
+            raise ValueError(f"cannot recover {name} as {new_name}")
+        del self._gone[name]
+        table = replace(gone, rows=dict(gone.rows))
+        table.schema = replace(
+            gone.schema, database=new_name[0], table=new_name[1], version=self._version()
+        )
+        text = f"RECOVER TABLE {self._path(name)}"
+        if to is not None:
+            text = f"FLASHBACK TABLE {self._path(name)} TO {quoted(to)}"
+        code = ActionCode.RECOVER_TABLE
+        return self._commit_table(code, sql or text, name=new_name, table=table)
 
     def rename_table(self, name: TableName, new_name: TableName, *, sql: str | None = None) -> int:
         """Run RENAME TABLE for one table and return its commit ts."""
@@ -383,12 +460,48 @@ class Upstream:
         return self._commit_events(ActionCode.RENAME_TABLE, events, previous=previous)
 
     def alter_table(self, name: TableName, *actions: AlterAction, sql: str | None = None) -> int:
-        """Run ALTER TABLE with one or more changes to columns and return its commit ts."""
+        """Run ALTER TABLE with one or more changes to columns and keys; return its commit ts."""
         table = replace(self._table(name), rows=dict(self._table(name).rows))
-        parts = [alter(table, action, timezone=self.timezone) for action in actions]
-        text = sql or f"ALTER TABLE {_path(name)} {', '.join(parts)}"
-        code = _ALTER_CODES[type(actions[0])] if len(actions) == 1 else ActionCode.MULTI_CHANGE
-        return self._commit_altered(code, text, name=name, table=table)
+        version = self._version()
+        commit_ts = self._ddl_ts()
+        session = Session(timezone=self.timezone, at=to_datetime(commit_ts))
+        parts = [alter(table, action, session) for action in actions]
+        text = sql or f"ALTER TABLE {self._path(name)} {', '.join(parts)}"
+        code = ALTER_CODES[type(actions[0])] if len(actions) == 1 else ActionCode.MULTI_CHANGE
+        return self._commit_altered(
+            code, text, name=name, table=table, version=version, commit_ts=commit_ts
+        )
+
+    def alter_partitions(
+        self, name: TableName, change: PartitionChange, *, sql: str | None = None
+    ) -> int:
+        """Run ALTER TABLE with a change of partitions and return its commit ts."""
+        table = replace(self._table(name), rows=dict(self._table(name).rows))
+        clause = change_partitions(table, change, self._new_table_id)
+        if not isinstance(change, TruncatePartitions):
+            table.schema = replace(table.schema, version=self._version())
+        text = sql or f"ALTER TABLE {self._path(name)} {clause}"
+        return self._commit_table(PARTITION_CODES[type(change)], text, name=name, table=table)
+
+    def exchange_partition(
+        self, name: TableName, partition: str, other: TableName, *, sql: str | None = None
+    ) -> int:
+        """Run EXCHANGE PARTITION ... WITH TABLE `other` and return its commit ts.
+
+        TiCDC sends one event, with the divided table's schema after it and the other's before it.
+        The versions of both stay.
+        """
+        divided, alone = self._table(name), self._table(other)
+        self._tables[name], self._tables[other] = exchange(divided, partition, alone)
+        text = (
+            f"ALTER TABLE {_path(name)} EXCHANGE PARTITION {quoted(partition)}"
+            f" WITH TABLE {_path(other)}"
+        )
+        return self._commit_events(
+            ActionCode.EXCHANGE_PARTITION,
+            [(sql or text, self._tables[name].schema, alone.schema)],
+            previous={name: divided, other: alone},
+        )
 
     def create_index(
         self,
@@ -408,7 +521,7 @@ class Upstream:
             raise ValueError(f"{name}: index {index!r} exists")
         table.secondary = (*table.secondary, added)
         kind = "UNIQUE INDEX" if unique else "INDEX"
-        text = sql or f"CREATE {kind} {quoted(index)} ON {_path(name)} ({_names(columns)})"
+        text = sql or f"CREATE {kind} {quoted(index)} ON {self._path(name)} ({_names(columns)})"
         return self._commit_altered(ActionCode.ADD_INDEX, text, name=name, table=table)
 
     def drop_index(self, name: TableName, index: str, *, sql: str | None = None) -> int:
@@ -417,7 +530,7 @@ class Upstream:
         table.secondary = tuple(other for other in table.secondary if other.name != index)
         if len(table.secondary) == len(self._table(name).secondary):
             raise ValueError(f"{name}: no index {index!r}")
-        text = sql or f"DROP INDEX {quoted(index)} ON {_path(name)}"
+        text = sql or f"DROP INDEX {quoted(index)} ON {self._path(name)}"
         return self._commit_altered(ActionCode.DROP_INDEX, text, name=name, table=table)
 
     def _table(self, name: TableName) -> StoredTable:
@@ -425,6 +538,12 @@ class Upstream:
         if table is None:
             raise ValueError(f"no table {name}")
         return table
+
+    def _path(self, name: TableName) -> str:
+        return _path(name) if self.qualified else quoted(name[1])
+
+    def _divided_anew(self, table: StoredTable) -> Partitioning | None:
+        return table.partitioning and table.partitioning.with_new_ids(self._new_table_id)
 
     def _new_table_id(self) -> int:
         self._next_table_id += 2
@@ -441,18 +560,36 @@ class Upstream:
         return commit_ts
 
     def _commit_altered(
-        self, code: ActionCode, sql: str, *, name: TableName, table: StoredTable
+        self,
+        code: ActionCode,
+        sql: str,
+        *,
+        name: TableName,
+        table: StoredTable,
+        version: int | None = None,
+        commit_ts: int | None = None,
     ) -> int:
-        table.schema = replace(with_indexes(table), version=self._version())
+        table.schema = replace(
+            with_indexes(table), version=self._version() if version is None else version
+        )
+        check_places(table)
         rekeyed: dict[Key, Row] = {}
         for key, row in table.rows.items():
             ordered = {column.name: row[column.name] for column in table.schema.columns}
             rekeyed[key_of(table.schema, ordered) or key] = ordered
+        if len(rekeyed) < len(table.rows):
+            raise ValueError(f"{name}: two rows of one key")
         table.rows = rekeyed
-        return self._commit_table(code, sql, name=name, table=table)
+        return self._commit_table(code, sql, name=name, table=table, commit_ts=commit_ts)
 
     def _commit_table(
-        self, code: ActionCode, sql: str, *, name: TableName, table: StoredTable
+        self,
+        code: ActionCode,
+        sql: str,
+        *,
+        name: TableName,
+        table: StoredTable,
+        commit_ts: int | None = None,
     ) -> int:
         previous = self._tables.get(name)
         self._tables[name] = table
@@ -460,6 +597,7 @@ class Upstream:
             code,
             [(sql, table.schema, previous.schema if previous else None)],
             previous={name: previous},
+            commit_ts=commit_ts,
         )
 
     def _commit_events(
@@ -468,14 +606,17 @@ class Upstream:
         events: Iterable[tuple[str, TableSchema | None, TableSchema | None]],
         *,
         previous: Mapping[TableName, StoredTable | None],
+        commit_ts: int | None = None,
+        of_view: bool = False,
     ) -> int:
-        commit_ts = self._ddl_ts()
+        if commit_ts is None:
+            commit_ts = self._ddl_ts()
         self.history.append(
             CommittedDdl(
                 commit_ts=commit_ts,
                 events=tuple(
                     DdlEvent(
-                        ddl_type=_WORDS[code],
+                        ddl_type=code.word,
                         commit_ts=commit_ts,
                         build_ts_ms=0,
                         sql=sql,
@@ -488,6 +629,7 @@ class Upstream:
                     for sql, schema, pre_schema in events
                 ),
                 previous=previous,
+                of_view=of_view,
             )
         )
         return commit_ts
@@ -498,6 +640,10 @@ def is_in_cut(commit: Commit, at: int) -> bool:
     if isinstance(commit, CommittedDdl):
         return commit.commit_ts < at
     return commit.commit_ts <= at
+
+
+def _charset_sql(charset: str) -> str:
+    return f" CHARACTER SET {charset}" if charset else ""
 
 
 def _index_sql(index: IndexSchema) -> str:
