@@ -9,7 +9,7 @@ memory of progress, because it is committed with the rows or not at all.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,47 @@ def commit_metadata(path: Path) -> dict[str, Any]:
             if text:
                 return json.loads(text)
     return {}
+
+
+def find_commit_metadata(
+    path: Path, wanted: Callable[[dict[str, Any]], bool]
+) -> dict[str, Any] | None:
+    """Return the JSON object of the newest commit whose object is `wanted`, or None."""
+    table = open_table(path)
+    if table is None:
+        return None
+    for limit in (50, None):
+        for commit in table.history(limit):
+            found = _object_of(commit.get(_METADATA_KEY))
+            if found and wanted(found):
+                return found
+    return None
+
+
+def commits_after(path: Path, version: int) -> list[tuple[int, str, dict[str, Any]]]:
+    """Return (version, operation, JSON object it carries or {}) of the commits after `version`."""
+    table = open_table(path)
+    if table is None or table.version() <= version:
+        return []
+    commits = table.history(table.version() - version)
+    return sorted(
+        (
+            commit["version"],
+            str(commit.get("operation")),
+            _object_of(commit.get(_METADATA_KEY)),
+        )
+        for commit in commits
+        if commit["version"] > version
+    )
+
+
+def _object_of(text: object) -> dict[str, Any]:
+    """Return the JSON object in a commit's metadata; {} if it is another writer's text."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def operation_metrics(path: Path) -> dict[str, int]:

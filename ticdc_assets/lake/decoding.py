@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -28,7 +28,12 @@ from ticdc_assets.changelog.plan import RowGroup
 from ticdc_assets.changelog.progress import PartitionProgress, advance_all
 from ticdc_assets.claim_check import ClaimCheckStore, complete_batches
 from ticdc_assets.config import Changefeed
-from ticdc_assets.lake.control import commit_metadata, read_rows, write_table
+from ticdc_assets.lake.control import (
+    commit_metadata,
+    find_commit_metadata,
+    read_rows,
+    write_table,
+)
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import append_quarantine
 from ticdc_assets.wire import WireFormat
@@ -148,10 +153,22 @@ def _landed_batch(spark: SparkSession, paths: LakePaths, number: int) -> DataFra
     return raw.where(F.col("batch") == number)
 
 
-def decoded(raw: DataFrame, changefeed: Changefeed, batch: int) -> DataFrame:
+def landed_up_to(paths: LakePaths, batch: int) -> int | None:
+    """Return the newest landed batch that is in the change log up to batch `batch`.
+
+    None if no commit of the change log says so. Needs no Spark.
+    """
+    found = find_commit_metadata(
+        paths.change_log, lambda metadata: metadata.get("batch", batch + 1) <= batch
+    )
+    return None if found is None else found["landed"]
+
+
+def decoded(raw: DataFrame, changefeed: Changefeed, batch: int | None) -> DataFrame:
     """Return the decoded rows of `raw`, errors included, as batch `batch`.
 
-    Rows that TiCDC put into the storage of large messages are completed from there.
+    Rows that TiCDC put into the storage of large messages are completed from there. Without
+    `batch` each row gets the number of the landed batch that its record is of.
     """
     wire_format, compression = WireFormat(changefeed.wire_format), changefeed.compression
     store = None
@@ -163,10 +180,12 @@ def decoded(raw: DataFrame, changefeed: Changefeed, batch: int) -> DataFrame:
             rows = decode_batch(wire_format, records, compression=compression)
             for part in [rows] if store is None else complete_batches(rows, store):
                 # All records of a landed batch share one landing time; a re-driven one keeps it.
-                landed_at = _landing_times(records, part)
+                landed_at = _of_records(records, part, "landed_at", pa.timestamp("us", tz="UTC"))
                 yield pa.RecordBatch.from_arrays(
                     [
-                        pa.array([batch] * part.num_rows, pa.int64()),
+                        _of_records(records, part, "batch", pa.int64())
+                        if batch is None
+                        else pa.array([batch] * part.num_rows, pa.int64()),
                         landed_at,
                         landed_at.cast(pa.date32()),
                         *part.columns,
@@ -174,34 +193,24 @@ def decoded(raw: DataFrame, changefeed: Changefeed, batch: int) -> DataFrame:
                     schema=DECODED_SCHEMA,
                 )
 
-    columns = raw.select("landed_at", "topic", "partition", "offset", "key", "value")
+    columns = raw.select("batch", "landed_at", "topic", "partition", "offset", "key", "value")
     return columns.mapInArrow(decode, from_arrow_schema(DECODED_SCHEMA, prefer_timestamp_ntz=True))
 
 
-def _landing_times(records: pa.RecordBatch, rows: pa.RecordBatch) -> pa.Array:
-    """Return the landing time of the record that each decoded row came from."""
-    times = records.column("landed_at").cast(pa.timestamp("us", tz="UTC"))
-    if len(times.unique()) <= 1:
-        return pa.array([times[0].as_py()] * rows.num_rows, pa.timestamp("us", tz="UTC"))
-    by_place = dict(
-        zip(
-            zip(
-                records.column("topic").to_pylist(),
-                records.column("partition").to_pylist(),
-                records.column("offset").to_pylist(),
-                strict=True,
-            ),
-            times.to_pylist(),
-            strict=True,
-        )
-    )
-    places = zip(
-        rows.column("topic").to_pylist(),
-        rows.column("partition").to_pylist(),
-        rows.column("offset").to_pylist(),
-        strict=True,
-    )
-    return pa.array([by_place[place] for place in places], pa.timestamp("us", tz="UTC"))
+def _of_records(
+    records: pa.RecordBatch, rows: pa.RecordBatch, name: str, kind: pa.DataType
+) -> pa.Array:
+    """Return for each decoded row the value of column `name` of the record that it came from."""
+    values = records.column(name).cast(kind)
+    if len(values.unique()) <= 1:
+        return pa.array([values[0].as_py()] * rows.num_rows, kind)
+    by_place = dict(zip(_places(records), values.to_pylist(), strict=True))
+    return pa.array([by_place[place] for place in _places(rows)], kind)
+
+
+def _places(rows: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
+    names = ("topic", "partition", "offset")
+    return zip(*(rows.column(name).to_pylist() for name in names), strict=True)
 
 
 def append_changes(
@@ -332,12 +341,7 @@ def add_to_groups(spark: SparkSession, paths: LakePaths, batch: int) -> dict[str
     new = (
         log.groupBy(*_GROUP_KEY)
         .agg(
-            F.count("*").alias("rows"),
-            F.min("commit_ts").alias("min_ts"),
-            F.max("commit_ts").alias("max_ts"),
-            F.min("landed_at").alias("first_landed_at"),
-            F.max("landed_at").alias("last_landed_at"),
-            F.count("checksum").alias("checksums"),
+            *_totals(),
             # Watermarks in offset order, to see which of them step back.
             F.sort_array(
                 F.collect_list(
@@ -378,13 +382,38 @@ def add_to_groups(spark: SparkSession, paths: LakePaths, batch: int) -> dict[str
             row["first_landed_at"] = min(row["first_landed_at"], present["first_landed_at"])
             row["last_landed_at"] = max(row["last_landed_at"], present["last_landed_at"])
         groups[key] = row
+    _write_groups(paths, list(groups.values()), batch)
+    return counts
+
+
+def group_at_once(log: DataFrame, paths: LakePaths, batch: int) -> None:
+    """Write `change_groups` for a change log that was written at once, up to batch `batch`.
+
+    Steps back of watermarks are not counted: that takes them one by one, in order.
+    """
+    rows = log.groupBy(*_GROUP_KEY).agg(*_totals(), F.max("batch").alias("last_batch"))
+    groups = [row | {"steps_back": 0} for row in rows.toArrow().to_pylist()]
+    _write_groups(paths, groups, batch)
+
+
+def _totals() -> list[Column]:
+    return [
+        F.count("*").alias("rows"),
+        F.min("commit_ts").alias("min_ts"),
+        F.max("commit_ts").alias("max_ts"),
+        F.min("landed_at").alias("first_landed_at"),
+        F.max("landed_at").alias("last_landed_at"),
+        F.count("checksum").alias("checksums"),
+    ]
+
+
+def _write_groups(paths: LakePaths, groups: list[dict[str, Any]], batch: int) -> None:
     write_table(
         paths.change_groups,
-        pa.Table.from_pylist(list(groups.values()), schema=_GROUPS_SCHEMA),
+        pa.Table.from_pylist(groups, schema=_GROUPS_SCHEMA),
         overwrite=True,
         metadata={"batch": batch},
     )
-    return counts
 
 
 def _least(left: int | None, right: int | None) -> int | None:

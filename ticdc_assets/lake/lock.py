@@ -1,4 +1,4 @@
-"""One writer per changefeed: an advisory lock on a file in the lake.
+"""One writer per changefeed, and beside it one rebuild: advisory locks on files in the lake.
 
 Dagster's pools keep runs of one instance apart; this keeps apart what they cannot see: a command
 line beside a daemon. The operating system drops the lock when its holder dies, so a killed run
@@ -8,24 +8,33 @@ leaves nothing to clean up. It reaches as far as the file system's locks do (one
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 from ticdc_assets.errors import BusyError
 from ticdc_assets.lake.paths import LakePaths
 
 
-@contextmanager
-def writer_lock(paths: LakePaths) -> Iterator[None]:
+def writer_lock(paths: LakePaths) -> AbstractContextManager[None]:
     """Hold the changefeed's writer lock, or raise BusyError at once."""
-    paths.base.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o644)
+    return _held(paths.lock, f"another sync of changefeed {paths.changefeed!r}")
+
+
+def side_lock(paths: LakePaths) -> AbstractContextManager[None]:
+    """Hold the lock on the changefeed's side places, or raise BusyError at once."""
+    return _held(paths.side_lock, f"another verify of changefeed {paths.changefeed!r}")
+
+
+@contextmanager
+def _held(path: Path, holder: str) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise BusyError(
-                f"another sync of changefeed {paths.changefeed!r} is running "
-                f"(it holds {paths.lock}); try again when it has ended"
+                f"{holder} is running (it holds {path}); try again when it has ended"
             ) from error
         yield
     finally:

@@ -10,20 +10,38 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakePaths:
-    """The tables of one changefeed below the lake's root."""
+    """The tables of one changefeed below the lake's root.
+
+    Attributes:
+        root: folder of the lake.
+        changefeed: name of the changefeed.
+        side: name of a side place, if this is one: all tables but `raw_messages` are in it.
+    """
 
     root: Path
     changefeed: str
+    side: str | None = None
 
     @property
     def base(self) -> Path:
-        """Folder of the changefeed."""
-        return self.root / self.changefeed
+        """Folder of the changefeed, or of its side place."""
+        return self.root / self.changefeed if self.side is None else self.side_places / self.side
 
     @property
     def raw_messages(self) -> Path:
-        """Landed Kafka records."""
-        return self.base / "raw_messages"
+        """Landed Kafka records; a side place has none of its own."""
+        return self.root / self.changefeed / "raw_messages"
+
+    @property
+    def side_places(self) -> Path:
+        """Folder of side places, in which mirrors are made again to be compared."""
+        return self.root / self.changefeed / "verify"
+
+    def side_place(self, name: str) -> "LakePaths":
+        """Return the side place `name`, which is made of hexadecimal digits."""
+        if not name or set(name) - set("0123456789abcdef"):
+            raise ValueError(f"side place {name!r} is not made of hexadecimal digits")
+        return LakePaths(root=self.root, changefeed=self.changefeed, side=name)
 
     @property
     def landings(self) -> Path:
@@ -74,6 +92,11 @@ class LakePaths:
     def lock(self) -> Path:
         """Lock file of the one writer."""
         return self.base / "writer.lock"
+
+    @property
+    def side_lock(self) -> Path:
+        """Lock file of the one that makes side places."""
+        return self.root / self.changefeed / "verify.lock"
 
     def mirror(self, mirror_id: str) -> Path:
         """Table of one mirror; `mirror_id` is made of a table id's digits and a counter."""

@@ -194,9 +194,12 @@ def _add_new(
         .where((F.col("batch") > done) & (F.col("batch") <= newest))
         .where(F.col("kind").isin(*_SCHEMA_KINDS))
     )
+    # In the order of the batches: of two claims the one that came first stays, however many batches
+    # are registered at a time.
     ddls = log.where(F.col("kind") == "ddl").select(
         "kind",
         "schema",
+        "batch",
         F.struct("topic", "partition", "offset", "index").alias("place"),
         "pre_schema",
         "sql",
@@ -211,11 +214,19 @@ def _add_new(
     bootstraps = (
         log.where(F.col("kind") == "bootstrap")
         .groupBy("kind", "schema")
-        .agg(F.min(F.struct("topic", "partition", "offset", "index")).alias("place"))
+        .agg(F.min(F.struct("batch", "topic", "partition", "offset", "index")).alias("first"))
+        .select(
+            "kind",
+            "schema",
+            "first.batch",
+            F.struct("first.topic", "first.partition", "first.offset", "first.index").alias(
+                "place"
+            ),
+        )
     )
     changed = False
     rows = ddls.unionByName(bootstraps, allowMissingColumns=True).toArrow().to_pylist()
-    for row in sorted(rows, key=lambda row: tuple(row["place"].values())):
+    for row in sorted(rows, key=lambda row: (row["batch"], *row["place"].values())):
         coordinates = Coordinates(**row["place"])
         schema = _schema(row["schema"])
         if row["kind"] == "ddl":
