@@ -127,6 +127,16 @@ class Upstream:
         """Names under which a table was dropped or truncated and not yet brought back."""
         return tuple(self._gone)
 
+    def was_truncated(self, name: TableName) -> bool:
+        """Tell whether a name in `recoverable` is there for a table that was truncated."""
+        gone = self._gone[name].schema
+        return any(
+            event.ddl_type == "TRUNCATE" and event.pre_schema == gone
+            for commit in self.history
+            if isinstance(commit, CommittedDdl)
+            for event in commit.events
+        )
+
     def stored(self, name: TableName) -> StoredTable:
         """Return a table as it is now; it is to be read only."""
         return self._table(name)
