@@ -217,9 +217,11 @@ def require_cut(paths: LakePaths) -> Cut:
     return cut
 
 
-def read_cuts(paths: LakePaths) -> list[Cut]:
-    """Return all published cuts, oldest first; needs no Spark."""
-    return [_cut_of(row) for row in sorted(read_rows(paths.cuts), key=lambda row: row["number"])]
+def read_cuts(paths: LakePaths, *, number: int | None = None) -> list[Cut]:
+    """Return all kept cuts, or the one of a number if it is kept, oldest first; needs no Spark."""
+    condition = None if number is None else ds.field("number") == number
+    rows = read_rows(paths.cuts, condition)
+    return [_cut_of(row) for row in sorted(rows, key=lambda row: row["number"])]
 
 
 def publish(paths: LakePaths, cut: Cut) -> None:
