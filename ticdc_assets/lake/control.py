@@ -138,7 +138,10 @@ def write_table(
         mode="overwrite" if overwrite else "append",
         schema_mode="overwrite" if overwrite else "merge",
         configuration={"delta.checkpointInterval": "20"},
-        commit_properties=CommitProperties(
-            custom_metadata={_METADATA_KEY: json.dumps(metadata, sort_keys=True)}
-        ),
+        commit_properties=commit_properties(metadata),
     )
+
+
+def commit_properties(metadata: Mapping[str, Any]) -> CommitProperties:
+    """Return the properties of a commit that carries `metadata`."""
+    return CommitProperties(custom_metadata={_METADATA_KEY: json.dumps(metadata, sort_keys=True)})

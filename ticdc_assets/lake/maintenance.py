@@ -1,0 +1,390 @@
+"""Maintenance: small files made one, files that nothing needs removed, logs cut short.
+
+In: a changefeed's tables. Out: the same rows in fewer files, and a `Maintaining` that says what was
+done. `maintain` does, in this order: retention (`retention.retain`), OPTIMIZE, VACUUM, and the
+cleaning of `_delta_log`. The caller holds the writer lock.
+
+What a kept cut needs is never removed:
+
+- OPTIMIZE of a mirror makes a new version, which would be taken back as what a killed run left. So
+  once all mirrors are done a new cut is published: same TSO, same rows, the new versions. Older
+  cuts go on naming the versions they had.
+- A file that a version needs is only removed by a commit behind that version, and that commit came
+  after the cut that names it was published. So VACUUM keeps what was removed from a mirror since
+  the oldest kept cut was published. The same age, as configured, stands in the mirror's properties,
+  so that a VACUUM by hand keeps it too.
+- A log entry is needed by the versions behind it, from the last checkpoint on. A mirror's log is
+  cut off at the newest checkpoint at or below the oldest version that a kept cut names. Delta
+  itself goes by age and would not know that an old version is still named; so its own clean-up is
+  put off by a property (`delta.logRetentionDuration`).
+
+Why running it again is safe: each step is one commit, or removes what nothing names. A run killed
+between OPTIMIZE and publishing leaves mirrors that the next sync takes back.
+
+Not handled: Z-ORDER and clustering; object stores (the lake is a folder).
+"""
+
+import re
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+
+from ticdc_assets.config import Changefeed, Retention
+from ticdc_assets.lake.control import commit_metadata, commit_properties, open_table
+from ticdc_assets.lake.cuts import Cut, MirrorCut, newest_cut, publish, read_cuts
+from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.retention import Retaining, carrying, retain
+
+FEW_FILES = 8
+"""Files of a mirror from which it is compacted."""
+
+MARGIN = timedelta(hours=1)
+"""How much longer than the oldest kept cut removed files of mirrors are kept."""
+
+LOG_KEPT = timedelta(days=30)
+"""How long log entries of tables other than mirrors are kept at least, as Delta's default is."""
+
+_LOG_RETENTION = "interval 3650 days"
+
+_OPTIMIZE_CONF = {
+    # Only small files are rewritten: a day's compaction must not write a large mirror anew.
+    "spark.databricks.delta.optimize.minFileSize": str(64 << 20),
+    "spark.databricks.delta.optimize.maxFileSize": str(256 << 20),
+}
+_VACUUM_CONF = {
+    # A VACUUM of its own session only: how long files are kept is worked out from the kept cuts.
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    # It would commit a version that no cut names.
+    "spark.databricks.delta.vacuum.logging.enabled": "false",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """A table in numbers.
+
+    Attributes:
+        files: files of its newest version.
+        disk_files: files in its folder, those of older versions and its log included.
+        disk_bytes: their bytes.
+    """
+
+    files: int = 0
+    disk_files: int = 0
+    disk_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableReport:
+    """What was done to one table.
+
+    Attributes:
+        name: the table's, for a mirror with its id.
+        rows_removed: rows that retention removed.
+        before: the table before.
+        after: the table afterwards.
+    """
+
+    name: str
+    rows_removed: int
+    before: TableState
+    after: TableState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maintaining:
+    """What one maintenance did, or would do.
+
+    Attributes:
+        retaining: what retention did.
+        tables: each table that is there.
+        cut: the cut that was published for optimised mirrors, None if none was.
+        dry_run: whether nothing was changed.
+    """
+
+    retaining: Retaining
+    tables: tuple[TableReport, ...]
+    cut: Cut | None
+    dry_run: bool
+
+
+def maintain(
+    spark: SparkSession,
+    paths: LakePaths,
+    changefeed: Changefeed,
+    *,
+    now: datetime | None = None,
+    dry_run: bool = False,
+    margin: timedelta = MARGIN,
+) -> Maintaining:
+    """Run retention, OPTIMIZE and VACUUM once. The caller holds the writer lock.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        now: the time that ages are counted up to.
+        dry_run: whether only to count what retention would remove.
+        margin: how much longer than the oldest kept cut removed files of mirrors are kept.
+    """
+    before = _states(paths)
+    retaining = retain(spark, paths, changefeed, now=now, dry_run=dry_run)
+    cut = None
+    if not dry_run:
+        for table in (paths.raw_messages, paths.change_log):
+            _optimize_days(spark, table)
+        cut = optimize_mirrors(spark, paths, changefeed.retention)
+        for path in _control_tables(paths):
+            _maintain_control(path)
+        vacuum(spark, paths, margin=margin)
+        _remove_unnamed_mirrors(paths)
+        clean_logs(paths)
+    after = before if dry_run else _states(paths)
+    removed = {
+        "raw_messages": retaining.records,
+        "change_log": retaining.changes,
+        "cuts": retaining.cuts,
+    }
+    return Maintaining(
+        retaining=retaining,
+        tables=tuple(
+            TableReport(
+                name=name,
+                rows_removed=removed.get(name, 0),
+                before=state,
+                after=after.get(name, TableState()),
+            )
+            for name, state in before.items()
+        ),
+        cut=cut,
+        dry_run=dry_run,
+    )
+
+
+# Compaction -------------------------------------------------------------------------------------
+
+
+def _optimize_days(spark: SparkSession, table: Path) -> None:
+    """Compact the days of a table that are over."""
+    if open_table(table) is None:
+        return
+    today = datetime.now(UTC).date().isoformat()
+    session = carrying(spark, table, _OPTIMIZE_CONF)
+    optimized = DeltaTable.forPath(session, str(table)).optimize()
+    optimized.where(f"landed_day < '{today}'").executeCompaction()
+
+
+def optimize_mirrors(spark: SparkSession, paths: LakePaths, retention: Retention) -> Cut | None:
+    """Compact the mirrors of the newest cut; return the cut that was published for it, if any."""
+    cut = newest_cut(paths)
+    if cut is None:
+        return None
+    mirrors = tuple(_optimized(spark, paths, mirror, retention) for mirror in cut.mirrors)
+    if mirrors == cut.mirrors:
+        return None
+    # What the older cut says of itself is counted once.
+    made = replace(
+        cut,
+        number=cut.number + 1,
+        published_at=datetime.now(UTC),
+        mirrors=tuple(replace(mirror, mode="carried", changes=0) for mirror in mirrors),
+        replays=0,
+        late=0,
+    )
+    publish(paths, made)
+    return made
+
+
+def _optimized(
+    spark: SparkSession, paths: LakePaths, mirror: MirrorCut, retention: Retention
+) -> MirrorCut:
+    """Compact one mirror, and bring its properties up to date; return it at its new version."""
+    path = mirror.path(paths)
+    table = open_table(path)
+    if table is None or table.version() != mirror.version:
+        return mirror  # a killed run is ahead of the cut: the next sync takes it back
+    wanted = mirror_properties(retention)
+    has = table.metadata().configuration
+    if any(has.get(name) != value for name, value in wanted.items()):
+        listed = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
+        spark.sql(f"ALTER TABLE delta.`{_escaped(path)}` SET TBLPROPERTIES ({listed})")
+    if len(table.file_uris()) >= FEW_FILES:
+        session = carrying(spark, path, _OPTIMIZE_CONF)
+        DeltaTable.forPath(session, str(path)).optimize().executeCompaction()
+    newest = open_table(path)
+    assert newest is not None
+    return replace(mirror, version=newest.version())
+
+
+def mirror_properties(retention: Retention) -> dict[str, str]:
+    """Return the properties that keep Delta and a VACUUM by hand from what kept cuts need."""
+    longest = retention.longest
+    if longest is None:
+        return {
+            "delta.logRetentionDuration": _LOG_RETENTION,
+            "delta.deletedFileRetentionDuration": _LOG_RETENTION,
+        }
+    # Twice as long: a base may have to stay longer than configured, until there is another one.
+    hours = max(2 * longest, longest + timedelta(days=7)) // timedelta(hours=1)
+    return {
+        "delta.logRetentionDuration": _LOG_RETENTION,
+        "delta.deletedFileRetentionDuration": f"interval {min(hours, 3650 * 24)} hours",
+    }
+
+
+def _escaped(path: Path) -> str:
+    return str(path).replace("`", "``")
+
+
+def _control_tables(paths: LakePaths) -> tuple[Path, ...]:
+    return (
+        paths.landings,
+        paths.change_groups,
+        paths.schema_registry,
+        paths.ddl_history,
+        paths.schema_conflicts,
+        paths.checksums,
+        paths.cuts,
+    )
+
+
+def _maintain_control(path: Path) -> None:
+    """Compact and vacuum a table that is written without Spark, by Delta's default age."""
+    table = open_table(path)
+    if table is None:
+        return
+    # Commits without rows carry on what the newest says, which is how far the writer is.
+    properties = commit_properties(commit_metadata(path))
+    if len(table.file_uris()) > 1:
+        table.optimize.compact(commit_properties=properties)
+    if table.vacuum(dry_run=True):
+        table.vacuum(dry_run=False, commit_properties=properties)
+
+
+# Removing files ---------------------------------------------------------------------------------
+
+
+def vacuum(spark: SparkSession, paths: LakePaths, *, margin: timedelta = MARGIN) -> None:
+    """Remove the files that neither the newest versions nor kept cuts need."""
+    session = spark.newSession()
+    for name, value in _VACUUM_CONF.items():
+        session.conf.set(name, value)
+    for table in (paths.raw_messages, paths.change_log, paths.quarantine):
+        if open_table(table) is not None:
+            DeltaTable.forPath(session, str(table)).vacuum()
+    cuts = read_cuts(paths)
+    if not cuts:
+        return
+    oldest = min(cut.published_at for cut in cuts)
+    age = datetime.now(UTC) - oldest + margin
+    for mirror_id in sorted({mirror.mirror_id for cut in cuts for mirror in cut.mirrors}):
+        path = paths.mirror(mirror_id)
+        if open_table(path) is not None:
+            DeltaTable.forPath(session, str(path)).vacuum(age / timedelta(hours=1))
+
+
+def _remove_unnamed_mirrors(paths: LakePaths) -> None:
+    """Remove the folders of mirrors that no kept cut names: their tables were dropped."""
+    named = {mirror.mirror_id for cut in read_cuts(paths) for mirror in cut.mirrors}
+    folder = paths.mirror("0").parent
+    if not named or not folder.is_dir():
+        return
+    for item in folder.iterdir():
+        if item.is_dir() and item.name.replace("-", "").isdigit() and item.name not in named:
+            shutil.rmtree(item)
+
+
+# The logs ---------------------------------------------------------------------------------------
+
+_LOG_FILE = re.compile(
+    r"(?P<version>[0-9]{20})\.(?P<kind>json|crc|checkpoint(\.[0-9]+\.[0-9]+)?\.parquet)"
+)
+
+
+def clean_logs(paths: LakePaths, *, kept: timedelta = LOG_KEPT) -> int:
+    """Remove log entries that no version to be read needs; return how many files."""
+    cuts = read_cuts(paths)
+    removed = 0
+    oldest: dict[str, int] = {}
+    for mirror in (mirror for cut in cuts for mirror in cut.mirrors):
+        known = oldest.get(mirror.mirror_id, mirror.version)
+        oldest[mirror.mirror_id] = min(known, mirror.version)
+    for mirror_id, version in oldest.items():
+        removed += _clean_log(paths.mirror(mirror_id), version)
+    if not cuts:
+        return removed
+    # The log of the change log tells which landed batches a kept cut was made from.
+    moment = min(min(cut.published_at for cut in cuts), datetime.now(UTC) - kept)
+    for table in (paths.raw_messages, paths.change_log, paths.quarantine):
+        version = _version_at(table, moment)
+        if version is not None:
+            removed += _clean_log(table, version)
+    return removed
+
+
+def _clean_log(table: Path, version: int) -> int:
+    """Remove what stands before the newest checkpoint at or below `version`."""
+    files = _log_files(table)
+    checkpoints = [
+        number
+        for number, kind, _ in files
+        # One of several parts may be half written.
+        if kind == "checkpoint.parquet" and number <= version
+    ]
+    if not checkpoints:
+        return 0
+    gone = [path for number, _, path in files if number < max(checkpoints)]
+    for path in gone:
+        path.unlink()
+    return len(gone)
+
+
+def _version_at(table: Path, moment: datetime) -> int | None:
+    """Return the newest version that was committed before `moment`."""
+    before = [
+        number
+        for number, kind, path in _log_files(table)
+        if kind == "json" and path.stat().st_mtime < moment.timestamp()
+    ]
+    return max(before, default=None)
+
+
+def _log_files(table: Path) -> list[tuple[int, str, Path]]:
+    folder = table / "_delta_log"
+    if not folder.is_dir():
+        return []
+    found = ((_LOG_FILE.fullmatch(path.name), path) for path in folder.iterdir())
+    return sorted(
+        (int(match["version"]), match["kind"], path) for match, path in found if match is not None
+    )
+
+
+# In numbers -------------------------------------------------------------------------------------
+
+
+def _states(paths: LakePaths) -> dict[str, TableState]:
+    named = {path.name: path for path in _tables(paths)}
+    cut = newest_cut(paths)
+    for mirror in cut.mirrors if cut is not None else ():
+        named[f"mirrors/{mirror.mirror_id}"] = mirror.path(paths)
+    states = {name: _state(path) for name, path in named.items()}
+    return {name: state for name, state in states.items() if state.disk_files}
+
+
+def _tables(paths: LakePaths) -> Iterable[Path]:
+    return (paths.raw_messages, paths.change_log, paths.quarantine, *_control_tables(paths))
+
+
+def _state(path: Path) -> TableState:
+    table = open_table(path)
+    sizes = [item.stat().st_size for item in path.rglob("*") if item.is_file()]
+    return TableState(
+        files=0 if table is None else len(table.file_uris()),
+        disk_files=len(sizes),
+        disk_bytes=sum(sizes),
+    )
