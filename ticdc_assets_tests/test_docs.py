@@ -247,7 +247,6 @@ def test_known_differences_are_those_of_the_tests(root: Path) -> None:
     told = re.findall(r"^\|(?:[^|]+\|){3} ([^|]+) \|$", section[1], re.M)
     assert sorted(told[1:]) == sorted(
         {
-            *(reason for _, reason in golden.KNOWN_DIFFERENCES.values()),
             *(reason for _, reason in golden.LOST_BY_THE_FORMAT.values()),
             *(difference.reason for difference in test_event_lines_golden.DIFFERENCES),
         }

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ticdc_assets.changelog.plan import (
+    HandoverPart,
     MirrorPlan,
     Plan,
     RowGroup,
@@ -19,7 +20,7 @@ from ticdc_assets.changelog.plan import (
     build_plan,
     seen_shapes,
 )
-from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver
+from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver, part_carrier
 from ticdc_assets.changelog.sequence import SequenceKey, rank_of
 from ticdc_assets.errors import InputError
 from ticdc_assets.events import Bootstrap, DdlEvent, Event, RowChange, Watermark
@@ -119,15 +120,8 @@ def fold(
         for coordinates, event in everything
         if isinstance(event, RowChange) and event.commit_ts <= cut_ts
     ]
-    tables = {
-        mirror.name: _fold_table(
-            mirror,
-            [(coordinates, event) for coordinates, event in rows if belongs(mirror, event)],
-            timezone,
-        )
-        for mirror in plan.mirrors
-    }
-    return plan, tables
+    folder = _Folder(rows, timezone)
+    return plan, {mirror.name: folder.table(mirror) for mirror in plan.mirrors}
 
 
 def belongs(mirror: MirrorPlan, event: RowChange) -> bool:
@@ -140,50 +134,98 @@ def belongs(mirror: MirrorPlan, event: RowChange) -> bool:
     )
 
 
-def _fold_table(
-    mirror: MirrorPlan,
-    rows: Iterable[tuple[Coordinates, RowChange]],
-    timezone: str,
-) -> FoldedTable:
-    table = FoldedTable(plan=mirror)
-    resolver = RowResolver(mirror, timezone)
-    versions = {schema.version for schema in mirror.versions}
-    changes: list[tuple[SequenceKey, ResolvedChange]] = []
-    for coordinates, event in rows:
-        if event.schema_version is not None and event.schema_version not in versions:
-            continue  # held
-        try:
-            resolved = resolver.resolve(
-                event.op,
-                event.schema_version,
-                commit_ts=event.commit_ts,
-                before=event.before,
-                after=event.after,
-                partial=event.handle_key_only,
-            )
-        except InputError as error:
-            table.quarantined.append((coordinates, error))
-            continue
-        for change in resolved:
-            sequence = (
-                event.commit_ts,
-                rank_of(is_delete=change.is_delete, es_only=event.es_only),
-                coordinates.topic,
-                coordinates.partition,
-                coordinates.offset,
-                coordinates.index,
-            )
-            changes.append((sequence, change))
-    for _, change in sorted(changes, key=lambda item: item[0]):
-        key = change.key
-        if change.is_delete:
-            if table.copies[key] == 0:
-                table.unknown_deletes += 1
+HANDED_OVER = Coordinates(topic="", partition=-1, offset=-1, index=-1)
+"""Where a row is said to be from that was handed over, and no longer fits."""
+
+
+class _Folder:
+    """Folds tables, and those whose rows were handed over to them."""
+
+    def __init__(self, rows: list[tuple[Coordinates, RowChange]], timezone: str) -> None:
+        self._rows = rows
+        self._timezone = timezone
+        self._folded: dict[str, FoldedTable] = {}
+
+    def table(self, mirror: MirrorPlan) -> FoldedTable:
+        """Return the state of one table."""
+        if mirror.digest not in self._folded:
+            self._folded[mirror.digest] = self._fold(mirror)
+        return self._folded[mirror.digest]
+
+    def _fold(self, mirror: MirrorPlan) -> FoldedTable:
+        table = FoldedTable(plan=mirror)
+        resolver = RowResolver(mirror, self._timezone)
+        for part in mirror.handover.parts if mirror.handover else ():
+            self._take_over(table, part, resolver)
+        for _, change in self._changes(table, resolver):
+            key = change.key
+            if change.removed_ts is not None and not resolver.keyed:
+                continue  # the row, and who deleted it before, are gone
+            if change.is_delete:
+                if table.copies[key] == 0:
+                    table.unknown_deletes += 1
+                    continue
+                table.copies[key] -= 1
+                if table.copies[key] == 0:
+                    del table.rows[key]
+            elif change.removed_ts is not None:
+                table.rows.pop(key, None)
+                table.copies[key] = 0
+            elif not (change.partial and table.copies[key]):
+                table.rows[key] = change.values
+                table.copies[key] = 1 if resolver.keyed else table.copies[key] + 1
+        return table
+
+    def _take_over(self, table: FoldedTable, part: HandoverPart, resolver: RowResolver) -> None:
+        """Put the rows of a part into the table."""
+        given = self.table(part.plan)
+        table.quarantined += given.quarantined
+        carry = part_carrier(part, table.plan, self._timezone)
+        for key, row in given.rows.items():
+            try:
+                carried = carry(row)
+                if carried is None:
+                    continue
+                new_key = resolver.key_of(carried)
+            except InputError as error:
+                table.quarantined.append((HANDED_OVER, error))
                 continue
-            table.copies[key] -= 1
-            if table.copies[key] == 0:
-                del table.rows[key]
-        elif not (change.partial and table.copies[key]):
-            table.rows[key] = change.values
-            table.copies[key] = 1 if resolver.keyed else table.copies[key] + 1
-    return table
+            table.rows[new_key] = carried
+            copies = 1 if resolver.keyed else table.copies[new_key] + given.copies[key]
+            table.copies[new_key] = copies
+
+    def _changes(
+        self, table: FoldedTable, resolver: RowResolver
+    ) -> list[tuple[SequenceKey, ResolvedChange]]:
+        """Return the changes of the table in the order in which they take effect."""
+        mirror = table.plan
+        versions = {schema.version for schema in mirror.versions}
+        changes: list[tuple[SequenceKey, ResolvedChange]] = []
+        for coordinates, event in self._rows:
+            if not belongs(mirror, event):
+                continue
+            if event.schema_version is not None and event.schema_version not in versions:
+                continue  # held
+            try:
+                resolved = resolver.resolve(
+                    event.op,
+                    event.schema_version,
+                    commit_ts=event.commit_ts,
+                    before=event.before,
+                    after=event.after,
+                    partial=event.handle_key_only,
+                )
+            except InputError as error:
+                table.quarantined.append((coordinates, error))
+                continue
+            for change in resolved:
+                sequence = (
+                    event.commit_ts,
+                    rank_of(is_delete=change.is_delete, es_only=event.es_only),
+                    coordinates.topic,
+                    coordinates.partition,
+                    coordinates.offset,
+                    coordinates.index,
+                )
+                changes.append((sequence, change))
+        return sorted(changes, key=lambda item: item[0])

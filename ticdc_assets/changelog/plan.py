@@ -16,7 +16,12 @@ arrival order leaves no trace. `MirrorPlan.digest` says all that determines how 
 mirror, so that a mirror made at W0 under less knowledge is recognised (the digest at W0 differs
 now) and folded again from the change log instead of being continued.
 
-Not handled here: which rows partition DDL removes. Such a mirror is marked.
+Two kinds of DDL move rows without row events. DROP and TRUNCATE PARTITION remove the rows of some
+partitions (`Removal`): the definitions in the DDL history say which; each row change is asked
+whether its row was among them. Where a table's rows change hands or their identity (EXCHANGE
+PARTITION, another primary key, FLASHBACK of what was truncated) the table begins anew with the rows
+that others had at that moment (`Handover`), which are planned like mirrors of that moment. What a
+definition does not tell exactly is marked, never guessed.
 """
 
 import hashlib
@@ -29,14 +34,22 @@ from typing import TypeAlias
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.registry.catalog import SeenShape
 from ticdc_assets.registry.ddl import (
-    ChangeKind,
     DdlAction,
     DdlStatement,
     GeneratedKind,
     PartitionAction,
+    PartitionChange,
 )
 from ticdc_assets.registry.evolution import SchemaStep, column_renames, diff, unknown_defaults
 from ticdc_assets.registry.history import RegisteredDdl, SchemaHistory
+from ticdc_assets.registry.partitions import (
+    PartitionError,
+    TablePartitions,
+    changed_partitions,
+    emptied_partitions,
+    partition_test,
+    partitions_of,
+)
 from ticdc_assets.schemas import RowShape, TableSchema, schema_to_json
 from ticdc_assets.tso import to_datetime
 
@@ -134,6 +147,63 @@ class HeldGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRows:
+    """The rows of some partitions of a table at one moment.
+
+    Attributes:
+        partitions: how its rows were spread.
+        names: the partitions meant.
+    """
+
+    partitions: TablePartitions
+    names: tuple[str, ...]
+
+    def described(self) -> object:
+        """Return what says which rows these are, for a digest."""
+        return [self.partitions.described(), list(self.names)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """Partition DDL took rows away: those of `rows` that were there at `ts`.
+
+    Attributes:
+        ts: commit ts of the DDL.
+        version: schema version in force then, under which the rows are looked at.
+        rows: which.
+    """
+
+    ts: int
+    version: int
+    rows: PartitionRows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoverPart:
+    """Rows that a table begins with: all or some of those that another one had.
+
+    Attributes:
+        plan: how the rows come from the change log: a mirror as it was before the handover.
+        schema: the schema of the receiving table at that moment.
+        within: of these partitions only; None for all rows.
+        outside: not of these partitions; None for all rows.
+    """
+
+    plan: "MirrorPlan"
+    schema: TableSchema
+    within: PartitionRows | None = None
+    outside: PartitionRows | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """A table begins anew at `ts` with the rows of `parts`, as they were then."""
+
+    ts: int
+    parts: tuple[HandoverPart, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorPlan:
     """How one mirror comes from the change log.
 
@@ -143,13 +213,15 @@ class MirrorPlan:
         table: name at the cut.
         table_id: logical table id at the cut.
         bindings: names through time; rows are found by them.
-        floor_ts: rows at or below it are gone (CREATE or TRUNCATE).
+        floor_ts: row changes at or below it do not count (CREATE, TRUNCATE, a handover).
         schema: schema at the cut.
         versions: every schema version its rows may cite, ascending; the last is `schema`'s.
         steps: one step between each two neighbours of `versions`.
         generated: columns that the DDL text says are virtual generated (never in a row).
         held: groups of rows at or below the cut whose schema is not known.
         marks: reasons why the mirror may differ from its table.
+        removals: rows that partition DDL took away, in the order of time.
+        handover: the rows it has at `floor_ts`, None for none.
         digest: hash over everything above that decides how rows become the mirror.
     """
 
@@ -165,6 +237,8 @@ class MirrorPlan:
     generated: frozenset[str]
     held: tuple[HeldGroup, ...]
     marks: tuple[Mark, ...]
+    removals: tuple[Removal, ...] = ()
+    handover: Handover | None = None
     digest: str
 
     @property
@@ -223,6 +297,10 @@ class _Lineage:
     generated: set[str] = field(default_factory=set[str])
     held: list[HeldGroup] = field(default_factory=list[HeldGroup])
     marks: list[Mark] = field(default_factory=list[Mark])
+    partitions: TablePartitions | None = None
+    unknown_partitions: str | None = "its CREATE TABLE was not seen"
+    removals: list[Removal] = field(default_factory=list[Removal])
+    received: "_Received | None" = None
 
     @property
     def name(self) -> TableName:
@@ -233,9 +311,38 @@ class _Lineage:
     def alive(self) -> bool:
         return self.bindings[-1].until_ts is None
 
+    @property
+    def schema(self) -> TableSchema:
+        """The newest schema known so far."""
+        return self.versions[max(self.versions)]
+
+    @property
+    def held_above(self) -> int:
+        """Held rows above it are of this table: those of before a handover are, too."""
+        return self.floor_ts if self.received is None else self.received.held_above
+
     def bound_between(self, name: TableName, min_ts: int, max_ts: int) -> bool:
         """Whether the table went by `name` at some commit ts in [min_ts, max_ts]."""
         return any(binding.meets(name, min_ts, max_ts) for binding in self.bindings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """A part of a handover, while the plan is being built."""
+
+    lineage: _Lineage
+    within: PartitionRows | None = None
+    outside: PartitionRows | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Received:
+    """The rows that a table began anew with; those held for it before are still counted."""
+
+    ts: int
+    parts: tuple[_Part, ...]
+    schema: TableSchema
+    held_above: int
 
 
 _PARTITION_ROWS = frozenset(
@@ -257,6 +364,10 @@ class _Builder:
         self._cut_ts = cut_ts
         self._groups = sorted(groups, key=lambda group: (group.min_ts, group.name))
         self._lineages: list[_Lineage] = []
+        # Tables as they were at some moment, oldest first: what handovers are made of.
+        self._snapshots: list[_Lineage] = []
+        self._truncated: dict[int, _Lineage] = {}
+        self._finished: dict[_Lineage, MirrorPlan] = {}
         self._names: dict[TableName, _Lineage] = {}
         self._freed: dict[TableName, int] = {}
         self._used_ids: set[str] = set()
@@ -276,6 +387,9 @@ class _Builder:
             position = end
         self._meet_rows(pending, self._cut_ts)
         held = self._attach_groups()
+        # A snapshot refers to older ones only: none of this goes deep.
+        for snapshot in self._snapshots:
+            self._finish(snapshot)
         mirrors = [self._finish(lineage) for lineage in self._lineages if lineage.alive]
         return Plan(
             cut_ts=self._cut_ts,
@@ -312,8 +426,8 @@ class _Builder:
 
     def _attach_groups(self) -> list[HeldGroup]:
         """Give each group to the tables it lies in; return the held ones of no table."""
-        owners: dict[int, _Lineage] = {
-            table_id: lineage for lineage in self._lineages for table_id in lineage.ids
+        owners = {
+            table_id: lineage.mirror_id for lineage in self._lineages for table_id in lineage.ids
         }
         unbound: list[HeldGroup] = []
         unknown: list[tuple[RowGroup, list[_Lineage]]] = []
@@ -323,7 +437,7 @@ class _Builder:
             max_ts = min(group.max_ts, self._cut_ts)
             lineages = [
                 lineage
-                for lineage in self._lineages
+                for lineage in (*self._snapshots, *self._lineages)
                 if lineage.bound_between(group.name, group.min_ts, max_ts)
             ]
             schema = self._history.at(group.database, group.table, group.schema_version)
@@ -331,8 +445,8 @@ class _Builder:
                 unknown.append((group, lineages))
                 continue
             for lineage in lineages:
-                owner = owners.get(schema.table_id)
-                if owner is None or owner is lineage or schema.version in lineage.versions:
+                owner = owners.get(schema.table_id, lineage.mirror_id)
+                if owner == lineage.mirror_id or schema.version in lineage.versions:
                     lineage.versions.setdefault(schema.version, schema)
         for group, lineages in unknown:
             assert group.schema_version is not None
@@ -348,13 +462,17 @@ class _Builder:
                 lineage
                 for lineage in lineages
                 if group.schema_version not in lineage.versions
-                and min(group.max_ts, self._cut_ts) > lineage.floor_ts
+                and min(group.max_ts, self._cut_ts) > lineage.held_above
             ]
             alive = [lineage for lineage in waiting if lineage.alive]
             if alive:
                 alive[0].held.append(held)
             elif not lineages:
                 unbound.append(held)
+            for snapshot in waiting:
+                if snapshot in self._snapshots:
+                    # So that its digest differs from the one it has when the schema is there.
+                    snapshot.held.append(held)
         return unbound
 
     # DDL --------------------------------------------------------------------------------------
@@ -392,12 +510,14 @@ class _Builder:
         present = self._names.get(name)
         if present is not None and schema.table_id in present.ids:
             self._note(present, ddl)
+            self._partition(present, ddl)
             return
         if present is not None:
             self._unbind(present, ddl.event.commit_ts)
         lineage = self._begin(name, schema, after_ts=ddl.event.commit_ts)
         lineage.floor_ts = ddl.event.commit_ts
         self._note(lineage, ddl)
+        self._partition(lineage, ddl)
 
     def _erase(self, ddl: RegisteredDdl) -> None:
         """End a table: by DROP, or because another one is created that is not understood."""
@@ -417,36 +537,156 @@ class _Builder:
         if lineage is None:
             self._ignore("TRUNCATE without schema")
             return
+        # FLASHBACK may bring these rows back as another table.
+        self._truncated[lineage.table_id] = self._snapshot(lineage, ddl.event.commit_ts)
         lineage.floor_ts = ddl.event.commit_ts
-        self._note(lineage, ddl)
-        # A truncated table has no rows left that partition DDL could have touched before.
+        lineage.received = None
+        lineage.removals.clear()
+        # A truncated table has no rows left that could differ.
         lineage.marks.clear()
+        self._note(lineage, ddl)
 
     def _alter(self, ddl: RegisteredDdl) -> None:
         event, statement = ddl.event, ddl.statement
+        changes = [change.partition for change in statement.changes if change.partition is not None]
+        for change in changes:
+            if change.action is PartitionAction.EXCHANGE:
+                self._exchange(ddl, change)
+                return
         lineage = self._find_or_begin(event)
         if lineage is None:
             return
+        before = self._snapshot(lineage, event.commit_ts) if _changes_key(ddl) else None
         self._note(lineage, ddl)
-        actions = sorted(
-            {
-                str(change.partition.action)
-                for change in statement.changes
-                if change.kind is ChangeKind.PARTITION
-                and change.partition is not None
-                and change.partition.action in _PARTITION_ROWS
-            }
-        )
-        if actions:
-            reason = f"{_PARTITION_REASON} ({', '.join(actions)})"
+        if before is not None:
+            # Which changes are of one row is a matter of the key they were made under.
+            self._hand_over(lineage, event.commit_ts, [_Part(lineage=before)], before.schema)
+        for change in changes:
+            self._repartition(lineage, change, event)
+
+    # Partitions -------------------------------------------------------------------------------
+
+    def _partition(self, lineage: _Lineage, ddl: RegisteredDdl) -> None:
+        """Take over how CREATE TABLE spreads the rows."""
+        statement = ddl.statement
+        lineage.partitions, lineage.unknown_partitions = None, None
+        if statement.like is not None:
+            name = (statement.like.database or lineage.name[0], statement.like.table)
+            like = self._named(name)
+            if like is None:
+                lineage.unknown_partitions = "it was created like a table that is not known"
+            else:
+                lineage.partitions = like.partitions
+                lineage.unknown_partitions = like.unknown_partitions
+        elif statement.unparsed is not None or statement.action is not DdlAction.CREATE_TABLE:
+            lineage.unknown_partitions = "its CREATE TABLE is not understood"
+        elif statement.partitioning is not None:
+            try:
+                lineage.partitions = partitions_of(statement.partitioning)
+            except PartitionError as error:
+                lineage.unknown_partitions = str(error)
+
+    def _repartition(self, lineage: _Lineage, change: PartitionChange, event: DdlEvent) -> None:
+        """Take over a change of a table's partitions, and the rows it removes."""
+        if change.action in _PARTITION_ROWS:
+            schema = event.schema or lineage.schema
+            rows = self._rows_meant(lineage, change, schema, event)
+            if rows is not None and rows.names:
+                removal = Removal(ts=event.commit_ts, version=schema.version, rows=rows)
+                lineage.removals.append(removal)
+        try:
+            if change.partitioning is not None:
+                lineage.partitions = partitions_of(change.partitioning)
+                lineage.unknown_partitions = None
+            elif change.action is PartitionAction.REMOVE_PARTITIONING:
+                lineage.partitions, lineage.unknown_partitions = None, None
+            elif lineage.partitions is not None:
+                lineage.partitions = changed_partitions(lineage.partitions, change)
+        except PartitionError as error:
+            lineage.partitions, lineage.unknown_partitions = None, str(error)
+
+    def _rows_meant(
+        self, lineage: _Lineage, change: PartitionChange, schema: TableSchema, event: DdlEvent
+    ) -> PartitionRows | None:
+        """Return the rows that a change is about; mark the table where that cannot be told."""
+        try:
+            if lineage.partitions is None:
+                raise PartitionError(lineage.unknown_partitions or "no partitions are known of it")
+            names = emptied_partitions(lineage.partitions, change)
+            rows = PartitionRows(partitions=lineage.partitions, names=names)
+            # Whether it can be told for every row does not hang on the zone.
+            partition_test(rows.partitions, names, schema, "UTC")
+        except PartitionError as error:
+            self._mark(lineage, f"{_PARTITION_REASON} ({change.action}): {error}", event)
+            return None
+        return rows
+
+    def _exchange(self, ddl: RegisteredDdl, change: PartitionChange) -> None:
+        """Swap the rows of a partition with those of a table.
+
+        TiCDC names both tables in the text. Of the schemas the Simple protocol sends, the one
+        after is the partitioned table's and the one before is the other's.
+        """
+        event = ddl.event
+        if event.schema is None or change.other is None:
+            self._ignore(f"{event.ddl_type} without schema")
+            return
+        lineage = self._find(event.schema)
+        if lineage is None:
+            name = _name(event.schema)
+            lineage = self._begin(name, event.schema, after_ts=self._freed.get(name, 0))
+        other_name = (change.other.database or lineage.name[0], change.other.table)
+        other = self._named(other_name)
+        sent = event.pre_schema
+        if other is None and sent is not None and _same_name(_name(sent), other_name):
+            other = self._find_or_begin(event)
+        before = self._snapshot(lineage, event.commit_ts)
+        self._note(lineage, ddl, [event.schema])
+        rows = self._rows_meant(lineage, change, event.schema, event)
+        if other is None:
+            reason = f"{_PARTITION_REASON} ({change.action}): the other table is not known"
             self._mark(lineage, reason, event)
-            for change in statement.changes:
-                other = change.partition.other if change.partition is not None else None
-                if other is not None:
-                    name = (other.database or lineage.name[0], other.table)
-                    exchanged = self._names.get(name)
-                    if exchanged is not None:
-                        self._mark(exchanged, reason, event)
+            return
+        if rows is None:
+            self._mark(other, f"{_PARTITION_REASON} ({change.action})", event)
+            return
+        other_before = self._snapshot(other, event.commit_ts)
+        parts = [_Part(lineage=before, outside=rows), _Part(lineage=other_before)]
+        self._hand_over(lineage, event.commit_ts, parts, event.schema)
+        parts = [_Part(lineage=before, within=rows)]
+        self._hand_over(other, event.commit_ts, parts, other.schema)
+
+    # Handovers --------------------------------------------------------------------------------
+
+    def _snapshot(self, lineage: _Lineage, ts: int) -> _Lineage:
+        """Return the table as it is at `ts`."""
+        bindings = list(lineage.bindings)
+        if bindings[-1].until_ts is None:
+            bindings[-1] = replace(bindings[-1], until_ts=ts)
+        snapshot = replace(
+            lineage,
+            ids=set(lineage.ids),
+            bindings=bindings,
+            versions=dict(lineage.versions),
+            ddls=list(lineage.ddls),
+            generated=set(lineage.generated),
+            held=[],
+            marks=list(lineage.marks),
+            removals=list(lineage.removals),
+        )
+        self._snapshots.append(snapshot)
+        return snapshot
+
+    def _hand_over(
+        self, lineage: _Lineage, ts: int, parts: Sequence[_Part], schema: TableSchema
+    ) -> None:
+        """Let a table begin anew with the rows of `parts`."""
+        lineage.received = _Received(
+            ts=ts, parts=tuple(parts), schema=schema, held_above=lineage.held_above
+        )
+        lineage.floor_ts = ts
+        lineage.removals.clear()
+        lineage.marks.clear()  # those of the parts are its own
 
     def _query(self, ddl: RegisteredDdl) -> None:
         event, statement = ddl.event, ddl.statement
@@ -473,11 +713,17 @@ class _Builder:
             (
                 lineage
                 for lineage in reversed(self._lineages)
-                if not lineage.alive and event.schema.table_id in lineage.ids
+                if not lineage.alive and event.schema.table_id == lineage.table_id
             ),
             None,
         )
-        if gone is None:
+        truncated = self._truncated.get(event.schema.table_id)
+        if gone is None and truncated is not None:
+            lineage = self._begin(name, event.schema, after_ts=event.commit_ts)
+            lineage.partitions = truncated.partitions
+            lineage.unknown_partitions = truncated.unknown_partitions
+            self._hand_over(lineage, event.commit_ts, [_Part(lineage=truncated)], event.schema)
+        elif gone is None:
             lineage = self._begin(name, event.schema, after_ts=event.commit_ts)
             self._mark(lineage, "recovered table: its rows before that are not known", event)
         else:
@@ -513,7 +759,10 @@ class _Builder:
                     event.pre_schema,
                     after_ts=self._freed.get(_name(event.pre_schema), 0),
                 )
+            before = self._snapshot(lineage, event.commit_ts) if _changes_key(ddl) else None
             self._note(lineage, ddl)
+            if before is not None:
+                self._hand_over(lineage, event.commit_ts, [_Part(lineage=before)], before.schema)
             moves[id(lineage)] = (lineage, ddl)
         for lineage, ddl in moves.values():
             self._unbind(lineage, ddl.event.commit_ts)
@@ -553,6 +802,13 @@ class _Builder:
                 return lineage
         return self._names.get(_name(schema))
 
+    def _named(self, name: TableName) -> _Lineage | None:
+        """Find a table by a name out of a text, which may be written in another case."""
+        found = self._names.get(name)
+        if found is not None:
+            return found
+        return next((self._names[item] for item in self._names if _same_name(item, name)), None)
+
     def _find_or_begin(self, event: DdlEvent) -> _Lineage | None:
         schema = event.pre_schema or event.schema
         if schema is None:
@@ -563,10 +819,12 @@ class _Builder:
             lineage = self._begin(name, schema, after_ts=self._freed.get(name, 0))
         return lineage
 
-    def _note(self, lineage: _Lineage, ddl: RegisteredDdl) -> None:
-        """Take over what a DDL says of the table's structure."""
+    def _note(
+        self, lineage: _Lineage, ddl: RegisteredDdl, schemas: Sequence[TableSchema] = ()
+    ) -> None:
+        """Take over what a DDL says of the table's structure, by its schemas or these."""
         event, statement = ddl.event, ddl.statement
-        for schema in (event.pre_schema, event.schema):
+        for schema in schemas or (event.pre_schema, event.schema):
             if schema is not None:
                 lineage.versions.setdefault(schema.version, schema)
         if event.schema is not None:
@@ -582,6 +840,9 @@ class _Builder:
                 lineage.generated.discard(name.lower())
         if statement.unparsed is not None and event.ddl_type == "ALTER":
             self._mark(lineage, f"DDL text not understood: {statement.unparsed[:80]}", event)
+            if lineage.partitions is not None:
+                lineage.partitions = None
+                lineage.unknown_partitions = "a DDL text since is not understood"
         for note in ddl.notes:
             self._mark(lineage, note, event)
 
@@ -607,6 +868,12 @@ class _Builder:
         self._ignored[what] = self._ignored.get(what, 0) + 1
 
     def _finish(self, lineage: _Lineage) -> MirrorPlan:
+        found = self._finished.get(lineage)
+        if found is None:
+            found = self._finished[lineage] = self._planned(lineage)
+        return found
+
+    def _planned(self, lineage: _Lineage) -> MirrorPlan:
         versions = tuple(lineage.versions[version] for version in sorted(lineage.versions))
         steps: list[SchemaStep] = []
         marks = list(lineage.marks)
@@ -637,6 +904,10 @@ class _Builder:
             ]
             steps.append(step)
         marks += self._partial_marks(lineage)
+        handover = self._handover(lineage.received)
+        if handover is not None:
+            inherited = [mark for part in handover.parts for mark in part.plan.marks]
+            marks += [mark for mark in dict.fromkeys(inherited) if mark not in marks]
         schema = versions[-1]
         names = {column.name.lower(): column.name for column in schema.columns}
         generated = frozenset(names[name] for name in lineage.generated if name in names)
@@ -656,6 +927,8 @@ class _Builder:
             "held": sorted(
                 {(item.database, item.table, item.schema_version) for item in lineage.held}
             ),
+            "removals": [[item.ts, item.rows.described()] for item in lineage.removals],
+            "handover": handover and _described(handover),
         }
         digest = hashlib.sha256(
             json.dumps(described, sort_keys=True, ensure_ascii=True).encode()
@@ -673,7 +946,25 @@ class _Builder:
             generated=generated,
             held=tuple(lineage.held),
             marks=tuple(marks),
+            removals=tuple(lineage.removals),
+            handover=handover,
             digest=digest,
+        )
+
+    def _handover(self, received: _Received | None) -> Handover | None:
+        if received is None:
+            return None
+        return Handover(
+            ts=received.ts,
+            parts=tuple(
+                HandoverPart(
+                    plan=self._finish(part.lineage),
+                    schema=received.schema,
+                    within=part.within,
+                    outside=part.outside,
+                )
+                for part in received.parts
+            ),
         )
 
     def _partial_marks(self, lineage: _Lineage) -> list[Mark]:
@@ -691,6 +982,36 @@ class _Builder:
             "row changes were sent as their handle key alone: their other columns are not known"
         )
         return [Mark(reason=reason, since_ts=min(group.min_ts for group in cut))]
+
+
+def _described(handover: Handover) -> object:
+    """Return what decides which rows are handed over."""
+    return [
+        handover.ts,
+        [
+            [
+                part.plan.digest,
+                part.schema.version,
+                part.within and part.within.described(),
+                part.outside and part.outside.described(),
+            ]
+            for part in handover.parts
+        ],
+    ]
+
+
+def _changes_key(ddl: RegisteredDdl) -> bool:
+    """Whether rows are told apart by other columns after a DDL than before it."""
+    before, after = ddl.event.pre_schema, ddl.event.schema
+    if before is None or after is None:
+        return False
+    renamed = {old.lower(): new for new, old in column_renames([ddl.statement]).items()}
+    key = {renamed.get(name.lower(), name.lower()) for name in before.handle_key}
+    return key != {name.lower() for name in after.handle_key}
+
+
+def _same_name(left: TableName, right: TableName) -> bool:
+    return [name.lower() for name in left] == [name.lower() for name in right]
 
 
 def _is_rename(event: DdlEvent) -> bool:

@@ -7,6 +7,9 @@ the mirror's schema at the cut, that is, carried through every schema step after
 row cites. So the order in which rows and schema changes are applied does not matter: every change
 arrives in the final shape, and the last one of a key wins.
 
+Partition DDL takes rows away without row events. So each row is asked, under the schema of that
+moment, whether it was one of those; if so, the change says when (`ResolvedChange.removed_ts`).
+
 A column that a `before` image lacks did not change: it is taken from the `after` image. A change
 sent as its handle key alone puts what is known; see `ResolvedChange.partial`. Where no key is known
 such an image does not say which row it is of and is refused: Canal-JSON, which names primary keys
@@ -19,11 +22,13 @@ change alone. Resolving is pure, so doing it again gives the same answer.
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from ticdc_assets.changelog.plan import MirrorPlan
+from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, PartitionRows
 from ticdc_assets.errors import CastError, ImageError, shorten
 from ticdc_assets.events import Image, Op, PhysicalValue
-from ticdc_assets.registry.evolution import CanonicalRow, row_transform
+from ticdc_assets.registry.evolution import CanonicalRow, diff, row_transform
+from ticdc_assets.registry.partitions import PartitionError, partition_test
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.values import canonical_of, key_text
 
@@ -39,6 +44,9 @@ class ResolvedChange:
         partial: True for a put that knows the key alone: it brings a row that is not there, and
             leaves the one that is there as it was.
         missing: columns of the cited schema that the after image lacks (virtual generated ones).
+        removed_ts: commit ts of the partition DDL that took this row away; None if none did. A put
+            is followed by the row's end then. In a table without a key a delete of such a row, too,
+            was of one that is gone.
     """
 
     key: str
@@ -46,6 +54,7 @@ class ResolvedChange:
     is_delete: bool
     partial: bool = False
     missing: tuple[str, ...] = ()
+    removed_ts: int | None = None
 
 
 class RowResolver:
@@ -63,20 +72,8 @@ class RowResolver:
             column for name in self._key for column in plan.schema.columns if column.name == name
         ]
         self._columns = plan.schema.columns
-        transforms = [row_transform(step, timezone) for step in plan.steps]
         self._versions = {
-            schema.version: _Version(
-                schema,
-                [
-                    transform
-                    for step, transform in zip(
-                        plan.steps[position:], transforms[position:], strict=True
-                    )
-                    if step.changes_rows
-                ],
-                timezone,
-            )
-            for position, schema in enumerate(plan.versions)
+            schema.version: _Version(schema, plan, timezone) for schema in plan.versions
         }
         self._numbers = [schema.version for schema in plan.versions]
 
@@ -120,12 +117,20 @@ class RowResolver:
             if after is not None and len(before) < len(after):
                 before = {**after, **before}
             row, missing = version.read(before, "before")
-            if schema_version is None and not self._key:
-                self._require_whole(missing)
+            removed_ts = None
+            if not self._key:
+                if schema_version is None:
+                    self._require_whole(missing)
+                row, removed_ts = version.carry(row, commit_ts, "before")
+            else:
+                row = version.carried(row, "before")
             old_key = self._key_of(row, "before")
-            changes.append(ResolvedChange(key=old_key, values=row, is_delete=True))
+            changes.append(
+                ResolvedChange(key=old_key, values=row, is_delete=True, removed_ts=removed_ts)
+            )
         if after is not None and op is not Op.DELETE:
             row, missing = version.read(after, "after")
+            row, removed_ts = version.carry(row, commit_ts, "after")
             key = self._key_of(row, "after")
             if key == old_key:
                 # The row keeps its identity: the put replaces it, no delete is needed.
@@ -138,6 +143,7 @@ class RowResolver:
                     partial=partial,
                     # A cut image says nothing of which columns are never sent.
                     missing=() if partial else missing,
+                    removed_ts=removed_ts,
                 )
             )
         return changes
@@ -183,26 +189,143 @@ class RowResolver:
         return key_text(values, self._key_columns)
 
 
-class _Version:
-    """Reads images that cite one schema version."""
+_Stage: TypeAlias = tuple[
+    Callable[[CanonicalRow], CanonicalRow] | None, int, Callable[[CanonicalRow], bool] | None
+]
+"""A step to the next schema, or commit ts and test of a partition DDL."""
+
+
+class RowCarrier:
+    """Carries rows of one schema to the schema at the cut, through all that happened in between.
+
+    Args:
+        schema: the schema that the rows have; its version is one of `plan` or below.
+        plan: the plan of the table at the cut.
+        timezone: the changefeed's time zone (IANA name).
+        since_ts: partition DDL below it has taken its rows already.
+    """
 
     def __init__(
         self,
         schema: TableSchema,
-        transforms: Sequence[Callable[[CanonicalRow], CanonicalRow]],
+        plan: MirrorPlan,
         timezone: str,
+        *,
+        since_ts: int = 0,
     ) -> None:
+        removals = [removal for removal in plan.removals if removal.ts >= since_ts]
+        steps = [step for step in plan.steps if step.from_version >= schema.version]
+        schemas = {item.version: item for item in plan.versions}
+        self._stages: list[_Stage] = []
+        self._transforms: list[Callable[[CanonicalRow], CanonicalRow]] = []
+        self._timezone = timezone
+        for step in steps:
+            due = [removal for removal in removals if removal.version <= schema.version]
+            removals = removals[len(due) :]
+            self._stages += [(None, item.ts, self._test(item.rows, schema)) for item in due]
+            if step.changes_rows:
+                transform = row_transform(step, timezone)
+                self._stages.append((transform, 0, None))
+                self._transforms.append(transform)
+            schema = schemas.get(step.to_version, schema)
+        self._stages += [(None, item.ts, self._test(item.rows, schema)) for item in removals]
+
+    def _test(self, rows: PartitionRows, schema: TableSchema) -> Callable[[CanonicalRow], bool]:
+        try:
+            return partition_test(rows.partitions, rows.names, schema, self._timezone)
+        except PartitionError as error:
+            return _refusing(error)
+
+    def carried(self, row: CanonicalRow) -> CanonicalRow:
+        """Return the row under the final schema.
+
+        Raises:
+            CastError: a value does not survive a schema step.
+        """
+        for transform in self._transforms:
+            row = transform(row)
+        return row
+
+    def carry(self, row: CanonicalRow, commit_ts: int) -> tuple[CanonicalRow, int | None]:
+        """Return the row under the final schema, and when partition DDL took it away.
+
+        Args:
+            row: the row.
+            commit_ts: its commit ts: what was before it did not touch it.
+
+        Raises:
+            CastError: a value does not survive a schema step.
+            ImageError: the row does not tell its partition.
+        """
+        removed_ts: int | None = None
+        for transform, ts, test in self._stages:
+            if transform is not None:
+                row = transform(row)
+            elif test is not None and removed_ts is None and commit_ts <= ts:
+                try:
+                    if test(row):
+                        removed_ts = ts
+                except PartitionError as error:
+                    raise ImageError(
+                        "unknown_partition", "row", "what tells the row's partition", str(error)
+                    ) from error
+        return row, removed_ts
+
+
+def part_carrier(
+    part: HandoverPart, plan: MirrorPlan, timezone: str
+) -> Callable[[CanonicalRow], CanonicalRow | None]:
+    """Return the function from rows of a part's table to rows of the table that received them.
+
+    Args:
+        part: the part.
+        plan: the plan, at the cut, of the table that received it.
+        timezone: the changefeed's time zone (IANA name).
+
+    Returns:
+        A function that returns None for a row that was not handed over, or that partition DDL
+        took away since. It raises CastError or ImageError as `RowCarrier` does.
+    """
+    tests: list[tuple[Callable[[CanonicalRow], bool], bool]] = []
+    for rows, wanted in ((part.within, True), (part.outside, False)):
+        if rows is not None:
+            test = partition_test(rows.partitions, rows.names, part.plan.schema, timezone)
+            tests.append((test, wanted))
+    fit = row_transform(diff(part.plan.schema, part.schema), timezone)
+    carrier = RowCarrier(part.schema, plan, timezone)
+
+    def carry(row: CanonicalRow) -> CanonicalRow | None:
+        if any(test(row) is not wanted for test, wanted in tests):
+            return None
+        # All partition DDL that the plan still knows of came after the handover.
+        carried, removed_ts = carrier.carry(fit(row), 0)
+        return carried if removed_ts is None else None
+
+    return carry
+
+
+def _refusing(error: PartitionError) -> Callable[[CanonicalRow], bool]:
+    def test(_: CanonicalRow) -> bool:
+        raise error
+
+    return test
+
+
+class _Version:
+    """Reads images that cite one schema version."""
+
+    def __init__(self, schema: TableSchema, plan: MirrorPlan, timezone: str) -> None:
         self._converters: list[tuple[str, Callable[[PhysicalValue], str | None]]] = [
             (column.name, canonical_of(column, timezone)) for column in schema.columns
         ]
         self._names = frozenset(column.name for column in schema.columns)
         self._version = schema.version
-        self._transforms = transforms
+        self._carrier = RowCarrier(schema, plan, timezone)
 
     def read(
         self, image: Mapping[str, PhysicalValue], side: str
     ) -> tuple[CanonicalRow, tuple[str, ...]]:
-        """Return the canonical row under the final schema, and the columns the image lacks."""
+        """Return the canonical row under this schema, and the columns the image lacks."""
         row: CanonicalRow = {}
         missing: list[str] = []
         for name, convert in self._converters:
@@ -225,11 +348,24 @@ class _Version:
                 f"a column of schema version {self._version}",
                 shorten(extra),
             )
-        for transform in self._transforms:
-            try:
-                row = transform(row)
-            except CastError as error:
-                raise ImageError(
-                    error.reason, f"{side}.{error.position}", error.expected, error.got
-                ) from error
         return row, tuple(missing)
+
+    def carried(self, row: CanonicalRow, side: str) -> CanonicalRow:
+        """Return the row under the final schema."""
+        try:
+            return self._carrier.carried(row)
+        except CastError as error:
+            raise _on_side(error, side) from error
+
+    def carry(
+        self, row: CanonicalRow, commit_ts: int, side: str
+    ) -> tuple[CanonicalRow, int | None]:
+        """Return the row under the final schema, and when partition DDL took it away."""
+        try:
+            return self._carrier.carry(row, commit_ts)
+        except (CastError, ImageError) as error:
+            raise _on_side(error, side) from error
+
+
+def _on_side(error: CastError | ImageError, side: str) -> ImageError:
+    return ImageError(error.reason, f"{side}.{error.position}", error.expected, error.got)

@@ -15,6 +15,8 @@ SequenceKey: TypeAlias = tuple[int, int, str, int, int, int]
 
 DELETE_RANK = 0
 PUT_RANK = 1
+REMOVED_RANK = 2
+"""Of the end that partition DDL makes of a row, which stands right behind its put."""
 
 
 def rank_of(*, is_delete: bool, es_only: bool) -> int:

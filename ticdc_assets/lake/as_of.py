@@ -144,7 +144,7 @@ class AsOf:
                 return self._folded(mirror, None)
             return self._made(
                 mirror,
-                frozenset(hidden_columns(mirror, folded, base)),
+                frozenset(hidden_columns(mirror, folded)),
                 folded.counts.copies,
                 folded_rows(folded.frame, mirror),
                 folded.counts.errors,

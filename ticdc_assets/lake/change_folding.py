@@ -1,15 +1,17 @@
 """The changes of one mirror up to a TSO, folded over the rows it had before.
 
 In: the change log, a mirror's plan at the TSO, and maybe the mirror as an older cut has it. Out: a
-`Folding`: the mirror's rows at the TSO, or only what changed since that cut.
+`Folding`: the mirror's rows at the TSO, or only what changed since that cut. A table that began
+anew with rows of others (`plan.Handover`) is folded over these, which are folded first.
 
 Both who writes mirrors (`mirrors`) and who reads them as of a TSO that no cut was made at (`as_of`)
 fold here, so they come to the same rows. Nothing is written, and the same change log gives the same
 folding.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_, or_
 from threading import Lock
@@ -21,12 +23,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ticdc_assets.changelog.plan import MirrorPlan
+from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake import folding
 from ticdc_assets.lake.control import dataset_of, open_table
 from ticdc_assets.lake.cuts import MirrorCut
-from ticdc_assets.lake.folding import Folding
+from ticdc_assets.lake.folding import Folding, KnownColumns
 from ticdc_assets.lake.mirror_rows import (
     CHANGE_COLUMNS,
     ArrowMap,
@@ -34,10 +36,28 @@ from ticdc_assets.lake.mirror_rows import (
     change_effects,
     effect_schema,
     mirror_effects,
+    part_effects,
 )
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.registry.evolution import SchemaStep
 from ticdc_assets.schemas import TableSchema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RowsBefore:
+    """Rows that changes are folded over.
+
+    Attributes:
+        rows: how many.
+        frame: the rows, with the columns of their mirror's table.
+        convert: the function from them to effects.
+        errors: effects that tell of changes which did not fit; None without any.
+    """
+
+    rows: int
+    frame: DataFrame
+    convert: ArrowMap
+    errors: DataFrame | None = None
 
 
 class ChangeFolding:
@@ -87,33 +107,77 @@ class ChangeFolding:
             above: TSO of that cut, above which changes are folded.
             with_rows: whether to fold the changes over the rows of `base`.
         """
-        rows_before = base.rows if base is not None and with_rows else 0
+        before: list[_RowsBefore] = []
+        known = KnownColumns()
+        with ExitStack() as stack:
+            if base is not None:
+                known = KnownColumns(
+                    hidden=frozenset(base.hidden), columns=_columns(base.table_schema, base.rows)
+                )
+                if with_rows and base.rows:
+                    before.append(self._rows_of_cut(mirror, base, above))
+            elif mirror.handover is not None:
+                given = self._given(mirror, stack)
+                known = _known(given)
+                before = [self._rows_of_part(mirror, part, fold) for part, fold in given]
+            fold = stack.enter_context(self._over(mirror, before, above, until))
+            yield replace(fold, before=known)
+
+    @contextmanager
+    def _over(
+        self, mirror: MirrorPlan, before: Sequence["_RowsBefore"], above: int, until: int
+    ) -> Iterator[Folding]:
+        """Fold the mirror's changes in (above, until] over the rows before."""
         conversion = change_effects(mirror, self._changefeed.timezone)
-        if mirror.schema.handle_key and rows_before <= folding.LOCAL_ROWS:
+        if mirror.schema.handle_key and sum(item.rows for item in before) <= folding.LOCAL_ROWS:
             changes = self._change_rows(mirror, above, until)
             if changes is not None:
                 batches = list(conversion(changes.to_batches()))
-                if base is not None and rows_before:
-                    rows = read_version(self._spark, self._paths, base).toArrow()
-                    batches += self._carry_over(mirror, base)(rows.to_batches())
+                for item in before:
+                    batches += item.convert(item.frame.toArrow().to_batches())
+                    if item.errors is not None:
+                        batches += item.errors.toArrow().cast(batches[0].schema).to_batches()
                 yield folding.fold_here(self._spark, batches, mirror.schema)
                 return
         effects = _mapped(self._change_frame(mirror, above, until), conversion, mirror.schema)
-        if base is not None and rows_before:
-            frame = read_version(self._spark, self._paths, base)
-            carried = _mapped(frame, self._carry_over(mirror, base), mirror.schema)
-            effects = carried.unionByName(effects)
+        for item in before:
+            effects = _mapped(item.frame, item.convert, mirror.schema).unionByName(effects)
+            if item.errors is not None:
+                effects = item.errors.unionByName(effects)
         with folding.folded_in_spark(effects, mirror.schema) as result:
             yield result
 
-    def _carry_over(self, mirror: MirrorPlan, base: MirrorCut) -> ArrowMap:
-        """Return the function from rows of a cut to puts under the schema of `mirror`."""
-        return mirror_effects(
-            base.table_schema,
-            steps_since(mirror, base.table_schema),
-            mirror,
-            self._changefeed.timezone,
+    def _rows_of_cut(self, mirror: MirrorPlan, base: MirrorCut, since_ts: int) -> "_RowsBefore":
+        zone = self._changefeed.timezone
+        return _RowsBefore(
+            rows=base.rows,
+            frame=read_version(self._spark, self._paths, base),
+            convert=mirror_effects(base.table_schema, mirror, zone, since_ts),
         )
+
+    def _rows_of_part(self, mirror: MirrorPlan, part: HandoverPart, fold: Folding) -> "_RowsBefore":
+        errors = _errors(fold.frame, mirror.schema) if fold.counts.errors else None
+        return _RowsBefore(
+            rows=fold.counts.copies,
+            frame=folded_rows(fold.frame, part.plan),
+            convert=part_effects(part, mirror, self._changefeed.timezone),
+            errors=errors,
+        )
+
+    def _given(self, mirror: MirrorPlan, stack: ExitStack) -> list[tuple[HandoverPart, Folding]]:
+        """Fold what is handed over to the mirror, and before that what was handed over to it."""
+        folded: dict[str, Folding] = {}
+        for plan in _parts_first(mirror):
+            parts = plan.handover.parts if plan.handover is not None else ()
+            given = [(part, folded[part.plan.digest]) for part in parts]
+            if plan is mirror:
+                return given
+            until = plan.bindings[-1].until_ts
+            assert until is not None
+            before = [self._rows_of_part(plan, part, fold) for part, fold in given]
+            fold = stack.enter_context(self._over(plan, before, 0, until))
+            folded[plan.digest] = replace(fold, before=_known(given))
+        raise AssertionError("the mirror stands last")
 
     def _change_rows(self, mirror: MirrorPlan, above: int, until: int) -> pa.Table | None:
         """Return the mirror's row changes in (above, until], or None if they are many."""
@@ -227,22 +291,61 @@ def _mapped(rows: DataFrame, function: ArrowMap, schema: TableSchema) -> DataFra
     return rows.mapInArrow(function, effects)
 
 
-def hidden_columns(mirror: MirrorPlan, folded: Folding, before: MirrorCut | None) -> list[str]:
+def _parts_first(mirror: MirrorPlan) -> list[MirrorPlan]:
+    """Return the plans that a mirror's rows come from by handovers, each behind its own parts."""
+    ordered: dict[str, MirrorPlan] = {}
+    stack = [(mirror, False)]
+    while stack:
+        plan, ready = stack.pop()
+        if ready:
+            ordered.setdefault(plan.digest, plan)
+        elif plan.digest not in ordered:
+            stack.append((plan, True))
+            if plan.handover is not None:
+                stack += ((part.plan, False) for part in plan.handover.parts)
+    return list(ordered.values())
+
+
+def _columns(schema: TableSchema, rows: int) -> frozenset[str]:
+    return frozenset(column.name for column in schema.columns) if rows else frozenset()
+
+
+def _known(given: Sequence[tuple[HandoverPart, Folding]]) -> KnownColumns:
+    """Return what the rows that were handed over told of their columns."""
+    hidden: set[str] = set()
+    columns: set[str] = set()
+    for part, fold in given:
+        hidden.update(hidden_columns(part.plan, fold))
+        columns |= _columns(part.plan.schema, fold.counts.copies)
+    return KnownColumns(hidden=frozenset(hidden), columns=frozenset(columns))
+
+
+def _errors(frame: DataFrame, schema: TableSchema) -> DataFrame:
+    """Return the changes of a folding that did not fit as effects on another table."""
+    target = from_arrow_schema(effect_schema(schema), prefer_timestamp_ntz=True)
+    kept = {"key", "sequence", "is_delete", "is_new", "is_partial"}
+    kept |= {"reason", "position", "expected", "got"}
+    return frame.where("reason is not null").select(
+        *(
+            F.col(field.name)
+            if field.name in kept
+            else F.lit(None).cast(field.dataType).alias(field.name)
+            for field in target.fields
+        )
+    )
+
+
+def hidden_columns(mirror: MirrorPlan, folded: Folding) -> list[str]:
     """Return the columns of the mirror that no row was ever sent for.
 
     The DDL text tells them; where it is not known (a changefeed read from its middle) the rows do:
     an image of the Simple protocol has every column but the virtual generated ones.
     """
-    hidden = mirror.generated | frozenset(before.hidden if before else ())
+    hidden = mirror.generated | folded.before.hidden
     if folded.counts.puts:
         never = folded.never_sent
         # A mirror that had rows knows its columns: only those that are new may join.
-        known = (
-            {column.name for column in before.table_schema.columns}
-            if before is not None and before.rows
-            else set[str]()
-        )
-        hidden = (hidden & never) | (never - known)
+        hidden = (hidden & never) | (never - folded.before.columns)
     return sorted(hidden & {column.name for column in mirror.schema.columns})
 
 

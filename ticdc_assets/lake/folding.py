@@ -13,7 +13,7 @@ here, in Arrow, without a job. Folding is pure and writes nothing.
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -62,11 +62,26 @@ class Folding:
             that is there stays as it is but for the mark.
         counts: in numbers.
         never_sent: columns that every image of the put rows lacked.
+        before: what is known of the columns of the rows that the changes were folded over.
     """
 
     frame: DataFrame
     counts: FoldCounts
     never_sent: frozenset[str]
+    before: "KnownColumns" = field(default_factory=lambda: KnownColumns())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownColumns:
+    """What rows have told of their columns.
+
+    Attributes:
+        hidden: columns no row was ever sent for.
+        columns: all columns, if there was any row.
+    """
+
+    hidden: frozenset[str] = frozenset()
+    columns: frozenset[str] = frozenset()
 
 
 # Here -------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ row's other columns are not known.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -19,13 +19,18 @@ import pyarrow as pa
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
-from ticdc_assets.changelog.plan import MirrorPlan
-from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver
-from ticdc_assets.changelog.sequence import PUT_RANK, rank_of
+from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
+from ticdc_assets.changelog.resolve import (
+    ResolvedChange,
+    RowCarrier,
+    RowResolver,
+    part_carrier,
+)
+from ticdc_assets.changelog.sequence import PUT_RANK, REMOVED_RANK, rank_of
 from ticdc_assets.errors import InputError
 from ticdc_assets.events import Op
 from ticdc_assets.mysql_types import arrow_type
-from ticdc_assets.registry.evolution import CanonicalRow, SchemaStep, row_transform
+from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.schemas import ColumnSchema, TableSchema
 from ticdc_assets.values import text_of, typed_array
 from ticdc_assets.wire.rows import image_from_json
@@ -159,6 +164,7 @@ CHANGE_COLUMNS = (
 
 def change_effects(plan: MirrorPlan, timezone: str) -> ArrowMap:
     """Return the function from change log batches to effects on the mirror of `plan`."""
+    plan = replace(plan, handover=None)  # nothing that a worker needs, and it may be large
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         resolver = RowResolver(plan, timezone)
@@ -189,7 +195,19 @@ def _resolve_batch(
             yield _Effect("!" + place, _sequence(row, PUT_RANK), False, False, {}, error=error)
             continue
         for change in changes:
-            yield _effect(change, row, key_columns)
+            if change.removed_ts is not None and not key_columns:
+                continue  # the row, and who deleted it before, are gone
+            effect = _effect(change, row, key_columns)
+            yield effect
+            if change.removed_ts is not None and not change.is_delete:
+                yield _end_of(effect, key_columns)
+
+
+def _end_of(put: _Effect, key_columns: tuple[str, ...]) -> _Effect:
+    """Return the end that partition DDL made of a row."""
+    sequence = {**put.sequence, "rank": REMOVED_RANK}
+    values = {name: put.values[name] for name in key_columns}
+    return _Effect(put.key, sequence, True, put.is_new, values)
 
 
 def _effect(
@@ -277,18 +295,64 @@ class _EffectBuilder:
         )
 
 
-def mirror_effects(
-    base: TableSchema, steps: tuple[SchemaStep, ...], plan: MirrorPlan, timezone: str
-) -> ArrowMap:
-    """Return the function from rows of a mirror at schema `base` to puts under `plan`'s schema.
+_Carry: TypeAlias = Callable[[CanonicalRow, int], CanonicalRow | None]
+"""From a row and its commit ts to the row under the schema at the cut, None if it is gone."""
+
+
+def mirror_effects(base: TableSchema, plan: MirrorPlan, timezone: str, since_ts: int) -> ArrowMap:
+    """Return the function from rows of a mirror as a cut has it to puts under `plan`'s schema.
 
     A value that a step cannot carry over gives an error row without topic: the caller then folds
     the mirror again from the change log, where the change it came from can be quarantined.
+
+    Args:
+        base: schema of the mirror at that cut.
+        plan: its plan now.
+        timezone: the changefeed's time zone (IANA name).
+        since_ts: TSO of that cut.
     """
+    plan = replace(plan, handover=None)
+
+    def carry() -> _Carry:
+        carrier = RowCarrier(base, plan, timezone, since_ts=since_ts)
+
+        def carried(row: CanonicalRow, commit_ts: int) -> CanonicalRow | None:
+            found, removed_ts = carrier.carry(row, commit_ts)
+            return found if removed_ts is None else None
+
+        return carried
+
+    return _row_effects(base, carry, plan, timezone, error_rank=-1)
+
+
+def part_effects(part: HandoverPart, plan: MirrorPlan, timezone: str) -> ArrowMap:
+    """Return the function from rows that are handed over to puts under `plan`'s schema.
+
+    A row that does not fit gives an error row without topic: which change it came from is not
+    known any more.
+    """
+    plan = replace(plan, handover=None)
+    part = replace(part, plan=replace(part.plan, handover=None))
+
+    def carry() -> _Carry:
+        carrier = part_carrier(part, plan, timezone)
+        return lambda row, _: carrier(row)
+
+    return _row_effects(part.plan.schema, carry, plan, timezone, error_rank=0)
+
+
+def _row_effects(
+    base: TableSchema,
+    make_carry: Callable[[], _Carry],
+    plan: MirrorPlan,
+    timezone: str,
+    *,
+    error_rank: int,
+) -> ArrowMap:
     layout = MirrorLayout(schema=base)
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        transforms = [row_transform(step, timezone) for step in steps if step.changes_rows]
+        carry = make_carry()
         resolver = RowResolver(plan, timezone)
         builder = _EffectBuilder(plan.schema, timezone)
         for batch in batches:
@@ -305,12 +369,14 @@ def mirror_effects(
                     "index": -1,
                 }
                 try:
-                    for transform in transforms:
-                        row = transform(row)
-                    effect = _Effect("=" + resolver.key_of(row), sequence, False, True, row)
+                    carried = carry(row, stamps[number])
+                    if carried is None:
+                        continue
+                    effect = _Effect("=" + resolver.key_of(carried), sequence, False, True, carried)
                     effect.partial_ts = partial[number]
                     effects.append(effect)
                 except InputError as error:
+                    sequence["rank"] = error_rank
                     effects.append(_Effect(f"!{number}", sequence, False, False, {}, error=error))
             yield builder.build(effects)
 

@@ -6,6 +6,8 @@ mirrors at the new cut's TSO, and then one row in `cuts` that publishes them tog
 How a mirror is made, cheapest first:
 
 - *carried*: nothing of it changed; the cut names the version it has.
+- *alter*: the schema changed in a way that touches no row (`in_place`); the table's metadata
+  follows. If rows changed too, a merge comes after it.
 - *merge*: the changes since the last cut are folded to one per key and merged.
 - *rewrite*: the rows of the last cut, carried through the schema steps since, and the changes are
   folded together and overwrite it. So it is for a schema change that touches rows that are there,
@@ -14,7 +16,7 @@ How a mirror is made, cheapest first:
   So it is for a new mirror, and for one whose past changed: a schema arrived for rows that were
   held, a record was re-driven, a change came late. `MirrorPlan.digest` tells.
 
-All four come to the same state; `changelog.fold` is the reference they are tested against.
+All of them come to the same state; `changelog.fold` is the reference they are tested against.
 
 Why running it again is safe: each of them is one Delta commit, made from the version that the
 newest published cut names. What a killed run left behind (a mirror that is ahead of that version)
@@ -55,12 +57,14 @@ from ticdc_assets.lake.change_folding import (
     folded_rows,
     hidden_columns,
     quoted,
+    read_version,
     steps_since,
 )
 from ticdc_assets.lake.control import latest_version, operation_metrics
 from ticdc_assets.lake.cuts import Cut, HeldRows, MirrorCut, newest_cut, publish
 from ticdc_assets.lake.decoding import ChangeGroups, read_groups
 from ticdc_assets.lake.folding import Folding
+from ticdc_assets.lake.in_place import EXACT_KINDS, alter, alterations
 from ticdc_assets.lake.landing import known_partitions
 from ticdc_assets.lake.mirror_rows import (
     PARTIAL,
@@ -69,7 +73,7 @@ from ticdc_assets.lake.mirror_rows import (
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import append_quarantine, close_rows, count_open
 from ticdc_assets.lake.schema_tables import read_history
-from ticdc_assets.mysql_types import Kind, kind_of
+from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.schemas import TableSchema, schema_to_json
@@ -199,6 +203,7 @@ class Mode(StrEnum):
     """How a cut makes a mirror."""
 
     CARRIED = "carried"
+    ALTER = "alter"
     MERGE = "merge"
     REWRITE = "rewrite"
     FOLD = "fold"
@@ -415,15 +420,35 @@ class _Run:
             any(step.changes_rows for step in steps)
             or before.table_schema.handle_key != mirror.schema.handle_key
             or _types(before.table_schema) != _types(mirror.schema)
+            or any(removal.ts >= self._last.tso for removal in mirror.removals)
         )
         changed = any(
             group.max_ts > self._last.tso and _bound(mirror, group) for group in self._row_groups
         )
         if not changed and not touched:
             return self._carried(before)
-        if touched or not mirror.schema.handle_key or before.rows <= SMALL_MIRROR_ROWS:
+        if not mirror.schema.handle_key or before.rows <= SMALL_MIRROR_ROWS:
+            return self._overwrite(mirror, before, Mode.REWRITE)
+        if touched and not self._altered(mirror, before):
             return self._overwrite(mirror, before, Mode.REWRITE)
         return self._merge(mirror, before)
+
+    def _altered(self, mirror: MirrorPlan, before: MirrorCut) -> bool:
+        """Take the table to the schema at the cut without touching its rows, if that is enough."""
+        assert self._last is not None
+        schema, zone = before.table_schema, self._changefeed.timezone
+        changes = alterations(schema, mirror.schema, steps_since(mirror, schema), zone)
+        if changes is None or any(item.ts >= self._last.tso for item in mirror.removals):
+            return False
+        if changes.extras:
+            extra = F.col(quoted(MirrorLayout(schema=schema).extra))
+            entries = F.array_intersect(F.map_keys(extra), F.lit(list(changes.extras)))
+            rows = read_version(self._spark, self._paths, before)
+            if not rows.where(F.size(entries) > 0).isEmpty():
+                return False
+        alter(self._spark, self._paths, mirror.mirror_id, changes)
+        table = self._spark.read.format("delta").load(str(self._paths.mirror(mirror.mirror_id)))
+        return table.columns == MirrorLayout(schema=mirror.schema).names
 
     def _take_back(self, mirror: MirrorPlan) -> MirrorCut | None:
         """Return the mirror as the last cut has it, and make that its newest version again.
@@ -471,7 +496,7 @@ class _Run:
                 .save(str(self._paths.mirror(mirror.mirror_id)))
             )
             self._quarantine(mirror, folded, mode)
-            hidden = hidden_columns(mirror, folded, base)
+            hidden = hidden_columns(mirror, folded)
         return _Made(
             version=_version(self._paths, mirror),
             rows=counts.copies,
@@ -489,8 +514,15 @@ class _Run:
             counts = folded.counts
             self._quarantine(mirror, folded, Mode.MERGE)
             if not counts.changed:
+                carried = self._carried(before)
+                version = _version(self._paths, mirror)
+                altered = version != before.version
                 return replace(
-                    self._carried(before), quarantined=before.quarantined + counts.errors
+                    carried,
+                    version=version,
+                    mode=Mode.ALTER if altered else carried.mode,
+                    hidden=hidden_columns(mirror, folded),
+                    quarantined=before.quarantined + counts.errors,
                 )
             source = folded.frame.where("reason is null").select(
                 F.col("is_delete").alias("deleted"),
@@ -514,7 +546,7 @@ class _Run:
                 .whenNotMatchedInsert(condition=~F.col("s.deleted"), values=values)
                 .execute()
             )
-            hidden = hidden_columns(mirror, folded, before)
+            hidden = hidden_columns(mirror, folded)
         metrics = operation_metrics(self._paths.mirror(mirror.mirror_id))
         inserted = metrics.get("numTargetRowsInserted", 0)
         deleted = metrics.get("numTargetRowsDeleted", 0)
@@ -571,6 +603,8 @@ class _Run:
                         (F.col("database") == F.lit(mirror.database))
                         & (F.col("table") == F.lit(mirror.table))
                         & (F.col("commit_ts") <= self._tso)
+                        # Of what was handed over nothing was met again.
+                        & (F.col("commit_ts") > (mirror.handover.ts if mirror.handover else 0))
                     )
                     fixed = own.select(*place).join(faults.select(*place), place, "left_anti")
                     if not fixed.isEmpty():
@@ -652,10 +686,6 @@ def _marking(layout: MirrorLayout, names: dict[str, str]) -> dict[str, str | Col
     return {extra: F.map_concat(others, mark)}
 
 
-_EXACT_KINDS = frozenset({Kind.INTEGER, Kind.BIT, Kind.YEAR, Kind.TEXT, Kind.BINARY, Kind.SET})
-"""Kinds whose typed column holds every value, so that the extra map need not be looked at."""
-
-
 def _same_row(schema: TableSchema, layout: MirrorLayout, names: dict[str, str]) -> Column:
     """Return the condition that target `t` and source `s` are the same row.
 
@@ -667,7 +697,7 @@ def _same_row(schema: TableSchema, layout: MirrorLayout, names: dict[str, str]) 
         assert column is not None
         target = F.col(f"t.{quoted(name)}")
         conditions.append(target.eqNullSafe(F.col(names[name])))
-        if kind_of(column) not in _EXACT_KINDS:
+        if kind_of(column) not in EXACT_KINDS:
             exact = F.col(f"t.{quoted(layout.extra)}")[name]
             conditions.append(exact.eqNullSafe(F.col(names[layout.extra])[name]))
     return reduce(and_, conditions)

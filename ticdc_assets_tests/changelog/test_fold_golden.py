@@ -43,7 +43,7 @@ def test_every_state_of_the_source_is_met(
     events = scenario.events
     for at in scenario.earlier if variant != "canal-json-plain" else []:
         found = folded(events, at, scenario.timezone)
-        assert_same_rows(found, scenario.state(at), at, variant=variant)
+        assert_same_rows(found, scenario.state(at), variant=variant)
     found = folded(events, scenario.end, scenario.timezone)
     assert_same_rows(found, scenario.state(), variant=variant)
 
