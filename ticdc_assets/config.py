@@ -152,6 +152,32 @@ class Retention:
         return None if self.cuts is None else max(age for age in ages if age is not None)
 
 
+@dataclass(frozen=True, slots=True)
+class TableChoice:
+    """Some tables of a changefeed.
+
+    Args:
+        patterns: `database.table`, in both of which `*` stands for any characters.
+    """
+
+    patterns: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.patterns)
+
+    def includes(self, database: str, table: str) -> bool:
+        """Return whether a table is one of them; case does not matter, as it does not upstream."""
+        return any(
+            _like(database, pattern.partition(".")[0]) and _like(table, pattern.partition(".")[2])
+            for pattern in self.patterns
+        )
+
+
+def _like(name: str, pattern: str) -> bool:
+    expression = ".*".join(re.escape(part) for part in pattern.lower().split("*"))
+    return re.fullmatch(expression, name.lower(), re.DOTALL) is not None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changefeed:
     """One TiCDC replication task as we read it.
@@ -166,6 +192,8 @@ class Changefeed:
         lag_warn_seconds: replication lag from which the lag check warns.
         lag_error_seconds: replication lag from which the lag check fails.
         retention: how long its tables keep what they have.
+        history: tables of which a history is kept.
+        soft_delete: tables whose deleted rows can be read; it is their history that has these.
     """
 
     name: str
@@ -177,6 +205,12 @@ class Changefeed:
     lag_warn_seconds: float = DEFAULT_LAG_WARN_SECONDS
     lag_error_seconds: float = DEFAULT_LAG_ERROR_SECONDS
     retention: Retention = field(default_factory=Retention)
+    history: TableChoice = TableChoice()
+    soft_delete: TableChoice = TableChoice()
+
+    def keeps_history(self, database: str, table: str) -> bool:
+        """Return whether a history of a table is kept."""
+        return self.history.includes(database, table) or self.soft_delete.includes(database, table)
 
     @property
     def zone(self) -> ZoneInfo:
@@ -392,6 +426,7 @@ class _Reader:
         keys = {
             *("name", "format", "timezone", "source", "compression", "claim_check"),
             *("lag_warn_seconds", "lag_error_seconds", "retention"),
+            *("history", "soft_delete"),
         }
         fields = self.mapping(value, position, keys, what="a changefeed (a mapping)")
         if not isinstance(value, dict):
@@ -419,6 +454,8 @@ class _Reader:
             lag_warn_seconds=warn,
             lag_error_seconds=error,
             retention=self.retention(fields.get("retention", _MISSING), f"{position}.retention"),
+            history=self.tables(fields.get("history", _MISSING), f"{position}.history"),
+            soft_delete=self.tables(fields.get("soft_delete", _MISSING), f"{position}.soft_delete"),
         )
 
     def name(self, value: Any, position: str) -> str:
@@ -489,6 +526,28 @@ class _Reader:
         if scheme not in STORAGE_SCHEMES:
             self.problem(position, expected, shown)
         return location
+
+    def tables(self, value: Any, position: str) -> TableChoice:
+        if value is _MISSING:
+            return TableChoice()
+        if value == "all":
+            return TableChoice(("*.*",))
+        given = _as_list(value)
+        if not given:
+            self.problem(position, "all, or a non-empty list of database.table", value)
+            return TableChoice()
+        patterns: list[str] = []
+        for number, pattern in enumerate(given):
+            at = f"{position}[{number}]"
+            parts = pattern.partition(".") if isinstance(pattern, str) else ("", "", "")
+            if not parts[0] or not parts[2]:
+                expected = "database.table, in which * stands for any characters"
+                self.problem(at, expected, pattern)
+            elif pattern in patterns:
+                self.problem(at, "each table once", pattern)
+            else:
+                patterns.append(pattern)
+        return TableChoice(tuple(patterns))
 
     def retention(self, value: Any, position: str) -> Retention:
         if value is _MISSING:

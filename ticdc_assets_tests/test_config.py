@@ -18,6 +18,7 @@ from ticdc_assets.config import (
     ClaimCheck,
     KafkaSource,
     Retention,
+    TableChoice,
     is_loopback,
     load_settings,
     parse_changefeeds,
@@ -540,3 +541,38 @@ def test_folder_in_place_of_a_file(tmp_path: Path) -> None:
 def test_lake_is_a_path_of_this_machine() -> None:
     with pytest.raises(ConfigError, match=r"TICDC_LAKE: expected a path.*s3://bucket"):
         load_settings({"TICDC_LAKE": "s3://bucket/lake"})
+
+
+def test_tables_with_history_are_chosen_by_name() -> None:
+    (feed,) = parse(entry(history="all"))
+    assert feed.keeps_history("any", "where")
+    assert not feed.soft_delete
+    (feed,) = parse(entry(history=["shop.orders", "crm.*", "*.log_*"], soft_delete=["a.b.c"]))
+    assert feed.history == TableChoice(("shop.orders", "crm.*", "*.log_*"))
+    kept = {
+        ("shop", "orders"): True,
+        ("SHOP", "Orders"): True,
+        ("shop", "orders2"): False,
+        ("crm", "a.b"): True,
+        ("x", "log_1"): True,
+        ("x", "a_log_1"): False,
+        ("a", "b.c"): True,
+        ("shop", "ordersX"): False,
+    }
+    assert {name: feed.keeps_history(*name) for name in kept} == kept
+    assert not feed.history.includes("a", "b.c")
+    assert not parse(entry())[0].keeps_history("shop", "orders")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("some", "history: expected all, or a non-empty list of database.table, got 'some'"),
+        ([], "history: expected all, or a non-empty list of database.table, got []"),
+        (["orders"], "history[0]: expected database.table, in which * stands for"),
+        ([".orders"], "history[0]: expected database.table, in which * stands for"),
+        (["a.b", "a.b"], "history[1]: expected each table once, got 'a.b'"),
+    ],
+)
+def test_what_is_no_choice_of_tables_is_told(value: Any, expected: str) -> None:
+    assert expected in mistake(entry(history=value))

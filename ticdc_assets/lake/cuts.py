@@ -44,6 +44,10 @@ class MirrorCut:
         mode: how this cut made it: carried, merge, rewrite or fold.
         changes: keys that this cut changed.
         unknown_deletes: deletes of rows that were not there, over all cuts.
+        history_version: Delta version that is the history at the cut, None if none is kept.
+        history_rows: versions of rows in it.
+        history_unread: row changes that fit no schema and are not in it, over all cuts.
+        history_digest: what decided how rows became it (`history.digest_of`).
     """
 
     mirror_id: str
@@ -62,6 +66,11 @@ class MirrorCut:
     mode: str
     changes: int
     unknown_deletes: int
+    # Cuts of older lakes do not have these.
+    history_version: int | None = None
+    history_rows: int | None = None
+    history_unread: int | None = None
+    history_digest: str | None = None
 
     @property
     def table_schema(self) -> TableSchema:
@@ -165,6 +174,10 @@ _MIRROR = pa.struct(
         ("mode", pa.string()),
         ("changes", pa.int64()),
         ("unknown_deletes", pa.int64()),
+        ("history_version", pa.int64()),
+        ("history_rows", pa.int64()),
+        ("history_unread", pa.int64()),
+        ("history_digest", pa.string()),
     ]
 )
 _HELD = pa.struct(

@@ -100,6 +100,14 @@ class LakePaths:
 
     def mirror(self, mirror_id: str) -> Path:
         """Table of one mirror; `mirror_id` is made of a table id's digits and a counter."""
-        if not mirror_id.replace("-", "").isdigit():
-            raise ValueError(f"mirror id {mirror_id!r} is not made of digits")
-        return self.base / "mirrors" / mirror_id
+        return self.base / "mirrors" / _checked(mirror_id)
+
+    def history(self, mirror_id: str) -> Path:
+        """Table of the history of one mirror."""
+        return self.base / "histories" / _checked(mirror_id)
+
+
+def _checked(mirror_id: str) -> str:
+    if not mirror_id.replace("-", "").isdigit():
+        raise ValueError(f"mirror id {mirror_id!r} is not made of digits")
+    return mirror_id
