@@ -840,7 +840,7 @@ class _Builder:
                 lineage.generated.discard(name.lower())
         if statement.unparsed is not None and event.ddl_type == "ALTER":
             self._mark(lineage, f"DDL text not understood: {statement.unparsed[:80]}", event)
-            if lineage.partitions is not None:
+            if lineage.partitions is not None and "PARTITION" in event.sql.upper():
                 lineage.partitions = None
                 lineage.unknown_partitions = "a DDL text since is not understood"
         for note in ddl.notes:
