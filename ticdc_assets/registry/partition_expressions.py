@@ -47,7 +47,7 @@ from ticdc_assets.values.moments import span_of_text
 from ticdc_assets.values.zones import changefeed_zone, to_utc
 
 MAX_DEPTH: Final = 24
-MAX_TERMS: Final = 150
+MAX_TERMS: Final = 60
 MAX_DIGITS: Final = 20
 
 _PRODUCTS: Final[dict[str, Callable[[int, int], int | None]]] = {
@@ -158,7 +158,7 @@ class ExpressionReader:
         if word in _TEMPORAL_WORDS and cursor.is_string(1):
             cursor.at += 1
             return TextLiteral(cursor.take_string() or "")
-        if cursor.kind() in (WORD, QUOTED) and not (word == "" and cursor.is_string(1)):
+        if cursor.kind() in (WORD, QUOTED) and not cursor.is_string(1):
             return self._column(cursor)
         if cursor.kind() == DOUBLE_QUOTED and self._names_column(cursor):
             return self._column(cursor)

@@ -10,6 +10,7 @@ Not done: functions of a TIMESTAMP other than UNIX_TIMESTAMP. TiDB refuses them 
 value depends on the time zone of a session.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -66,9 +67,13 @@ def extract(unit: str, argument: Term) -> Term:
 
 # ------------------------------------------------------------------------------------ arguments
 
+_YEAR_0: Final = re.compile(r"0000-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])")
+
 
 def literal_moment(text: str, what: str) -> Moment:
     """Return the date and time that a string literal spells."""
+    if _YEAR_0.fullmatch(text):
+        return Moment(0, int(text[5:7]), int(text[8:10]))
     fraction = text.rpartition(".")[2] if ":" in text else ""
     found = parse_datetime_text(text, 6)
     if found is None or (fraction.isdecimal() and len(fraction) > 6):
@@ -167,11 +172,9 @@ def _to_seconds(moment: Moment) -> int:
 
 
 def _weekday(moment: Moment) -> int:
-    """Return 0 for Monday to 6 for Sunday; a day that its month does not have is a Sunday."""
-    try:
-        return datetime(moment.year, moment.month, moment.day).weekday()  # noqa: DTZ001  # no zone
-    except ValueError:
-        return 6
+    """Return 0 for Monday to 6 for Sunday; a day its month does not have is one of the next."""
+    # Days of the week repeat every 400 years, and MySQL's count of days is off by one in year 0.
+    return (day_number(moment.year + 400, moment.month, moment.day) + 5) % 7
 
 
 def _day_of_year(moment: Moment) -> int:
@@ -203,7 +206,11 @@ def year_week(moment: Moment, mode: int) -> int:
     days = number - (first + 7 - weekday if starts_late(weekday) else first - weekday)
     if days >= 52 * 7 and not starts_late((weekday + _days_in_year(year)) % 7):
         return (year + 1) * 100 + 1
-    return year * 100 + days // 7 + 1
+    week = year * 100 + days // 7 + 1
+    return week if week >= 0 else _WEEK_BEFORE_YEAR_0
+
+
+_WEEK_BEFORE_YEAR_0: Final = 2**32 - 1
 
 
 def _year_week(name: str, arguments: Sequence[Term]) -> Term:
@@ -215,7 +222,7 @@ def _year_week(name: str, arguments: Sequence[Term]) -> Term:
     if not 0 <= mode <= 7:
         raise PartitionError(f"YEARWEEK with mode {mode}")
     return _of_moment(
-        lambda moment: None if moment.lacks_day or moment.year == 0 else year_week(moment, mode),
+        lambda moment: None if moment.lacks_day else year_week(moment, mode),
         arguments[0],
         name,
     )

@@ -11,16 +11,26 @@ integer as a signed one of 64 bits.
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Final, Protocol
+from zlib import crc32
 
 from ticdc_assets.errors import PartitionError, shorten
 from ticdc_assets.registry.ddl_statement import BoundKind, PartitionDefinition, PartitionMethod
 from ticdc_assets.registry.ddl_tokens import Cursor
 from ticdc_assets.registry.evolution import CanonicalRow
+from ticdc_assets.registry.partition_columns import (
+    ColumnReader,
+    ColumnValue,
+    column_reader,
+    key_hasher,
+)
 from ticdc_assets.registry.partition_expressions import (
     cursor_over,
+    find_column,
     integer_bound,
     read_expression,
+    text_of_column,
 )
 from ticdc_assets.registry.partition_functions import is_repeated
 from ticdc_assets.registry.partition_terms import Integer, integer_of, number_of, whole_number
@@ -59,10 +69,7 @@ def partition_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Ru
     Raises:
         PartitionError: it cannot be told exactly for every row.
     """
-    build = _RULES.get(table.method)
-    if build is None:
-        raise PartitionError(f"partitioned by {table.method.upper()}")
-    return build(table, schema, timezone)
+    return _RULES[table.method](table, schema, timezone)
 
 
 # ---------------------------------------------------------------- HASH, RANGE, LIST of integers
@@ -187,8 +194,119 @@ def _places(
     return places, rest
 
 
+# ------------------------------------------------------------ RANGE COLUMNS, LIST COLUMNS and KEY
+
+_Part = tuple[int] | tuple[int, ColumnValue]
+_NULL: Final[_Part] = (0,)
+_MAXVALUE: Final[_Part] = (2,)
+
+
+def _range_columns_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Rule:
+    del timezone
+    readers, key_of = _columns(table, schema)
+
+    def read(reader: ColumnReader, cursor: Cursor) -> _Part:
+        return _MAXVALUE if cursor.take("MAXVALUE") else (1, reader.of_literal(cursor))
+
+    bounds: list[tuple[_Part, ...]] = []
+    for definition in table.definitions:
+        cursor = cursor_over(less_than_text(definition))
+        if cursor.take("MAXVALUE") and cursor.done:
+            bounds.append((_MAXVALUE,))  # alone, it stands for all columns
+        else:
+            cursor.at = 0
+            bounds.append(_take_parts(cursor, readers, read))
+        _expect_done(cursor, definition)
+    if any(low >= high for low, high in pairwise(bounds)):
+        raise PartitionError("the partitions' bounds do not increase")
+
+    def rule(row: CanonicalRow) -> int | None:
+        place = bisect_right(bounds, key_of(row))
+        return place if place < len(bounds) else None
+
+    return rule
+
+
+def _list_columns_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Rule:
+    del timezone
+    readers, key_of = _columns(table, schema)
+
+    def read(reader: ColumnReader, cursor: Cursor) -> _Part:
+        return _NULL if cursor.take("NULL") else (1, reader.of_literal(cursor))
+
+    def read_item(item: Cursor) -> tuple[_Part, ...]:
+        group = item.take_group()
+        if group is None:
+            return _take_parts(item, readers, read)
+        parts = _take_parts(group, readers, read)
+        if not group.done:
+            raise PartitionError(f"the value {shorten(group.text())} is not understood")
+        return parts
+
+    places, rest = _places(table.definitions, read_item)
+
+    def rule(row: CanonicalRow) -> int | None:
+        return places.get(key_of(row), rest)
+
+    return rule
+
+
+def _columns(
+    table: Partitioned, schema: TableSchema
+) -> tuple[list[ColumnReader], Callable[[CanonicalRow], tuple[_Part, ...]]]:
+    """Return the readers of the columns, and the function that gives a row's values."""
+    columns = [find_column(schema, name) for name in table.columns]
+    if not columns:
+        raise PartitionError("the columns that partition the table are not understood")
+    readers = [column_reader(column) for column in columns]
+    takers = [
+        (text_of_column(column), reader.of_text)
+        for column, reader in zip(columns, readers, strict=True)
+    ]
+
+    def key_of(row: CanonicalRow) -> tuple[_Part, ...]:
+        texts = [(text_of(row), of_text) for text_of, of_text in takers]
+        return tuple(_NULL if text is None else (1, of_text(text)) for text, of_text in texts)
+
+    return readers, key_of
+
+
+def _take_parts(
+    cursor: Cursor, readers: Sequence[ColumnReader], read: Callable[[ColumnReader, Cursor], _Part]
+) -> tuple[_Part, ...]:
+    """Take one value for each column, with commas between them."""
+    parts: list[_Part] = []
+    for reader in readers:
+        if parts and not cursor.take_char(","):
+            raise PartitionError("a bound has fewer values than there are columns")
+        parts.append(read(reader, cursor))
+    return tuple(parts)
+
+
+def _key_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Rule:
+    del timezone
+    names = table.columns or _primary_key(schema)
+    hashers = [key_hasher(find_column(schema, name)) for name in names]
+    count = len(table.definitions)
+
+    def rule(row: CanonicalRow) -> int | None:
+        return crc32(b"".join(hasher(row) for hasher in hashers)) % count
+
+    return rule
+
+
+def _primary_key(schema: TableSchema) -> tuple[str, ...]:
+    for index in schema.own_indexes:
+        if index.primary:
+            return index.columns
+    raise PartitionError("partitioned by KEY () and the primary key is not known")
+
+
 _RULES: Final[dict[PartitionMethod, Callable[[Partitioned, TableSchema, str], Rule]]] = {
     PartitionMethod.HASH: _hash_rule,
+    PartitionMethod.KEY: _key_rule,
     PartitionMethod.RANGE: _range_rule,
+    PartitionMethod.RANGE_COLUMNS: _range_columns_rule,
     PartitionMethod.LIST: _list_rule,
+    PartitionMethod.LIST_COLUMNS: _list_columns_rule,
 }

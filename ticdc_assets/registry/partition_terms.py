@@ -120,7 +120,7 @@ def number_of(term: Term, what: str) -> NumberTerm:
         case NullLiteral():
             return NumberTerm(lambda _row: None)
         case _:
-            raise PartitionError(f"{what} of what is no number in a partition expression")
+            raise PartitionError(f"{what} over what is no number")
 
 
 def integer_of(term: Term, what: str) -> Integer:
@@ -128,7 +128,7 @@ def integer_of(term: Term, what: str) -> Integer:
     number = number_of(term, what)
     if number.repeats:
         raise PartitionError(
-            f"{what} of a TIMESTAMP, in a time zone where clocks are put back, is not certain"
+            f"{what} over a TIMESTAMP, in a time zone where clocks were put back, is not certain"
         )
     return whole_number(number, what)
 
@@ -136,7 +136,7 @@ def integer_of(term: Term, what: str) -> Integer:
 def whole_number(number: NumberTerm, what: str) -> Integer:
     """Return the function of a number without fractions, even one of repeated times."""
     if number.fractional:
-        raise PartitionError(f"{what} of a number with a fraction in a partition expression")
+        raise PartitionError(f"{what} over a number with a fraction")
     evaluate = number.evaluate
 
     def integer(row: CanonicalRow) -> int | None:

@@ -26,6 +26,13 @@ from ticdc_assets.registry.ddl_statement import (
     PartitionMethod,
 )
 from ticdc_assets.registry.evolution import CanonicalRow
+from ticdc_assets.registry.partition_intervals import (
+    MAX_PARTITIONS,
+    below_first,
+    folded_name,
+    interval_partitions,
+    up_to_last,
+)
 from ticdc_assets.registry.partition_rules import partition_rule
 from ticdc_assets.schemas import TableSchema
 
@@ -37,9 +44,6 @@ __all__ = [
     "partition_test",
     "partitions_of",
 ]
-
-MAX_PARTITIONS: Final = 8192
-"""The most partitions TiDB allows; more in a text are an error or an attack."""
 
 _COUNTED: Final = frozenset({PartitionMethod.HASH, PartitionMethod.KEY})
 
@@ -79,9 +83,9 @@ class TablePartitions:
 
     def place(self, name: str) -> int:
         """Return the number of the partition called `name`, which is compared without case."""
-        folded = name.lower()
+        folded = folded_name(name)
         for place, definition in enumerate(self.definitions):
-            if definition.name.lower() == folded:
+            if folded_name(definition.name) == folded:
                 return place
         raise PartitionError(f"no partition {shorten(name)} is known")
 
@@ -92,6 +96,8 @@ def partitions_of(partitioning: Partitioning) -> TablePartitions:
     if partitioning.method in _COUNTED:
         count = partitioning.count
         definitions = _numbered(definitions, max(1, count or 0, len(definitions)))
+    elif partitioning.interval is not None and not definitions:
+        definitions = interval_partitions(partitioning.interval)
     return _checked(
         TablePartitions(
             method=partitioning.method,
@@ -113,7 +119,7 @@ def _numbered(
 
 
 def _checked(partitions: TablePartitions) -> TablePartitions:
-    names = {name.lower() for name in partitions.names}
+    names = {folded_name(name) for name in partitions.names}
     if not names:
         raise PartitionError("no partitions are listed")
     if len(names) != len(partitions.definitions):
@@ -138,6 +144,8 @@ def changed_partitions(
 
 def emptied_partitions(partitions: TablePartitions, change: PartitionChange) -> tuple[str, ...]:
     """Return the names of the partitions whose rows `change` takes away, or swaps (EXCHANGE)."""
+    if change.action is PartitionAction.FIRST:
+        return below_first(partitions.definitions, _bound(change))
     if change.action not in _EMPTYING:
         return ()
     if change.all_partitions:
@@ -167,6 +175,23 @@ def _drop(partitions: TablePartitions, change: PartitionChange) -> TablePartitio
         definition for definition in partitions.definitions if definition.name not in dropped
     )
     return replace(partitions, definitions=kept)
+
+
+def _last(partitions: TablePartitions, change: PartitionChange) -> TablePartitions:
+    added = up_to_last(partitions.definitions, _bound(change))
+    return replace(partitions, definitions=partitions.definitions + added)
+
+
+def _bound(change: PartitionChange) -> str:
+    if change.bound is None:
+        raise PartitionError(f"{change.action.upper()} PARTITION without its bound")
+    return change.bound
+
+
+def _refused(partitions: TablePartitions, change: PartitionChange) -> TablePartitions:
+    del partitions
+    name = change.action.upper().replace("_", " ")
+    raise PartitionError(f"{name} PARTITION: how its partitions are called is not known")
 
 
 def _coalesce(partitions: TablePartitions, change: PartitionChange) -> TablePartitions:
@@ -205,6 +230,10 @@ _CHANGES: Final[
 ] = {
     PartitionAction.ADD: _add,
     PartitionAction.DROP: _drop,
+    PartitionAction.FIRST: _drop,
+    PartitionAction.LAST: _last,
+    PartitionAction.MERGE_FIRST: _refused,
+    PartitionAction.SPLIT_MAXVALUE: _refused,
     PartitionAction.COALESCE: _coalesce,
     PartitionAction.REORGANIZE: _reorganize,
     PartitionAction.PARTITION_BY: _partition_by,
