@@ -120,6 +120,7 @@ def apply_changes(
     *,
     until: int | None = None,
     refold: Collection[tuple[str, str]] = (),
+    only: tuple[str, str] | None = None,
 ) -> Applying:
     """Cut every mirror at min(until, global watermark) and publish the cut.
 
@@ -129,6 +130,7 @@ def apply_changes(
         changefeed: its configuration.
         until: TSO not to go beyond.
         refold: (database, table) of mirrors to fold again from the change log whatever happened.
+        only: (database, table) of the one mirror that the cut is to have, in a place of its own.
     """
     groups = read_groups(paths)
     last = newest_cut(paths)
@@ -166,7 +168,7 @@ def apply_changes(
             Outcome.UNCHANGED, f"the mirrors are at {last.moment} and nothing new was landed"
         )
     run = _Run(spark, paths, changefeed, groups, last, tso)
-    cut = run.make(frozenset(refold))
+    cut = run.make(frozenset(refold), only)
     if last is not None and tso == last.tso and _same_content(cut, last):
         return ended(
             Outcome.UNCHANGED,
@@ -248,9 +250,11 @@ class _Run:
         self._changes = ChangeFolding(spark, paths, changefeed, batch=groups.batch)
         self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
 
-    def make(self, refold: frozenset[tuple[str, str]]) -> Cut:
+    def make(self, refold: frozenset[tuple[str, str]], only: tuple[str, str] | None) -> Cut:
         """Bring every mirror to the cut and return the cut, unpublished."""
         plan = build_plan(self._history, self._row_groups, self._tso)
+        if only is not None:
+            plan = replace(plan, mirrors=tuple(item for item in plan.mirrors if item.name == only))
         replays, late_rows, late = self._late_rows()
         stale = self._stale(plan, refold, late)
         with ThreadPoolExecutor(PARALLEL_MIRRORS) as pool:

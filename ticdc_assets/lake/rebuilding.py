@@ -26,7 +26,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -34,7 +34,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from ticdc_assets.changelog.plan import MirrorPlan, build_plan, seen_shapes
-from ticdc_assets.config import Changefeed
+from ticdc_assets.config import Changefeed, TableChoice
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.lake.control import latest_version
 from ticdc_assets.lake.cuts import Cut, newest_cut
@@ -170,7 +170,14 @@ class _Rebuild:
                 break
             names |= missing
             _remove(side.base)
-        applying = apply_changes(self._spark, side, self._changefeed, until=self._cut.tso)
+        # Histories are made from the same changes; it is the mirrors that are compared.
+        applying = apply_changes(
+            self._spark,
+            side,
+            replace(self._changefeed, history=TableChoice(), soft_delete=TableChoice()),
+            until=self._cut.tso,
+            only=self._table,
+        )
         return Rebuilding(
             paths=side,
             cut=newest_cut(side),
@@ -181,7 +188,7 @@ class _Rebuild:
         )
 
     def _names_of(self, paths: LakePaths, table: TableName) -> frozenset[TableName]:
-        """Return the names that a table of the cut ever went by."""
+        """Return the names that rows of a table of the cut were ever sent under."""
         groups = read_groups(paths).row_groups()
         history = complete(read_history(paths), seen_shapes(groups), self._changefeed.timezone)
         plan = build_plan(history, groups, self._cut.tso)
@@ -279,7 +286,11 @@ class _Rebuild:
 
 
 def _names(mirror: MirrorPlan) -> set[TableName]:
-    return {(binding.database, binding.table) for binding in mirror.bindings}
+    """Return the names that its rows were sent under, those of rows it was handed over too."""
+    names = {(binding.database, binding.table) for binding in mirror.bindings}
+    return names.union(
+        *(_names(part.plan) for part in (mirror.handover.parts if mirror.handover else ()))
+    )
 
 
 def _with_images_of(rows: DataFrame, names: frozenset[TableName]) -> DataFrame:

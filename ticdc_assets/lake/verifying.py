@@ -354,7 +354,12 @@ class _Comparing:
         )
 
 
-_OWN_OPERATIONS = frozenset({"MERGE", "RESTORE", "OPTIMIZE", "VACUUM START", "VACUUM END"})
+_OWN_OPERATIONS = frozenset(
+    {
+        *("MERGE", "RESTORE", "OPTIMIZE", "VACUUM START", "VACUUM END"),
+        *("ADD COLUMNS", "DROP COLUMNS", "RENAME COLUMN", "CHANGE COLUMN"),
+    }
+)
 """Commits that an apply, or maintenance, leaves on a mirror besides its marked overwrites."""
 
 
