@@ -171,6 +171,7 @@ def _is_below(value: Comparable, bound: Comparable | None) -> bool:
 
 _SPAN: Final = 12
 """How far values of an open end reach."""
+_FIRST_YEAR: Final = 2019
 
 
 def _some_number(rng: random.Random, of: Partitioning, number: int) -> str | None:
@@ -189,7 +190,8 @@ def _bounds(of: Partitioning, number: int) -> tuple[int, int]:
     high, low = below[-1], below[-2] if number else None
     if isinstance(high, int):
         return (low if isinstance(low, int) else high - _SPAN), high
-    start = low if isinstance(low, int) else 0
+    years = of.method in (Method.RANGE_YEAR, Method.RANGE_COLUMNS_DATE)
+    start = low if isinstance(low, int) else _FIRST_YEAR * years
     return start, start + _SPAN
 
 

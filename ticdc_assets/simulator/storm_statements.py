@@ -600,32 +600,29 @@ def _is_of(by: Partitioning, row: Row, number: int) -> bool:
 
 
 def _partition_by(weather: Weather) -> bool:
-    def is_wanted(table: StoredTable) -> bool:
-        keys = [key for key in (table.primary_key, *_unique(table)) if key]
-        return any(
-            c.mysql_type in ("int", "bigint") and all(c.name in key for key in keys)
-            for c in table.schema.columns
-        )
-
-    name = weather.table(is_wanted)
+    name = weather.table(lambda table: len(_possible_deciders(table)) > 0)
     if name is None:
         return False
-    table = weather.upstream.stored(name)
-    keys = [key for key in (table.primary_key, *_unique(table)) if key]
-    column_name = weather.rng.choice(
-        [
-            c.name
-            for c in table.schema.columns
-            if c.mysql_type in ("int", "bigint") and all(c.name in key for key in keys)
-        ]
-    )
-    by = Partitioning(method=Method.HASH, column=column_name, partitions=hash_partitions(2))
+    decides = weather.rng.choice(_possible_deciders(weather.upstream.stored(name)))
+    by = Partitioning(method=Method.HASH, column=decides, partitions=hash_partitions(2))
     if weather.rng.random() < 0.5:
         parts = (Partition(name="low", below=15), Partition(name="HIGH", below=None))
-        by = Partitioning(method=Method.RANGE, column=column_name, partitions=parts)
+        by = Partitioning(method=Method.RANGE, column=decides, partitions=parts)
     weather.share_ts()
     weather.upstream.alter_partitions(name, PartitionBy(partitioning=by))
     return True
+
+
+def _possible_deciders(table: StoredTable) -> list[str]:
+    """Return the integer columns that are in every unique key."""
+    keys = [key for key in (table.primary_key, *_unique(table)) if key]
+    return [
+        c.name
+        for c in table.schema.columns
+        if c.mysql_type in ("int", "bigint")
+        and not c.unsigned
+        and all(c.name in key for key in keys)
+    ]
 
 
 def _unique(table: StoredTable) -> list[tuple[str, ...]]:
