@@ -171,11 +171,13 @@ class Removal:
         ts: commit ts of the DDL.
         version: schema version in force then, under which the rows are looked at.
         rows: which.
+        action: what the DDL did to the partitions, for people.
     """
 
     ts: int
     version: int
     rows: PartitionRows
+    action: PartitionAction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +225,8 @@ class MirrorPlan:
         removals: rows that partition DDL took away, in the order of time.
         handover: the rows it has at `floor_ts`, None for none.
         digest: hash over everything above that decides how rows become the mirror.
+        earlier: the table before `floor_ts`, None if it began then; of no account to the mirror.
+        past_digest: hash over this digest and those of all that came before.
     """
 
     mirror_id: str
@@ -240,6 +244,8 @@ class MirrorPlan:
     removals: tuple[Removal, ...] = ()
     handover: Handover | None = None
     digest: str
+    earlier: "MirrorPlan | None" = field(default=None, compare=False, repr=False)
+    past_digest: str = ""
 
     @property
     def name(self) -> TableName:
@@ -301,6 +307,7 @@ class _Lineage:
     unknown_partitions: str | None = "its CREATE TABLE was not seen"
     removals: list[Removal] = field(default_factory=list[Removal])
     received: "_Received | None" = None
+    earlier: "_Lineage | None" = None
 
     @property
     def name(self) -> TableName:
@@ -538,7 +545,8 @@ class _Builder:
             self._ignore("TRUNCATE without schema")
             return
         # FLASHBACK may bring these rows back as another table.
-        self._truncated[lineage.table_id] = self._snapshot(lineage, ddl.event.commit_ts)
+        lineage.earlier = self._snapshot(lineage, ddl.event.commit_ts)
+        self._truncated[lineage.table_id] = lineage.earlier
         lineage.floor_ts = ddl.event.commit_ts
         lineage.received = None
         lineage.removals.clear()
@@ -592,8 +600,14 @@ class _Builder:
             schema = event.schema or lineage.schema
             rows = self._rows_meant(lineage, change, schema, event)
             if rows is not None and rows.names:
-                removal = Removal(ts=event.commit_ts, version=schema.version, rows=rows)
-                lineage.removals.append(removal)
+                lineage.removals.append(
+                    Removal(
+                        ts=event.commit_ts,
+                        version=schema.version,
+                        rows=rows,
+                        action=change.action,
+                    )
+                )
         try:
             if change.partitioning is not None:
                 lineage.partitions = partitions_of(change.partitioning)
@@ -655,6 +669,7 @@ class _Builder:
         self._hand_over(lineage, event.commit_ts, parts, event.schema)
         parts = [_Part(lineage=before, within=rows)]
         self._hand_over(other, event.commit_ts, parts, other.schema)
+        lineage.earlier, other.earlier = before, other_before
 
     # Handovers --------------------------------------------------------------------------------
 
@@ -681,6 +696,8 @@ class _Builder:
         self, lineage: _Lineage, ts: int, parts: Sequence[_Part], schema: TableSchema
     ) -> None:
         """Let a table begin anew with the rows of `parts`."""
+        own = [part.lineage for part in parts if part.lineage.mirror_id == lineage.mirror_id]
+        lineage.earlier = own[0] if own else None
         lineage.received = _Received(
             ts=ts, parts=tuple(parts), schema=schema, held_above=lineage.held_above
         )
@@ -933,6 +950,9 @@ class _Builder:
         digest = hashlib.sha256(
             json.dumps(described, sort_keys=True, ensure_ascii=True).encode()
         ).hexdigest()
+        earlier = None if lineage.earlier is None else self._finish(lineage.earlier)
+        given = [part.plan for part in handover.parts] if handover is not None else []
+        pasts = [digest, *(item and item.past_digest for item in (earlier, *given))]
         return MirrorPlan(
             mirror_id=lineage.mirror_id,
             database=database,
@@ -949,6 +969,8 @@ class _Builder:
             removals=tuple(lineage.removals),
             handover=handover,
             digest=digest,
+            earlier=earlier,
+            past_digest=hashlib.sha256(json.dumps(pasts).encode()).hexdigest(),
         )
 
     def _handover(self, received: _Received | None) -> Handover | None:

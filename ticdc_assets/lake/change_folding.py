@@ -130,7 +130,7 @@ class ChangeFolding:
         """Fold the mirror's changes in (above, until] over the rows before."""
         conversion = change_effects(mirror, self._changefeed.timezone)
         if mirror.schema.handle_key and sum(item.rows for item in before) <= folding.LOCAL_ROWS:
-            changes = self._change_rows(mirror, above, until)
+            changes = self.change_rows(mirror, above, until)
             if changes is not None:
                 batches = list(conversion(changes.to_batches()))
                 for item in before:
@@ -139,7 +139,7 @@ class ChangeFolding:
                         batches += item.errors.toArrow().cast(batches[0].schema).to_batches()
                 yield folding.fold_here(self._spark, batches, mirror.schema)
                 return
-        effects = _mapped(self._change_frame(mirror, above, until), conversion, mirror.schema)
+        effects = _mapped(self.change_frame(mirror, above, until), conversion, mirror.schema)
         for item in before:
             effects = _mapped(item.frame, item.convert, mirror.schema).unionByName(effects)
             if item.errors is not None:
@@ -179,7 +179,7 @@ class ChangeFolding:
             folded[plan.digest] = replace(fold, before=_known(given))
         raise AssertionError("the mirror stands last")
 
-    def _change_rows(self, mirror: MirrorPlan, above: int, until: int) -> pa.Table | None:
+    def change_rows(self, mirror: MirrorPlan, above: int, until: int) -> pa.Table | None:
         """Return the mirror's row changes in (above, until], or None if they are many."""
         log = self._log_dataset()
         if log is None:
@@ -191,7 +191,7 @@ class ChangeFolding:
         ).head(limit + 1)
         return rows if rows.num_rows <= limit else None
 
-    def _change_frame(self, mirror: MirrorPlan, above: int, until: int) -> DataFrame:
+    def change_frame(self, mirror: MirrorPlan, above: int, until: int) -> DataFrame:
         """Return the mirror's row changes in (above, until] as a DataFrame."""
         condition = _is_change(mirror, above, until, F.col, lambda field: field.isNull())
         rows = self.log().where(condition)

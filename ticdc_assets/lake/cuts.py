@@ -47,7 +47,7 @@ class MirrorCut:
         history_version: Delta version that is the history at the cut, None if none is kept.
         history_rows: versions of rows in it.
         history_unread: row changes that fit no schema and are not in it, over all cuts.
-        history_digest: what decided how rows became it (`history.digest_of`).
+        history_digest: what decided how rows became it (`MirrorPlan.past_digest`).
     """
 
     mirror_id: str

@@ -164,7 +164,9 @@ CHANGE_COLUMNS = (
 
 def change_effects(plan: MirrorPlan, timezone: str) -> ArrowMap:
     """Return the function from change log batches to effects on the mirror of `plan`."""
-    plan = replace(plan, handover=None)  # nothing that a worker needs, and it may be large
+    plan = replace(
+        plan, handover=None, earlier=None
+    )  # nothing that a worker needs, and it may be large
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         resolver = RowResolver(plan, timezone)
@@ -311,7 +313,7 @@ def mirror_effects(base: TableSchema, plan: MirrorPlan, timezone: str, since_ts:
         timezone: the changefeed's time zone (IANA name).
         since_ts: TSO of that cut.
     """
-    plan = replace(plan, handover=None)
+    plan = replace(plan, handover=None, earlier=None)
 
     def carry() -> _Carry:
         carrier = RowCarrier(base, plan, timezone, since_ts=since_ts)
@@ -331,8 +333,8 @@ def part_effects(part: HandoverPart, plan: MirrorPlan, timezone: str) -> ArrowMa
     A row that does not fit gives an error row without topic: which change it came from is not
     known any more.
     """
-    plan = replace(plan, handover=None)
-    part = replace(part, plan=replace(part.plan, handover=None))
+    plan = replace(plan, handover=None, earlier=None)
+    part = replace(part, plan=replace(part.plan, handover=None, earlier=None))
 
     def carry() -> _Carry:
         carrier = part_carrier(part, plan, timezone)

@@ -1,0 +1,270 @@
+"""The reference of histories: every version of every row up to a cut, in plain Python.
+
+In: events with their coordinates, in any order. Out: for each table that exists at the cut its
+`RowVersion`s. This is the meaning the lake's history tables are tested against; like `fold` it is
+written to be read, holds everything in memory and does nothing in parallel.
+
+A version is valid for the cuts in [valid_from, valid_to). A row change at commit ts T is in the cut
+at T, so versions begin and end at T by it. DDL at T is in the cuts above T only (a row of the same
+commit ts was committed before it), so what it ends is valid up to T + 1.
+
+Of several changes of a row at one commit ts the last one counts. In a table without a key a version
+is one copy of a row, and a delete ends the oldest copy there is. A change that was sent as its
+handle key alone begins no version where the row is there: its values are not known from then on,
+which `RowVersion.partial_ts` says.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from ticdc_assets.changelog.fold import belongs, collect_history, group_rows
+from ticdc_assets.changelog.history_changes import (
+    HistoryChange,
+    HistoryResolver,
+    VersionCarrier,
+    VersionEvent,
+    first_cut_after,
+    hands_over,
+)
+from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, TableName, build_plan
+from ticdc_assets.changelog.sequence import SequenceKey, rank_of
+from ticdc_assets.errors import InputError, PartitionError
+from ticdc_assets.events import Event, RowChange
+from ticdc_assets.registry.evolution import CanonicalRow
+from ticdc_assets.registry.history import Coordinates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowVersion:
+    """A row as it was for a while.
+
+    Attributes:
+        key: identity of the row; in a table without a key the whole row.
+        row: its values as canonical text, under the schema at the end.
+        valid_from: first cut that has it.
+        valid_to: first cut that has it no longer, None if there is none.
+        op: how it came.
+        ended_by: how it ended.
+        partial_ts: commit ts of the last change of which only the key is known.
+        ends_at: first cut that will not have it because of partition DDL, if nothing ends it
+            before.
+        removed_by: that partition DDL.
+    """
+
+    key: str
+    row: CanonicalRow
+    valid_from: int
+    op: str
+    valid_to: int | None = None
+    ended_by: str | None = None
+    partial_ts: int | None = None
+    ends_at: int | None = None
+    removed_by: str | None = None
+
+    def ended(self, at: int, by: str) -> "RowVersion":
+        """Return the version, ended at a cut unless partition DDL ended it before."""
+        if self.ends_at is not None and self.ends_at <= at:
+            at, by = self.ends_at, self.removed_by or by
+        return replace(self, valid_to=at, ended_by=by, ends_at=None, removed_by=None)
+
+
+def fold_history(
+    events: Iterable[tuple[Coordinates, Event]], cut_ts: int, timezone: str
+) -> dict[TableName, list[RowVersion]]:
+    """Return the versions of the rows of every table of the cut, in the order they began."""
+    everything = list(events)
+    plan = build_plan(collect_history(everything, timezone), group_rows(everything), cut_ts)
+    rows = [
+        (coordinates, event)
+        for coordinates, event in everything
+        if isinstance(event, RowChange) and event.commit_ts <= cut_ts
+    ]
+    folder = _HistoryFolder(rows, timezone)
+    return {
+        mirror.name: sorted(folder.versions(mirror), key=lambda item: (item.valid_from, item.key))
+        for mirror in plan.mirrors
+    }
+
+
+class _HistoryFolder:
+    def __init__(self, rows: list[tuple[Coordinates, RowChange]], timezone: str) -> None:
+        self._rows = rows
+        self._timezone = timezone
+
+    def versions(self, plan: MirrorPlan) -> list[RowVersion]:
+        """Return the versions of one table."""
+        resolver = HistoryResolver(plan, self._timezone)
+        ended: list[RowVersion] = []
+        there: dict[str, list[RowVersion]] = {}
+        for version in self._earlier(plan, resolver):
+            if version.valid_to is None:
+                there.setdefault(version.key, []).append(version)
+            else:
+                ended.append(version)
+        for copies in there.values():
+            copies.sort(key=lambda item: item.valid_from)
+        take_effect = _by_key if resolver.keyed else _in_bag
+        changes = self._changes(plan, resolver)
+        stamps = sorted({sequence[0] for sequence, _ in changes})
+        for ts in stamps:
+            take_effect(ts, [change for item, change in changes if item[0] == ts], there, ended)
+        for version in (version for copies in there.values() for version in copies):
+            if version.ends_at is None or version.removed_by is None:
+                ended.append(version)
+            else:
+                ended.append(version.ended(version.ends_at, version.removed_by))
+        return ended
+
+    def _changes(
+        self, plan: MirrorPlan, resolver: HistoryResolver
+    ) -> list[tuple[SequenceKey, HistoryChange]]:
+        known = {schema.version for schema in plan.versions}
+        changes: list[tuple[SequenceKey, HistoryChange]] = []
+        for place, event in self._rows:
+            if not belongs(plan, event):
+                continue
+            if event.schema_version is not None and event.schema_version not in known:
+                continue  # held
+            try:
+                resolved = resolver.resolve(
+                    event.op,
+                    event.schema_version,
+                    commit_ts=event.commit_ts,
+                    before=event.before,
+                    after=event.after,
+                    partial=event.handle_key_only,
+                )
+            except InputError:
+                continue  # quarantined
+            for change in resolved:
+                rank = rank_of(is_delete=change.is_delete, es_only=event.es_only)
+                sequence = (
+                    *(event.commit_ts, rank, place.topic),
+                    *(place.partition, place.offset, place.index),
+                )
+                changes.append((sequence, change))
+        return sorted(changes, key=lambda item: item[0])
+
+    # What was there before ----------------------------------------------------------------------
+
+    def _earlier(self, plan: MirrorPlan, resolver: HistoryResolver) -> list[RowVersion]:
+        """Return the versions that are there when the first change of the plan comes."""
+        own = plan.handover and next(
+            (part for part in plan.handover.parts if part.plan.mirror_id == plan.mirror_id), None
+        )
+        versions: list[RowVersion] = []
+        if plan.earlier is not None:
+            carrier = VersionCarrier(plan.earlier.schema, plan, self._timezone, part=own or None)
+            stays = hands_over(own, self._timezone) if own else None
+            by = VersionEvent.TRUNCATE if plan.handover is None else VersionEvent.EXCHANGE
+            for version in self.versions(plan.earlier):
+                if version.valid_to is None and (stays is None or not _is(stays, version.row)):
+                    version = version.ended(first_cut_after(plan.floor_ts), by)
+                versions.append(_carried(version, carrier, resolver))
+        for part in plan.handover.parts if plan.handover else ():
+            if part is not own:
+                versions += self._received(part, plan, resolver)
+        return versions
+
+    def _received(
+        self, part: HandoverPart, plan: MirrorPlan, resolver: HistoryResolver
+    ) -> list[RowVersion]:
+        given = hands_over(part, self._timezone)
+        carrier = VersionCarrier(part.plan.schema, plan, self._timezone, part=part)
+        op = VersionEvent.RECOVER if plan.earlier is None else VersionEvent.EXCHANGE
+        begins = first_cut_after(plan.floor_ts)
+        return [
+            _carried(replace(version, valid_from=begins, op=op), carrier, resolver)
+            for version in self.versions(part.plan)
+            if version.valid_to is None and _is(given, version.row)
+        ]
+
+
+def _carried(version: RowVersion, carrier: VersionCarrier, resolver: HistoryResolver) -> RowVersion:
+    row = carrier.carry(version.row, {})[0]
+    end = carrier.end(version.row, version.valid_from) if version.valid_to is None else None
+    ends_at, removed_by = end or (None, None)
+    key = resolver.key_of(row)
+    return replace(version, row=row, key=key, ends_at=ends_at, removed_by=removed_by)
+
+
+def _by_key(
+    ts: int,
+    changes: list[HistoryChange],
+    there: dict[str, list[RowVersion]],
+    ended: list[RowVersion],
+) -> None:
+    """Let the changes of one commit ts take effect, in a table with a key."""
+    by_key: dict[str, list[HistoryChange]] = {}
+    for change in changes:
+        by_key.setdefault(change.key, []).append(change)
+    for key, own in by_key.items():
+        present = _present(key, ts, there, ended)
+        whole = [change for change in own if not change.partial]
+        if whole:
+            last = whole[-1]
+            if present is not None:
+                by = last.op if last.is_delete else VersionEvent.UPDATE
+                there.pop(key)
+                ended += [present.ended(ts, by)] if present.valid_from < ts else []
+                present = None
+            if not last.is_delete:
+                replaced = any(change.is_delete for change in own)
+                present = _begun(last, ts, VersionEvent.UPDATE if replaced else last.op)
+                there[key] = [present]
+        behind = list(takewhile(lambda change: change.partial, reversed(own)))
+        if behind:
+            if present is None:
+                there[key] = [replace(_begun(behind[0], ts, behind[0].op), partial_ts=ts)]
+            else:
+                there[key] = [replace(present, partial_ts=ts)]
+
+
+def _in_bag(
+    ts: int,
+    changes: list[HistoryChange],
+    there: dict[str, list[RowVersion]],
+    ended: list[RowVersion],
+) -> None:
+    """Let the changes of one commit ts take effect, in a table without a key."""
+    for change in changes:
+        key = change.key
+        present = _present(key, ts, there, ended)
+        if not change.is_delete:
+            there.setdefault(key, []).append(_begun(change, ts, change.op))
+        elif present is not None:
+            version = there[key].pop(0)
+            ended += [version.ended(ts, change.op)] if version.valid_from < ts else []
+
+
+def _present(
+    key: str, ts: int, there: dict[str, list[RowVersion]], ended: list[RowVersion]
+) -> RowVersion | None:
+    """Return the oldest version of a row that is there at `ts`; those that DDL took are ended."""
+    copies = there.pop(key, [])
+    gone = [item for item in copies if item.ends_at is not None and item.ends_at <= ts]
+    left = [item for item in copies if item not in gone]
+    ended += [item.ended(ts, item.removed_by or "") for item in gone]
+    if left:
+        there[key] = left
+    return left[0] if left else None
+
+
+def _begun(change: HistoryChange, ts: int, op: str) -> RowVersion:
+    return RowVersion(
+        key=change.key,
+        row=change.values,
+        valid_from=ts,
+        op=op,
+        ends_at=change.ends_at,
+        removed_by=change.ended_by,
+    )
+
+
+def _is(test: Callable[[CanonicalRow], bool], row: CanonicalRow) -> bool:
+    """Whether a row is meant; one that does not tell its partition is not."""
+    try:
+        return test(row)
+    except PartitionError:
+        return False

@@ -1,0 +1,495 @@
+"""Histories: every version of every row of a table, from when to when it was there.
+
+In: the plan of a table at a cut, the change log, and the history as the last cut has it. Out: a
+Delta version of the history at the cut's TSO, which the cut names beside the mirror's version
+(`MirrorCut.history_version`), so both are published together.
+
+A version is valid for the cuts in [valid_from, valid_to); `changelog.history_fold` is the meaning
+and the reference. How a history is made, cheapest first:
+
+- carried: nothing of it changed.
+- merge: the changes since the last cut give for each key that changed its new versions, and the end
+  of the one that was current; one MERGE appends these and closes that. No other row is touched.
+- overwrite: the versions of the last cut are carried through what happened since (schema steps,
+  TRUNCATE, partition DDL), the changes are folded behind them, and the table is overwritten. So it
+  is for DDL that touches rows, for a small history and for a table without a key.
+- fold: the same from all changes that the change log holds, for a history that is new or whose past
+  changed (`MirrorPlan.past_digest`, late rows).
+
+Why running it again is safe: each of them is one Delta commit, made from the version that the last
+published cut names; what a killed run left ahead of that is not read, and taken back before a
+MERGE.
+
+Not here: histories of tables that are gone. The last cut that had such a table names its history.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+
+import pyarrow as pa
+from delta.tables import DeltaTable
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ticdc_assets.changelog.history_changes import VersionEvent
+from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
+from ticdc_assets.config import Changefeed
+from ticdc_assets.lake import folding
+from ticdc_assets.lake.change_folding import ChangeFolding, quoted
+from ticdc_assets.lake.control import latest_version, operation_metrics
+from ticdc_assets.lake.cuts import MirrorCut
+from ticdc_assets.lake.history_rows import (
+    SEQUENCE,
+    HistoryLayout,
+    Passage,
+    fold_versions,
+    history_effect_schema,
+    history_effects,
+    version_schema,
+)
+from ticdc_assets.lake.in_place import EXACT_KINDS
+from ticdc_assets.lake.mirror_rows import PARTIAL, ArrowMap
+from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.mysql_types import kind_of
+from ticdc_assets.schemas import TableSchema
+
+SMALL_HISTORY_ROWS = 5_000
+"""Versions up to which a history is overwritten whole: that costs less than a MERGE."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeHistory:
+    """A history as an apply left it.
+
+    Attributes:
+        version: its Delta version.
+        rows: its versions of rows.
+        unread: row changes that fit no schema and are not in it, over all cuts.
+        digest: what decided how rows become it (`MirrorPlan.past_digest`).
+    """
+
+    version: int
+    rows: int
+    unread: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryBase:
+    """A history to go on from.
+
+    Attributes:
+        cut: the mirror in the cut that names it.
+        tso: TSO of that cut.
+    """
+
+    cut: MirrorCut
+    tso: int
+
+    @property
+    def version(self) -> int:
+        """Its Delta version."""
+        assert self.cut.history_version is not None
+        return self.cut.history_version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Versions:
+    """Versions under one schema: here if they are few, else in Spark."""
+
+    schema: TableSchema
+    here: pa.Table | None = None
+    frame: DataFrame | None = None
+
+    def in_spark(self, spark: SparkSession) -> DataFrame:
+        if self.frame is not None:
+            return self.frame
+        assert self.here is not None
+        return spark.createDataFrame(
+            self.here, schema=from_arrow_schema(self.here.schema, prefer_timestamp_ntz=True)
+        )
+
+
+class HistoryFolding:
+    """Folds the changes of tables into versions; writes nothing.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        changes: where changes are read.
+        only_key: fold the row of this key only, if set (as `RowResolver` gives it).
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        paths: LakePaths,
+        changefeed: Changefeed,
+        changes: ChangeFolding,
+        *,
+        only_key: str | None = None,
+    ) -> None:
+        self._spark = spark
+        self._paths = paths
+        self._timezone = changefeed.timezone
+        self._changes = changes
+        self._only_key = None if only_key is None else "=" + only_key
+
+    @contextmanager
+    def folded(
+        self, plan: MirrorPlan, *, until: int, base: HistoryBase | None = None
+    ) -> Iterator[DataFrame]:
+        """Yield the versions up to a cut, as `version_schema` has them.
+
+        Args:
+            plan: the table's plan at the cut.
+            until: TSO of the cut.
+            base: the history to go on from, None to fold all changes there are.
+        """
+        with ExitStack() as stack:
+            yield self._folded(plan, until, base, stack).in_spark(self._spark)
+
+    def _folded(
+        self, plan: MirrorPlan, until: int, base: HistoryBase | None, stack: ExitStack
+    ) -> _Versions:
+        # A key may change by a handover: what is asked for is known under the last one only.
+        only_key = self._only_key if plan.handover is None else None
+        sources: list[tuple[_Versions, Passage]] = []
+        above = 0
+        if base is not None and _goes_on_from(plan, base):
+            above = base.tso
+            passage = Passage(
+                schema=base.cut.table_schema,
+                plan=plan,
+                timezone=self._timezone,
+                since_ts=base.tso,
+            )
+            sources.append((self._of_cut(base), passage))
+        else:
+            sources += [
+                (self._folded(passage_plan, plan.floor_ts, older, stack), passage)
+                for passage_plan, passage, older in self._passages(plan, base)
+            ]
+        return self._over(plan, sources, above, until, only_key, stack)
+
+    def _passages(
+        self, plan: MirrorPlan, base: HistoryBase | None
+    ) -> Iterator[tuple[MirrorPlan, Passage, HistoryBase | None]]:
+        """Yield the plans that versions come from when the plan begins, and how."""
+        parts = plan.handover.parts if plan.handover is not None else ()
+        own: HandoverPart | None = next(
+            (part for part in parts if part.plan.mirror_id == plan.mirror_id), None
+        )
+        if plan.earlier is not None:
+            ends = VersionEvent.TRUNCATE if plan.handover is None else VersionEvent.EXCHANGE
+            yield (
+                plan.earlier,
+                Passage(
+                    schema=plan.earlier.schema,
+                    plan=plan,
+                    timezone=self._timezone,
+                    part=own,
+                    ends=ends,
+                ),
+                base,
+            )
+        begins = VersionEvent.RECOVER if plan.earlier is None else VersionEvent.EXCHANGE
+        for part in parts:
+            if part is not own:
+                passage = Passage(
+                    schema=part.plan.schema,
+                    plan=plan,
+                    timezone=self._timezone,
+                    part=part,
+                    begins=begins,
+                )
+                yield part.plan, passage, None
+
+    def _of_cut(self, base: HistoryBase) -> _Versions:
+        layout = HistoryLayout(schema=base.cut.table_schema)
+        frame = (
+            history_rows(self._spark, self._paths, base.cut)
+            .select(*(quoted(name) for name in layout.names))
+            .toDF(*layout.places)
+            .withColumns({"is_head": F.lit(False), "partial_ts": F.lit(None).cast("string")})
+        )
+        rows = base.cut.history_rows
+        if rows is not None and rows <= folding.LOCAL_ROWS:
+            target = version_schema(layout.schema)
+            return _Versions(schema=layout.schema, here=frame.toArrow().cast(target))
+        return _Versions(schema=layout.schema, frame=frame)
+
+    def _over(
+        self,
+        plan: MirrorPlan,
+        sources: list[tuple[_Versions, Passage]],
+        above: int,
+        until: int,
+        only_key: str | None,
+        stack: ExitStack,
+    ) -> _Versions:
+        """Fold the plan's changes in (above, until] behind the versions of `sources`."""
+        convert = history_effects(plan, self._timezone, only_key)
+        fold = fold_versions(plan.schema, heads=False)
+        here = [item.here for item, _ in sources if item.here is not None]
+        if plan.schema.handle_key and len(here) == len(sources):
+            changes = self._changes.change_rows(plan, above, until)
+            if changes is not None:
+                batches = list(convert(changes.to_batches()))
+                for table, (_, passage) in zip(here, sources, strict=True):
+                    batches += passage.effects(only_key)(table.to_batches())
+                return _Versions(schema=plan.schema, here=fold_here(batches, plan.schema, fold))
+        effects = _mapped(
+            self._changes.change_frame(plan, above, until), convert, _effects_of(plan.schema)
+        )
+        ended: list[DataFrame] = []
+        for item, passage in sources:
+            frame = item.in_spark(self._spark)
+            if passage.keeps_ended and only_key is None:
+                ended.append(frame.where("valid_to is not null"))
+                frame = frame.where("valid_to is null")
+            effects = effects.unionByName(
+                _mapped(frame, passage.effects(only_key), _effects_of(plan.schema))
+            )
+        versions = fold_in_spark(effects, plan.schema, fold)
+        for frame in ended:
+            versions = versions.unionByName(frame)
+        versions = versions.persist(StorageLevel.MEMORY_AND_DISK)
+        stack.callback(versions.unpersist)
+        return _Versions(schema=plan.schema, frame=versions)
+
+
+def _goes_on_from(plan: MirrorPlan, base: HistoryBase) -> bool:
+    """Whether a plan, and not one before it, is the one that a history was made by."""
+    return (plan.mirror_id, plan.floor_ts) == (base.cut.mirror_id, base.cut.floor_ts)
+
+
+def _effects_of(schema: TableSchema) -> pa.Schema:
+    return history_effect_schema(schema)
+
+
+def _mapped(rows: DataFrame, function: ArrowMap, target: pa.Schema) -> DataFrame:
+    return rows.mapInArrow(function, from_arrow_schema(target, prefer_timestamp_ntz=True))
+
+
+_ORDER = ("key", *SEQUENCE)
+
+
+def fold_here(batches: Iterable[pa.RecordBatch], schema: TableSchema, fold: ArrowMap) -> pa.Table:
+    """Fold effects in this process."""
+    effects = pa.Table.from_batches(list(batches), history_effect_schema(schema))
+    effects = effects.sort_by([(name, "ascending") for name in _ORDER]).combine_chunks()
+    return pa.Table.from_batches(list(fold(effects.to_batches())), version_schema(schema))
+
+
+def fold_in_spark(effects: DataFrame, schema: TableSchema, fold: ArrowMap) -> DataFrame:
+    """Fold effects by Spark."""
+    ordered = effects.repartition("key").sortWithinPartitions(*_ORDER)
+    return _mapped(ordered, fold, version_schema(schema))
+
+
+# Writing ----------------------------------------------------------------------------------------
+
+
+class HistoryWriter:
+    """Brings the histories of a changefeed to a cut.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        changes: where changes are read.
+        tso: TSO of the cut.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        paths: LakePaths,
+        changefeed: Changefeed,
+        changes: ChangeFolding,
+        *,
+        tso: int,
+    ) -> None:
+        self._spark = spark
+        self._paths = paths
+        self._changefeed = changefeed
+        self._changes = changes
+        self._folding = HistoryFolding(spark, paths, changefeed, changes)
+        self._tso = tso
+
+    def make(
+        self,
+        plan: MirrorPlan,
+        base: HistoryBase | None,
+        *,
+        changed: bool,
+    ) -> MadeHistory:
+        """Bring the history of one table to the cut.
+
+        Args:
+            plan: its plan at the cut.
+            base: the history as the last cut has it, None if there is none to go on from.
+            changed: whether there may be row changes since.
+        """
+        if base is None:
+            return self._overwrite(plan, None)
+        touched = self._is_touched(plan, base)
+        if not changed and not touched:
+            return MadeHistory(
+                version=base.version,
+                rows=base.cut.history_rows or 0,
+                unread=base.cut.history_unread or 0,
+                digest=plan.past_digest,
+            )
+        rows = base.cut.history_rows or 0
+        if touched or not plan.schema.handle_key or rows <= SMALL_HISTORY_ROWS:
+            return self._overwrite(plan, base)
+        return self._merge(plan, base)
+
+    def _is_touched(self, plan: MirrorPlan, base: HistoryBase) -> bool:
+        """Whether something other than row changes happened to the versions there are."""
+        before = base.cut.table_schema
+        passage = Passage(
+            schema=before, plan=plan, timezone=self._changefeed.timezone, since_ts=base.tso
+        )
+        return (
+            not _goes_on_from(plan, base)
+            or HistoryLayout(schema=before).names != HistoryLayout(schema=plan.schema).names
+            or not passage.keeps_ended
+        )
+
+    def _overwrite(self, plan: MirrorPlan, base: HistoryBase | None) -> MadeHistory:
+        layout = HistoryLayout(schema=plan.schema)
+        with self._folding.folded(plan, until=self._tso, base=base) as versions:
+            counts = versions.agg(
+                F.count("valid_from").alias("rows"), F.count("*").alias("all")
+            ).collect()[0]
+            (
+                versions.where("valid_from is not null")
+                .select(*layout.places)
+                .toDF(*layout.names)
+                .write.format("delta")
+                .mode("overwrite")
+                .option("overwriteSchema", "true")
+                .option("delta.columnMapping.mode", "name")
+                .option("delta.enableDeletionVectors", "true")
+                .option("delta.enableTypeWidening", "true")
+                .option("userMetadata", self._metadata(plan))
+                .save(str(self._paths.history(plan.mirror_id)))
+            )
+        unread = counts["all"] - counts["rows"]
+        return MadeHistory(
+            version=self._version(plan),
+            rows=counts["rows"],
+            unread=unread + ((base.cut.history_unread or 0) if base else 0),
+            digest=plan.past_digest,
+        )
+
+    def _merge(self, plan: MirrorPlan, base: HistoryBase) -> MadeHistory:
+        """Append the versions that began since the last cut, and end those that they follow."""
+        path = self._paths.history(plan.mirror_id)
+        table = DeltaTable.forPath(self._spark, str(path))
+        if latest_version(path) != base.version:
+            # What a killed run committed and did not publish.
+            table.restoreToVersion(base.version)
+        layout = HistoryLayout(schema=plan.schema)
+        with self._heads(plan, base.tso) as source:
+            names = dict(zip(layout.names, layout.places, strict=True))
+            values: dict[str, str | Column] = {
+                quoted(name): F.col(f"s.{place}") for name, place in names.items()
+            }
+            extra = quoted(layout.extra)
+            others = F.map_filter(
+                F.coalesce(F.col(f"t.{extra}"), F.create_map().cast("map<string,string>")),
+                lambda name, _: name != PARTIAL,
+            )
+            marked = F.map_concat(others, F.create_map(F.lit(PARTIAL), F.col("s.partial_ts")))
+            ends: dict[str, str | Column] = {
+                quoted(layout.valid_to): F.col("s.valid_to"),
+                quoted(layout.ended_by): F.col("s.ended_by"),
+                extra: F.when(F.col("s.partial_ts").isNotNull(), marked).otherwise(
+                    F.col(f"t.{extra}")
+                ),
+            }
+            (
+                table.alias("t")
+                .merge(source.alias("s"), _is_current_row(plan.schema, layout))
+                .whenMatchedUpdate(set=ends)
+                .whenNotMatchedInsert(condition="s.valid_from is not null", values=values)
+                .execute()
+            )
+            unread = source.where("valid_from is null and not is_head").count()
+        inserted = operation_metrics(path).get("numTargetRowsInserted", 0)
+        return MadeHistory(
+            version=self._version(plan),
+            rows=(base.cut.history_rows or 0) + inserted,
+            unread=(base.cut.history_unread or 0) + unread,
+            digest=plan.past_digest,
+        )
+
+    @contextmanager
+    def _heads(self, plan: MirrorPlan, above: int) -> Iterator[DataFrame]:
+        """Yield the versions since a cut, and what becomes of those that were current at it."""
+        convert = history_effects(plan, self._changefeed.timezone)
+        fold = fold_versions(plan.schema, heads=True)
+        changes = self._changes.change_rows(plan, above, self._tso)
+        if changes is not None:
+            table = fold_here(convert(changes.to_batches()), plan.schema, fold)
+            yield _Versions(schema=plan.schema, here=table).in_spark(self._spark)
+            return
+        frame = self._changes.change_frame(plan, above, self._tso)
+        effects = _mapped(frame, convert, _effects_of(plan.schema))
+        # MERGE reads its source twice.
+        source = fold_in_spark(effects, plan.schema, fold).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            yield source
+        finally:
+            source.unpersist()
+
+    def _metadata(self, plan: MirrorPlan) -> str:
+        return json.dumps({"tso": self._tso, "database": plan.database, "table": plan.table})
+
+    def _version(self, plan: MirrorPlan) -> int:
+        version = latest_version(self._paths.history(plan.mirror_id))
+        assert version is not None
+        return version
+
+
+def _is_current_row(schema: TableSchema, layout: HistoryLayout) -> Column:
+    """Return the condition that `t` is the current version of the row whose head `s` is.
+
+    A key value that its typed column cannot hold is NULL there and told by the extra map.
+    """
+    conditions: list[Column] = [
+        F.col("s.is_head"),
+        F.col(f"t.{quoted(layout.valid_to)}").isNull(),
+    ]
+    for number, column in enumerate(schema.columns):
+        if column.name not in schema.handle_key:
+            continue
+        conditions.append(F.col(f"t.{quoted(column.name)}").eqNullSafe(F.col(f"s.c{number}")))
+        if kind_of(column) not in EXACT_KINDS:
+            exact = F.col(f"t.{quoted(layout.extra)}")[column.name]
+            conditions.append(exact.eqNullSafe(F.col("s.extra")[column.name]))
+    return reduce(and_, conditions)
+
+
+# Reading ----------------------------------------------------------------------------------------
+
+
+def history_rows(spark: SparkSession, paths: LakePaths, mirror: MirrorCut) -> DataFrame:
+    """Return the history of a mirror as a cut names it; the mirror must have one."""
+    assert mirror.history_version is not None
+    return (
+        spark.read.format("delta")
+        .option("versionAsOf", mirror.history_version)
+        .load(str(paths.history(mirror.mirror_id)))
+    )
