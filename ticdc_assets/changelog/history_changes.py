@@ -4,10 +4,9 @@ In: one row change and the `MirrorPlan` of its table. Out: `HistoryChange`s: put
 row's identity, and its values under the schema at the end of the plan.
 
 The difference to `resolve` is what becomes of a value that a later schema step cannot carry over.
-A mirror refuses such a change, because it would show a wrong row. Most of these values were gone
-when the column changed (a table that held them would have refused the DDL), so in a history they
-stand in old versions: there the column is NULL and the value's last text is kept beside it
-(`HistoryChange.lost`), so that the version is there and nothing of it is missing.
+A mirror does without it, because the row has changed since (a table that held such a value would
+have refused the DDL). In a history it stands in an old version: there the column is NULL and the
+value's last text is kept beside it (`HistoryChange.lost`), so nothing of the version is missing.
 
 An image that does not fit the schema it cites raises `ImageError`, as in `resolve`. Resolving is
 pure, so doing it again gives the same answer.
@@ -26,7 +25,7 @@ from ticdc_assets.events import Image, Op
 from ticdc_assets.registry.evolution import CanonicalRow, SchemaStep, added_value, diff
 from ticdc_assets.registry.partitions import partition_test
 from ticdc_assets.schemas import TableSchema
-from ticdc_assets.values import cast_is_identity, cast_of
+from ticdc_assets.values import cast_is_identity, cast_of, key_text
 
 
 class VersionEvent(StrEnum):
@@ -139,6 +138,9 @@ class HistoryResolver:
         self._timezone = timezone
         self._strict = RowResolver(plan, timezone)
         self._numbers = [schema.version for schema in plan.versions]
+        names = plan.schema.handle_key or [column.name for column in plan.schema.columns]
+        columns = {column.name: column for column in plan.schema.columns}
+        self._identity = [columns[name] for name in names]
         self._lenient: dict[int, tuple[RowResolver, LenientCarry, RowCarrier]] = {}
         self._actions = removal_actions(plan.removals)
 
@@ -148,8 +150,16 @@ class HistoryResolver:
         return self._strict.keyed
 
     def key_of(self, row: CanonicalRow) -> str:
-        """Return the identity of a row that is in the final shape."""
-        return self._strict.key_of(row)
+        """Return the identity of a row under the final schema, texts of lost values included.
+
+        Raises:
+            ImageError: the row has no value in a column of the key.
+        """
+        values = [row.get(column.name) for column in self._identity]
+        if self.keyed and None in values:
+            name = self._identity[values.index(None)].name
+            raise ImageError("no_key", name, "a value of the handle key", "NULL or nothing")
+        return key_text(values, self._identity)
 
     def resolve(
         self,
@@ -176,6 +186,8 @@ class HistoryResolver:
                 partial=partial,
             )
         except ImageError:
+            changes = None
+        if changes is None or any(change.fault is not None for change in changes):
             return self._resolve_leniently(
                 op,
                 schema_version,
@@ -234,7 +246,7 @@ class HistoryResolver:
         ):
             removed_ts = None
             if not change.is_delete:
-                removed_ts = carrier.carry(change.values, commit_ts)[1]
+                removed_ts = carrier.carry(change.values, commit_ts).removed_ts
             carried = carry(change.values, {})
             key = self.key_of(carried[0])
             changes.append(self._change(change, op, key, removed_ts, carried))
@@ -318,8 +330,8 @@ class VersionCarrier:
         """
         for carrier in self._removing:
             try:
-                removed_ts = carrier.carry(self._fit(row, {})[0], valid_from)[1]
-            except (CastError, ImageError):
+                removed_ts = carrier.carry(self._fit(row, {})[0], valid_from).removed_ts
+            except ImageError:
                 continue
             if removed_ts is None:
                 return None
