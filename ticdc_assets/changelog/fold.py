@@ -22,7 +22,7 @@ from ticdc_assets.changelog.plan import (
 )
 from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver, part_carrier
 from ticdc_assets.changelog.sequence import SequenceKey, rank_of
-from ticdc_assets.errors import InputError
+from ticdc_assets.errors import ImageError, InputError
 from ticdc_assets.events import Bootstrap, DdlEvent, Event, RowChange, Watermark
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.evolution import CanonicalRow
@@ -155,13 +155,17 @@ class _Folder:
     def _fold(self, mirror: MirrorPlan) -> FoldedTable:
         table = FoldedTable(plan=mirror)
         resolver = RowResolver(mirror, self._timezone)
+        faults = _Faults(keyed=resolver.keyed)
         for part in mirror.handover.parts if mirror.handover else ():
-            self._take_over(table, part, resolver)
-        for _, change in self._changes(table, resolver):
+            self._take_over(table, part, resolver, faults)
+        for coordinates, change in self._changes(table, resolver):
             key = change.key
             if change.removed_ts is not None and not resolver.keyed:
                 continue  # the row, and who deleted it before, are gone
             if change.is_delete:
+                faults.end(key)
+                if change.fault is not None:
+                    continue
                 if table.copies[key] == 0:
                     table.unknown_deletes += 1
                     continue
@@ -169,14 +173,21 @@ class _Folder:
                 if table.copies[key] == 0:
                     del table.rows[key]
             elif change.removed_ts is not None:
+                faults.end(key)
                 table.rows.pop(key, None)
                 table.copies[key] = 0
+            elif change.fault is not None:
+                faults.begin(key, coordinates, change.fault)
             elif not (change.partial and table.copies[key]):
+                faults.end(key)
                 table.rows[key] = change.values
                 table.copies[key] = 1 if resolver.keyed else table.copies[key] + 1
+        table.quarantined += [item for items in faults.of.values() for item in items]
         return table
 
-    def _take_over(self, table: FoldedTable, part: HandoverPart, resolver: RowResolver) -> None:
+    def _take_over(
+        self, table: FoldedTable, part: HandoverPart, resolver: RowResolver, faults: "_Faults"
+    ) -> None:
         """Put the rows of a part into the table."""
         given = self.table(part.plan)
         table.quarantined += given.quarantined
@@ -190,17 +201,21 @@ class _Folder:
             except InputError as error:
                 table.quarantined.append((HANDED_OVER, error))
                 continue
-            table.rows[new_key] = carried
+            if carried.fault is not None:
+                for _ in range(given.copies[key]):
+                    faults.begin(new_key, HANDED_OVER, carried.fault)
+                continue
+            table.rows[new_key] = carried.row
             copies = 1 if resolver.keyed else table.copies[new_key] + given.copies[key]
             table.copies[new_key] = copies
 
     def _changes(
         self, table: FoldedTable, resolver: RowResolver
-    ) -> list[tuple[SequenceKey, ResolvedChange]]:
+    ) -> list[tuple[Coordinates, ResolvedChange]]:
         """Return the changes of the table in the order in which they take effect."""
         mirror = table.plan
         versions = {schema.version for schema in mirror.versions}
-        changes: list[tuple[SequenceKey, ResolvedChange]] = []
+        changes: list[tuple[SequenceKey, Coordinates, ResolvedChange]] = []
         for coordinates, event in self._rows:
             if not belongs(mirror, event):
                 continue
@@ -227,5 +242,25 @@ class _Folder:
                     coordinates.offset,
                     coordinates.index,
                 )
-                changes.append((sequence, change))
-        return sorted(changes, key=lambda item: item[0])
+                changes.append((sequence, coordinates, change))
+        changes.sort(key=lambda item: item[0])
+        return [(coordinates, change) for _, coordinates, change in changes]
+
+
+class _Faults:
+    """Rows with values that no longer fit, for as long as nothing came after them."""
+
+    def __init__(self, *, keyed: bool) -> None:
+        self._keyed = keyed
+        self.of: dict[str, list[tuple[Coordinates, ImageError]]] = {}
+
+    def begin(self, key: str, place: Coordinates, fault: ImageError) -> None:
+        if self._keyed:
+            self.of[key] = []
+        self.of.setdefault(key, []).append((place, fault))
+
+    def end(self, key: str) -> None:
+        """Let go of one row. With a key there is only one: of several faults the last counts."""
+        items = self.of.get(key)
+        if items:
+            items.pop()

@@ -16,20 +16,23 @@ such an image does not say which row it is of and is refused: Canal-JSON, which 
 only, may cut a DELETE to a unique key that no DDL has told of.
 
 An image that does not fit the schema it cites raises `ImageError`; the caller quarantines that
-change alone. Resolving is pure, so doing it again gives the same answer.
+change alone. A row that fits, but has a value which a later schema step cannot carry over, is a
+change with a `fault`: it only matters if nothing comes after it, as TiDB lets a column be narrowed
+when the rows that are there fit. Resolving is pure, so doing it again gives the same answer.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, PartitionRows
-from ticdc_assets.errors import CastError, ImageError, shorten
+from ticdc_assets.errors import ImageError, shorten
 from ticdc_assets.events import Image, Op, PhysicalValue
-from ticdc_assets.registry.evolution import CanonicalRow, diff, row_transform
+from ticdc_assets.registry.evolution import CanonicalRow, LostValue, diff, row_transform
 from ticdc_assets.registry.partitions import PartitionError, partition_test
 from ticdc_assets.schemas import TableSchema
+from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.values import canonical_of, key_text
 
 
@@ -44,6 +47,8 @@ class ResolvedChange:
         partial: True for a put that knows the key alone: it brings a row that is not there, and
             leaves the one that is there as it was.
         missing: columns of the cited schema that the after image lacks (virtual generated ones).
+        fault: why the row does not survive a later schema step; None if it does. Then `values` lacks
+            the columns that do not. The fault of a put is void if the row changes again.
         removed_ts: commit ts of the partition DDL that took this row away; None if none did. A put
             is followed by the row's end then. In a table without a key a delete of such a row, too,
             was of one that is gone.
@@ -54,6 +59,7 @@ class ResolvedChange:
     is_delete: bool
     partial: bool = False
     missing: tuple[str, ...] = ()
+    fault: ImageError | None = None
     removed_ts: int | None = None
 
 
@@ -104,7 +110,6 @@ class RowResolver:
 
         Raises:
             ImageError: an image does not fit the schema version, or lacks the key.
-            CastError: a value does not survive a later schema step.
         """
         if partial and not self._key:
             raise ImageError(
@@ -117,33 +122,38 @@ class RowResolver:
             if after is not None and len(before) < len(after):
                 before = {**after, **before}
             row, missing = version.read(before, "before")
-            removed_ts = None
-            if not self._key:
-                if schema_version is None:
-                    self._require_whole(missing)
-                row, removed_ts = version.carry(row, commit_ts, "before")
-            else:
-                row = version.carried(row, "before")
-            old_key = self._key_of(row, "before")
+            if schema_version is None and not self._key:
+                self._require_whole(missing)
+            # A row with a key ends whatever else is known of it.
+            carried = version.carry(row, MAX_TSO if self._key else commit_ts, "before")
+            old_key = self._key_of(carried, "before")
             changes.append(
-                ResolvedChange(key=old_key, values=row, is_delete=True, removed_ts=removed_ts)
+                ResolvedChange(
+                    key=old_key,
+                    values=carried.row,
+                    is_delete=True,
+                    fault=None if self._key else carried.fault,
+                    removed_ts=carried.removed_ts,
+                )
             )
         if after is not None and op is not Op.DELETE:
             row, missing = version.read(after, "after")
-            row, removed_ts = version.carry(row, commit_ts, "after")
-            key = self._key_of(row, "after")
-            if key == old_key:
-                # The row keeps its identity: the put replaces it, no delete is needed.
+            carried = version.carry(row, commit_ts, "after")
+            key = self._key_of(carried, "after")
+            if key == old_key and self._key:
+                # The row keeps its identity: the put replaces it, no delete is needed. A bag
+                # counts: there the one that goes makes place for the one that comes.
                 changes.clear()
             changes.append(
                 ResolvedChange(
                     key=key,
-                    values=row,
+                    values=carried.row,
                     is_delete=False,
                     partial=partial,
                     # A cut image says nothing of which columns are never sent.
                     missing=() if partial else missing,
-                    removed_ts=removed_ts,
+                    fault=carried.fault,
+                    removed_ts=carried.removed_ts,
                 )
             )
         return changes
@@ -171,28 +181,54 @@ class RowResolver:
             )
         return version
 
-    def key_of(self, row: CanonicalRow) -> str:
-        """Return the identity of a row that is in the mirror's final shape."""
-        return self._key_of(row, "row")
+    def key_of(self, carried: "CarriedRow") -> str:
+        """Return the identity of a row under the mirror's schema.
 
-    def _key_of(self, row: CanonicalRow, image: str) -> str:
+        Raises:
+            ImageError: the row has no value in a column of the key, or none that survives.
+        """
+        return self._key_of(carried, "row")
+
+    def _key_of(self, carried: "CarriedRow", image: str) -> str:
+        row = carried.row
         if not self._key:
-            return key_text([row.get(column.name) for column in self._columns], self._columns)
+            text = key_text([row.get(column.name) for column in self._columns], self._columns)
+            # What does not survive still tells rows apart, so that a delete finds its row.
+            return text if carried.fault is None else f"{text}\0{carried.lost!r}"
         values: list[str] = []
         for name in self._key:
             value = row.get(name)
             if value is None:
-                raise ImageError(
+                raise carried.fault or ImageError(
                     "no_key", f"{image}.{name}", "a value of the handle key", "NULL or nothing"
                 )
             values.append(value)
         return key_text(values, self._key_columns)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarriedRow:
+    """A row under the schema at the cut.
+
+    Attributes:
+        row: its values; those that did not survive a schema step are absent.
+        removed_ts: commit ts of the partition DDL that took it away, None if none did.
+        fault: why a value did not survive, None if all did.
+        lost: (schema version, column, value) of those that did not.
+    """
+
+    row: CanonicalRow
+    removed_ts: int | None = None
+    fault: ImageError | None = None
+    lost: tuple[tuple[int, str, str | None], ...] = ()
+
+
 _Stage: TypeAlias = tuple[
-    Callable[[CanonicalRow], CanonicalRow] | None, int, Callable[[CanonicalRow], bool] | None
+    Callable[[CanonicalRow, list[LostValue]], CanonicalRow] | None,
+    int,
+    Callable[[CanonicalRow], bool] | None,
 ]
-"""A step to the next schema, or commit ts and test of a partition DDL."""
+"""A step to the schema version, or commit ts and test of a partition DDL."""
 
 
 class RowCarrier:
@@ -217,16 +253,13 @@ class RowCarrier:
         steps = [step for step in plan.steps if step.from_version >= schema.version]
         schemas = {item.version: item for item in plan.versions}
         self._stages: list[_Stage] = []
-        self._transforms: list[Callable[[CanonicalRow], CanonicalRow]] = []
         self._timezone = timezone
         for step in steps:
             due = [removal for removal in removals if removal.version <= schema.version]
             removals = removals[len(due) :]
             self._stages += [(None, item.ts, self._test(item.rows, schema)) for item in due]
             if step.changes_rows:
-                transform = row_transform(step, timezone)
-                self._stages.append((transform, 0, None))
-                self._transforms.append(transform)
+                self._stages.append((row_transform(step, timezone), step.to_version, None))
             schema = schemas.get(step.to_version, schema)
         self._stages += [(None, item.ts, self._test(item.rows, schema)) for item in removals]
 
@@ -236,31 +269,28 @@ class RowCarrier:
         except PartitionError as error:
             return _refusing(error)
 
-    def carried(self, row: CanonicalRow) -> CanonicalRow:
+    def carry(self, row: CanonicalRow, commit_ts: int) -> CarriedRow:
         """Return the row under the final schema.
-
-        Raises:
-            CastError: a value does not survive a schema step.
-        """
-        for transform in self._transforms:
-            row = transform(row)
-        return row
-
-    def carry(self, row: CanonicalRow, commit_ts: int) -> tuple[CanonicalRow, int | None]:
-        """Return the row under the final schema, and when partition DDL took it away.
 
         Args:
             row: the row.
-            commit_ts: its commit ts: what was before it did not touch it.
+            commit_ts: its commit ts: partition DDL that was before it did not touch it.
 
         Raises:
-            CastError: a value does not survive a schema step.
             ImageError: the row does not tell its partition.
         """
         removed_ts: int | None = None
+        lost: list[tuple[int, str, str | None]] = []
+        fault: ImageError | None = None
         for transform, ts, test in self._stages:
             if transform is not None:
-                row = transform(row)
+                values: list[LostValue] = []
+                row = transform(row, values)
+                for name, value, error in values:
+                    lost.append((ts, name, value))
+                    fault = fault or ImageError(
+                        error.reason, error.position, error.expected, error.got
+                    )
             elif test is not None and removed_ts is None and commit_ts <= ts:
                 try:
                     if test(row):
@@ -269,13 +299,13 @@ class RowCarrier:
                     raise ImageError(
                         "unknown_partition", "row", "what tells the row's partition", str(error)
                     ) from error
-        return row, removed_ts
+        return CarriedRow(row=row, removed_ts=removed_ts, fault=fault, lost=tuple(lost))
 
 
 def part_carrier(
     part: HandoverPart, plan: MirrorPlan, timezone: str
-) -> Callable[[CanonicalRow], CanonicalRow | None]:
-    """Return the function from rows of a part's table to rows of the table that received them.
+) -> Callable[[CanonicalRow], CarriedRow | None]:
+    """Return the function from rows of a part's table to those of the table that received them.
 
     Args:
         part: the part.
@@ -284,7 +314,7 @@ def part_carrier(
 
     Returns:
         A function that returns None for a row that was not handed over, or that partition DDL
-        took away since. It raises CastError or ImageError as `RowCarrier` does.
+        took away since. It raises ImageError as `RowCarrier` does.
     """
     tests: list[tuple[Callable[[CanonicalRow], bool], bool]] = []
     for rows, wanted in ((part.within, True), (part.outside, False)):
@@ -294,12 +324,12 @@ def part_carrier(
     fit = row_transform(diff(part.plan.schema, part.schema), timezone)
     carrier = RowCarrier(part.schema, plan, timezone)
 
-    def carry(row: CanonicalRow) -> CanonicalRow | None:
+    def carry(row: CanonicalRow) -> CarriedRow | None:
         if any(test(row) is not wanted for test, wanted in tests):
             return None
         # All partition DDL that the plan still knows of came after the handover.
-        carried, removed_ts = carrier.carry(fit(row), 0)
-        return carried if removed_ts is None else None
+        carried = carrier.carry(fit(row, []), 0)
+        return carried if carried.removed_ts is None else None
 
     return carry
 
@@ -350,22 +380,16 @@ class _Version:
             )
         return row, tuple(missing)
 
-    def carried(self, row: CanonicalRow, side: str) -> CanonicalRow:
+    def carry(self, row: CanonicalRow, commit_ts: int, side: str) -> CarriedRow:
         """Return the row under the final schema."""
         try:
-            return self._carrier.carried(row)
-        except CastError as error:
+            carried = self._carrier.carry(row, commit_ts)
+        except ImageError as error:
             raise _on_side(error, side) from error
-
-    def carry(
-        self, row: CanonicalRow, commit_ts: int, side: str
-    ) -> tuple[CanonicalRow, int | None]:
-        """Return the row under the final schema, and when partition DDL took it away."""
-        try:
-            return self._carrier.carry(row, commit_ts)
-        except (CastError, ImageError) as error:
-            raise _on_side(error, side) from error
+        if carried.fault is None:
+            return carried
+        return replace(carried, fault=_on_side(carried.fault, side))
 
 
-def _on_side(error: CastError | ImageError, side: str) -> ImageError:
+def _on_side(error: ImageError, side: str) -> ImageError:
     return ImageError(error.reason, f"{side}.{error.position}", error.expected, error.got)

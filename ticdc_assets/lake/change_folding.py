@@ -2,7 +2,9 @@
 
 In: the change log, a mirror's plan at the TSO, and maybe the mirror as an older cut has it. Out: a
 `Folding`: the mirror's rows at the TSO, or only what changed since that cut. A table that began
-anew with rows of others (`plan.Handover`) is folded over these, which are folded first.
+anew with rows of others (`plan.Handover`) is folded over these, which are folded first. Where the
+change log was cut off (`retention`), all changes there ever were are the base cut's rows and the
+changes that are left.
 
 Both who writes mirrors (`mirrors`) and who reads them as of a TSO that no cut was made at (`as_of`)
 fold here, so they come to the same rows. Nothing is written, and the same change log gives the same
@@ -12,7 +14,7 @@ folding.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from operator import and_, or_
 from threading import Lock
 from typing import Any
@@ -39,6 +41,7 @@ from ticdc_assets.lake.mirror_rows import (
     part_effects,
 )
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.retention import Horizon, read_horizon, redriven_batches
 from ticdc_assets.registry.evolution import SchemaStep
 from ticdc_assets.schemas import TableSchema
 
@@ -68,10 +71,17 @@ class ChangeFolding:
         paths: tables of the changefeed.
         changefeed: its configuration.
         batch: newest batch of the change log that is looked at.
+        horizon: up to where the change log was cut off; as its table says if None.
     """
 
     def __init__(
-        self, spark: SparkSession, paths: LakePaths, changefeed: Changefeed, *, batch: int
+        self,
+        spark: SparkSession,
+        paths: LakePaths,
+        changefeed: Changefeed,
+        *,
+        batch: int,
+        horizon: Horizon | None = None,
     ) -> None:
         self._spark = spark
         self._paths = paths
@@ -79,6 +89,20 @@ class ChangeFolding:
         self._batch = batch
         self._dataset_lock = Lock()
         self._dataset: ds.Dataset | None = None
+        self.horizon = read_horizon(paths) if horizon is None else horizon
+
+    @cached_property
+    def redriven(self) -> tuple[int, ...]:
+        """Batches of re-driven records with changes at or below the horizon."""
+        return redriven_batches(self._paths, self.horizon)
+
+    def start(self, mirror: MirrorPlan) -> MirrorCut | None:
+        """Return what stands for the mirror's changes that are gone: its rows in the base cut.
+
+        None if there is no base, or it did not have the table, or not as of these rows.
+        """
+        base = self.horizon.mirror(mirror.mirror_id)
+        return base if base is not None and mirror.floor_ts <= self.horizon.tso else None
 
     def log(self) -> DataFrame:
         """Return the change log up to the batch."""
@@ -110,7 +134,10 @@ class ChangeFolding:
         before: list[_RowsBefore] = []
         known = KnownColumns()
         with ExitStack() as stack:
-            if base is not None:
+            start = self.start(mirror) if base is None else None
+            if start is not None:
+                before, known = self._rows_of_start(mirror, start)
+            elif base is not None:
                 known = KnownColumns(
                     hidden=frozenset(base.hidden), columns=_columns(base.table_schema, base.rows)
                 )
@@ -147,6 +174,30 @@ class ChangeFolding:
         with folding.folded_in_spark(effects, mirror.schema) as result:
             yield result
 
+    def _rows_of_start(
+        self, mirror: MirrorPlan, start: MirrorCut
+    ) -> tuple[list["_RowsBefore"], KnownColumns]:
+        """Return the mirror's rows in the base cut, without those that the floor takes."""
+        frame = read_version(self._spark, self.horizon.paths or self._paths, start)
+        rows = start.rows
+        if mirror.floor_ts != start.floor_ts and mirror.handover is None:
+            # A CREATE or TRUNCATE below the horizon that was not known to the base.
+            layout = MirrorLayout(schema=start.table_schema)
+            frame = frame.where(F.col(quoted(layout.commit_ts)) > mirror.floor_ts)
+            rows = frame.count()
+        known = KnownColumns(
+            hidden=frozenset(start.hidden), columns=_columns(start.table_schema, rows)
+        )
+        convert = mirror_effects(
+            start.table_schema,
+            mirror,
+            self._changefeed.timezone,
+            self.horizon.tso,
+            # There is no change to be found that a row came from.
+            error_rank=0,
+        )
+        return ([_RowsBefore(rows=rows, frame=frame, convert=convert)] if rows else []), known
+
     def _rows_of_cut(self, mirror: MirrorPlan, base: MirrorCut, since_ts: int) -> "_RowsBefore":
         zone = self._changefeed.timezone
         return _RowsBefore(
@@ -174,9 +225,14 @@ class ChangeFolding:
                 return given
             until = plan.bindings[-1].until_ts
             assert until is not None
-            before = [self._rows_of_part(plan, part, fold) for part, fold in given]
+            start = self.start(plan) if until > self.horizon.tso else None
+            if start is not None:
+                before, known = self._rows_of_start(plan, start)
+            else:
+                before = [self._rows_of_part(plan, part, fold) for part, fold in given]
+                known = _known(given)
             fold = stack.enter_context(self._over(plan, before, 0, until))
-            folded[plan.digest] = replace(fold, before=_known(given))
+            folded[plan.digest] = replace(fold, before=known)
         raise AssertionError("the mirror stands last")
 
     def change_rows(self, mirror: MirrorPlan, above: int, until: int) -> pa.Table | None:
@@ -186,18 +242,28 @@ class ChangeFolding:
             return None
         condition = _is_change(mirror, above, until, ds.field, lambda field: field.is_null())
         limit = folding.LOCAL_ROWS
-        rows = log.scanner(
-            columns=list(CHANGE_COLUMNS), filter=condition & (ds.field("batch") <= self._batch)
-        ).head(limit + 1)
+        condition &= (ds.field("batch") <= self._batch) & self.placed(ds.field)
+        rows = log.scanner(columns=list(CHANGE_COLUMNS), filter=condition).head(limit + 1)
         return rows if rows.num_rows <= limit else None
 
     def change_frame(self, mirror: MirrorPlan, above: int, until: int) -> DataFrame:
         """Return the mirror's row changes in (above, until] as a DataFrame."""
         condition = _is_change(mirror, above, until, F.col, lambda field: field.isNull())
-        rows = self.log().where(condition)
+        rows = self.log().where(condition & self.placed(F.col))
         if not mirror.schema.handle_key:
             rows = self._without_replays(rows)
         return rows.select(*CHANGE_COLUMNS)
+
+    def placed(self, field: Callable[[str], Any]) -> Any:
+        """Return the condition on row changes that they have their place.
+
+        Those that landed after it was cut off do not, but for re-driven records.
+        """
+        return (
+            (field("commit_ts") > self.horizon.tso)
+            | (field("batch") <= self.horizon.batch)
+            | field("batch").isin(list(self.redriven))
+        )
 
     def _without_replays(self, rows: DataFrame) -> DataFrame:
         """Leave out replays from the changes of a table without a key, as far as they show.

@@ -1,5 +1,8 @@
 """Folding effects: the last one of each key, or for a table without a key how often each row is.
 
+An effect that came to nothing because a value does not fit (it has a `reason`) is void if the row
+changes again; else it is there beside the last one that fits, for the quarantine.
+
 A put that knows the key alone (`is_partial`) gives way to any other effect: it brings a row where
 none is there, and marks the one that is there (`mirror_rows.PARTIAL`).
 
@@ -98,13 +101,19 @@ def fold_here(
     keys = effects.column("key").to_pylist()
     is_delete = effects.column("is_delete").to_pylist()
     is_partial = effects.column("is_partial").to_pylist()
+    faulty = effects.column("reason").is_valid().to_pylist()
     first: dict[str, int] = {}
     last: dict[str, int] = {}
+    faults: dict[str, int] = {}
     marked: dict[str, str] = {}
     whole: set[str] = set()
     changed: set[str] = set()
     for number in sorted(range(len(keys)), key=order.__getitem__):
         key = keys[number]
+        if faulty[number]:
+            faults[key] = number
+            continue
+        faults.pop(key, None)
         first.setdefault(key, number)
         if ranks[number] >= 0:
             changed.add(key)
@@ -119,29 +128,27 @@ def fold_here(
         else:
             marked[key] = str(order[number][0])
     is_new = effects.column("is_new").to_pylist()
-    faulty = effects.column("reason").is_valid().to_pylist()
     missing = effects.column("missing").to_pylist()
-    fits = [key for key in last if not faulty[last[key]]]
-    puts = [key for key in fits if key in changed and not is_delete[last[key]]]
+    puts = [key for key in last if key in changed and not is_delete[last[key]]]
     lacking = [missing[last[key]] for key in puts]
-    bad = [number for number in last.values() if faulty[number]]
+    bad = list(faults.values())
     counts = FoldCounts(
-        copies=sum(not is_delete[last[key]] for key in fits),
-        changed=sum(key in changed for key in fits),
-        unknown_deletes=sum(is_delete[first[key]] for key in fits),
-        taken=sum(is_delete[last[key]] and not is_new[first[key]] for key in fits),
+        copies=sum(not is_delete[number] for number in last.values()),
+        changed=len(changed),
+        unknown_deletes=sum(is_delete[first[key]] for key in last),
+        taken=sum(is_delete[last[key]] and not is_new[first[key]] for key in last),
         errors=sum(ranks[number] >= 0 for number in bad),
         lost=sum(ranks[number] < 0 for number in bad),
         with_missing=sum(names is not None for names in lacking),
         puts=len(puts),
     )
-    folded = effects.take(pa.array(last.values(), pa.int64()))
-    copies = pa.array([int(not is_delete[number]) for number in last.values()], pa.int32())
-    folded = folded.append_column("copies", copies)
-    keeps = pa.array([key not in whole for key in last], pa.bool_())
-    folded = folded.append_column("keeps_row", keeps)
+    folded = effects.take(pa.array([*last.values(), *bad], pa.int64()))
+    copies = [int(not is_delete[number]) for number in last.values()] + [0] * len(bad)
+    folded = folded.append_column("copies", pa.array(copies, pa.int32()))
+    keeps = [key not in whole for key in last] + [False] * len(bad)
+    folded = folded.append_column("keeps_row", pa.array(keeps, pa.bool_()))
     if marked:
-        folded = _with_marks(folded, [marked.get(key) for key in last])
+        folded = _with_marks(folded, [marked.get(key) for key in last] + [None] * len(bad))
     return Folding(
         frame=spark.createDataFrame(
             folded, schema=from_arrow_schema(folded.schema, prefer_timestamp_ntz=True)
@@ -196,37 +203,48 @@ def folded_in_spark(effects: DataFrame, schema: TableSchema) -> Iterator[Folding
 def _fold_keys(effects: DataFrame) -> DataFrame:
     """Return the last effect of each key, and what its first one says of the row before."""
     columns = [name for name in effects.columns if name != "key"]
-    # Among the puts that know the key alone and the others, the last of each.
-    last = F.max_by(F.struct(*columns), F.when(~F.col("is_partial"), F.col("sequence")))
-    partial = F.max_by(F.struct(*columns), F.when(F.col("is_partial"), F.col("sequence")))
+    effect, fits = F.struct(*columns), F.col("reason").isNull()
+    sequence, is_partial = F.col("sequence"), F.col("is_partial")
+    # Among the puts that know the key alone, the others, and those that came to nothing, the last.
     behind = F.col("partial.sequence") > F.col("whole.sequence")
     takes_partial = F.col("whole").isNull() | (F.col("whole.is_delete") & behind)
     marks = F.col("whole").isNotNull() & ~F.col("whole.is_delete") & behind
     mark = F.create_map(F.lit(PARTIAL), F.col("partial.sequence.commit_ts").cast("string"))
     others = F.map_filter(
-        F.coalesce("last.extra", F.create_map().cast("map<string,string>")),
+        F.coalesce("item.extra", F.create_map().cast("map<string,string>")),
         lambda name, _: name != PARTIAL,
     )
-    return (
+    is_void = F.col("fault").isNull() | (F.col("fault.sequence") < F.col("last_sequence"))
+    no_fault = F.coalesce(is_void, F.lit(False))
+    folded = (
         effects.groupBy("key")
         .agg(
-            last.alias("whole"),
-            partial.alias("partial"),
-            F.min_by("is_delete", "sequence").alias("first_is_delete"),
-            F.min_by("is_new", "sequence").alias("first_is_new"),
-            F.max(F.col("sequence.rank") >= 0).alias("is_changed"),
+            F.max_by(effect, F.when(fits & ~is_partial, sequence)).alias("whole"),
+            F.max_by(effect, F.when(fits & is_partial, sequence)).alias("partial"),
+            F.max_by(effect, F.when(~fits, sequence)).alias("fault"),
+            F.max(F.when(fits, sequence)).alias("last_sequence"),
+            F.min_by("is_delete", F.when(fits, sequence)).alias("first_is_delete"),
+            F.min_by("is_new", F.when(fits, sequence)).alias("first_is_new"),
+            F.max(fits & (F.col("sequence.rank") >= 0)).alias("has_changes"),
         )
         .withColumn("last", F.when(takes_partial, F.col("partial")).otherwise(F.col("whole")))
-        .select(
-            "key",
-            *(F.col(f"last.{name}") for name in columns if name != "extra"),
-            F.when(marks, F.map_concat(others, mark)).otherwise(F.col("last.extra")).alias("extra"),
-            F.when(F.col("last.is_delete"), 0).otherwise(1).alias("copies"),
-            F.when(F.col("first_is_delete"), 1).otherwise(0).alias("unknown_deletes"),
-            (F.col("last.is_delete") & ~F.col("first_is_new")).alias("takes_row"),
-            "is_changed",
-            F.col("whole").isNull().alias("keeps_row"),
+        .withColumn(
+            "item",
+            F.explode(F.array_compact(F.array("last", F.when(~no_fault, F.col("fault"))))),
         )
+    )
+    is_last = F.col("item.reason").isNull()
+    return folded.select(
+        "key",
+        *(F.col(f"item.{name}") for name in columns if name != "extra"),
+        F.when(is_last & marks, F.map_concat(others, mark))
+        .otherwise(F.col("item.extra"))
+        .alias("extra"),
+        F.when(is_last & ~F.col("item.is_delete"), 1).otherwise(0).alias("copies"),
+        F.when(is_last & F.col("first_is_delete"), 1).otherwise(0).alias("unknown_deletes"),
+        (is_last & F.col("item.is_delete") & ~F.col("first_is_new")).alias("takes_row"),
+        (~is_last | F.col("has_changes")).alias("is_changed"),
+        (is_last & F.col("whole").isNull()).alias("keeps_row"),
     )
 
 
@@ -261,6 +279,8 @@ def _fold_bag(effects: DataFrame) -> DataFrame:
             "is_changed",
             F.lit(False).alias("keeps_row"),
         )
+        # What no longer fits and is gone again does not matter.
+        .where("reason is null or copies > 0")
     )
 
 

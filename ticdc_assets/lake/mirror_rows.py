@@ -21,13 +21,14 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.changelog.resolve import (
+    CarriedRow,
     ResolvedChange,
     RowCarrier,
     RowResolver,
     part_carrier,
 )
 from ticdc_assets.changelog.sequence import PUT_RANK, REMOVED_RANK, rank_of
-from ticdc_assets.errors import InputError
+from ticdc_assets.errors import ImageError, InputError
 from ticdc_assets.events import Op
 from ticdc_assets.mysql_types import arrow_type
 from ticdc_assets.registry.evolution import CanonicalRow
@@ -112,7 +113,8 @@ _SEQUENCE = pa.struct(
 def effect_schema(schema: TableSchema) -> pa.Schema:
     """Return the Arrow schema of effects: one row a put, delete or error.
 
-    `is_new` says that the row was not there before (an insert), so that a delete or update of a
+    An error has a `reason`. If its row could be told, it is a put or delete that came to nothing,
+    and any later one of the same key makes it void. `is_new` says that the row was not there before (an insert), so that a delete or update of a
     row that is not there can be counted. `is_partial` is a put that knows the key alone.
     """
     return pa.schema(
@@ -228,6 +230,7 @@ def _effect(
         change.missing,
         change.partial,
         str(row["commit_ts"]) if change.partial else None,
+        change.fault,
     )
 
 
@@ -297,34 +300,38 @@ class _EffectBuilder:
         )
 
 
-_Carry: TypeAlias = Callable[[CanonicalRow, int], CanonicalRow | None]
+_Carry: TypeAlias = Callable[[CanonicalRow, int], CarriedRow | None]
 """From a row and its commit ts to the row under the schema at the cut, None if it is gone."""
 
 
-def mirror_effects(base: TableSchema, plan: MirrorPlan, timezone: str, since_ts: int) -> ArrowMap:
+def mirror_effects(
+    base: TableSchema, plan: MirrorPlan, timezone: str, since_ts: int, *, error_rank: int = -1
+) -> ArrowMap:
     """Return the function from rows of a mirror as a cut has it to puts under `plan`'s schema.
 
-    A value that a step cannot carry over gives an error row without topic: the caller then folds
-    the mirror again from the change log, where the change it came from can be quarantined.
+    A value that a step cannot carry over gives an error row without topic. If no change of the row
+    comes after it, the caller folds the mirror again from the change log, where the change it came
+    from can be quarantined.
 
     Args:
         base: schema of the mirror at that cut.
         plan: its plan now.
         timezone: the changefeed's time zone (IANA name).
         since_ts: TSO of that cut.
+        error_rank: rank of an error row; below 0 it is one that the caller can help.
     """
     plan = replace(plan, handover=None, earlier=None)
 
     def carry() -> _Carry:
         carrier = RowCarrier(base, plan, timezone, since_ts=since_ts)
 
-        def carried(row: CanonicalRow, commit_ts: int) -> CanonicalRow | None:
-            found, removed_ts = carrier.carry(row, commit_ts)
-            return found if removed_ts is None else None
+        def carried(row: CanonicalRow, commit_ts: int) -> CarriedRow | None:
+            found = carrier.carry(row, commit_ts)
+            return found if found.removed_ts is None else None
 
         return carried
 
-    return _row_effects(base, carry, plan, timezone, error_rank=-1)
+    return _row_effects(base, carry, plan, timezone, error_rank=error_rank)
 
 
 def part_effects(part: HandoverPart, plan: MirrorPlan, timezone: str) -> ArrowMap:
@@ -374,12 +381,16 @@ def _row_effects(
                     carried = carry(row, stamps[number])
                     if carried is None:
                         continue
-                    effect = _Effect("=" + resolver.key_of(carried), sequence, False, True, carried)
-                    effect.partial_ts = partial[number]
-                    effects.append(effect)
-                except InputError as error:
+                    key, values, error = resolver.key_of(carried), carried.row, carried.fault
+                except ImageError as raised:
+                    key, values, error = None, CanonicalRow(), raised
+                if error is not None:
                     sequence["rank"] = error_rank
-                    effects.append(_Effect(f"!{number}", sequence, False, False, {}, error=error))
+                effect = _Effect(
+                    f"!{number}" if key is None else f"={key}", sequence, False, True, values
+                )
+                effect.error, effect.partial_ts = error, partial[number]
+                effects.append(effect)
             yield builder.build(effects)
 
     return convert

@@ -144,11 +144,17 @@ def unknown_defaults(step: SchemaStep) -> list[str]:
     return unknown
 
 
-def row_transform(step: SchemaStep, timezone: str) -> Callable[[CanonicalRow], CanonicalRow]:
+LostValue: TypeAlias = tuple[str, str | None, CastError]
+"""Column, value in the old schema, and why the new column cannot hold it."""
+
+
+def row_transform(
+    step: SchemaStep, timezone: str
+) -> Callable[[CanonicalRow, list[LostValue]], CanonicalRow]:
     """Compile `step` into a function from a row of the old schema to one of the new.
 
-    The function raises CastError for a value that the new column cannot hold. A column that is
-    absent in the row stays absent.
+    The function appends to its second argument what the new columns cannot hold, and leaves these
+    columns out. A column that is absent in the row stays absent.
     """
     plain: list[tuple[str, str]] = []
     cast: list[tuple[str, str, Callable[[str | None], str | None]]] = []
@@ -162,11 +168,15 @@ def row_transform(step: SchemaStep, timezone: str) -> Callable[[CanonicalRow], C
         else:
             cast.append((column.name, source.name, cast_of(source, column, timezone)))
 
-    def transform(row: CanonicalRow) -> CanonicalRow:
+    def transform(row: CanonicalRow, lost: list[LostValue]) -> CanonicalRow:
         result: CanonicalRow = {name: row[source] for name, source in plain if source in row}
         for name, source, convert in cast:
-            if source in row:
+            if source not in row:
+                continue
+            try:
                 result[name] = convert(row[source])
+            except CastError as error:
+                lost.append((name, row[source], error))
         for name, default in added:
             result[name] = default
         return result
