@@ -904,7 +904,8 @@ class _Builder:
                 old,
                 new,
                 statements=[statement for _, statement in between],
-                at=to_datetime(between[-1][0].commit_ts) if between else None,
+                # TRUNCATE, RENAME and partition DDL that come later keep the version.
+                at=to_datetime(between[0][0].commit_ts) if between else None,
                 inferred=not between,
             )
             if step.inferred and step.changes_rows:
