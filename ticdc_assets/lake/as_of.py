@@ -1,6 +1,7 @@
 """Every table as it was at one TSO, whether or not a cut was made there.
 
-In: a TSO at or below the newest cut, and at or above the oldest change there is. Out: for each
+In: a TSO at or below the newest cut, and at or above the oldest change there is, or where the
+change log was cut off at or above the base cut (`retention`). Out: for each
 table that existed then its rows: those of the newest cut at or below the TSO, with the changes
 since folded over them; or, where that cut would not be made like this today (a schema, a DDL or a
 row came late), all changes there are, folded.
@@ -31,6 +32,7 @@ from ticdc_assets.lake.control import read_table
 from ticdc_assets.lake.cuts import Cut, MirrorCut, read_cuts, require_cut
 from ticdc_assets.lake.decoding import read_groups
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.retention import BELOW, read_horizon
 from ticdc_assets.lake.schema_tables import read_history
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.schemas import TableSchema
@@ -92,9 +94,19 @@ class AsOf:
         if oldest is None or tso < oldest:
             known = "none" if oldest is None else moment_text(oldest, es_only=newest.es_only)
             raise NotFoundError(f"nothing is kept as of {wanted}: the oldest change is at {known}")
+        horizon = read_horizon(paths)
+        if horizon.cut is not None and tso < horizon.tso:
+            raise NotFoundError(
+                f"nothing is kept as of {wanted}: the change log was cut off, and the oldest that "
+                f"can be read is {horizon.cut.moment}"
+            )
         # The newest cut's batch: what landed after it is in no cut and changes no answer.
         self._batch = newest.batch
-        self._folding = ChangeFolding(spark, paths, changefeed, batch=newest.batch)
+        self._folding = ChangeFolding(spark, paths, changefeed, batch=newest.batch, horizon=horizon)
+        self._marks_below = {
+            item.mirror_id: [mark for mark in item.marks if mark.startswith(BELOW)]
+            for item in newest.mirrors
+        }
         self._row_groups = self._groups.row_groups()
         self._history = complete(
             read_history(paths), seen_shapes(self._row_groups), changefeed.timezone
@@ -159,6 +171,7 @@ class AsOf:
         errors: int = 0,
     ) -> TableRows:
         warnings = [str(mark) for mark in mirror.marks]
+        warnings += self._marks_below.get(mirror.mirror_id, [])
         if mirror.held:
             held = sum(group.rows for group in mirror.held)
             warnings.append(f"up to {held} row changes wait for their schema")

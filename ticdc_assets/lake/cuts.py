@@ -128,6 +128,8 @@ class Cut:
         ignored: DDL without effect on mirrors, by kind.
         es_only: whether changes have no commit ts: then `tso` is a time (`tso.es_cut`) and the cut
             is not a consistent one.
+        unplaced: row changes that came after the change log was cut off above them: replays or
+            late ones, which nobody can tell any more. They are not applied.
     """
 
     number: int
@@ -142,6 +144,7 @@ class Cut:
     steps_back: int
     ignored: Mapping[str, int]
     es_only: bool = False
+    unplaced: int = 0
 
     @property
     def moment(self) -> str:
@@ -205,6 +208,7 @@ CUT_SCHEMA = pa.schema(
         ("steps_back", pa.int64()),
         ("ignored", pa.string()),
         ("es_only", pa.bool_()),
+        ("unplaced", pa.int64()),
     ]
 )
 """`cuts`: one row a published cut."""
@@ -258,5 +262,6 @@ def _cut_of(row: dict[str, Any]) -> Cut:
             "mirrors": tuple(MirrorCut(**item) for item in row["mirrors"]),
             "held": tuple(HeldRows(**item) for item in row["held"]),
             "ignored": json.loads(row["ignored"]),
+            "unplaced": row.get("unplaced") or 0,
         }
     )

@@ -12,7 +12,8 @@ How a mirror is made, cheapest first:
 - *rewrite*: the rows of the last cut, carried through the schema steps since, and the changes are
   folded together and overwrite it. So it is for a schema change that touches rows that are there,
   for a table without a key, and for a small mirror, where a MERGE would cost more.
-- *fold*: all changes of the table since it was created or truncated are folded, and overwrite it.
+- *fold*: all changes of the table since it was created or truncated are folded, and overwrite it;
+  where the change log was cut off, over its rows in the base cut (`retention`).
   So it is for a new mirror, and for one whose past changed: a schema arrived for rows that were
   held, a record was re-driven, a change came late. `MirrorPlan.digest` tells.
 
@@ -27,7 +28,7 @@ Values that do not fit their schema go to quarantine, one change each, and never
 """
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -72,6 +73,7 @@ from ticdc_assets.lake.mirror_rows import (
 )
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import append_quarantine, close_rows, count_open
+from ticdc_assets.lake.retention import BELOW, Horizon, marks_below
 from ticdc_assets.lake.schema_tables import read_history
 from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.registry.catalog import complete
@@ -121,6 +123,7 @@ def apply_changes(
     until: int | None = None,
     refold: Collection[tuple[str, str]] = (),
     only: tuple[str, str] | None = None,
+    horizon: Horizon | None = None,
 ) -> Applying:
     """Cut every mirror at min(until, global watermark) and publish the cut.
 
@@ -131,6 +134,7 @@ def apply_changes(
         until: TSO not to go beyond.
         refold: (database, table) of mirrors to fold again from the change log whatever happened.
         only: (database, table) of the one mirror that the cut is to have, in a place of its own.
+        horizon: up to where the change log was cut off; as its table says if None.
     """
     groups = read_groups(paths)
     last = newest_cut(paths)
@@ -167,9 +171,10 @@ def apply_changes(
         return ended(
             Outcome.UNCHANGED, f"the mirrors are at {last.moment} and nothing new was landed"
         )
-    run = _Run(spark, paths, changefeed, groups, last, tso)
+    changes = ChangeFolding(spark, paths, changefeed, batch=groups.batch, horizon=horizon)
+    run = _Run(changes, spark, paths, changefeed, groups, last, tso)
     cut = run.make(frozenset(refold), only)
-    if last is not None and tso == last.tso and _same_content(cut, last):
+    if last is not None and tso == last.tso and _same_content(cut, last) and not cut.unplaced:
         return ended(
             Outcome.UNCHANGED,
             f"the mirrors are at {last.moment} and what was landed changes nothing there",
@@ -229,6 +234,7 @@ class _Run:
 
     def __init__(
         self,
+        changes: ChangeFolding,
         spark: SparkSession,
         paths: LakePaths,
         changefeed: Changefeed,
@@ -247,7 +253,7 @@ class _Run:
             read_history(paths), seen_shapes(self._row_groups), changefeed.timezone
         )
         self._quarantine_lock = Lock()
-        self._changes = ChangeFolding(spark, paths, changefeed, batch=groups.batch)
+        self._changes = changes
         self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
 
     def make(self, refold: frozenset[tuple[str, str]], only: tuple[str, str] | None) -> Cut:
@@ -256,6 +262,7 @@ class _Run:
         if only is not None:
             plan = replace(plan, mirrors=tuple(item for item in plan.mirrors if item.name == only))
         replays, late_rows, late = self._late_rows()
+        below = self._below(plan)
         stale = self._stale(plan, refold, late)
         with ThreadPoolExecutor(PARALLEL_MIRRORS) as pool:
             made = list(
@@ -266,7 +273,7 @@ class _Run:
             )
         held = self._held(plan)
         mirrors = tuple(
-            self._mirror_cut(mirror, result, held)
+            self._mirror_cut(mirror, result, held, below)
             for mirror, result in zip(plan.mirrors, made, strict=True)
         )
         progress = self._groups.progress().values()
@@ -283,6 +290,7 @@ class _Run:
             steps_back=sum(item.steps_back for item in progress),
             ignored=dict(plan.ignored),
             es_only=self._groups.es_only,
+            unplaced=self._unplaced(),
         )
 
     # What changed in the past -----------------------------------------------------------------
@@ -323,7 +331,9 @@ class _Run:
         # The last millisecond of a cut without TSO, else nothing.
         open_ts = from_physical_ms(physical_ms(self._last.tso)) if self._groups.es_only else MAX_TSO
         rows = self._changes.log().where(
-            (F.col("kind") == "row") & (F.col("commit_ts") <= self._last.tso)
+            (F.col("kind") == "row")
+            & (F.col("commit_ts") <= self._last.tso)
+            & self._changes.placed(F.col)
         )
         new = rows.where(F.col("batch") > self._last.batch)
         bounds = new.agg(F.count("*").alias("rows"), F.min("commit_ts").alias("min_ts")).collect()
@@ -369,6 +379,71 @@ class _Run:
             for row in late
         ]
         return count - sum(group.rows for group in groups), counted, groups
+
+    def _unplaced(self) -> int:
+        """Count what landed since the last cut and lies where the change log was cut off."""
+        horizon = self._changes.horizon
+        if horizon.cut is None or self._last is None or self._groups.batch <= self._last.batch:
+            return 0
+        return (
+            self._changes.log()
+            .where(
+                (F.col("kind") == "row")
+                & (F.col("batch") > self._last.batch)
+                & (F.col("commit_ts") <= horizon.tso)
+                & ~self._changes.placed(F.col)
+            )
+            .count()
+        )
+
+    def _below(self, plan: Plan) -> dict[str, str]:
+        """Return the marks of mirrors that lack what was learnt after the change log was cut off.
+
+        A mirror keeps its mark for as long as the rows of then count.
+        """
+        horizon = self._changes.horizon
+        if horizon.cut is None:
+            return {}
+        marks: dict[str, str] = {}
+        for mirror in plan.mirrors:
+            before = self._before.get(mirror.mirror_id)
+            for mark in before.marks if before is not None else ():
+                since = mark.removeprefix(f"{BELOW}, since ")
+                if since != mark and mirror.floor_ts <= int(since):
+                    marks[mirror.mirror_id] = mark
+        there = build_plan(self._history, self._row_groups, horizon.tso)
+        found = marks_below(horizon, there, plan.mirrors, self._row_groups)
+        for mirror in self._redriven_below(plan):
+            found.setdefault(mirror.mirror_id, f"{BELOW}, since {horizon.tso}")
+        return found | marks
+
+    def _redriven_below(self, plan: Plan) -> list[MirrorPlan]:
+        """Return the mirrors of re-driven changes whose later fate is in the base cut alone."""
+        horizon, batches = self._changes.horizon, self._changes.redriven
+        if not batches:
+            return []
+        rows = (
+            self._changes.log()
+            .where(
+                (F.col("kind") == "row")
+                & F.col("batch").isin(list(batches))
+                & (F.col("commit_ts") <= horizon.tso)
+            )
+            .select("database", "table", "commit_ts")
+            .collect()
+        )
+        return [
+            mirror
+            for mirror in plan.mirrors
+            if any(
+                row["commit_ts"] > mirror.floor_ts
+                and binding.meets(
+                    (row["database"], row["table"]), row["commit_ts"], row["commit_ts"]
+                )
+                for row in rows
+                for binding in mirror.bindings
+            )
+        ]
 
     def _held(self, plan: Plan) -> list[HeldRows]:
         """Return the held rows at or below the cut, counted exactly."""
@@ -485,6 +560,7 @@ class _Run:
         base = before if mode is Mode.REWRITE else None
         with self._folded(mirror, base) as folded:
             counts = folded.counts
+            start = base or self._changes.start(mirror)
             if counts.lost:
                 # A value of the last cut does not survive a schema step: its change must be found.
                 return self._overwrite(mirror, before, Mode.FOLD)
@@ -508,7 +584,7 @@ class _Run:
             quarantined=counts.errors + (base.quarantined if base else 0),
             mode=mode,
             changes=counts.changed,
-            unknown_deletes=counts.unknown_deletes + (base.unknown_deletes if base else 0),
+            unknown_deletes=counts.unknown_deletes + (start.unknown_deletes if start else 0),
         )
 
     def _merge(self, mirror: MirrorPlan, before: MirrorCut) -> _Made:
@@ -624,8 +700,16 @@ class _Run:
 
     # The cut ----------------------------------------------------------------------------------
 
-    def _mirror_cut(self, mirror: MirrorPlan, made: _Made, held: Sequence[HeldRows]) -> MirrorCut:
+    def _mirror_cut(
+        self,
+        mirror: MirrorPlan,
+        made: _Made,
+        held: Sequence[HeldRows],
+        below: Mapping[str, str],
+    ) -> MirrorCut:
         marks = [str(mark) for mark in mirror.marks]
+        if mirror.mirror_id in below:
+            marks.append(below[mirror.mirror_id])
         if not mirror.schema.handle_key:
             marks.append("no key: a bag of rows, replays that no watermark tells are counted twice")
         if self._groups.es_only:

@@ -40,7 +40,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ticdc_assets.changelog.plan import MirrorPlan, build_plan, seen_shapes
+from ticdc_assets.changelog.plan import MirrorPlan, Plan, RowGroup, build_plan, seen_shapes
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake.control import (
     commit_metadata,
@@ -77,11 +77,13 @@ class Horizon:
             nothing was ever removed.
         batch: newest batch of the change log that the base was made from.
         cut: the base cut, None if nothing was ever removed.
+        paths: where the base's mirrors are; where the table is that was cut off if None.
     """
 
     tso: int = 0
     batch: int = 0
     cut: Cut | None = None
+    paths: LakePaths | None = None
 
     @property
     def number(self) -> int:
@@ -136,6 +138,52 @@ def _horizon(paths: LakePaths, table: Path) -> Horizon:
 def _base_number(table: Path) -> int | None:
     opened = open_table(table)
     return None if opened is None else opened.transaction_version(_APP)
+
+
+BELOW = "what came late lies below what is kept"
+"""Begin of the mark of a mirror that may lack what was learnt too late."""
+
+
+def marks_below(
+    horizon: Horizon,
+    plan_there: Plan,
+    mirrors: Iterable[MirrorPlan],
+    groups: Iterable[RowGroup],
+) -> dict[str, str]:
+    """Return a mark for each mirror whose base would not be made the same today.
+
+    Args:
+        horizon: up to where the change log was cut off.
+        plan_there: the plan at the horizon, by what is known now.
+        mirrors: the mirrors to be marked.
+        groups: the row changes there ever were.
+    """
+    base = horizon.cut
+    if base is None:
+        return {}
+    now = {mirror.mirror_id: mirror.digest for mirror in plan_there.mirrors}
+    below = [group for group in groups if group.min_ts <= horizon.tso]
+    held = {(item.database, item.table) for item in plan_there.held} | {
+        (item.database, item.table) for item in base.held if item.mirror_id is None
+    }
+    marks: dict[str, str] = {}
+    for mirror in mirrors:
+        if mirror.floor_ts > horizon.tso:
+            continue
+        was = horizon.mirror(mirror.mirror_id)
+        if was is not None:
+            # What the base holds was kept for the day its schema comes.
+            is_told = was.held > 0 or now.get(mirror.mirror_id) == was.digest
+        else:
+            is_told = not any(
+                binding.meets(group.name, group.min_ts, min(group.max_ts, horizon.tso))
+                and group.name not in held
+                for group in below
+                for binding in mirror.bindings
+            )
+        if not is_told:
+            marks[mirror.mirror_id] = f"{BELOW}, since {horizon.tso}"
+    return marks
 
 
 def redriven_batches(paths: LakePaths, horizon: Horizon) -> tuple[int, ...]:
