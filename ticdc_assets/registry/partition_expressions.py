@@ -74,7 +74,7 @@ def read_expression(text: str, schema: TableSchema | None, timezone: str) -> Ter
     """Return the term of `text`; without a schema it may hold literals alone."""
     cursor = cursor_over(text)
     term = ExpressionReader(schema, timezone).read(cursor)
-    if not cursor.done:
+    if not cursor.done or cursor.tokens.problem is not None:
         raise PartitionError(f"the partition expression {shorten(text)} is not understood")
     return term
 

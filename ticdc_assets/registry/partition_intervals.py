@@ -90,13 +90,14 @@ def up_to_last(
 ) -> tuple[PartitionDefinition, ...]:
     """Return the partitions that LAST PARTITION LESS THAN (bound) adds."""
     wanted = read_bound(cursor_over(bound))
-    start = 1 if _is_null_partition(definitions[0]) else 0
     bounds: list[Bound] = []
-    for definition in definitions[start:]:
+    for definition in definitions:
         found = _bound_of(definition)
         if found is None:
             raise PartitionError("LAST PARTITION of a table with a MAXVALUE partition")
         bounds.append(found)
+    if _is_null_partition(definitions[0]):
+        del bounds[0]
     step = _step_between(bounds)
     if wanted is None or isinstance(wanted, int) != isinstance(bounds[-1], int):
         raise PartitionError(f"the bound {shorten(bound)} is of another kind than the others")

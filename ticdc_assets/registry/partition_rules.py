@@ -134,7 +134,7 @@ def less_than_text(definition: PartitionDefinition) -> str:
 
 
 def _expect_done(cursor: Cursor, definition: PartitionDefinition) -> None:
-    if not cursor.done:
+    if not cursor.done or cursor.tokens.problem is not None:
         raise PartitionError(f"the bound of partition {shorten(definition.name)} is not understood")
 
 

@@ -1,0 +1,302 @@
+"""Partitions through their changes: what is there afterwards, whose rows go, and golden DDL."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ticdc_assets.errors import PartitionError
+from ticdc_assets.events import DdlEvent
+from ticdc_assets.registry.ddl import PartitionAction, PartitionChange, parse_ddl
+from ticdc_assets.registry.partitions import (
+    TablePartitions,
+    changed_partitions,
+    emptied_partitions,
+    partition_test,
+    partitions_of,
+)
+from ticdc_assets_tests.golden import Scenario
+from ticdc_assets_tests.registry.test_partitions import SCHEMA, less_than, listed, partitions
+from ticdc_assets_tests.wire import golden
+
+
+def change(text: str) -> PartitionChange:
+    (found,) = parse_ddl(f"alter table t {text}").changes
+    assert found.partition is not None, text
+    return found.partition
+
+
+def after(table: TablePartitions, *texts: str) -> TablePartitions:
+    for text in texts:
+        changed = changed_partitions(table, change(text))
+        assert changed is not None
+        table = changed
+    return table
+
+
+def owner(table: TablePartitions, text: str | None, column: str = "id") -> str | None:
+    names = [
+        name
+        for name in table.names
+        if partition_test(table, (name,), SCHEMA, "UTC")({column: text})
+    ]
+    assert len(names) <= 1
+    return names[0] if names else None
+
+
+RANGE = partitions(f"range (id) ({less_than(p0='0', p1='100', p2='200', pm='maxvalue')})")
+LIST = partitions(f"list (id) ({listed(a='1, 2', b='3', c='4')}, partition z default)")
+HASH = partitions("hash (id) partitions 4")
+NUMBERED = partitions(
+    "range (id) interval (10) first partition less than (10) last partition less than (40)"
+    " null partition"
+)
+DAYS = partitions(
+    "range columns (dt) interval (1 day) first partition less than ('2024-02-28')"
+    " last partition less than ('2024-03-02')"
+)
+EXPANDED = partitions(
+    "range columns (dt) (partition P_NULL values less than ('0000-01-01'),"
+    " partition `P_LT_2024-01-01 00:00:00` values less than ('2024-01-01 00:00:00'),"
+    " partition `P_LT_2024-02-01 00:00:00` values less than ('2024-02-01 00:00:00'),"
+    " partition `P_LT_2024-03-01 00:00:00` values less than ('2024-03-01 00:00:00'))"
+)
+
+CHANGES: list[tuple[TablePartitions, str, tuple[str, ...], tuple[str, ...] | None]] = [
+    (RANGE, "drop partition P1, `p0`", ("p0", "p1"), ("p2", "pm")),
+    (RANGE, "truncate partition pm, p0", ("p0", "pm"), RANGE.names),
+    (RANGE, "truncate partition all", RANGE.names, RANGE.names),
+    (RANGE, "exchange partition P2 with table x", ("p2",), RANGE.names),
+    (
+        RANGE,
+        f"reorganize partition p1, p2 into ({less_than(q='50', r='200')})",
+        (),
+        ("p0", "q", "r", "pm"),
+    ),
+    (
+        RANGE,
+        f"reorganize partition pm into ({less_than(p3='300', pm='maxvalue')})",
+        (),
+        ("p0", "p1", "p2", "p3", "pm"),
+    ),
+    (RANGE, "remove partitioning", (), None),
+    (RANGE, "partition by hash (id) partitions 2", (), ("p0", "p1")),
+    (RANGE, "analyze partition p0", (), RANGE.names),
+    (RANGE, "rebuild partition all", (), RANGE.names),
+    (RANGE, "check partition p9", (), RANGE.names),
+    (LIST, "drop partition b", ("b",), ("a", "c", "z")),
+    (LIST, f"add partition ({listed(d='9')})", (), ("a", "b", "c", "z", "d")),
+    (LIST, f"reorganize partition a, c into ({listed(e='1, 2, 4')})", (), ("e", "b", "z")),
+    (HASH, "add partition partitions 2", (), ("p0", "p1", "p2", "p3", "p4", "p5")),
+    (HASH, "add partition (partition x, partition y)", (), ("p0", "p1", "p2", "p3", "x", "y")),
+    (HASH, "coalesce partition 3", (), ("p0",)),
+    (HASH, "truncate partition p3", ("p3",), HASH.names),
+    (
+        NUMBERED,
+        "first partition less than (30)",
+        ("P_LT_10", "P_LT_20"),
+        ("P_NULL", "P_LT_30", "P_LT_40"),
+    ),
+    (
+        NUMBERED,
+        "last partition less than (60)",
+        (),
+        (*NUMBERED.names, "P_LT_50", "P_LT_60"),
+    ),
+    (NUMBERED, "drop partition p_null", ("P_NULL",), NUMBERED.names[1:]),
+    (
+        DAYS,
+        "first partition less than ('2024-03-01')",
+        ("P_LT_2024-02-28", "P_LT_2024-02-29"),
+        ("P_LT_2024-03-01", "P_LT_2024-03-02"),
+    ),
+    (
+        DAYS,
+        "drop partition `P_LT_2024-02-29 00:00:00`",
+        ("P_LT_2024-02-29",),
+        ("P_LT_2024-02-28", "P_LT_2024-03-01", "P_LT_2024-03-02"),
+    ),
+    (
+        EXPANDED,
+        "first partition less than ('2024-02-01')",
+        ("P_LT_2024-01-01 00:00:00",),
+        ("P_NULL", "P_LT_2024-02-01 00:00:00", "P_LT_2024-03-01 00:00:00"),
+    ),
+    (
+        EXPANDED,
+        "last partition less than ('2024-05-01')",
+        (),
+        (*EXPANDED.names, "P_LT_2024-04-01", "P_LT_2024-05-01"),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("table", "text", "emptied", "names"), CHANGES, ids=[text for _, text, _, _ in CHANGES]
+)
+def test_a_change_empties_some_partitions_and_leaves_others(
+    table: TablePartitions, text: str, emptied: tuple[str, ...], names: tuple[str, ...] | None
+) -> None:
+    assert emptied_partitions(table, change(text)) == emptied
+    changed = changed_partitions(table, change(text))
+    assert (None if changed is None else changed.names) == names
+
+
+REFUSED: list[tuple[TablePartitions, str, str]] = [
+    (RANGE, "drop partition p9", "'p9'"),
+    (RANGE, "drop partition p0, p1, p2, pm", "no partitions"),
+    (RANGE, f"add partition ({less_than(P0='900')})", "one name"),
+    (RANGE, "add partition partitions 2", "without partitions"),
+    (RANGE, "coalesce partition 1", "COALESCE"),
+    (RANGE, f"reorganize partition p0, p2 into ({less_than(q='200')})", "side by side"),
+    (RANGE, f"reorganize partition nobody into ({less_than(q='200')})", "'nobody'"),
+    (RANGE, "first partition less than (50)", "ends at"),
+    (RANGE, "last partition less than (900)", "MAXVALUE"),
+    (RANGE, "split maxvalue partition less than (900)", "SPLIT MAXVALUE"),
+    (RANGE, "merge first partition less than (100)", "MERGE FIRST"),
+    (HASH, "coalesce partition 4", "COALESCE"),
+    (HASH, "add partition partitions 9999", "8192"),
+    (HASH, "first partition less than (9)", "no RANGE"),
+    (LIST, "last partition less than (9)", "no RANGE"),
+    (NUMBERED, "last partition less than (55)", "meet"),
+    (NUMBERED, "last partition less than ('2024-01-01')", "another kind"),
+    (DAYS, "last partition less than (55)", "another kind"),
+    (DAYS, "last partition less than ('x')", "not understood"),
+    (
+        partitions(f"range (id) ({less_than(a='1', b='2', c='4')})"),
+        "last partition less than (9)",
+        "regular",
+    ),
+    (partitions(f"range (id) ({less_than(a='1')})"), "last partition less than (9)", "alone"),
+    (
+        partitions(f"range (id) ({less_than(a='0', b='9')})"),
+        "first partition less than (9)",
+        "NULL",
+    ),
+]
+
+
+@pytest.mark.parametrize(("table", "text", "reason"), REFUSED, ids=[text for _, text, _ in REFUSED])
+def test_a_change_that_does_not_fit_is_refused(
+    table: TablePartitions, text: str, reason: str
+) -> None:
+    with pytest.raises(PartitionError) as caught:
+        changed_partitions(table, change(text))
+    assert reason in caught.value.reason
+
+
+def test_changes_that_move_no_rows_out_empty_nothing_even_where_they_are_refused() -> None:
+    for text in ("split maxvalue partition less than (9)", "merge first partition less than (9)"):
+        assert emptied_partitions(RANGE, change(text)) == ()
+
+
+def test_what_a_dropped_range_held_belongs_to_the_next_one_from_then_on() -> None:
+    assert owner(RANGE, "50") == "p1"
+    dropped = after(RANGE, "drop partition p1")
+    assert owner(dropped, "50") == "p2"
+    assert owner(dropped, None) == "p0"
+    assert owner(after(dropped, "drop partition p0"), None) == "p2"
+    split = after(RANGE, f"reorganize partition p1 into ({less_than(q='50', r='100')})")
+    assert [owner(split, text) for text in ("-1", "49", "50", "100")] == ["p0", "q", "r", "p2"]
+
+
+def test_hashes_count_the_partitions_that_there_are() -> None:
+    more = after(HASH, "add partition partitions 1")
+    assert [owner(table, "9") for table in (HASH, more, after(more, "coalesce partition 3"))] == [
+        "p1",
+        "p4",
+        "p1",
+    ]
+
+
+def test_a_table_may_be_partitioned_anew() -> None:
+    table = after(RANGE, f"partition by list (id) ({listed(x='50')})", "truncate partition x")
+    assert owner(table, "50") == "x"
+    assert owner(table, "51") is None
+
+
+def test_actions_are_all_decided() -> None:
+    decided = {change(text).action for _, text, *_ in (*CHANGES, *REFUSED)}
+    maintenance = {PartitionAction.OPTIMIZE, PartitionAction.REPAIR}
+    assert decided | maintenance == set(PartitionAction)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["drop", "reorganize", "add"]), st.integers(0, 30)), max_size=8
+    ),
+    values=st.lists(st.integers(-5, 400), min_size=1, max_size=12),
+)
+def test_ranges_after_any_changes_are_where_their_bounds_say(
+    steps: list[tuple[str, int]], values: list[int]
+) -> None:
+    """The oracle keeps (name, bound) pairs and looks for the first bound above the value."""
+    table = partitions(f"range (id) ({less_than(p0='100', p1='200')})")
+    oracle = [("p0", 100), ("p1", 200)]
+    for number, (action, pick) in enumerate(steps):
+        place = pick % len(oracle)
+        name, bound = oracle[place]
+        if action == "drop" and len(oracle) > 1:
+            table = after(table, f"drop partition {name.upper()}")
+            del oracle[place]
+        elif action == "add":
+            bound = oracle[-1][1] + 1 + pick
+            table = after(table, f"add partition ({less_than(**{f'a{number}': str(bound)})})")
+            oracle.append((f"a{number}", bound))
+        elif action == "reorganize":
+            low = oracle[place - 1][1] if place else bound - 10
+            middle = (low + bound) // 2
+            parts = [(f"l{number}", middle)] if low < middle < bound else []
+            parts.append((f"r{number}", bound))
+            clause = less_than(**{part: str(end) for part, end in parts})
+            table = after(table, f"reorganize partition {name} into ({clause})")
+            oracle[place : place + 1] = parts
+    for value in values:
+        wanted = next((name for name, bound in oracle if value < bound), None)
+        assert owner(table, str(value)) == wanted
+    assert json.loads(json.dumps(table.described()))
+
+
+# -------------------------------------------------------------------------------- golden messages
+
+
+@golden.needs_golden
+@pytest.mark.parametrize("variant", ["simple-json", "canal-json"])
+def test_the_truncated_partition_of_the_golden_table_is_found(variant: str) -> None:
+    scenario = Scenario(golden.ROOT / variant / "shop")
+    ddls = {
+        (event.commit_ts, event.sql)
+        for _, event in scenario.events
+        if isinstance(event, DdlEvent) and "part_range" in event.sql
+    }
+    table: TablePartitions | None = None
+    emptied: list[tuple[int, tuple[str, ...], TablePartitions]] = []
+    for commit_ts, sql in sorted(ddls):
+        statement = parse_ddl(sql)
+        if statement.partitioning is not None:
+            table = partitions_of(statement.partitioning)
+        for item in statement.changes:
+            if item.partition is None:
+                continue
+            assert table is not None
+            emptied.append((commit_ts, emptied_partitions(table, item.partition), table))
+            table = changed_partitions(table, item.partition)
+    ((at, names, before),) = emptied
+    assert (names, before.names) == (("p0",), ("p0", "p1", "pm"))
+
+    is_in = partition_test(before, names, SCHEMA, scenario.timezone)
+    lines = [
+        line for line in scenario.truth if line["type"] == "row" and line["table"] == "part_range"
+    ]
+    last: dict[str, tuple[int, bool]] = {}
+    for line in sorted(lines, key=lambda line: (line["commit_ts"], line["op"] != "delete")):
+        image = line["after"] or line["before"]
+        (key,) = (field["value"] for field in image if field["name"] == "id")
+        last[key] = (line["commit_ts"], line["op"] != "delete")
+    there = {key for key, (_, is_put) in last.items() if is_put}
+    removed = {key for key in there if last[key][0] < at and is_in({"id": key})}
+    kept = {json.loads(text)["id"] for text in scenario.state()["shop", "part_range"]}
+    assert removed
+    assert there - removed == kept
