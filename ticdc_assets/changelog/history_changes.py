@@ -37,6 +37,8 @@ class VersionEvent(StrEnum):
     TRUNCATE = "truncate"
     EXCHANGE = "exchange partition"
     RECOVER = "recover"
+    KEPT = "kept"
+    """How it came is not known any more: what told it is no longer kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ from ticdc_assets.changelog.history_changes import VersionEvent
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake import folding
-from ticdc_assets.lake.change_folding import ChangeFolding, quoted
+from ticdc_assets.lake.change_folding import ChangeFolding, quoted, read_version
 from ticdc_assets.lake.control import latest_version, operation_metrics
 from ticdc_assets.lake.cuts import MirrorCut
 from ticdc_assets.lake.history_rows import (
@@ -54,8 +54,9 @@ from ticdc_assets.lake.history_rows import (
     version_schema,
 )
 from ticdc_assets.lake.in_place import EXACT_KINDS
-from ticdc_assets.lake.mirror_rows import PARTIAL, ArrowMap
+from ticdc_assets.lake.mirror_rows import PARTIAL, ArrowMap, MirrorLayout
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.retention import read_horizon
 from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.schemas import TableSchema
 
@@ -85,7 +86,8 @@ class HistoryBase:
     """A history to go on from.
 
     Attributes:
-        cut: the mirror in the cut that names it.
+        cut: the mirror in the cut that names it; if it names none, the mirror's own rows are the
+            versions to go on from.
         tso: TSO of that cut.
     """
 
@@ -97,6 +99,12 @@ class HistoryBase:
         """Its Delta version."""
         assert self.cut.history_version is not None
         return self.cut.history_version
+
+    @property
+    def rows(self) -> int:
+        """How many versions it has."""
+        rows = self.cut.history_rows
+        return self.cut.rows if rows is None else rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,29 +167,32 @@ class HistoryFolding:
     def _folded(
         self, plan: MirrorPlan, until: int, base: HistoryBase | None, stack: ExitStack
     ) -> _Versions:
-        # A key may change by a handover: what is asked for is known under the last one only.
-        only_key = self._only_key if plan.handover is None else None
-        sources: list[tuple[_Versions, Passage]] = []
-        above = 0
-        if base is not None and _goes_on_from(plan, base):
-            above = base.tso
-            passage = Passage(
-                schema=base.cut.table_schema,
-                plan=plan,
-                timezone=self._timezone,
-                since_ts=base.tso,
-            )
-            sources.append((self._of_cut(base), passage))
-        else:
-            sources += [
-                (self._folded(passage_plan, plan.floor_ts, older, stack), passage)
-                for passage_plan, passage, older in self._passages(plan, base)
-            ]
-        return self._over(plan, sources, above, until, only_key, stack)
+        """Fold what came before each plan before it; a table may have begun anew many times."""
+        folded: dict[int, _Versions] = {}
+        for item in _past_first(plan, base):
+            # A key may have changed since: what is asked for is known under the last one only.
+            only_key = self._only_key if item is plan else None
+            ends_at = until if item is plan else item.bindings[-1].until_ts
+            assert ends_at is not None
+            sources: list[tuple[_Versions, Passage]] = []
+            above = 0
+            if base is not None and _goes_on_from(item, base):
+                above = base.tso
+                passage = Passage(
+                    schema=base.cut.table_schema,
+                    plan=item,
+                    timezone=self._timezone,
+                    since_ts=base.tso,
+                )
+                sources.append((self._of_cut(base), passage))
+            else:
+                sources += [
+                    (folded[id(source)], passage) for source, passage in self._passages(item)
+                ]
+            folded[id(item)] = self._over(item, sources, above, ends_at, only_key, stack)
+        return folded[id(plan)]
 
-    def _passages(
-        self, plan: MirrorPlan, base: HistoryBase | None
-    ) -> Iterator[tuple[MirrorPlan, Passage, HistoryBase | None]]:
+    def _passages(self, plan: MirrorPlan) -> Iterator[tuple[MirrorPlan, Passage]]:
         """Yield the plans that versions come from when the plan begins, and how."""
         parts = plan.handover.parts if plan.handover is not None else ()
         own: HandoverPart | None = next(
@@ -198,7 +209,6 @@ class HistoryFolding:
                     part=own,
                     ends=ends,
                 ),
-                base,
             )
         begins = VersionEvent.RECOVER if plan.earlier is None else VersionEvent.EXCHANGE
         for part in parts:
@@ -210,21 +220,39 @@ class HistoryFolding:
                     part=part,
                     begins=begins,
                 )
-                yield part.plan, passage, None
+                yield part.plan, passage
 
     def _of_cut(self, base: HistoryBase) -> _Versions:
         layout = HistoryLayout(schema=base.cut.table_schema)
-        frame = (
-            history_rows(self._spark, self._paths, base.cut)
-            .select(*(quoted(name) for name in layout.names))
-            .toDF(*layout.places)
-            .withColumns({"is_head": F.lit(False), "partial_ts": F.lit(None).cast("string")})
+        if base.cut.history_version is None:
+            frame = self._mirror_rows(base.cut)
+        else:
+            frame = history_rows(self._spark, self._paths, base.cut)
+            frame = frame.select(*(quoted(name) for name in layout.names)).toDF(*layout.places)
+        frame = frame.withColumns(
+            {"is_head": F.lit(False), "partial_ts": F.lit(None).cast("string")}
         )
-        rows = base.cut.history_rows
-        if rows is not None and rows <= folding.LOCAL_ROWS:
+        if base.rows <= folding.LOCAL_ROWS:
             target = version_schema(layout.schema)
             return _Versions(schema=layout.schema, here=frame.toArrow().cast(target))
         return _Versions(schema=layout.schema, frame=frame)
+
+    def _mirror_rows(self, cut: MirrorCut) -> DataFrame:
+        """Return the rows of a mirror as versions; how each came is not known any more."""
+        layout = MirrorLayout(schema=cut.table_schema)
+        columns = [quoted(column.name) for column in cut.table_schema.columns]
+        return (
+            read_version(self._spark, self._paths, cut)
+            .select(
+                *columns,
+                quoted(layout.commit_ts),
+                F.lit(None).cast("long"),
+                F.lit(str(VersionEvent.KEPT)),
+                F.lit(None).cast("string"),
+                quoted(layout.extra),
+            )
+            .toDF(*HistoryLayout(schema=cut.table_schema).places)
+        )
 
     def _over(
         self,
@@ -247,7 +275,9 @@ class HistoryFolding:
                     batches += passage.effects(only_key)(table.to_batches())
                 return _Versions(schema=plan.schema, here=fold_here(batches, plan.schema, fold))
         effects = _mapped(
-            self._changes.change_frame(plan, above, until), convert, _effects_of(plan.schema)
+            self._changes.change_frame(plan, above, until),
+            convert,
+            history_effect_schema(plan.schema),
         )
         ended: list[DataFrame] = []
         for item, passage in sources:
@@ -256,7 +286,7 @@ class HistoryFolding:
                 ended.append(frame.where("valid_to is not null"))
                 frame = frame.where("valid_to is null")
             effects = effects.unionByName(
-                _mapped(frame, passage.effects(only_key), _effects_of(plan.schema))
+                _mapped(frame, passage.effects(only_key), history_effect_schema(plan.schema))
             )
         versions = fold_in_spark(effects, plan.schema, fold)
         for frame in ended:
@@ -266,13 +296,28 @@ class HistoryFolding:
         return _Versions(schema=plan.schema, frame=versions)
 
 
+def _past_first(plan: MirrorPlan, base: HistoryBase | None) -> list[MirrorPlan]:
+    """Return the plans that a history comes from, each behind those that came before it."""
+    ordered: dict[int, MirrorPlan] = {}
+    stack = [(plan, False)]
+    while stack:
+        item, is_ready = stack.pop()
+        if id(item) in ordered:
+            continue
+        if is_ready:
+            ordered[id(item)] = item
+            continue
+        stack.append((item, True))
+        if base is None or not _goes_on_from(item, base):
+            before = [] if item.earlier is None else [item.earlier]
+            before += [part.plan for part in item.handover.parts] if item.handover else []
+            stack += ((older, False) for older in before)
+    return list(ordered.values())
+
+
 def _goes_on_from(plan: MirrorPlan, base: HistoryBase) -> bool:
     """Whether a plan, and not one before it, is the one that a history was made by."""
     return (plan.mirror_id, plan.floor_ts) == (base.cut.mirror_id, base.cut.floor_ts)
-
-
-def _effects_of(schema: TableSchema) -> pa.Schema:
-    return history_effect_schema(schema)
 
 
 def _mapped(rows: DataFrame, function: ArrowMap, target: pa.Schema) -> DataFrame:
@@ -286,7 +331,10 @@ def fold_here(batches: Iterable[pa.RecordBatch], schema: TableSchema, fold: Arro
     """Fold effects in this process."""
     effects = pa.Table.from_batches(list(batches), history_effect_schema(schema))
     effects = effects.sort_by([(name, "ascending") for name in _ORDER]).combine_chunks()
-    return pa.Table.from_batches(list(fold(effects.to_batches())), version_schema(schema))
+    target = version_schema(schema)
+    versions = list(fold(effects.to_batches()))
+    # Spark takes no table without a chunk.
+    return pa.Table.from_batches(versions or [pa.RecordBatch.from_pylist([], target)], target)
 
 
 def fold_in_spark(effects: DataFrame, schema: TableSchema, fold: ArrowMap) -> DataFrame:
@@ -340,19 +388,24 @@ class HistoryWriter:
             changed: whether there may be row changes since.
         """
         if base is None:
-            return self._overwrite(plan, None)
+            return self._overwrite(plan, self._kept_base(plan))
         touched = self._is_touched(plan, base)
         if not changed and not touched:
             return MadeHistory(
                 version=base.version,
-                rows=base.cut.history_rows or 0,
+                rows=base.rows,
                 unread=base.cut.history_unread or 0,
                 digest=plan.past_digest,
             )
-        rows = base.cut.history_rows or 0
-        if touched or not plan.schema.handle_key or rows <= SMALL_HISTORY_ROWS:
+        if touched or not plan.schema.handle_key or base.rows <= SMALL_HISTORY_ROWS:
             return self._overwrite(plan, base)
         return self._merge(plan, base)
+
+    def _kept_base(self, plan: MirrorPlan) -> HistoryBase | None:
+        """Return what the change log is to be folded behind, where it was cut off."""
+        horizon = read_horizon(self._paths)
+        cut = horizon.mirror(plan.mirror_id)
+        return None if cut is None else HistoryBase(cut=cut, tso=horizon.tso)
 
     def _is_touched(self, plan: MirrorPlan, base: HistoryBase) -> bool:
         """Whether something other than row changes happened to the versions there are."""
@@ -430,7 +483,7 @@ class HistoryWriter:
         inserted = operation_metrics(path).get("numTargetRowsInserted", 0)
         return MadeHistory(
             version=self._version(plan),
-            rows=(base.cut.history_rows or 0) + inserted,
+            rows=base.rows + inserted,
             unread=(base.cut.history_unread or 0) + unread,
             digest=plan.past_digest,
         )
@@ -446,7 +499,7 @@ class HistoryWriter:
             yield _Versions(schema=plan.schema, here=table).in_spark(self._spark)
             return
         frame = self._changes.change_frame(plan, above, self._tso)
-        effects = _mapped(frame, convert, _effects_of(plan.schema))
+        effects = _mapped(frame, convert, history_effect_schema(plan.schema))
         # MERGE reads its source twice.
         source = fold_in_spark(effects, plan.schema, fold).persist(StorageLevel.MEMORY_AND_DISK)
         try:

@@ -65,6 +65,7 @@ from ticdc_assets.lake.control import latest_version, operation_metrics
 from ticdc_assets.lake.cuts import Cut, HeldRows, MirrorCut, newest_cut, publish
 from ticdc_assets.lake.decoding import ChangeGroups, read_groups
 from ticdc_assets.lake.folding import Folding
+from ticdc_assets.lake.history import HistoryBase, HistoryWriter, MadeHistory
 from ticdc_assets.lake.in_place import EXACT_KINDS, alter, alterations
 from ticdc_assets.lake.landing import known_partitions
 from ticdc_assets.lake.mirror_rows import (
@@ -167,7 +168,12 @@ def apply_changes(
             f"the global watermark {tso} (from {_place(watermark)}) "
             f"is behind the newest cut {last.tso}",
         )
-    if last is not None and (tso, groups.batch) == (last.tso, last.batch) and not refold:
+    if (
+        last is not None
+        and (tso, groups.batch) == (last.tso, last.batch)
+        and not refold
+        and not _lacks_history(last, changefeed)
+    ):
         return ended(
             Outcome.UNCHANGED, f"the mirrors are at {last.moment} and nothing new was landed"
         )
@@ -198,12 +204,23 @@ def _same_content(cut: Cut, last: Cut) -> bool:
 
     def content(of: Cut) -> tuple[object, ...]:
         mirrors = [
-            (item.mirror_id, item.database, item.table, item.version, item.held, item.quarantined)
+            (
+                *(item.mirror_id, item.database, item.table, item.version, item.history_version),
+                *(item.held, item.quarantined),
+            )
             for item in of.mirrors
         ]
         return (mirrors, of.held, of.quarantined)
 
     return content(cut) == content(last)
+
+
+def _lacks_history(cut: Cut, changefeed: Changefeed) -> bool:
+    """Whether a history was switched on since a cut."""
+    return any(
+        item.history_version is None and changefeed.keeps_history(item.database, item.table)
+        for item in cut.mirrors
+    )
 
 
 class Mode(StrEnum):
@@ -227,6 +244,7 @@ class _Made:
     mode: Mode
     changes: int
     unknown_deletes: int
+    history: MadeHistory | None = None
 
 
 class _Run:
@@ -255,6 +273,9 @@ class _Run:
         self._quarantine_lock = Lock()
         self._changes = changes
         self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
+        # What decided over each history at the last cut, as it is known today.
+        self._pasts: dict[str, str] = {}
+        self._histories = HistoryWriter(spark, paths, changefeed, self._changes, tso=tso)
 
     def make(self, refold: frozenset[tuple[str, str]], only: tuple[str, str] | None) -> Cut:
         """Bring every mirror to the cut and return the cut, unpublished."""
@@ -267,7 +288,7 @@ class _Run:
         with ThreadPoolExecutor(PARALLEL_MIRRORS) as pool:
             made = list(
                 pool.map(
-                    lambda mirror: self._make_mirror(mirror, mirror.mirror_id in stale),
+                    lambda mirror: self._make_both(mirror, mirror.mirror_id in stale),
                     plan.mirrors,
                 )
             )
@@ -303,6 +324,7 @@ class _Run:
             return set()
         then = build_plan(self._history, self._row_groups, self._last.tso)
         digests = {mirror.mirror_id: mirror.digest for mirror in then.mirrors}
+        self._pasts = {mirror.mirror_id: mirror.past_digest for mirror in then.mirrors}
         stale: set[str] = set()
         for mirror in plan.mirrors:
             before = self._before.get(mirror.mirror_id)
@@ -489,6 +511,29 @@ class _Run:
 
     # One mirror -------------------------------------------------------------------------------
 
+    def _make_both(self, mirror: MirrorPlan, stale: bool) -> _Made:
+        """Make a mirror, and its history if one is kept."""
+        made = self._make_mirror(mirror, stale)
+        if not self._changefeed.keeps_history(mirror.database, mirror.table):
+            return made
+        base = None
+        before = self._before.get(mirror.mirror_id)
+        past = self._pasts.get(mirror.mirror_id)
+        if (
+            before is not None
+            and self._last is not None
+            and before.history_version is not None
+            and before.history_digest == past
+            and not stale
+        ):
+            base = HistoryBase(cut=before, tso=self._last.tso)
+        changed = base is None or self._has_changed(mirror, base.tso)
+        return replace(made, history=self._histories.make(mirror, base, changed=changed))
+
+    def _has_changed(self, mirror: MirrorPlan, since_ts: int) -> bool:
+        """Whether a row of the mirror may have changed since a cut."""
+        return any(group.max_ts > since_ts and _bound(mirror, group) for group in self._row_groups)
+
     def _make_mirror(self, mirror: MirrorPlan, stale: bool) -> _Made:
         before = self._take_back(mirror)
         if before is None or stale or before.floor_ts != mirror.floor_ts:
@@ -501,9 +546,7 @@ class _Run:
             or _types(before.table_schema) != _types(mirror.schema)
             or any(removal.ts >= self._last.tso for removal in mirror.removals)
         )
-        changed = any(
-            group.max_ts > self._last.tso and _bound(mirror, group) for group in self._row_groups
-        )
+        changed = self._has_changed(mirror, self._last.tso)
         if not changed and not touched:
             return self._carried(before)
         if not mirror.schema.handle_key or before.rows <= SMALL_MIRROR_ROWS:
@@ -731,6 +774,10 @@ class _Run:
             mode=str(made.mode),
             changes=made.changes,
             unknown_deletes=made.unknown_deletes,
+            history_version=made.history.version if made.history else None,
+            history_rows=made.history.rows if made.history else None,
+            history_unread=made.history.unread if made.history else None,
+            history_digest=made.history.digest if made.history else None,
         )
 
     def _metadata(self, mirror: MirrorPlan, mode: Mode) -> str:
