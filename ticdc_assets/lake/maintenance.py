@@ -24,6 +24,7 @@ between OPTIMIZE and publishing leaves mirrors that the next sync takes back.
 Not handled: Z-ORDER and clustering; object stores (the lake is a folder).
 """
 
+import math
 import re
 import shutil
 from collections.abc import Iterable
@@ -38,7 +39,7 @@ from ticdc_assets.config import Changefeed, Retention
 from ticdc_assets.lake.control import commit_metadata, commit_properties, open_table
 from ticdc_assets.lake.cuts import Cut, MirrorCut, newest_cut, publish, read_cuts
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.retention import Retaining, carrying, retain
+from ticdc_assets.lake.retention import Retaining, carrying, mirror_properties, retain
 
 FEW_FILES = 8
 """Files of a mirror from which it is compacted."""
@@ -48,8 +49,6 @@ MARGIN = timedelta(hours=1)
 
 LOG_KEPT = timedelta(days=30)
 """How long log entries of tables other than mirrors are kept at least, as Delta's default is."""
-
-_LOG_RETENTION = "interval 3650 days"
 
 _OPTIMIZE_CONF = {
     # Only small files are rewritten: a day's compaction must not write a large mirror anew.
@@ -221,22 +220,6 @@ def _optimized(
     return replace(mirror, version=newest.version())
 
 
-def mirror_properties(retention: Retention) -> dict[str, str]:
-    """Return the properties that keep Delta and a VACUUM by hand from what kept cuts need."""
-    longest = retention.longest
-    if longest is None:
-        return {
-            "delta.logRetentionDuration": _LOG_RETENTION,
-            "delta.deletedFileRetentionDuration": _LOG_RETENTION,
-        }
-    # Twice as long: a base may have to stay longer than configured, until there is another one.
-    hours = max(2 * longest, longest + timedelta(days=7)) // timedelta(hours=1)
-    return {
-        "delta.logRetentionDuration": _LOG_RETENTION,
-        "delta.deletedFileRetentionDuration": f"interval {min(hours, 3650 * 24)} hours",
-    }
-
-
 def _escaped(path: Path) -> str:
     return str(path).replace("`", "``")
 
@@ -281,21 +264,31 @@ def vacuum(spark: SparkSession, paths: LakePaths, *, margin: timedelta = MARGIN)
     if not cuts:
         return
     oldest = min(cut.published_at for cut in cuts)
-    age = datetime.now(UTC) - oldest + margin
-    for mirror_id in sorted({mirror.mirror_id for cut in cuts for mirror in cut.mirrors}):
-        path = paths.mirror(mirror_id)
+    # Delta rounds to whole hours, down as well as up.
+    hours = math.ceil((datetime.now(UTC) - oldest + margin) / timedelta(hours=1))
+    for path in sorted(_oldest_versions(paths, cuts)):
         if open_table(path) is not None:
-            DeltaTable.forPath(session, str(path)).vacuum(age / timedelta(hours=1))
+            DeltaTable.forPath(session, str(path)).vacuum(hours)
+
+
+def _oldest_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[Path, int]:
+    """Return the tables that cuts name versions of, with the oldest of these."""
+    oldest: dict[Path, int] = {}
+    for mirror in (mirror for cut in cuts for mirror in cut.mirrors):
+        named = {mirror.path(paths): mirror.version}
+        if mirror.history_version is not None:
+            named[paths.history(mirror.mirror_id)] = mirror.history_version
+        for path, version in named.items():
+            oldest[path] = min(version, oldest.get(path, version))
+    return oldest
 
 
 def _remove_unnamed_mirrors(paths: LakePaths) -> None:
-    """Remove the folders of mirrors that no kept cut names: their tables were dropped."""
-    named = {mirror.mirror_id for cut in read_cuts(paths) for mirror in cut.mirrors}
-    folder = paths.mirror("0").parent
-    if not named or not folder.is_dir():
-        return
-    for item in folder.iterdir():
-        if item.is_dir() and item.name.replace("-", "").isdigit() and item.name not in named:
+    """Remove the folders of mirrors and histories that no kept cut names: dropped tables."""
+    named = _oldest_versions(paths, read_cuts(paths))
+    folders = {paths.mirror("0").parent, paths.history("0").parent} if named else set[Path]()
+    for item in (item for folder in folders if folder.is_dir() for item in folder.iterdir()):
+        if item.is_dir() and item.name.replace("-", "").isdigit() and item not in named:
             shutil.rmtree(item)
 
 
@@ -310,12 +303,8 @@ def clean_logs(paths: LakePaths, *, kept: timedelta = LOG_KEPT) -> int:
     """Remove log entries that no version to be read needs; return how many files."""
     cuts = read_cuts(paths)
     removed = 0
-    oldest: dict[str, int] = {}
-    for mirror in (mirror for cut in cuts for mirror in cut.mirrors):
-        known = oldest.get(mirror.mirror_id, mirror.version)
-        oldest[mirror.mirror_id] = min(known, mirror.version)
-    for mirror_id, version in oldest.items():
-        removed += _clean_log(paths.mirror(mirror_id), version)
+    for path, version in _oldest_versions(paths, cuts).items():
+        removed += _clean_log(path, version)
     if not cuts:
         return removed
     # The log of the change log tells which landed batches a kept cut was made from.

@@ -74,7 +74,7 @@ from ticdc_assets.lake.mirror_rows import (
 )
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import append_quarantine, close_rows, count_open
-from ticdc_assets.lake.retention import BELOW, Horizon, marks_below
+from ticdc_assets.lake.retention import BELOW, Horizon, marks_below, mirror_properties
 from ticdc_assets.lake.schema_tables import read_history
 from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.registry.catalog import complete
@@ -615,6 +615,7 @@ class _Run:
                 .option("delta.columnMapping.mode", "name")
                 .option("delta.enableDeletionVectors", "true")
                 .option("delta.enableTypeWidening", "true")
+                .options(**mirror_properties(self._changefeed.retention))
                 .option("userMetadata", self._metadata(mirror, mode))
                 .save(str(self._paths.mirror(mirror.mirror_id)))
             )
