@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ticdc_assets.lake.as_of import TableRows
+    from ticdc_assets.lake.verifying import Verification, VerifiedMirror
 
 # Spark, Delta and Dagster are imported by the commands that need them: `--help` and errors in the
 # configuration should not cost seconds.
@@ -374,6 +375,85 @@ def quarantine(changefeed: str, as_json: bool) -> None:
         listing.add_column(title, overflow="fold")
     for row in rows:
         listing.add_row(*(_shown(str(row[name])) for name in names))
+    _print(listing)
+
+
+@main.command()
+@click.argument("changefeed")
+@click.argument("database", required=False)
+@click.argument("table", required=False)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@_plain_errors
+def verify(changefeed: str, database: str | None, table: str | None, *, as_json: bool) -> None:
+    """Rebuild the mirrors of CHANGEFEED from the landed records, and compare.
+
+    All mirrors of the newest cut, or that of one table. They are rebuilt in a side place, which is
+    removed at the end; the changefeed's tables stay as they are, and syncs may go on meanwhile.
+    Differing rows are shown with their values. The exit code is 1 if anything differs.
+    """
+    from ticdc_assets.lake.cuts import require_cut
+    from ticdc_assets.lake.session import get_spark
+    from ticdc_assets.lake.verifying import verify as verified
+
+    if database is not None and table is None:
+        raise click.UsageError("give a table with its database, or neither")
+    feed, paths = _feed(load_settings(), changefeed)
+    require_cut(paths)  # before Spark is started
+    wanted = None if database is None or table is None else (database, table)
+    found = verified(get_spark(), paths, feed, table=wanted)
+    if as_json:
+        _print_json(json.dumps(found.as_json(), ensure_ascii=False))
+    else:
+        _print_verification(found)
+    if not found.equal:
+        raise click.ClickException(found.summary)
+
+
+def _print_verification(found: "Verification") -> None:
+    from rich.table import Table
+
+    listing = Table(title=f"{found.changefeed}: cut {found.cut} at {found.moment}")
+    for title in ("database", "table", "rows", "rebuilt", "content hash", "result"):
+        listing.add_column(title, justify="right" if title in {"rows", "rebuilt"} else "left")
+    for item in found.mirrors:
+        sides = (item.mirror, item.rebuilt)
+        hashes = dict.fromkeys(side.content_hash for side in sides if side is not None)
+        listing.add_row(
+            *map(_shown, (item.database, item.table)),
+            *("-" if side is None else str(side.rows) for side in sides),
+            ", rebuilt ".join(hashes),
+            _shown("; ".join(item.findings())),
+        )
+    _print(listing)
+    for item in found.mirrors:
+        if item.examples:
+            _print_differences(item)
+    for text in (*found.differences, *found.notes()):
+        click.echo(f"{found.changefeed}: {_shown(text)}")
+    if found.equal:
+        click.echo(f"{found.changefeed}: {found.summary}")
+
+
+def _print_differences(mirror: "VerifiedMirror") -> None:
+    """Print rows that differ, with both values of each column that does."""
+    from rich.table import Table
+
+    total = mirror.counts.total
+    shown = f"{len(mirror.examples)} of {total} rows that differ"
+    listing = Table(title=_shown(f"{mirror.database}.{mirror.table}: {shown}"))
+    for title in ("row", "key", "column", "mirror", "rebuilt"):
+        listing.add_column(title, overflow="fold")
+    for row in mirror.examples:
+        key = ", ".join(
+            f"{name}={'NULL' if value is None else value}" for name, value in row.key.items()
+        )
+        copies = "" if row.copies == 1 else f", {row.copies} times"
+        first = (_shown(f"{row.finding}{copies}"), _shown(key))
+        if not row.columns:
+            listing.add_row(*first, "", "", "")
+        for item in row.columns:
+            listing.add_row(*first, _shown(item.name), _cell(item.mirror), _cell(item.rebuilt))
+            first = ("", "")
     _print(listing)
 
 

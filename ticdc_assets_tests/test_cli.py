@@ -1,11 +1,12 @@
 """The command line: what it prints, where, and how it refuses."""
 
 import json
+import shutil
 import subprocess
 import sys
 from base64 import b64encode
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ COMMANDS = {
     "show",
     "dump",
     "quarantine",
+    "verify",
     "record",
     "play",
     "doctor",
@@ -85,6 +87,8 @@ def test_no_command_is_forgotten_here() -> None:
         ["play", "there-is-no-such-file", "f"],
         ["ui", "--port", "0"],
         ["tables", "f", "--yaml"],
+        ["verify"],
+        ["verify", "f", "d"],
     ],
 )
 def test_wrong_usage_is_code_2(commands: Commands, arguments: list[str]) -> None:
@@ -103,6 +107,8 @@ OF_ONE_CHANGEFEED = [
     ["show", "shop", "d", "t"],
     ["dump", "shop"],
     ["quarantine", "shop"],
+    ["verify", "shop"],
+    ["verify", "shop", "d", "t", "--json"],
     ["record", "shop", "file"],
 ]
 
@@ -123,7 +129,9 @@ def test_an_unknown_changefeed(commands: Commands, arguments: list[str]) -> None
     assert not (commands.folder / "lake").exists()
 
 
-@pytest.mark.parametrize("arguments", [["show", "f", "d", "t"], ["dump", "f"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [["show", "f", "d", "t"], ["dump", "f"], ["verify", "f"]], ids=" ".join
+)
 def test_before_the_first_cut(commands: Commands, arguments: list[str]) -> None:
     commands.add_capture("f", "capture.jsonl")
     sentence = commands.refused(*arguments)
@@ -542,6 +550,55 @@ def test_rows_of_many_columns_are_shown_one_below_the_other(
     assert "row 1" in told
     assert "row 2" not in told
     assert f"{listed['rows']} rows in all" in told
+
+
+@pytest.mark.spark
+def test_verify_tells_what_is_equal(types: Commands, scenario: Scenario) -> None:
+    before = types.mirrors("types")
+    told = types.done("verify", "types")
+    assert f"1 mirrors of cut 1 at {scenario.end} equal their rebuild from " in told
+    (line,) = types.done("verify", "types", "kinds", "types", "--json").splitlines()
+    found = json.loads(line)
+    assert (found["equal"], found["tso"], found["proof_from"]) == (True, scenario.end, None)
+    (mirror,) = found["mirrors"]
+    assert mirror["mirror"] == mirror["rebuilt"]
+    assert mirror["mirror"]["rows"] == before[0]["rows"]
+    assert not (types.paths("types").base / "verify").exists()
+    sentence = types.refused("verify", "types", "kinds", "typos")
+    assert "no mirror of database 'kinds', table 'typos'" in sentence
+
+
+@pytest.mark.spark
+def test_verify_shows_what_differs_and_ends_with_1(
+    types: Commands, tmp_path: Path, spark: Any
+) -> None:
+    from delta.tables import DeltaTable
+
+    from ticdc_assets.lake.cuts import publish
+
+    shutil.copytree(types.folder, tmp_path / "copy")
+    copy = Commands(tmp_path / "copy")
+    cut = newest_cut(copy.paths("types"))
+    assert cut is not None
+    (mirror,) = cut.mirrors
+    path = mirror.path(copy.paths("types"))
+    DeltaTable.forPath(spark, str(path)).update("id = 1", {"c_i": "424242"})
+    version = latest_version(path)
+    assert version is not None
+    changed = replace(mirror, version=version)
+    publish(copy.paths("types"), replace(cut, number=cut.number + 1, mirrors=(changed,)))
+    result = copy.run("verify", "types")
+    assert result.exit_code == 1
+    (line,) = [line for line in result.stdout.splitlines() if "424242" in line]
+    assert [cell.strip() for cell in line.split("│")[1:5]] == ["changed", "id=1", "c_i", "424242"]
+    assert "rows: 1 changed" in result.stdout
+    assert "Error: 1 of 1 mirrors of cut " in result.stderr.splitlines()[-1]
+    result = copy.run("verify", "types", "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    (row,) = found["mirrors"][0]["examples"]
+    assert (found["equal"], row["finding"], row["key"]) == (False, "changed", {"id": "1"})
+    assert [(item["name"], item["mirror"]) for item in row["columns"]] == [("c_i", "424242")]
 
 
 @pytest.mark.spark

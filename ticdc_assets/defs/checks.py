@@ -1,15 +1,16 @@
-"""Checks of one changefeed: lag, quarantine, incomplete mirrors, row checksums.
+"""Checks of one changefeed: lag, quarantine, incomplete mirrors, row checksums, the rebuild.
 
-All four read the small tables that steer the pipeline, never Spark, so they cost milliseconds and
-can be run alone. They come with every sync; the sensor evaluates the lag between syncs too,
-because a lag grows exactly when no sync runs.
+The first four read the small tables that steer the pipeline, never Spark, so they cost milliseconds
+and can be run alone. They come with every sync; the sensor evaluates the lag between syncs too,
+because a lag grows exactly when no sync runs. `mirror_equals_rebuild` decodes all that ever landed,
+so it comes with no sync but has a job and a schedule of its own.
 
 Replication lag is now less the physical time of the newest cut's TSO. All mirrors of a cut stand
 at that TSO, so it is the lag of the worst table. It is not the time since the last
 materialisation: a mirror that was just written from an old watermark is behind all the same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -19,20 +20,24 @@ import dagster as dg
 from ticdc_assets.changelog.progress import GlobalWatermark, global_watermark
 from ticdc_assets.config import Changefeed
 from ticdc_assets.defs.metadata import Metadata, lag_seconds, tso_metadata, utc_now
+from ticdc_assets.defs.resources import LakeSpark
 from ticdc_assets.defs.steps import ChangefeedSteps
 from ticdc_assets.defs.table_schemas import table_of_records
+from ticdc_assets.errors import TicdcError
 from ticdc_assets.lake.checksums import Agreement, Checksums, read_checksums
 from ticdc_assets.lake.cuts import Cut, MirrorCut, newest_cut
 from ticdc_assets.lake.decoding import read_groups
 from ticdc_assets.lake.landing import known_partitions
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import read_quarantine
+from ticdc_assets.lake.verifying import Verification, VerifiedMirror, verify
 from ticdc_assets.tso import to_datetime
 
 REPLICATION_LAG = "replication_lag"
 QUARANTINE_GROWTH = "quarantine_growth"
 MIRRORS_COMPLETE = "mirrors_complete"
 ROW_CHECKSUMS = "row_checksums"
+MIRROR_EQUALS_REBUILD = "mirror_equals_rebuild"
 
 CLOCK_TOLERANCE_SECONDS = 5.0
 """How far the upstream's clock may be ahead of ours before a lag means nothing."""
@@ -62,9 +67,11 @@ class Verdict:
         """`passed`, or the severity in lower case."""
         return "passed" if self.passed else self.severity.value.lower()
 
-    def result(self) -> dg.AssetCheckResult:
-        """Return what a check function returns."""
+    def result(self, key: dg.AssetCheckKey | None = None) -> dg.AssetCheckResult:
+        """Return what a check function returns; `key` is for one that could be of several."""
         return dg.AssetCheckResult(
+            asset_key=None if key is None else key.asset_key,
+            check_name=None if key is None else key.name,
             passed=self.passed,
             severity=self.severity,
             description=self.description,
@@ -134,7 +141,48 @@ def changefeed_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
     def row_checksums(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         return judge_checksums(read_checksums(paths)).result()
 
-    return [replication_lag, quarantine_growth, mirrors_complete, row_checksums]
+    rebuild = dg.AssetCheckSpec(
+        name=MIRROR_EQUALS_REBUILD,
+        asset=names.asset("mirrors"),
+        description=(
+            "Rebuilds every mirror of the newest cut from the landed records, in a side place, and "
+            f"compares. Fails with the keys and columns that differ. Run it by {names.verify_job}; "
+            "it is no part of a sync, writes nothing that lasts, and syncs go on meanwhile."
+        ),
+    )
+
+    # That its result may be left out is what `can_subset` is for here.
+    @dg.multi_asset_check(
+        specs=[rebuild], name=names.op(f"mirrors_{MIRROR_EQUALS_REBUILD}"), can_subset=True
+    )
+    def mirror_equals_rebuild(
+        context: dg.AssetCheckExecutionContext, spark: LakeSpark
+    ) -> Iterator[dg.AssetCheckResult]:
+        if context.run.asset_selection:
+            # Whoever materialises mirrors gets their checks too. Each run of a backfill would
+            # decode all that ever landed, and keep syncs waiting as long.
+            context.log.info("not run with a materialisation; run the job %s", names.verify_job)
+            return
+        if newest_cut(paths) is None:
+            yield judge_rebuild(None).result(rebuild.key)
+            return
+        try:
+            found = verify(spark.spark_session, paths, changefeed)
+        except TicdcError as error:
+            raise dg.Failure(
+                description=str(error),
+                metadata={"error": type(error).__name__},
+                allow_retries=error.retriable,
+            ) from error
+        yield judge_rebuild(found).result(rebuild.key)
+
+    return [
+        replication_lag,
+        quarantine_growth,
+        mirrors_complete,
+        row_checksums,
+        mirror_equals_rebuild,
+    ]
 
 
 # Lag --------------------------------------------------------------------------------------------
@@ -448,3 +496,84 @@ def judge_checksums(checksums: Checksums) -> Verdict:
         ),
         metadata=metadata,
     )
+
+
+# The rebuild ------------------------------------------------------------------------------------
+
+
+def judge_rebuild(found: Verification | None) -> Verdict:
+    """Judge whether the mirrors are what the landed records make (None: there is no cut yet).
+
+    Keys and names of columns are told, the values of other columns are not: what Dagster records
+    stays, and `ticdc-assets verify` shows them.
+    """
+    if found is None:
+        return Verdict(passed=True, description="No cut was published yet; nothing to rebuild.")
+    metadata: Metadata = {
+        "cut": dg.MetadataValue.int(found.cut),
+        **tso_metadata("applied_ts", found.tso),
+        "proof_from": dg.MetadataValue.text(
+            "the first record" if found.proof_from is None else str(found.proof_from)
+        ),
+        "mirrors": dg.MetadataValue.int(len(found.mirrors)),
+        "different": dg.MetadataValue.int(sum(not item.is_sound for item in found.mirrors)),
+        "records": dg.MetadataValue.int(found.records),
+        "seconds": dg.MetadataValue.float(found.seconds),
+    }
+    notes = found.notes()
+    if notes:
+        metadata["notes"] = dg.MetadataValue.text("\n".join(notes))
+    if found.equal:
+        return Verdict(passed=True, description=f"{found.summary}.", metadata=metadata)
+    unsound = [item for item in found.mirrors if not item.is_sound]
+    metadata["tables"] = table_of_records(
+        [
+            {
+                "database": item.database,
+                "table": item.table,
+                "found": "; ".join(item.findings()),
+                "content_hash": "" if item.mirror is None else item.mirror.content_hash,
+                "rebuilt_hash": "" if item.rebuilt is None else item.rebuilt.content_hash,
+            }
+            for item in unsound
+        ],
+        dict.fromkeys(("database", "table", "found", "content_hash", "rebuilt_hash"), "string"),
+    )
+    rows = [record for item in unsound for record in _row_records(item)]
+    if rows:
+        names = ("database", "table", "row", "key", "columns")
+        metadata["rows"] = table_of_records(rows, dict.fromkeys(names, "string"))
+    told = [*found.differences, *map(_told, unsound)]
+    listed = "; ".join(told[:_LISTED])
+    more = f"; and {len(told) - _LISTED} more" if len(told) > _LISTED else ""
+    return Verdict(
+        passed=False,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=(
+            f"{found.summary}: {listed}{more}. `ticdc-assets verify {found.changefeed}` shows the "
+            "values; materialise the mirrors that differ to fold them again from the change log."
+        ),
+        metadata=metadata,
+    )
+
+
+def _told(mirror: VerifiedMirror) -> str:
+    """Return what is the matter with a mirror, and with its first row that differs."""
+    text = f"{mirror.database}.{mirror.table}: {'; '.join(mirror.findings())}"
+    for record in _row_records(mirror)[:1]:
+        columns = f" in {record['columns']}" if record["columns"] else ""
+        text += f" (first {record['row']}: {record['key']}{columns})"
+    return text
+
+
+def _row_records(mirror: VerifiedMirror) -> list[dict[str, str]]:
+    return [
+        {
+            "database": mirror.database,
+            "table": mirror.table,
+            "row": str(row.finding),
+            "key": ", ".join(f"{name}={value}" for name, value in row.key.items()),
+            "columns": ", ".join(item.name for item in row.columns),
+        }
+        for row in mirror.examples
+    ]

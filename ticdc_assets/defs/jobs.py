@@ -1,13 +1,15 @@
-"""Jobs of one changefeed. Both are made of the assets themselves, so their runs are their history.
+"""Jobs of one changefeed, made of its assets and checks, so that their runs are their history.
 
 `<changefeed>_sync` lands, decodes, registers and applies what is there now. `<changefeed>_redrive`
 is the same way without landing, and tries quarantined records and rows again first.
+`<changefeed>_verify` runs the one check that no sync runs: it rebuilds the mirrors and compares.
 """
 
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from ticdc_assets.defs.checks import MIRROR_EQUALS_REBUILD
 from ticdc_assets.defs.steps import ChangefeedSteps
 
 if TYPE_CHECKING:
@@ -22,7 +24,41 @@ _SYNCED = ("raw_messages", *_REDRIVEN)
 
 def changefeed_jobs(steps: ChangefeedSteps) -> "list[UnresolvedAssetJobDefinition]":
     """Return the jobs of one changefeed."""
-    return [sync_job(steps), redrive_job(steps)]
+    return [sync_job(steps), redrive_job(steps), verify_job(steps)]
+
+
+def verify_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
+    """Return the job that compares the mirrors with their rebuild."""
+    names = steps.names
+    check = dg.AssetCheckKey(names.asset("mirrors"), MIRROR_EQUALS_REBUILD)
+    return dg.define_asset_job(
+        name=names.verify_job,
+        selection=dg.AssetSelection.checks(check),
+        description=(
+            f"Rebuilds the mirrors of {names.changefeed} from the landed records in a side place "
+            "and compares them with the newest cut. It changes no table, and syncs go on meanwhile."
+        ),
+        executor_def=dg.in_process_executor,
+    )
+
+
+def verify_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
+    """Return the weekly schedule of the verify job; it is stopped until somebody starts it.
+
+    It decodes all that ever landed, beside the syncs on the same machine: when it may do so is for
+    whoever knows the machine.
+    """
+    return dg.ScheduleDefinition(
+        name=steps.names.verify_schedule,
+        job_name=steps.names.verify_job,
+        cron_schedule="0 3 * * 0",
+        execution_timezone="UTC",
+        default_status=dg.DefaultScheduleStatus.STOPPED,
+        description=(
+            "Sundays at 3:00 UTC. It decodes everything that ever landed, so it is stopped at "
+            "first: start it where the machine has the time."
+        ),
+    )
 
 
 def sync_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":

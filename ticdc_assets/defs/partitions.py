@@ -47,6 +47,16 @@ class FeedNames:
         return f"{self.changefeed}_redrive"
 
     @property
+    def verify_job(self) -> str:
+        """The job that compares the mirrors with their rebuild."""
+        return f"{self.changefeed}_verify"
+
+    @property
+    def verify_schedule(self) -> str:
+        """The schedule of that job."""
+        return f"{self.verify_job}_schedule"
+
+    @property
     def sensor(self) -> str:
         """The sensor that asks for syncs."""
         return f"{self.changefeed}_sync_sensor"

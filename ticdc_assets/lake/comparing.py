@@ -92,8 +92,10 @@ class RowCounts:
     missing: int = 0
     too_many: int = 0
 
-    def __bool__(self) -> bool:
-        return bool(self.changed or self.missing or self.too_many)
+    @property
+    def total(self) -> int:
+        """Rows that differ in any way."""
+        return self.changed + self.missing + self.too_many
 
 
 NO_ROWS = RowCounts()

@@ -98,6 +98,23 @@ class VerifiedMirror:
         """Whether it equals its rebuild and nobody else has written to it."""
         return self.finding is Finding.EQUAL and not self.foreign
 
+    def findings(self) -> list[str]:
+        """Return what was found, a clause each, without any value of a row."""
+        found = [str(self.finding), *self.differences]
+        numbers = {
+            "changed": self.counts.changed,
+            "missing": self.counts.missing,
+            "too many": self.counts.too_many,
+        }
+        rows = ", ".join(f"{count} {what}" for what, count in numbers.items() if count)
+        found += [f"rows: {rows}"] if rows else []
+        if self.foreign:
+            found.append(
+                f"commits that no sync made: {', '.join(self.foreign)}; "
+                "the next sync takes them back"
+            )
+        return [*found, self.error] if self.error else found
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
@@ -134,6 +151,22 @@ class Verification:
         """Whether the cut follows from the landed records and nobody else has written to it."""
         return not self.differences and all(item.is_sound for item in self.mirrors)
 
+    @property
+    def summary(self) -> str:
+        """What was found, in one sentence without any value of a row."""
+        at = f"cut {self.cut} at {self.moment}"
+        if self.equal:
+            return (
+                f"{len(self.mirrors)} mirrors of {at} equal their rebuild from {self.records} "
+                f"landed records ({self.seconds:.1f} s)"
+            )
+        unsound = sum(not item.is_sound for item in self.mirrors)
+        beside = f", and {len(self.differences)} things beside them" if self.differences else ""
+        return (
+            f"{unsound} of {len(self.mirrors)} mirrors of {at} are not what the landed records "
+            f"make{beside}"
+        )
+
     def notes(self) -> list[str]:
         """Return what is to be known beside the comparison, a sentence each."""
         notes: list[str] = []
@@ -157,7 +190,12 @@ class Verification:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as an object that JSON can hold; TSOs are numbers."""
-        found = {"equal": self.equal, **asdict(self), "notes": self.notes()}
+        found = {
+            "equal": self.equal,
+            "summary": self.summary,
+            **asdict(self),
+            "notes": self.notes(),
+        }
         for item, mirror in zip(found["mirrors"], self.mirrors, strict=True):
             item["sound"] = mirror.is_sound
         return found

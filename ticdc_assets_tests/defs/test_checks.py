@@ -235,4 +235,5 @@ def test_checks_run_alone_on_an_empty_lake_and_start_no_spark(
         "quarantine_growth": True,
         "mirrors_complete": True,
         "row_checksums": True,
+        "mirror_equals_rebuild": True,
     }

@@ -85,8 +85,21 @@ def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
     assert {name for name in repository.job_names if not name.startswith("__")} == {
         "shop_sync",
         "shop_redrive",
+        "shop_verify",
         "crm_sync",
         "crm_redrive",
+        "crm_verify",
+    }
+    assert {
+        schedule.name: (schedule.job_name, schedule.cron_schedule, schedule.default_status)
+        for schedule in repository.schedule_defs
+    } == {
+        f"{feed}_verify_schedule": (
+            f"{feed}_verify",
+            "0 3 * * 0",
+            dg.DefaultScheduleStatus.STOPPED,
+        )
+        for feed in ("shop", "crm")
     }
     assert {
         sensor.name: ([target.job_name for target in sensor.targets], sensor.default_status)
@@ -104,6 +117,7 @@ def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
             ("apply_changes", "mirrors_complete"),
             ("apply_changes", "row_checksums"),
             ("quarantine", "quarantine_growth"),
+            ("mirrors", "mirror_equals_rebuild"),
         )
     }
 
@@ -122,6 +136,17 @@ def test_a_sync_runs_the_steps_in_order_and_its_checks(definitions: dg.Definitio
     ]
     assert job.executor_def is dg.in_process_executor
     assert job.tags["ticdc/changefeed"] == "shop"
+
+
+def test_the_rebuild_is_compared_by_a_job_of_its_own(definitions: dg.Definitions) -> None:
+    job = definitions.resolve_job_def("shop_verify")
+    (node,) = job.graph.nodes_in_topological_order
+    assert node.name == "shop__mirrors_mirror_equals_rebuild"
+    assert job.executor_def is dg.in_process_executor
+    assert "ticdc/changefeed" not in job.tags
+    assert "shop__mirrors_mirror_equals_rebuild" not in {
+        node.name for node in definitions.resolve_job_def("shop_redrive").graph.nodes
+    }
 
 
 def test_runs_of_the_ui_are_one_process_too(definitions: dg.Definitions) -> None:

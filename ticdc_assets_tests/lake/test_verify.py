@@ -198,7 +198,7 @@ def damage(feed: Feed, mirror: MirrorCut, old: bytes, new: bytes) -> None:
     """Put other bytes into the data files of a mirror, where they stand."""
     assert len(old) == len(new)
     found = 0
-    for path in mirror.path(feed.paths).glob("*.parquet"):
+    for path in mirror.path(feed.paths).rglob("*.parquet"):
         content = path.read_bytes()
         if old in content:
             path.write_bytes(content.replace(old, new))
@@ -240,7 +240,7 @@ def test_cells_rows_columns_and_files_that_are_damaged_are_found(copied: Feed) -
     )
     name_newest_versions(copied)
     damage(copied, mirror_of(copied, PAIRS), b"Quokka 22", b"Quokka 23")
-    for path in mirror_of(copied, OTHER).path(copied.paths).glob("*.parquet"):
+    for path in mirror_of(copied, OTHER).path(copied.paths).rglob("*.parquet"):
         path.unlink()
     found = verified(copied)
     assert not found.equal
