@@ -74,7 +74,7 @@ def literal_moment(text: str, what: str) -> Moment:
     """Return the date and time that a string literal spells."""
     if _YEAR_0.fullmatch(text):
         return Moment(0, int(text[5:7]), int(text[8:10]))
-    fraction = text.rpartition(".")[2] if ":" in text else ""
+    fraction = text.strip().rpartition(".")[2] if "." in text else ""
     found = parse_datetime_text(text, 6)
     if found is None or (fraction.isdecimal() and len(fraction) > 6):
         raise PartitionError(f"the date {text[:40]!r} in {what} is not understood")

@@ -130,6 +130,15 @@ def test_anything_else_is_refused(text: str) -> None:
         evaluator(text)
 
 
+@pytest.mark.parametrize(
+    "text", ["2024-01-01 00:00:00.0000005", "20240101000000.0000005", "2024-01-01 00:00:00+08:00"]
+)
+def test_a_literal_that_tidb_would_round_or_shift_is_refused(text: str) -> None:
+    with pytest.raises(PartitionError, match="not understood"):
+        evaluator(f"to_seconds('{text}')")
+    assert evaluator(f"to_seconds('{text[:19].split('.')[0]}')")({}) == 63871286400
+
+
 def test_a_time_the_zone_skipped_is_refused() -> None:
     text = "unix_timestamp('2024-03-10 02:30:00')"
     assert evaluator(text)({}) == 1710037800
