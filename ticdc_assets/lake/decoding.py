@@ -396,6 +396,32 @@ def group_at_once(log: DataFrame, paths: LakePaths, batch: int) -> None:
     _write_groups(paths, groups, batch)
 
 
+def add_groups_below(paths: LakePaths, known: ChangeGroups, tso: int) -> None:
+    """Add to `change_groups` what another change log had at or below `tso` and this one lacks.
+
+    What this one still has of a group is all that may be counted of it, so only the span in time
+    of a group grows; a group that it has nothing of gets no rows.
+    """
+    own = read_groups(paths)
+    groups = {tuple(row[name] for name in _GROUP_KEY): row for row in own.rows}
+    for row in known.rows:
+        if row["min_ts"] is not None and row["min_ts"] > tso:
+            continue
+        key = tuple(row[name] for name in _GROUP_KEY)
+        present = groups.get(key)
+        span = {"max_ts": None if row["max_ts"] is None else min(row["max_ts"], tso)}
+        span["min_ts"] = row["min_ts"]
+        if present is None:
+            groups[key] = row | span | {"rows": 0, "checksums": 0, "last_batch": 0}
+            continue
+        groups[key] = present | {
+            "min_ts": _least(present["min_ts"], span["min_ts"]),
+            "max_ts": _greatest(present["max_ts"], span["max_ts"]),
+            "first_landed_at": min(present["first_landed_at"], row["first_landed_at"]),
+        }
+    _write_groups(paths, list(groups.values()), own.batch)
+
+
 def _totals() -> list[Column]:
     return [
         F.count("*").alias("rows"),

@@ -11,6 +11,9 @@ that was in quarantine at the cut is left out here too, even if it can be decode
 counted, for it waits to be re-driven. One that was re-driven before the cut is decoded like any
 other. One that was decoded then and is refused now (its claim-check file is gone, say) is named.
 
+Where `raw_messages` was cut off (`retention`), the rebuild starts from the mirrors of the base cut
+that was kept, and from what was known of schemas and rows there; it proves what came after.
+
 Why running it again is safe: nothing outside of the side place is written and no writer's lock is
 held; records, change log and mirrors are read at versions that syncs leave alone. One rebuild at a
 time works on a changefeed (`lock.side_lock`); each takes away what a killed one left behind. A side
@@ -38,12 +41,20 @@ from ticdc_assets.config import Changefeed, TableChoice
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.lake.control import latest_version
 from ticdc_assets.lake.cuts import Cut, newest_cut
-from ticdc_assets.lake.decoding import decoded, group_at_once, landed_up_to, read_groups
+from ticdc_assets.lake.decoding import (
+    add_groups_below,
+    decoded,
+    group_at_once,
+    landed_up_to,
+    read_groups,
+)
 from ticdc_assets.lake.lock import side_lock
 from ticdc_assets.lake.mirrors import apply_changes
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.schema_tables import read_history, register_new
+from ticdc_assets.lake.retention import Horizon, read_raw_horizon
+from ticdc_assets.lake.schema_tables import read_history, register_new, write_history
 from ticdc_assets.registry.catalog import complete
+from ticdc_assets.registry.history import SchemaHistory
 
 TableName = tuple[str, str]
 
@@ -74,6 +85,7 @@ class Rebuilding:
         cut: the cut made there; None if none could be made.
         reason: how the apply ended, in one clause.
         records: landed records that were decoded.
+        proof_from: TSO of the base cut that the rebuild starts from; None if from nothing.
         refused: records that were decoded once and are refused now.
         decodable: events of records that are in quarantine and can be decoded by now.
     """
@@ -82,6 +94,7 @@ class Rebuilding:
     cut: Cut | None
     reason: str
     records: int
+    proof_from: int | None
     refused: tuple[RefusedRecords, ...]
     decodable: int
 
@@ -140,6 +153,7 @@ class _Rebuild:
         self._changefeed = changefeed
         self._cut = cut
         self._table = table
+        self._horizon = read_raw_horizon(paths)
 
     def make(self) -> Rebuilding:
         """Decode, register and apply in a new side place."""
@@ -161,6 +175,7 @@ class _Rebuild:
         while True:
             side = self._paths.side_place(uuid4().hex)
             counts = self._decode(raw, side, landed, names)
+            self._take_over(side)
             register_new(self._spark, side, self._changefeed)
             if names is None or self._table is None:
                 break
@@ -177,12 +192,14 @@ class _Rebuild:
             replace(self._changefeed, history=TableChoice(), soft_delete=TableChoice()),
             until=self._cut.tso,
             only=self._table,
+            horizon=self._side_horizon(),
         )
         return Rebuilding(
             paths=side,
             cut=newest_cut(side),
             reason=applying.reason,
             records=counts["records"],
+            proof_from=self._horizon.tso if self._horizon.cut is not None else None,
             refused=self._refused(side) if counts["errors"] else (),
             decodable=counts["decodable"],
         )
@@ -194,6 +211,29 @@ class _Rebuild:
         plan = build_plan(history, groups, self._cut.tso)
         mirrors = [mirror for mirror in plan.mirrors if mirror.name == table]
         return frozenset({table}.union(*map(_names, mirrors)))
+
+    # What was cut off -------------------------------------------------------------------------
+
+    def _side_horizon(self) -> Horizon:
+        """Return up to where the landed records were cut off, in the batches of the side place."""
+        if self._horizon.cut is None:
+            return self._horizon
+        landed = landed_up_to(self._paths, self._horizon.batch)
+        return replace(self._horizon, batch=landed or 0, paths=self._paths)
+
+    def _take_over(self, side: LakePaths) -> None:
+        """Give the side place what is known of schemas and rows at or below the horizon."""
+        horizon = self._horizon
+        if horizon.cut is None:
+            return
+        known, kept = read_history(self._paths), SchemaHistory()
+        kept.restore(
+            versions=(item for item in known.versions if item.schema.version <= horizon.tso),
+            ddls=(item for item in known.ddls if item.event.commit_ts <= horizon.tso),
+            conflicts=known.conflicts,
+        )
+        write_history(side, kept, kept, batch=0)
+        add_groups_below(side, read_groups(self._paths), horizon.tso)
 
     # Decoding ---------------------------------------------------------------------------------
 
@@ -236,13 +276,21 @@ class _Rebuild:
         faults = (
             self._table_of(self._paths.quarantine)
             .where((F.col("stage") == "decode") & (F.col("batch") <= self._cut.batch))
-            .select(*event)
+            .select(*event, "redriven_at")
             .distinct()
         )
         if faults.isEmpty():
             return rows.withColumn("left_out", F.lit(False))
         log = self._log_of_cut().select(*event)
-        waiting = faults.join(log, event, "left_anti").select(*record).distinct()
+        later = self._table_of(self._paths.change_log).select(*event)
+        # One that was re-driven and is nowhere in the change log was cut off there since.
+        waiting = (
+            faults.join(log, event, "left_anti")
+            .join(later.withColumn("is_later", F.lit(True)).distinct(), event, "left")
+            .where(F.col("redriven_at").isNull() | F.col("is_later"))
+            .select(*record)
+            .distinct()
+        )
         there = log.join(F.broadcast(waiting), record, "left_semi")
         waiting = waiting.withColumn("waits", F.lit(True))
         there = there.distinct().withColumn("is_there", F.lit(True))

@@ -235,7 +235,7 @@ def verify(
         cut=cut.number,
         tso=cut.tso,
         moment=cut.moment,
-        proof_from=None,
+        proof_from=rebuilding.proof_from,
         records=rebuilding.records,
         mirrors=tuple(mirrors),
         differences=tuple(differences),
