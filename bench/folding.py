@@ -77,7 +77,9 @@ def mirror_plans(messages: Messages) -> list[MirrorPlan]:
         )
     ]
     rows = (entry for entry in events if isinstance(entry[1], RowChange))
-    return list(build_plan(collect_history(events, "UTC"), group_rows(rows), MAX_TSO).mirrors)
+    return list(
+        build_plan(collect_history(events, "UTC"), group_rows(rows), MAX_TSO, "UTC").mirrors
+    )
 
 
 def changes_of(messages: Messages) -> dict[tuple[str, str], list[pa.RecordBatch]]:

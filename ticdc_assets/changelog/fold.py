@@ -114,7 +114,7 @@ def fold(
     """Return the plan and the tables of the cut at `cut_ts`."""
     everything = list(events)
     history = collect_history(everything, timezone)
-    plan = build_plan(history, group_rows(everything), cut_ts)
+    plan = build_plan(history, group_rows(everything), cut_ts, timezone)
     rows = [
         (coordinates, event)
         for coordinates, event in everything

@@ -74,7 +74,9 @@ def fold_history(
 ) -> dict[TableName, list[RowVersion]]:
     """Return the versions of the rows of every table of the cut, in the order they began."""
     everything = list(events)
-    plan = build_plan(collect_history(everything, timezone), group_rows(everything), cut_ts)
+    plan = build_plan(
+        collect_history(everything, timezone), group_rows(everything), cut_ts, timezone
+    )
     rows = [
         (coordinates, event)
         for coordinates, event in everything

@@ -281,10 +281,20 @@ def seen_shapes(groups: Iterable[RowGroup]) -> list[SeenShape]:
     ]
 
 
-def build_plan(history: SchemaHistory, groups: Iterable[RowGroup], cut_ts: int) -> Plan:
-    """Return the plan of the cut at `cut_ts`."""
-    builder = _Builder(history, [group for group in groups if group.min_ts <= cut_ts], cut_ts)
-    return builder.build()
+def build_plan(
+    history: SchemaHistory, groups: Iterable[RowGroup], cut_ts: int, timezone: str
+) -> Plan:
+    """Return the plan of the cut at `cut_ts`.
+
+    Args:
+        history: schemas and DDL, completed where messages carry no schemas.
+        groups: the row changes in numbers.
+        cut_ts: the TSO.
+        timezone: the changefeed's time zone (IANA name): whether the rows of a partition can be
+            told may hang on it.
+    """
+    below = [group for group in groups if group.min_ts <= cut_ts]
+    return _Builder(history, below, cut_ts, timezone).build()
 
 
 @dataclass(eq=False)
@@ -295,6 +305,7 @@ class _Lineage:
     ids: set[int]
     table_id: int
     bindings: list[Binding]
+    has_id: bool = True
     floor_ts: int = 0
     versions: dict[int, TableSchema] = field(default_factory=dict[int, TableSchema])
     ddls: list[tuple[DdlEvent, DdlStatement]] = field(
@@ -327,6 +338,18 @@ class _Lineage:
     def held_above(self) -> int:
         """Held rows above it are of this table: those of before a handover are, too."""
         return self.floor_ts if self.received is None else self.received.held_above
+
+    def take_id(self, schema: TableSchema) -> None:
+        """Take over the table's id."""
+        self.ids.add(schema.table_id)
+        self.table_id = schema.table_id
+        self.has_id = True
+
+    def lose_id(self) -> None:
+        """Forget the id: EXCHANGE PARTITION gives it to the partition, and no message tells the
+        new one. The next one to be exchanged may get the old one."""
+        self.ids.clear()
+        self.has_id = False
 
     def bound_between(self, name: TableName, min_ts: int, max_ts: int) -> bool:
         """Whether the table went by `name` at some commit ts in [min_ts, max_ts]."""
@@ -366,8 +389,11 @@ _PARTITION_REASON = "partition DDL: the rows it removes or exchanges are not kno
 
 
 class _Builder:
-    def __init__(self, history: SchemaHistory, groups: Sequence[RowGroup], cut_ts: int) -> None:
+    def __init__(
+        self, history: SchemaHistory, groups: Sequence[RowGroup], cut_ts: int, timezone: str
+    ) -> None:
         self._history = history
+        self._timezone = timezone
         self._cut_ts = cut_ts
         self._groups = sorted(groups, key=lambda group: (group.min_ts, group.name))
         self._lineages: list[_Lineage] = []
@@ -533,6 +559,8 @@ class _Builder:
         name = _name(schema) if schema is not None else (event.database, event.table)
         lineage = self._find(schema) if schema is not None else self._names.get(name)
         if lineage is not None:
+            if schema is not None:
+                lineage.take_id(schema)
             self._unbind(lineage, event.commit_ts)
         elif name[1]:
             self._freed[name] = event.commit_ts
@@ -544,6 +572,8 @@ class _Builder:
         if lineage is None:
             self._ignore("TRUNCATE without schema")
             return
+        if ddl.event.pre_schema is not None:
+            lineage.take_id(ddl.event.pre_schema)
         # FLASHBACK may bring these rows back as another table.
         lineage.earlier = self._snapshot(lineage, ddl.event.commit_ts)
         self._truncated[lineage.table_id] = lineage.earlier
@@ -628,8 +658,7 @@ class _Builder:
                 raise PartitionError(lineage.unknown_partitions or "no partitions are known of it")
             names = emptied_partitions(lineage.partitions, change)
             rows = PartitionRows(partitions=lineage.partitions, names=names)
-            # Whether it can be told for every row does not hang on the zone.
-            partition_test(rows.partitions, names, schema, "UTC")
+            partition_test(rows.partitions, names, schema, self._timezone)
         except PartitionError as error:
             self._mark(lineage, f"{_PARTITION_REASON} ({change.action}): {error}", event)
             return None
@@ -669,6 +698,7 @@ class _Builder:
         self._hand_over(lineage, event.commit_ts, parts, event.schema)
         parts = [_Part(lineage=before, within=rows)]
         self._hand_over(other, event.commit_ts, parts, other.schema)
+        other.lose_id()
         lineage.earlier, other.earlier = before, other_before
 
     # Handovers --------------------------------------------------------------------------------
@@ -730,7 +760,9 @@ class _Builder:
             (
                 lineage
                 for lineage in reversed(self._lineages)
-                if not lineage.alive and event.schema.table_id == lineage.table_id
+                if not lineage.alive
+                and lineage.has_id
+                and event.schema.table_id == lineage.table_id
             ),
             None,
         )
@@ -815,7 +847,7 @@ class _Builder:
         the id still tells.
         """
         for lineage in self._names.values():
-            if lineage.table_id == schema.table_id:
+            if lineage.has_id and lineage.table_id == schema.table_id:
                 return lineage
         return self._names.get(_name(schema))
 
@@ -845,8 +877,7 @@ class _Builder:
             if schema is not None:
                 lineage.versions.setdefault(schema.version, schema)
         if event.schema is not None:
-            lineage.ids.add(event.schema.table_id)
-            lineage.table_id = event.schema.table_id
+            lineage.take_id(event.schema)
         lineage.ddls.append((event, statement))
         renamed = {old.lower(): new for new, old in column_renames([statement]).items()}
         lineage.generated = {renamed.get(name, name) for name in lineage.generated}

@@ -292,13 +292,8 @@ class RowCarrier:
                         error.reason, error.position, error.expected, error.got
                     )
             elif test is not None and removed_ts is None and commit_ts <= ts:
-                try:
-                    if test(row):
-                        removed_ts = ts
-                except PartitionError as error:
-                    raise ImageError(
-                        "unknown_partition", "row", "what tells the row's partition", str(error)
-                    ) from error
+                if _asked(test, row):
+                    removed_ts = ts
         return CarriedRow(row=row, removed_ts=removed_ts, fault=fault, lost=tuple(lost))
 
 
@@ -325,13 +320,23 @@ def part_carrier(
     carrier = RowCarrier(part.schema, plan, timezone)
 
     def carry(row: CanonicalRow) -> CarriedRow | None:
-        if any(test(row) is not wanted for test, wanted in tests):
+        if any(_asked(test, row) is not wanted for test, wanted in tests):
             return None
         # All partition DDL that the plan still knows of came after the handover.
         carried = carrier.carry(fit(row, []), 0)
         return carried if carried.removed_ts is None else None
 
     return carry
+
+
+def _asked(test: Callable[[CanonicalRow], bool], row: CanonicalRow) -> bool:
+    """Ask whether a row is in some partitions; one that does not tell is refused."""
+    try:
+        return test(row)
+    except PartitionError as error:
+        raise ImageError(
+            "unknown_partition", "row", "what tells the row's partition", shorten(str(error), 200)
+        ) from error
 
 
 def _refusing(error: PartitionError) -> Callable[[CanonicalRow], bool]:

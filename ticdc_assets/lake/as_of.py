@@ -82,6 +82,7 @@ class AsOf:
         self._spark = spark
         self._paths = paths
         self._tso = tso
+        self._timezone = changefeed.timezone
         self._groups = read_groups(paths)
         newest = require_cut(paths)
         wanted = moment_text(tso, es_only=newest.es_only)
@@ -120,7 +121,7 @@ class AsOf:
     @cached_property
     def plan(self) -> Plan:
         """Which tables there were, and how each comes from the change log."""
-        return build_plan(self._history, self._row_groups, self._tso)
+        return build_plan(self._history, self._row_groups, self._tso, self._timezone)
 
     def table(self, database: str, table: str) -> TableRows:
         """Return the rows of one table.
@@ -210,7 +211,7 @@ class AsOf:
     @cached_property
     def _digests_at_base(self) -> dict[str, str]:
         assert self._base is not None
-        plan = build_plan(self._history, self._row_groups, self._base.tso)
+        plan = build_plan(self._history, self._row_groups, self._base.tso, self._timezone)
         return {mirror.mirror_id: mirror.digest for mirror in plan.mirrors}
 
     @cached_property

@@ -279,7 +279,7 @@ class _Run:
 
     def make(self, refold: frozenset[tuple[str, str]], only: tuple[str, str] | None) -> Cut:
         """Bring every mirror to the cut and return the cut, unpublished."""
-        plan = build_plan(self._history, self._row_groups, self._tso)
+        plan = build_plan(self._history, self._row_groups, self._tso, self._changefeed.timezone)
         if only is not None:
             plan = replace(plan, mirrors=tuple(item for item in plan.mirrors if item.name == only))
         replays, late_rows, late = self._late_rows()
@@ -322,7 +322,9 @@ class _Run:
         """Return the ids of mirrors whose past is not what it was at the last cut."""
         if self._last is None:
             return set()
-        then = build_plan(self._history, self._row_groups, self._last.tso)
+        then = build_plan(
+            self._history, self._row_groups, self._last.tso, self._changefeed.timezone
+        )
         digests = {mirror.mirror_id: mirror.digest for mirror in then.mirrors}
         self._pasts = {mirror.mirror_id: mirror.past_digest for mirror in then.mirrors}
         stale: set[str] = set()
@@ -433,7 +435,7 @@ class _Run:
                 since = mark.removeprefix(f"{BELOW}, since ")
                 if since != mark and mirror.floor_ts <= int(since):
                     marks[mirror.mirror_id] = mark
-        there = build_plan(self._history, self._row_groups, horizon.tso)
+        there = build_plan(self._history, self._row_groups, horizon.tso, self._changefeed.timezone)
         found = marks_below(horizon, there, plan.mirrors, self._row_groups)
         for mirror in self._redriven_below(plan):
             found.setdefault(mirror.mirror_id, f"{BELOW}, since {horizon.tso}")

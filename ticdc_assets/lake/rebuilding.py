@@ -208,7 +208,7 @@ class _Rebuild:
         """Return the names that rows of a table of the cut were ever sent under."""
         groups = read_groups(paths).row_groups()
         history = complete(read_history(paths), seen_shapes(groups), self._changefeed.timezone)
-        plan = build_plan(history, groups, self._cut.tso)
+        plan = build_plan(history, groups, self._cut.tso, self._changefeed.timezone)
         mirrors = [mirror for mirror in plan.mirrors if mirror.name == table]
         return frozenset({table}.union(*map(_names, mirrors)))
 

@@ -401,7 +401,9 @@ class _CutOff:
             return "rows came late to it"
         now = {
             mirror.mirror_id: mirror.digest
-            for mirror in build_plan(self._history, self._groups, cut.tso).mirrors
+            for mirror in build_plan(
+                self._history, self._groups, cut.tso, self._changefeed.timezone
+            ).mirrors
         }
         if now != {mirror.mirror_id: mirror.digest for mirror in cut.mirrors}:
             return "what is known of its tables changed since"
@@ -433,7 +435,7 @@ class _CutOff:
 
     def _lacking(self, base: Cut) -> list[_Lacking]:
         """Return what the base lacks and what is needed to place it."""
-        plan = build_plan(self._history, self._groups, base.tso)
+        plan = build_plan(self._history, self._groups, base.tso, self._changefeed.timezone)
         faults = self._open_faults(base)
         lacking = [
             _Lacking(

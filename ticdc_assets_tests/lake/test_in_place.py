@@ -28,22 +28,22 @@ pytestmark = pytest.mark.spark
 T = ("d", "t")
 
 IN_PLACE: dict[str, tuple[AlterAction, ...]] = {
-    "add NULL": (AddColumn(column("more", "int")),),
-    "add first": (AddColumn(column("more", "varchar(9)"), place="first"),),
-    "add in the middle": (AddColumn(column("more", "datetime(3)"), place="after id"),),
-    "drop": (DropColumn("v"),),
-    "rename": (RenameColumn("v", "w"),),
-    "widen": (ModifyColumn("n", column("n", "bigint")),),
+    "add NULL": (AddColumn(column=column("more", "int")),),
+    "add first": (AddColumn(column=column("more", "varchar(9)"), place="first"),),
+    "add in the middle": (AddColumn(column=column("more", "datetime(3)"), place="after id"),),
+    "drop": (DropColumn(name="v"),),
+    "rename": (RenameColumn(name="v", new_name="w"),),
+    "widen": (ModifyColumn(name="n", column=column("n", "bigint")),),
     "several": (
-        RenameColumn("v", "w"),
-        DropColumn("d"),
-        AddColumn(column("v", "bigint"), place="first"),
-        ModifyColumn("n", column("n", "bigint")),
+        RenameColumn(name="v", new_name="w"),
+        DropColumn(name="d"),
+        AddColumn(column=column("v", "bigint"), place="first"),
+        ModifyColumn(name="n", column=column("n", "bigint")),
     ),
 }
 REWRITTEN: dict[str, tuple[AlterAction, ...]] = {
-    "add with a default": (AddColumn(column("more", "int", nullable=False, default="5")),),
-    "another type": (ModifyColumn("n", column("n", "varchar(20)")),),
+    "add with a default": (AddColumn(column=column("more", "int", nullable=False, default="5")),),
+    "another type": (ModifyColumn(name="n", column=column("n", "varchar(20)")),),
 }
 
 
