@@ -41,7 +41,7 @@ class MirrorCut:
         held: row changes at or below the cut that wait for their schema.
         quarantined: row changes at or below the cut that did not fit.
         marks: reasons why the mirror may differ from its table.
-        mode: how this cut made it: carried, merge, rewrite or fold.
+        mode: how this cut made it: carried, alter, merge, rewrite or fold.
         changes: keys that this cut changed.
         unknown_deletes: deletes of rows that were not there, over all cuts.
         history_version: Delta version that is the history at the cut, None if none is kept.
