@@ -1,0 +1,209 @@
+"""DDL that moves rows without row events: what it does, and how it is told if not known."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from ticdc_assets.changelog.fold import FoldedTable
+from ticdc_assets.events import DdlEvent, RowChange
+from ticdc_assets.simulator.alterations import AddPrimaryKey, DropPrimaryKey, ModifyColumn
+from ticdc_assets.simulator.changefeed import FeedOptions
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.partition_changes import DropPartitions, TruncatePartitions
+from ticdc_assets.simulator.partitions import Method, Partition, Partitioning
+from ticdc_assets.simulator.stored_table import TableName
+from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.simulator.variants import PLAIN, Variant, rows_of
+
+every_format = pytest.mark.parametrize("variant", PLAIN.values(), ids=PLAIN)
+
+P, N = ("d", "parts"), ("d", "alone")
+COLUMNS = (
+    column("id", "bigint", nullable=False),
+    column("v", "varchar(20)"),
+)
+BY_RANGE = Partitioning(
+    method=Method.RANGE,
+    column="id",
+    partitions=(
+        Partition(name="p0", below=10),
+        Partition(name="p1", below=20),
+        Partition(name="pm", below=None),
+    ),
+)
+
+
+def started() -> Upstream:
+    upstream = Upstream()
+    upstream.create_database("d")
+    upstream.create_table(P, COLUMNS, primary_key=("id",), partitioning=BY_RANGE)
+    upstream.create_table(N, COLUMNS, primary_key=("id",))
+    put(upstream, P, (1, 5, 12, 15, 30))
+    put(upstream, N, (13, 14))
+    return upstream
+
+
+def put(upstream: Upstream, name: TableName, ids: Sequence[int]) -> None:
+    for number in ids:
+        with upstream.transaction() as transaction:
+            transaction.insert(name, {"id": str(number), "v": f"{name[1]}{number}"})
+
+
+def tables(
+    variant: Variant, upstream: Upstream, *, without: Sequence[str] = (), keyless: bool = False
+) -> dict[TableName, FoldedTable]:
+    """Fold what the changefeed sends, but for DDL with one of the texts `without`."""
+    options = FeedOptions(force_replicate=keyless)
+    changefeed = variant.changefeed(upstream, options, partitions=2)
+    events = [
+        (place, event)
+        for place, event in variant.events(changefeed.tick())
+        if not (isinstance(event, DdlEvent) and any(text in event.sql for text in without))
+    ]
+    at = changefeed.watermark_ts
+    found = variant.tables(events, at, "UTC")
+    if not without:
+        assert rows_of(found) == variant.wanted(changefeed, at)
+    return found
+
+
+def ids(table: FoldedTable) -> list[int]:
+    return sorted(int(row["id"] or 0) for row in table.listed())
+
+
+@every_format
+def test_rows_change_hands_and_go_on(variant: Variant) -> None:
+    upstream = started()
+    upstream.exchange_partition(P, "p1", N)
+    put(upstream, P, (16,))
+    put(upstream, N, (40,))
+    with upstream.transaction() as transaction:
+        transaction.delete(P, ("13",))
+        transaction.update(N, ("12",), changes={"v": "mine now"})
+    found = tables(variant, upstream)
+    assert ids(found[P]) == [1, 5, 14, 16, 30]
+    assert ids(found[N]) == [12, 15, 40]
+    with upstream.transaction() as transaction:
+        transaction.delete(N, ("40",))
+    upstream.alter_partitions(P, TruncatePartitions(names=("p1",)))
+    upstream.exchange_partition(P, "p1", N)
+    found = tables(variant, upstream)
+    assert ids(found[P]) == [1, 5, 12, 15, 30]
+    assert ids(found[N]) == []
+    assert all(table.plan.marks == () for table in found.values())
+
+
+@every_format
+def test_a_partition_that_comes_back_is_empty(variant: Variant) -> None:
+    upstream = started()
+    upstream.alter_partitions(P, DropPartitions(names=("p0",)))
+    put(upstream, P, (2,))
+    upstream.alter_partitions(P, DropPartitions(names=("pm",)))
+    found = tables(variant, upstream)
+    # Without p0 what is below 20 belongs to p1.
+    assert ids(found[P]) == [2, 12, 15]
+
+
+@every_format
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [("drop", "(drop)"), ("truncate", "(truncate)"), ("exchange", "(exchange)")],
+)
+def test_from_the_middle_the_mirror_is_marked(variant: Variant, change: str, text: str) -> None:
+    upstream = started()
+    if change == "exchange":
+        upstream.exchange_partition(P, "p1", N)
+    elif change == "drop":
+        upstream.alter_partitions(P, DropPartitions(names=("p1",)))
+    else:
+        upstream.alter_partitions(P, TruncatePartitions(names=("p1",)))
+    found = tables(variant, upstream, without=["CREATE TABLE"])
+    (mark,) = found[P].plan.marks
+    assert text in str(mark)
+    assert "CREATE TABLE was not seen" in str(mark)
+    assert ids(found[P]) == [1, 5, 12, 15, 30]
+    assert bool(found[N].plan.marks) is (change == "exchange")
+
+
+def test_truncate_clears_what_was_not_known() -> None:
+    upstream = started()
+    upstream.alter_partitions(P, DropPartitions(names=("p1",)))
+    upstream.truncate_table(P)
+    put(upstream, P, (3,))
+    found = tables(PLAIN["simple-json"], upstream, without=["CREATE TABLE"])
+    assert found[P].plan.marks == ()
+    assert ids(found[P]) == [3]
+
+
+@every_format
+def test_rows_are_told_apart_by_the_key_of_their_time(variant: Variant) -> None:
+    upstream = Upstream()
+    upstream.create_database("d")
+    name = ("d", "t")
+    upstream.create_table(
+        name,
+        (column("id", "bigint", nullable=False), column("v", "varchar(9)", nullable=False)),
+        primary_key=("id",),
+        clustered=False,
+    )
+    for number in (1, 2, 3):
+        with upstream.transaction() as transaction:
+            transaction.insert(name, {"id": str(number), "v": f"v{number}"})
+    upstream.alter_table(name, DropPrimaryKey())
+    upstream.alter_table(name, AddPrimaryKey(columns=("v",)))
+    with upstream.transaction() as transaction:
+        # The old key would take these two for one row.
+        transaction.insert(name, {"id": "1", "v": "v4"})
+    found = tables(variant, upstream, keyless=True)
+    assert sorted(row["v"] or "" for row in found[name].listed()) == ["v1", "v2", "v3", "v4"]
+    assert found[name].plan.schema.handle_key == ("v",)
+
+
+@every_format
+def test_a_value_that_is_gone_may_be_refused(variant: Variant) -> None:
+    upstream = Upstream()
+    upstream.create_database("d")
+    name = ("d", "t")
+    columns = (column("id", "bigint", nullable=False), column("n", "bigint"))
+    upstream.create_table(name, columns, primary_key=("id",))
+    with upstream.transaction() as transaction:
+        transaction.insert(name, {"id": "1", "n": "5000000000"})
+        transaction.insert(name, {"id": "2", "n": "5000000000"})
+        transaction.insert(name, {"id": "3", "n": "7"})
+    with upstream.transaction() as transaction:
+        transaction.update(name, ("1",), changes={"n": "5"})
+        transaction.delete(name, ("2",))
+    upstream.alter_table(name, ModifyColumn(name="n", column=column("n", "int")))
+    found = tables(variant, upstream)
+    assert found[name].quarantined == []
+    assert found[name].plan.marks == ()
+
+
+def test_a_value_that_is_there_and_refused_is_quarantined() -> None:
+    upstream = Upstream()
+    upstream.create_database("d")
+    name = ("d", "t")
+    columns = (column("id", "bigint", nullable=False), column("n", "bigint"))
+    upstream.create_table(name, columns, primary_key=("id",))
+    for value in ("6", "5000000000"):
+        with upstream.transaction() as transaction:
+            if value == "6":
+                transaction.insert(name, {"id": "1", "n": value})
+            else:
+                transaction.update(name, ("1",), changes={"n": value})
+    with upstream.transaction() as transaction:
+        transaction.update(name, ("1",), changes={"n": "7"})
+    upstream.alter_table(name, ModifyColumn(name="n", column=column("n", "int")))
+    variant = PLAIN["simple-json"]
+    changefeed = variant.changefeed(upstream, FeedOptions(), partitions=2)
+    events = variant.events(changefeed.tick())
+    # The change that made the value fit got lost, say.
+    kept = [
+        (place, event)
+        for place, event in events
+        if not (isinstance(event, RowChange) and (event.after or {}).get("n") == "7")
+    ]
+    table = variant.tables(kept, changefeed.watermark_ts, "UTC")[name]
+    ((_, error),) = table.quarantined
+    assert (error.reason, error.position) == ("invalid_cast", "after.n")
+    assert table.listed() == [{"id": "1", "n": "6"}]
