@@ -556,7 +556,8 @@ def test_rows_of_many_columns_are_shown_one_below_the_other(
 def test_verify_tells_what_is_equal(types: Commands, scenario: Scenario) -> None:
     before = types.mirrors("types")
     told = types.done("verify", "types")
-    assert f"1 mirrors of cut 1 at {scenario.end} equal their rebuild from " in told
+    assert "types: 1 of 1 mirrors of cut " in told
+    assert f" at {scenario.end} equal their rebuild from " in told
     (line,) = types.done("verify", "types", "kinds", "types", "--json").splitlines()
     found = json.loads(line)
     assert (found["equal"], found["tso"], found["proof_from"]) == (True, scenario.end, None)

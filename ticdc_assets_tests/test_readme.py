@@ -53,6 +53,8 @@ COMMANDS = {
     "ticdc-assets dump mine": "lake",
     "ticdc-assets quarantine mine": "lake",
     "ticdc-assets redrive mine": "lake",
+    "ticdc-assets verify mine": "lake",
+    "ticdc-assets verify mine shop orders --json": "lake",
     "ticdc-assets decode topic.jsonl.gz --format simple-json": "capture",
     "ticdc-assets record mine topic.jsonl.gz": "kafka",
     "ticdc-assets play topic.jsonl.gz mine": "kafka",
@@ -269,6 +271,8 @@ def test_the_commands_on_a_lake(blocks: list[Block], feed: Path, spark: "SparkSe
     assert {(line["database"], line["table"]) for line in dumped} == {("shop", "orders")}
     assert "nothing is quarantined" in outputs["ticdc-assets quarantine mine"]
     assert "0 quarantined records tried again" in outputs["ticdc-assets redrive mine"]
+    assert "1 of 1 mirrors of cut 1" in outputs["ticdc-assets verify mine"]
+    assert json.loads(outputs["ticdc-assets verify mine shop orders --json"])["equal"]
     assert "checks passed" in outputs["ticdc-assets doctor"]
     example, output = python_blocks(blocks)[1]
     assert printed(example) == output.text

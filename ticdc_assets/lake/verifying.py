@@ -154,18 +154,15 @@ class Verification:
     @property
     def summary(self) -> str:
         """What was found, in one sentence without any value of a row."""
-        at = f"cut {self.cut} at {self.moment}"
+        at, total = f"cut {self.cut} at {self.moment}", len(self.mirrors)
         if self.equal:
             return (
-                f"{len(self.mirrors)} mirrors of {at} equal their rebuild from {self.records} "
+                f"{total} of {total} mirrors of {at} equal their rebuild from {self.records} "
                 f"landed records ({self.seconds:.1f} s)"
             )
         unsound = sum(not item.is_sound for item in self.mirrors)
         beside = f", and {len(self.differences)} things beside them" if self.differences else ""
-        return (
-            f"{unsound} of {len(self.mirrors)} mirrors of {at} are not what the landed records "
-            f"make{beside}"
-        )
+        return f"{unsound} of {total} mirrors of {at} are not what the landed records make{beside}"
 
     def notes(self) -> list[str]:
         """Return what is to be known beside the comparison, a sentence each."""

@@ -82,7 +82,7 @@ def test_sound_mirrors_pass_by_a_job_of_its_own(
 ) -> None:
     evaluation = checked(shop, instance)
     assert evaluation.passed
-    assert (evaluation.description or "").startswith("3 mirrors of cut 1 at ")
+    assert (evaluation.description or "").startswith("3 of 3 mirrors of cut 1 at ")
     assert evaluation.metadata["proof_from"].value == "the first record"
     run = instance.get_runs(limit=1)[0]
     assert (run.job_name, run.status) == ("shop_verify", DagsterRunStatus.SUCCESS)
