@@ -72,6 +72,11 @@ class HistoryLayout:
         return self._free_name("_ticdc_deleted_at")
 
     @cached_property
+    def newest(self) -> str:
+        """Name of a column that numbers the versions of a key, newest first."""
+        return self._free_name("_ticdc_newest")
+
+    @cached_property
     def extra(self) -> str:
         """Name of the map column with the exact text of what typed columns cannot hold."""
         return MirrorLayout(schema=self.schema).extra
