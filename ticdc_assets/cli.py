@@ -173,6 +173,8 @@ def _summary(name: str, report: Any) -> Iterable[str]:
         yield f"{name}: {held} rows are held for their schema, since {since:%Y-%m-%d %H:%M:%S} UTC"
     if cut.replays or cut.late:
         yield f"{name}: {cut.replays} replayed rows ignored, {cut.late} late rows folded in"
+    if cut.unplaced:
+        yield f"{name}: {cut.unplaced} rows landed below what is kept and were not applied"
     unknown = sum(item.unknown_deletes for item in cut.mirrors)
     if unknown:
         yield f"{name}: {unknown} deletes of rows that were not there, so far"
@@ -197,6 +199,38 @@ def redrive(changefeed: str) -> None:
         f"{redriving.decoded} decoded now, {redriving.still_quarantined} still refused"
     )
     click.echo(f"{changefeed}: {report.applying.outcome}: {report.applying.reason}")
+
+
+@main.command()
+@click.argument("changefeed")
+@click.option("--dry-run", is_flag=True, help="Only count what would be removed.")
+@_plain_errors
+def maintain(changefeed: str, *, dry_run: bool) -> None:
+    """Remove what CHANGEFEED no longer needs to keep; compact and vacuum its tables.
+
+    What is kept how long stands under `retention` in the configuration. No row of a mirror changes,
+    and every cut that is kept stays readable.
+    """
+    settings = load_settings()
+    feed, paths = _feed(settings, changefeed)
+    if dry_run:
+        from ticdc_assets.lake.lock import writer_lock
+        from ticdc_assets.lake.maintenance import maintain as maintained
+        from ticdc_assets.lake.session import get_spark
+
+        with writer_lock(paths):
+            done = maintained(get_spark(), paths, feed, dry_run=True)
+        retaining = done.retaining
+        click.echo(
+            f"{changefeed}: would remove {retaining.changes} rows of change_log, "
+            f"{retaining.records} records of raw_messages and {retaining.cuts} cuts"
+        )
+    else:
+        from ticdc_assets.defs.run import run_maintenance
+
+        done = run_maintenance(settings, changefeed)
+    for line in done.lines():
+        click.echo(f"{changefeed}: {line}")
 
 
 # Looking ----------------------------------------------------------------------------------------

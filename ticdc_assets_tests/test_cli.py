@@ -39,6 +39,7 @@ COMMANDS = {
     "dump",
     "quarantine",
     "verify",
+    "maintain",
     "record",
     "play",
     "doctor",
@@ -88,6 +89,8 @@ def test_no_command_is_forgotten_here() -> None:
         ["ui", "--port", "0"],
         ["tables", "f", "--yaml"],
         ["verify"],
+        ["maintain"],
+        ["maintain", "f", "now"],
         ["verify", "f", "d"],
     ],
 )

@@ -29,6 +29,7 @@ from ticdc_assets.defs.metadata import (
     changed_mirrors,
     decoding_metadata,
     landing_metadata,
+    maintaining_metadata,
     mirror_metadata,
     quarantine_metadata,
     redriving_metadata,
@@ -49,6 +50,7 @@ from ticdc_assets.lake.checksums import compare_new
 from ticdc_assets.lake.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.lake.decoding import decode_new, read_groups
 from ticdc_assets.lake.landing import land
+from ticdc_assets.lake.maintenance import maintain
 from ticdc_assets.lake.mirrors import Applying, Outcome, apply_changes
 from ticdc_assets.lake.quarantine import QuarantineCounts, count_open, read_quarantine
 from ticdc_assets.lake.redriving import redrive
@@ -318,6 +320,27 @@ def _mirrors(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     return mirrors
 
 
+def _maintenance(steps: ChangefeedSteps) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=steps.names.asset("maintenance"),
+        deps=[steps.names.asset("apply_changes")],
+        description=(
+            "Removes what is older than `retention` says, makes few files of many (OPTIMIZE) and "
+            "removes files that neither the newest cut nor a kept one needs (VACUUM). No row of a "
+            "mirror changes, nor one as of a moment that is kept."
+        ),
+        **_common(steps.names),
+    )
+    def maintenance(context: dg.AssetExecutionContext, spark: LakeSpark) -> dg.MaterializeResult:
+        with steps.writing(context):
+            done = steps.note(maintain(spark.spark_session, steps.paths, steps.changefeed))
+        for line in done.lines():
+            context.log.info("%s", line)
+        return dg.MaterializeResult(metadata=maintaining_metadata(done))
+
+    return maintenance
+
+
 _MAKERS: tuple[Callable[[ChangefeedSteps], dg.AssetsDefinition | dg.AssetSpec], ...] = (
     _kafka_topic,
     _raw_messages,
@@ -325,6 +348,7 @@ _MAKERS: tuple[Callable[[ChangefeedSteps], dg.AssetsDefinition | dg.AssetSpec], 
     _schema_registry,
     _apply_changes,
     _mirrors,
+    _maintenance,
 )
 
 

@@ -11,7 +11,7 @@ import dagster as dg
 from ticdc_assets.config import Settings
 from ticdc_assets.defs.assets import changefeed_assets
 from ticdc_assets.defs.checks import changefeed_checks
-from ticdc_assets.defs.jobs import changefeed_jobs, verify_schedule
+from ticdc_assets.defs.jobs import changefeed_jobs, maintenance_schedule, verify_schedule
 from ticdc_assets.defs.resources import LakeSpark
 from ticdc_assets.defs.sensors import changefeed_sensor
 from ticdc_assets.defs.steps import ChangefeedSteps, steps_of
@@ -28,7 +28,9 @@ def definitions_of(changefeeds: Sequence[ChangefeedSteps]) -> dg.Definitions:
         assets=[asset for steps in changefeeds for asset in changefeed_assets(steps)],
         asset_checks=[check for steps in changefeeds for check in changefeed_checks(steps)],
         jobs=[job for steps in changefeeds for job in changefeed_jobs(steps)],
-        schedules=[verify_schedule(steps) for steps in changefeeds],
+        schedules=[
+            make(steps) for steps in changefeeds for make in (maintenance_schedule, verify_schedule)
+        ],
         sensors=[changefeed_sensor(steps) for steps in changefeeds],
         resources={"spark": LakeSpark()},
         executor=dg.in_process_executor,

@@ -2,6 +2,7 @@
 
 `<changefeed>_sync` lands, decodes, registers and applies what is there now. `<changefeed>_redrive`
 is the same way without landing, and tries quarantined records and rows again first.
+`<changefeed>_maintenance` removes what is not kept and compacts the rest, once a day.
 `<changefeed>_verify` runs the one check that no sync runs: it rebuilds the mirrors and compares.
 """
 
@@ -24,7 +25,37 @@ _SYNCED = ("raw_messages", *_REDRIVEN)
 
 def changefeed_jobs(steps: ChangefeedSteps) -> "list[UnresolvedAssetJobDefinition]":
     """Return the jobs of one changefeed."""
-    return [sync_job(steps), redrive_job(steps), verify_job(steps)]
+    return [sync_job(steps), redrive_job(steps), verify_job(steps), maintenance_job(steps)]
+
+
+def maintenance_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
+    """Return the job that removes what is not kept, compacts and vacuums."""
+    names = steps.names
+    return dg.define_asset_job(
+        name=names.maintenance_job,
+        selection=dg.AssetSelection.assets(names.asset("maintenance")),
+        description=(
+            f"Removes what {names.changefeed} no longer needs to keep, and makes few files of "
+            "many. Syncs wait for it; no row of a mirror or of a kept cut changes."
+        ),
+        tags=names.tags,
+        executor_def=dg.in_process_executor,
+    )
+
+
+def maintenance_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
+    """Return the daily schedule of the maintenance job.
+
+    It runs by default: nothing else removes files, and reading slows down as they pile up.
+    """
+    return dg.ScheduleDefinition(
+        name=steps.names.maintenance_schedule,
+        job_name=steps.names.maintenance_job,
+        cron_schedule="30 1 * * *",
+        execution_timezone="UTC",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="Daily at 1:30 UTC, when the day before is complete.",
+    )
 
 
 def verify_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":

@@ -15,6 +15,7 @@ from ticdc_assets.defs.table_schemas import mirror_columns, table_of_records
 from ticdc_assets.lake.cuts import Cut, MirrorCut
 from ticdc_assets.lake.decoding import ChangeGroups, Decoding
 from ticdc_assets.lake.landing import Landing, PartitionOffsets
+from ticdc_assets.lake.maintenance import Maintaining
 from ticdc_assets.lake.mirrors import Applying, Mode, Outcome
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import QuarantineCounts
@@ -122,6 +123,43 @@ def redriving_metadata(redriving: Redriving) -> Metadata:
         "redriven_decoded": dg.MetadataValue.int(redriving.decoded),
         "redriven_still_quarantined": dg.MetadataValue.int(redriving.still_quarantined),
         "tables_to_fold": dg.MetadataValue.int(len(redriving.refold)),
+    }
+
+
+def maintaining_metadata(done: Maintaining) -> Metadata:
+    """Return what a maintenance did."""
+    retaining = done.retaining
+    return {
+        "change_log_rows_removed": dg.MetadataValue.int(retaining.changes),
+        "raw_records_removed": dg.MetadataValue.int(retaining.records),
+        "cuts_removed": dg.MetadataValue.int(retaining.cuts),
+        **tso_metadata("horizon", retaining.horizon.tso or None),
+        **tso_metadata("raw_horizon", retaining.raw_horizon.tso or None),
+        "bytes_freed": dg.MetadataValue.int(
+            sum(item.before.disk_bytes - item.after.disk_bytes for item in done.tables)
+        ),
+        "notes": dg.MetadataValue.text("; ".join(retaining.notes) or "none"),
+        "tables": table_of_records(
+            [
+                {
+                    "table": item.name,
+                    "rows_removed": item.rows_removed,
+                    "files_before": item.before.files,
+                    "files": item.after.files,
+                    "bytes_before": item.before.disk_bytes,
+                    "bytes": item.after.disk_bytes,
+                }
+                for item in done.tables
+            ],
+            {
+                "table": "string",
+                "rows_removed": "int",
+                "files_before": "int",
+                "files": "int",
+                "bytes_before": "int",
+                "bytes": "int",
+            },
+        ),
     }
 
 

@@ -57,6 +57,16 @@ class FeedNames:
         return f"{self.verify_job}_schedule"
 
     @property
+    def maintenance_job(self) -> str:
+        """The job that removes what is not kept, compacts and vacuums."""
+        return f"{self.changefeed}_maintenance"
+
+    @property
+    def maintenance_schedule(self) -> str:
+        """The schedule of that job."""
+        return f"{self.maintenance_job}_schedule"
+
+    @property
     def sensor(self) -> str:
         """The sensor that asks for syncs."""
         return f"{self.changefeed}_sync_sensor"

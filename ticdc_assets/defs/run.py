@@ -33,6 +33,7 @@ from ticdc_assets.errors import PrerequisiteError, TicdcError
 from ticdc_assets.lake.decoding import Decoding
 from ticdc_assets.lake.landing import Landing
 from ticdc_assets.lake.lock import writer_lock
+from ticdc_assets.lake.maintenance import Maintaining
 from ticdc_assets.lake.mirrors import Applying
 from ticdc_assets.lake.redriving import Redriving
 from ticdc_assets.lake.schema_tables import Registering
@@ -157,6 +158,20 @@ def run_redrive(
         applying=_result(steps, Applying),
         checks=checks,
     )
+
+
+def run_maintenance(
+    settings: Settings, changefeed: str, *, instance: DagsterInstance | None = None
+) -> Maintaining:
+    """Run the maintenance job of a changefeed once, in this process.
+
+    Raises:
+        BusyError: another process writes to the changefeed's tables now.
+        TicdcError: the step failed; it is its error.
+    """
+    steps = steps_of(settings, settings.changefeed(changefeed))
+    _execute(settings, steps, steps.names.maintenance_job, {}, instance)
+    return _result(steps, Maintaining)
 
 
 def _execute(

@@ -349,7 +349,7 @@ _STATUS_WORDS = {
 def _belongs(run: DagsterRun, names: FeedNames) -> bool:
     return (
         run.tags.get(CHANGEFEED_TAG) == names.changefeed
-        or run.job_name in (names.sync_job, names.redrive_job)
+        or run.job_name in (names.sync_job, names.redrive_job, names.maintenance_job)
         # Runs that the UI starts go by an implicit job and carry none of our tags.
         or any(key.path[0] == names.changefeed for key in run.asset_selection or ())
     )

@@ -27,7 +27,7 @@ Not handled: Z-ORDER and clustering; object stores (the lake is a folder).
 import math
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -110,6 +110,28 @@ class Maintaining:
     tables: tuple[TableReport, ...]
     cut: Cut | None
     dry_run: bool
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines that tell people what was done, a table each and then the horizons."""
+        for item in self.tables:
+            removed = f", {item.rows_removed} rows removed" if item.rows_removed else ""
+            yield (
+                f"{item.name}: files {item.before.files} -> {item.after.files}, on disk "
+                f"{item.before.disk_files} files of {item.before.disk_bytes} bytes -> "
+                f"{item.after.disk_files} of {item.after.disk_bytes}{removed}"
+            )
+        retaining = self.retaining
+        for name, horizon in (
+            ("change_log", retaining.horizon),
+            ("raw_messages", retaining.raw_horizon),
+        ):
+            if horizon.cut is not None:
+                yield f"{name}: cut off below cut {horizon.number} at {horizon.cut.moment}"
+            else:
+                yield f"{name}: nothing was ever cut off"
+        yield from retaining.notes
+        if self.cut is not None:
+            yield f"cut {self.cut.number} names the compacted mirrors, at {self.cut.moment}"
 
 
 def maintain(

@@ -43,6 +43,7 @@ PARENTS = {
     "schema_registry": {"change_log"},
     "apply_changes": {"change_log", "schema_registry"},
     "mirrors": {"apply_changes"},
+    "maintenance": {"apply_changes"},
 }
 
 
@@ -86,9 +87,11 @@ def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
         "shop_sync",
         "shop_redrive",
         "shop_verify",
+        "shop_maintenance",
         "crm_sync",
         "crm_redrive",
         "crm_verify",
+        "crm_maintenance",
     }
     assert {
         schedule.name: (schedule.job_name, schedule.cron_schedule, schedule.default_status)
@@ -98,6 +101,13 @@ def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
             f"{feed}_verify",
             "0 3 * * 0",
             dg.DefaultScheduleStatus.STOPPED,
+        )
+        for feed in ("shop", "crm")
+    } | {
+        f"{feed}_maintenance_schedule": (
+            f"{feed}_maintenance",
+            "30 1 * * *",
+            dg.DefaultScheduleStatus.RUNNING,
         )
         for feed in ("shop", "crm")
     }
