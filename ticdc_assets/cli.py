@@ -311,6 +311,13 @@ def tables(changefeed: str, as_json: bool) -> None:
 )
 @click.option("--limit", type=click.IntRange(min=0), help="Show at most so many rows.")
 @click.option("--as-of", metavar="TSO|TIME", callback=_checked_moment, help=_AS_OF_HELP)
+@click.option("--deleted", is_flag=True, help="Deleted rows too; needs the table's history.")
+@click.option(
+    "--history",
+    "key",
+    metavar="KEY",
+    help="All versions of one row: `1`, or `1,x` (`id=1,name=x`) for a key of several columns.",
+)
 @_plain_errors
 def show(
     changefeed: str,
@@ -320,6 +327,8 @@ def show(
     output: str,
     limit: int | None,
     as_of: str | None,
+    deleted: bool,
+    key: str | None,
 ) -> None:
     """Show the rows of one mirror, each value as the source prints it.
 
@@ -328,6 +337,14 @@ def show(
     from ticdc_assets.lake.reading import iterate_rows
 
     feed, paths = _feed(load_settings(), changefeed)
+    if key is not None:
+        if deleted or as_of is not None or limit is not None:
+            raise click.UsageError("--history shows all versions of a row; it goes alone")
+        _show_versions(feed, paths, (database, table), key, output=output)
+        return
+    if deleted:
+        _show_deleted(feed, paths, (database, table), as_of, limit=limit, output=output)
+        return
     found = _table_at(feed, paths, database, table, as_of)
     if limit is None and output == "table":
         limit = 20
@@ -338,6 +355,124 @@ def show(
         return
     columns = [column.name for column in found.schema.columns if column.name not in found.hidden]
     _print_rows(f"{database}.{table}", columns, [json.loads(row) for _, _, row in rows], found.rows)
+
+
+def _show_versions(
+    feed: Changefeed, paths: LakePaths, name: tuple[str, str], key: str, *, output: str
+) -> None:
+    """Show every version of one row, oldest first."""
+    from ticdc_assets.lake.history_reading import row_versions
+    from ticdc_assets.lake.reading import require_mirror
+    from ticdc_assets.lake.session import get_spark
+
+    mirror = require_mirror(paths, *name)
+    versions = [item.described() for item in row_versions(get_spark(), paths, feed, mirror, key)]
+    if output == "jsonl":
+        for version in versions:
+            _print_json(json.dumps(version, ensure_ascii=False))
+        return
+    if not versions:
+        click.echo(f"no row of {name[0]}.{name[1]} has or had the key {key}", err=True)
+        return
+    own = ("op", "valid_from", "valid_from_time", "valid_to", "valid_to_time", "ended_by")
+    # A column of the table may have the name of one of ours.
+    titles = {f"({place})": place for place in own}
+    rows = [
+        {
+            **{
+                title: None if version[place] is None else str(version[place])
+                for title, place in titles.items()
+            },
+            **version["row"],
+        }
+        for version in versions
+    ]
+    columns = [*titles, *versions[0]["row"]]
+    _print_rows(f"{'.'.join(name)}: {key}", columns, rows, len(rows))
+
+
+def _show_deleted(
+    feed: Changefeed,
+    paths: LakePaths,
+    name: tuple[str, str],
+    as_of: str | None,
+    *,
+    limit: int | None,
+    output: str,
+) -> None:
+    """Show the newest version of every row that a table ever had."""
+    from ticdc_assets.lake.cuts import require_cut
+    from ticdc_assets.lake.history_reading import deleted_lines, require_history
+    from ticdc_assets.lake.session import get_spark
+
+    mirror = require_history(paths, *name)
+    tso = None if as_of is None else cut_of(as_of, es_only=require_cut(paths).es_only)
+    if limit is None and output == "table":
+        limit = 20
+    lines = deleted_lines(get_spark(), paths, feed, mirror, as_of=tso, limit=limit)
+    if output == "jsonl":
+        for line in lines:
+            _print_json(line)
+        return
+    rows = [json.loads(line) for line in lines]
+    columns = list(rows[0]) if rows else []
+    _print_rows(f"{'.'.join(name)}, deleted rows too", columns, rows, len(rows))
+
+
+@main.command()
+@click.argument("changefeed")
+@click.argument("query")
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(["table", "jsonl", "csv"]),
+    default="table",
+    show_default=True,
+)
+@click.option("--as-of", metavar="TSO|TIME", callback=_checked_moment, help=_AS_OF_HELP)
+@_plain_errors
+def sql(changefeed: str, query: str, *, output: str, as_of: str | None) -> None:
+    """Run one SQL QUERY over the mirrors of CHANGEFEED, as `database.table`, and print its rows.
+
+    All tables are read at one cut. Where a history is kept, `table__history` has all versions of
+    the rows and `table__with_deleted` the deleted ones too. Nothing is changed: what is no query is
+    refused. Values are as Spark prints them, binary as 0x and hex.
+    """
+    import csv
+    import io
+    from itertools import chain
+
+    from ticdc_assets.lake.cuts import require_cut
+    from ticdc_assets.lake.session import get_spark
+    from ticdc_assets.lake.views import query as opened
+    from ticdc_assets.lake.views import text_rows
+
+    settings = load_settings()
+    _, paths = _feed(settings, changefeed)
+    tso = None if as_of is None else cut_of(as_of, es_only=require_cut(paths).es_only)
+    with opened(get_spark(), settings, changefeed, query, as_of=tso) as frame:
+        names, rows = list(frame.columns), text_rows(frame)
+        match output:
+            case "jsonl":
+                for row in rows:
+                    fields = ", ".join(
+                        f"{json.dumps(name, ensure_ascii=False)}: "
+                        f"{json.dumps(value, ensure_ascii=False)}"
+                        for name, value in zip(names, row, strict=True)
+                    )
+                    _print_json(f"{{{fields}}}")
+            case "csv":
+                line = io.StringIO()
+                for row in chain([names], rows):
+                    csv.writer(line, lineterminator="\n").writerow(row)
+                    click.echo(line.getvalue(), nl=False)
+                    line.seek(0)
+                    line.truncate()
+            case _:
+                titled = [f"{number} {name}" for number, name in enumerate(names, 1)]
+                titles = names if len(set(names)) == len(names) else titled
+                listed = [dict(zip(titles, row, strict=True)) for row in rows]
+                _print_rows(changefeed, titles, listed, len(listed))
 
 
 def _table_at(

@@ -36,6 +36,7 @@ COMMANDS = {
     "redrive",
     "tables",
     "show",
+    "sql",
     "dump",
     "quarantine",
     "verify",

@@ -7,12 +7,14 @@ where no history is kept. Nothing is written.
 """
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import orjson
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -180,6 +182,44 @@ def require_history(paths: LakePaths, database: str, table: str) -> MirrorCut:
             f"ticdc-assets sync {paths.changefeed}"
         )
     return mirror
+
+
+def deleted_lines(
+    spark: SparkSession,
+    paths: LakePaths,
+    changefeed: Changefeed,
+    mirror: MirrorCut,
+    *,
+    as_of: int | None = None,
+    limit: int | None = None,
+) -> Iterator[str]:
+    """Yield the rows of `with_deleted` as JSON objects in canonical text.
+
+    Each says by the names of `HistoryLayout` since when it is gone and why, NULL if it is there.
+    """
+    schema, hidden, timezone = mirror.table_schema, frozenset(mirror.hidden), changefeed.timezone
+    layout = HistoryLayout(schema=schema)
+    path = quoted(str(paths.history(mirror.mirror_id)))
+    relation = f"delta.{path} VERSION AS OF {mirror.history_version}"
+    frame = spark.sql(with_deleted_sql(schema, frozenset(), relation, as_of=as_of))
+    own = [layout.deleted_at, layout.ended_by]
+
+    def render(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = canonical_rows(batch, MirrorLayout(schema=schema), timezone)
+            texts: list[str] = []
+            for row, ended in zip(rows, batch.select(own).to_pylist(), strict=True):
+                shown = {name: text for name, text in row.items() if name not in hidden}
+                at = ended[layout.deleted_at]
+                shown[layout.deleted_at] = None if at is None else str(at)
+                shown[layout.ended_by] = ended[layout.ended_by]
+                texts.append(orjson.dumps(shown).decode())
+            yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], ["row"])
+
+    if limit is not None:
+        frame = frame.limit(limit)
+    for row in frame.mapInArrow(render, "row string").toLocalIterator(prefetchPartitions=True):
+        yield row["row"]
 
 
 # One row ----------------------------------------------------------------------------------------

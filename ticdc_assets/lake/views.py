@@ -28,6 +28,8 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.errors import TicdcError
@@ -382,6 +384,19 @@ def _missing(
         if asked.endswith(f"{quoted(database)}.{quoted(name)}"):
             return selects.pop((database, name))
     return None
+
+
+def text_rows(frame: DataFrame) -> Iterator[list[str | None]]:
+    """Yield the rows of a result as texts: as Spark prints a value, binary as 0x and hex."""
+    numbered = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
+    texts = [
+        F.concat(F.lit("0x"), F.lower(F.hex(field.name)))
+        if isinstance(field.dataType, T.BinaryType)
+        else F.col(field.name).cast("string")
+        for field in numbered.schema.fields
+    ]
+    for row in numbered.select(*texts).toLocalIterator(prefetchPartitions=True):
+        yield list(row)
 
 
 _REFUSED_NODES = {
