@@ -233,7 +233,8 @@ def _optimized(
     has = table.metadata().configuration
     if any(has.get(name) != value for name, value in wanted.items()):
         listed = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
-        spark.sql(f"ALTER TABLE delta.`{_escaped(path)}` SET TBLPROPERTIES ({listed})")
+        session = carrying(spark, path, {})
+        session.sql(f"ALTER TABLE delta.`{_escaped(path)}` SET TBLPROPERTIES ({listed})")
     if len(table.file_uris()) >= FEW_FILES:
         session = carrying(spark, path, _OPTIMIZE_CONF)
         DeltaTable.forPath(session, str(path)).optimize().executeCompaction()
