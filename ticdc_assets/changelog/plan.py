@@ -462,6 +462,11 @@ class _Builder:
         owners = {
             table_id: lineage.mirror_id for lineage in self._lineages for table_id in lineage.ids
         }
+        snapshots = set(self._snapshots)
+        by_name: dict[TableName, list[_Lineage]] = {}
+        for lineage in (*self._snapshots, *self._lineages):
+            for name in {(item.database, item.table) for item in lineage.bindings}:
+                by_name.setdefault(name, []).append(lineage)
         unbound: list[HeldGroup] = []
         unknown: list[tuple[RowGroup, list[_Lineage]]] = []
         for group in self._groups:
@@ -470,8 +475,10 @@ class _Builder:
             max_ts = min(group.max_ts, self._cut_ts)
             lineages = [
                 lineage
-                for lineage in (*self._snapshots, *self._lineages)
-                if lineage.bound_between(group.name, group.min_ts, max_ts)
+                for lineage in by_name.get(group.name, ())
+                # A snapshot needs no more than the rows between its floor and its moment.
+                if (lineage not in snapshots or lineage.held_above < max_ts)
+                and lineage.bound_between(group.name, group.min_ts, max_ts)
             ]
             schema = self._history.at(group.database, group.table, group.schema_version)
             if schema is None:
@@ -503,7 +510,7 @@ class _Builder:
             elif not lineages:
                 unbound.append(held)
             for snapshot in waiting:
-                if snapshot in self._snapshots:
+                if snapshot in snapshots:
                     # So that its digest differs from the one it has when the schema is there.
                     snapshot.held.append(held)
         return unbound
@@ -878,7 +885,8 @@ class _Builder:
                 lineage.versions.setdefault(schema.version, schema)
         if event.schema is not None:
             lineage.take_id(event.schema)
-        lineage.ddls.append((event, statement))
+        if statement.changes or not _keeps_version(event):
+            lineage.ddls.append((event, statement))
         renamed = {old.lower(): new for new, old in column_renames([statement]).items()}
         lineage.generated = {renamed.get(name, name) for name in lineage.generated}
         for name, kind in statement.generated_columns.items():
@@ -1062,6 +1070,12 @@ def _changes_key(ddl: RegisteredDdl) -> bool:
     renamed = {old.lower(): new for new, old in column_renames([ddl.statement]).items()}
     key = {renamed.get(name.lower(), name.lower()) for name in before.handle_key}
     return key != {name.lower() for name in after.handle_key}
+
+
+def _keeps_version(event: DdlEvent) -> bool:
+    """Whether the table's schema is the same after a DDL, as after TRUNCATE and RENAME."""
+    before, after = event.pre_schema, event.schema
+    return before is not None and after is not None and before.version == after.version
 
 
 def _same_name(left: TableName, right: TableName) -> bool:
