@@ -28,6 +28,7 @@ from ticdc_assets.defs.metadata import (
     applying_metadata,
     changed_mirrors,
     decoding_metadata,
+    history_metadata,
     landing_metadata,
     maintaining_metadata,
     mirror_metadata,
@@ -115,7 +116,10 @@ def changefeed_assets(steps: ChangefeedSteps) -> list[dg.AssetsDefinition | dg.A
         # `backfill_policy` is called beta in every release; without it a backfill of 50 tables
         # would be 50 runs.
         warnings.simplefilter("ignore", dg.BetaWarning)
-        return [make(steps) for make in _MAKERS]
+        assets = [make(steps) for make in _MAKERS]
+        if steps.changefeed.history or steps.changefeed.soft_delete:
+            assets.append(_history(steps))
+        return assets
 
 
 def _kafka_topic(steps: ChangefeedSteps) -> dg.AssetSpec:
@@ -341,6 +345,21 @@ def _maintenance(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     return maintenance
 
 
+def _history(steps: ChangefeedSteps) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        key=steps.names.asset("history"),
+        deps=[steps.names.asset("apply_changes")],
+        partitions_def=steps.names.tables,
+        description=(
+            "Every version of every row, from which cut to which it was there, of the tables that "
+            "are configured. `apply_changes` keeps it beside the mirror, at the same cut, and "
+            "reports it here. Materialise the table's partition of `mirrors` to fold both again."
+        ),
+        group_name=steps.changefeed.name,
+        kinds=_KINDS,
+    )
+
+
 _MAKERS: tuple[Callable[[ChangefeedSteps], dg.AssetsDefinition | dg.AssetSpec], ...] = (
     _kafka_topic,
     _raw_messages,
@@ -421,6 +440,32 @@ def _report_mirrors(
         name = (mirror.database, mirror.table)
         if name not in but and (name in changed or partition not in known):
             context.log_event(_materialization(key, partition, mirror, cut, steps))
+    _report_histories(context, steps, cut, changed)
+
+
+def _report_histories(
+    context: dg.AssetExecutionContext,
+    steps: ChangefeedSteps,
+    cut: Cut,
+    changed: set[tuple[str, str]],
+) -> None:
+    """Report the histories of the tables that changed, and those never reported before."""
+    kept = [item for item in cut.mirrors if item.history_version is not None]
+    if not kept:
+        return
+    key = steps.names.asset("history")
+    known = context.instance.get_materialized_partitions(key)
+    for mirror in kept:
+        partition = partition_of(mirror.database, mirror.table)
+        if (mirror.database, mirror.table) in changed or partition not in known:
+            context.log_event(
+                dg.AssetMaterialization(
+                    asset_key=key,
+                    partition=partition,
+                    description=f"{mirror.history_rows} versions, {mirror.rows} current",
+                    metadata=history_metadata(mirror, cut, steps.paths),
+                )
+            )
 
 
 def _report_quarantine(

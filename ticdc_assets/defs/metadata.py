@@ -272,6 +272,23 @@ def mirror_metadata(mirror: MirrorCut, cut: Cut, paths: LakePaths, now: datetime
     }
 
 
+def history_metadata(mirror: MirrorCut, cut: Cut, paths: LakePaths) -> Metadata:
+    """Return the history of one mirror at a cut."""
+    versions = mirror.history_rows or 0
+    return {
+        "database": dg.MetadataValue.text(mirror.database),
+        "table": dg.MetadataValue.text(mirror.table),
+        "versions": dg.MetadataValue.int(versions),
+        "current": dg.MetadataValue.int(mirror.rows),
+        "unread": dg.MetadataValue.int(mirror.history_unread or 0),
+        **tso_metadata("applied_ts", cut.tso),
+        "cut": dg.MetadataValue.int(cut.number),
+        "delta_version": dg.MetadataValue.int(mirror.history_version or 0),
+        "path": dg.MetadataValue.path(str(paths.history(mirror.mirror_id))),
+        "dagster/row_count": dg.MetadataValue.int(versions),
+    }
+
+
 def changed_mirrors(applying: Applying) -> list[MirrorCut]:
     """Return the mirrors that an apply changed: none unless it published a cut."""
     if applying.outcome is not Outcome.PUBLISHED or applying.cut is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from ticdc_assets.config import CaptureSource, Changefeed, Settings
+from ticdc_assets.config import CaptureSource, Changefeed, Settings, TableChoice
 from ticdc_assets.defs import table_schemas
 from ticdc_assets.defs.assets import ApplyConfig
 from ticdc_assets.defs.changefeeds import all_definitions
@@ -57,6 +57,22 @@ def test_each_changefeed_has_its_assets_with_these_parents(definitions: dg.Defin
         for feed in ("shop", "crm")
         for name, parents in PARENTS.items()
     }
+
+
+def test_a_history_is_an_asset_where_one_is_kept(tmp_path: Path) -> None:
+    feed = Changefeed(
+        name="shop",
+        wire_format="simple-json",
+        timezone="UTC",
+        source=CaptureSource(path=tmp_path / "shop.jsonl"),
+        soft_delete=TableChoice(("shop.orders",)),
+    )
+    settings = Settings(changefeeds=(feed,), lake=tmp_path / "lake", path=tmp_path / "feeds.yaml")
+    node = all_definitions(settings).resolve_asset_graph().get(dg.AssetKey(["shop", "history"]))
+    assert node.parent_keys == {dg.AssetKey(["shop", "apply_changes"])}
+    assert node.partitions_def == dg.DynamicPartitionsDefinition(name="ticdc_shop_tables")
+    assert node.group_name == "shop"
+    assert not node.is_executable
 
 
 def test_groups_kinds_pools_and_partitions(definitions: dg.Definitions) -> None:

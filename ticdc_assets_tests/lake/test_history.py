@@ -11,9 +11,10 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.history_fold import RowVersion, fold_history
 from ticdc_assets.config import TableChoice
-from ticdc_assets.lake import history, history_rows
+from ticdc_assets.lake import history
 from ticdc_assets.lake.cuts import MirrorCut
 from ticdc_assets.lake.history import history_rows as read_rows
+from ticdc_assets.lake.history_reading import read_history, read_with_deleted, row_versions
 from ticdc_assets.lake.history_rows import HistoryLayout
 from ticdc_assets.lake.mirror_rows import MirrorLayout, canonical_rows
 from ticdc_assets_tests.golden import Rows, Scenario, comparable
@@ -83,7 +84,8 @@ def rows_at(feed: Feed, tso: int | None) -> Rows:
     return rows
 
 
-@pytest.mark.parametrize(("variant", "cuts"), [("simple-json", 3)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("variant", "cuts"), [("simple-json", 3), ("open", 2)])
 def test_a_history_kept_in_pieces_is_what_the_reference_says(
     variant: str,
     cuts: int,
@@ -92,21 +94,75 @@ def test_a_history_kept_in_pieces_is_what_the_reference_says(
     golden_dir: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also by a MERGE, which small histories are spared."""
+    """Also by a MERGE, which small histories are spared, and at the earlier watermarks."""
     monkeypatch.setattr(history, "SMALL_HISTORY_ROWS", 20)
     scenario = Scenario(golden_dir(variant, "shop"))
-    feed = with_history(
-        Feed.of(
-            spark,
-            tmp_path,
-            capture=scenario.capture,
-            timezone=scenario.timezone,
-            wire_format=scenario.wire_format,
-        ),
-        "*.*",
-    )
+    feed = with_history(feed_of(spark, tmp_path, scenario), "*.*")
     size = len(scenario.records) // cuts + 1
     for _ in range(cuts):
         feed.sync(max_records=size)
     assert_as_the_reference(feed, scenario)
     assert rows_at(feed, None) == feed.rows()
+    for at in scenario.earlier:
+        state, said = scenario.state(at), rows_at(feed, at)
+        for name in state.keys() & said.keys():
+            assert said[name].total() == state[name].total(), (at, name)
+
+
+def feed_of(spark: SparkSession, folder: Path, scenario: Scenario) -> Feed:
+    return Feed.of(
+        spark,
+        folder,
+        capture=scenario.capture,
+        timezone=scenario.timezone,
+        wire_format=scenario.wire_format,
+    )
+
+
+def test_a_history_is_merged_taken_back_and_read(
+    spark: SparkSession,
+    tmp_path: Path,
+    golden_dir: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scenario = Scenario(golden_dir("simple-json", "types"))
+    feed = feed_of(spark, tmp_path, scenario)
+    first, last = scenario.earlier
+    feed.sync(until=first)
+    (mirror,) = feed.cut.mirrors
+    assert mirror.history_version is None
+    # Switched on: it begins with what the change log holds, though nothing new landed.
+    feed = with_history(feed, "kinds.types")
+    feed.sync(until=first)
+    (mirror,) = feed.cut.mirrors
+    assert mirror.history_version == 0
+    monkeypatch.setattr(history, "SMALL_HISTORY_ROWS", 0)
+    # A killed run that had merged, and did not publish.
+    killed = feed.spark.read.format("delta").load(str(feed.paths.history(mirror.mirror_id)))
+    killed.limit(3).write.format("delta").mode("append").save(
+        str(feed.paths.history(mirror.mirror_id))
+    )
+    feed.sync()
+    assert_as_the_reference(feed, scenario)
+    assert rows_at(feed, None) == feed.rows()
+    assert rows_at(feed, first) == scenario.state(first)
+    assert rows_at(feed, last) == scenario.state(last)
+    # Deleted rows are kept and flagged.
+    (mirror,) = feed.cut.mirrors
+    settings = feed.settings
+    found = read_with_deleted(spark, "feed", "kinds", "types", settings=settings)
+    present = found.where("_ticdc_deleted_at is null")
+    assert present.count() == mirror.rows < found.count()
+    assert found.select("id").distinct().count() == found.count()
+    then = read_with_deleted(spark, "feed", "kinds", "types", as_of=first, settings=settings)
+    present = then.where("_ticdc_deleted_at is null")
+    assert present.count() == scenario.state(first)["kinds", "types"].total()
+    versions = read_history(spark, "feed", "kinds", "types", settings=settings)
+    assert versions.count() == mirror.history_rows
+    # One row, from the history and from the change log.
+    key = str(versions.where("_ticdc_ended_by = 'update'").first()["id"])
+    told = row_versions(spark, feed.paths, feed.changefeed, mirror, key)
+    alone = replace(mirror, history_version=None)
+    assert row_versions(spark, feed.paths, feed.changefeed, alone, f"id={key}") == told
+    assert len(told) > 1
+    assert [line.valid_to for line in told[:-1]] == [line.valid_from for line in told[1:]]
