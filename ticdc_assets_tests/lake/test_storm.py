@@ -11,7 +11,7 @@ from ticdc_assets.simulator.changefeed import FeedOptions
 from ticdc_assets.simulator.storm import storm
 from ticdc_assets.simulator.upstream import CommittedTransaction
 from ticdc_assets.wire import WireFormat
-from ticdc_assets_tests.changelog.test_storm import SOLVED, ZONE
+from ticdc_assets_tests.changelog.test_storm import ZONE
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
 from ticdc_assets_tests.simulator.variants import Variant
 
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 def test_a_storm_in_pieces_ends_as_the_truth(
     seed: int, wire_format: WireFormat, *, keyless: bool, spark: SparkSession, tmp_path: Path
 ) -> None:
-    weather = storm(seed, steps=60, keyless=keyless, timezone=ZONE, kinds=SOLVED)
+    weather = storm(seed, steps=60, keyless=keyless, timezone=ZONE)
     options = FeedOptions(force_replicate=keyless)
     changefeed = Variant(wire_format).changefeed(weather.upstream, options, seed=seed)
     feed = Feed.of(spark, tmp_path, timezone=ZONE, wire_format=wire_format)
