@@ -213,9 +213,22 @@ def test_mirrors_have_the_columns_that_are_described(root: Path) -> None:
     assert from_arrow_schema(layout.arrow).names == [layout.commit_ts, layout.extra]
 
 
+def test_histories_have_the_columns_that_are_described(root: Path) -> None:
+    from ticdc_assets.lake.history_rows import HistoryLayout, version_schema
+    from ticdc_assets.schemas import TableSchema
+
+    schema = TableSchema(database="d", table="t", table_id=1, version=1, columns=(), indexes=())
+    layout = HistoryLayout(schema=schema)
+    versions = version_schema(schema)
+    names = {"int64": "bigint", "map<string, string>": "map<string,string>"}
+    types = [str(versions.field(place).type) for place in layout.places]
+    ours = dict(zip(layout.names, [names.get(item, item) for item in types], strict=True))
+    assert columns_of(root, "histories") == ours
+
+
 def test_every_table_is_described(root: Path) -> None:
     text = (root / "docs" / "tables.md").read_text(encoding="utf-8")
-    assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == [*TABLES, "mirrors"]
+    assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == [*TABLES, "mirrors", "histories"]
     assert set(TABLES) == set(code_columns())
 
 

@@ -53,6 +53,8 @@ COMMANDS = {
     "ticdc-assets dump mine": "lake",
     "ticdc-assets quarantine mine": "lake",
     "ticdc-assets redrive mine": "lake",
+    'ticdc-assets sql mine "SELECT count(*) FROM shop.orders" --format csv': "lake",
+    "ticdc-assets show mine shop orders --history 1": "lake",
     "ticdc-assets verify mine": "lake",
     "ticdc-assets verify mine shop orders --json": "lake",
     "ticdc-assets decode topic.jsonl.gz --format simple-json": "capture",
@@ -271,6 +273,9 @@ def test_the_commands_on_a_lake(blocks: list[Block], feed: Path, spark: "SparkSe
     assert {(line["database"], line["table"]) for line in dumped} == {("shop", "orders")}
     assert "nothing is quarantined" in outputs["ticdc-assets quarantine mine"]
     assert "0 quarantined records tried again" in outputs["ticdc-assets redrive mine"]
+    counted = outputs['ticdc-assets sql mine "SELECT count(*) FROM shop.orders" --format csv']
+    assert counted == f"count(1)\n{len(ORDERS)}\n"
+    assert "insert" in outputs["ticdc-assets show mine shop orders --history 1"]
     assert "1 of 1 mirrors of cut 1" in outputs["ticdc-assets verify mine"]
     assert json.loads(outputs["ticdc-assets verify mine shop orders --json"])["equal"]
     assert "checks passed" in outputs["ticdc-assets doctor"]
