@@ -58,6 +58,8 @@ _OPTIMIZE_CONF = {
 _VACUUM_CONF = {
     # A VACUUM of its own session only: how long files are kept is worked out from the kept cuts.
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    # Delta would go by the table's property alone, and by RETAIN only if it is 0.
+    "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
     # It would commit a version that no cut names.
     "spark.databricks.delta.vacuum.logging.enabled": "false",
 }

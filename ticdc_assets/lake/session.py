@@ -47,6 +47,9 @@ def session_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.schema.autoMerge.enabled": "false",
         "spark.databricks.delta.stats.skipping": "true",
+        # A version that a kept cut names may be old: what it needs is kept by cuts, not by age.
+        # Delta would refuse to read it, and to restore it when a killed run is taken back.
+        "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         # Arrow batches of 300 wide columns: do not inline generated code beyond the JVM's limit.
         "spark.sql.codegen.maxFields": "100",

@@ -179,6 +179,10 @@ def test_kept_cuts_stay_readable_whatever_is_removed(
     assert feed.rows() == truth_rows(changefeed.truth())
     assert [mirror.mode for mirror in feed.cut.mirrors] == ["merge"]
 
+    # A cut is read whatever the age of the versions that it names.
+    grow_older(feed, 24 * 40)
+    assert rows_of(feed, kept[0]) == before[3]
+
 
 def data_files(paths: LakePaths) -> list[Path]:
     """Return the files of mirrors but for their logs."""
