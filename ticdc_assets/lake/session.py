@@ -16,6 +16,9 @@ from pyspark.sql import SparkSession
 from ticdc_assets.jars import SPARK_JARS, resolve
 
 _SECRETS = "(?i)secret|password|passwd|token|credential|access[.]?key|jaas|keystore|ssl[.]key"
+_TIME_TRAVEL_BY_AGE = (
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+)
 LOG4J = Path(__file__).parent / "log4j2.properties"
 
 
@@ -49,7 +52,7 @@ def session_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         "spark.databricks.delta.stats.skipping": "true",
         # A version that a kept cut names may be old: what it needs is kept by cuts, not by age.
         # Delta would refuse to read it, and to restore it when a killed run is taken back.
-        "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
+        _TIME_TRAVEL_BY_AGE: "false",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         # Arrow batches of 300 wide columns: do not inline generated code beyond the JVM's limit.
         "spark.sql.codegen.maxFields": "100",
