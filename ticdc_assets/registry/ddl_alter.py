@@ -410,8 +410,20 @@ def _reorganize(cursor: Cursor) -> _Changes:
     )
 
 
+def _take_exchanged(cursor: Cursor) -> str | None:
+    """Take a partition's name as TiCDC writes it: in quotes, also if the client's text had some."""
+    name = cursor.take_name()
+    if name != "":
+        return name
+    start = cursor.at
+    while not cursor.done and not (cursor.raw() == "``" and cursor.word(1) == "WITH"):
+        cursor.skip_token()
+    text = cursor.text(start)
+    return text.replace("``", "`") if text and cursor.take_name() == "" else None
+
+
 def _exchange(cursor: Cursor) -> _Changes:
-    name = cursor.take_name() if cursor.take("PARTITION") else None
+    name = _take_exchanged(cursor) if cursor.take("PARTITION") else None
     other = cursor.take_table_name() if cursor.take("WITH", "TABLE") else None
     if name is None or other is None:
         return ()

@@ -1291,3 +1291,14 @@ def test_golden_alter_tables_lead_from_one_schema_to_the_next() -> None:
             assert indexes == {index["name"] for index in after["indexes"] or []}, event["sql"]
     assert tables >= 15
     assert compared >= 50
+
+
+@pytest.mark.parametrize("name", ["p0", "p 1", "größe", "with", "a`b"])
+def test_ticdc_quotes_the_name_of_an_exchanged_partition_once_more(name: str) -> None:
+    quoted = "`" + name.replace("`", "``") + "`"
+    sql = f"ALTER TABLE `d`.`t` EXCHANGE PARTITION `{quoted}` WITH TABLE `d`.`n` WITHOUT VALIDATION"
+    statement = parse_ddl(sql)
+    assert statement.unparsed is None
+    (change,) = statement.changes
+    assert change.partition is not None
+    assert (change.partition.names, change.partition.validation) == ((name,), False)
