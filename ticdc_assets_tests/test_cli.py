@@ -512,6 +512,31 @@ def test_dump_as_of_an_earlier_tso_and_time(types: Commands, scenario: Scenario)
 
 
 @pytest.mark.spark
+def test_one_query_and_nothing_but_its_rows(types: Commands, scenario: Scenario) -> None:
+    text = "SELECT count(*) AS n, NULL AS `a b` FROM kinds.types"
+    rows = scenario.state()["kinds", "types"].total()
+    told = types.done("sql", "types", text, "--format", "jsonl")
+    assert [json.loads(line) for line in told.splitlines()] == [{"n": str(rows), "a b": None}]
+    at = scenario.earlier[0]
+    told = types.done("sql", "types", text, "--format", "csv", "--as-of", at)
+    assert told == f"n,a b\n{scenario.state(at)['kinds', 'types'].total()},\n"
+    assert "not a query" in types.refused("sql", "types", "DROP TABLE kinds.types")
+
+
+@pytest.mark.spark
+def test_the_versions_of_one_row_are_worked_out_where_none_are_kept(types: Commands) -> None:
+    told = types.done("show", "types", "kinds", "types", "--history", "1", "--format", "jsonl")
+    (version,) = map(json.loads, told.splitlines())
+    assert (version["op"], version["valid_to"], version["row"]["id"]) == ("insert", None, "1")
+    assert "insert" in types.done("show", "types", "kinds", "types", "--history", "id=1")
+    gone = types.run("show", "types", "kinds", "types", "--history", "12345678")
+    assert (gone.exit_code, gone.stdout) == (0, "")
+    assert "is kept" in types.refused("show", "types", "kinds", "types", "--deleted")
+    both = types.run("show", "types", "kinds", "types", "--history", "1", "--deleted")
+    assert both.exit_code == 2
+
+
+@pytest.mark.spark
 def test_dump_as_a_program(types: Commands, scenario: Scenario) -> None:
     """Spark says what it has to say on standard error."""
     done = types.program("dump", "types")
