@@ -14,7 +14,7 @@ from ticdc_assets.events import Event
 from ticdc_assets.lake.reading import read_mirror
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.tso import from_physical_ms, physical_ms, to_datetime
-from ticdc_assets_tests.golden import Rows, Scenario, comparable
+from ticdc_assets_tests.golden import FORMATS, Rows, Scenario, assert_same_rows, comparable
 from ticdc_assets_tests.lake.feeds import Feed
 from ticdc_assets_tests.lake.test_golden_mirrors import renumbered
 
@@ -36,8 +36,17 @@ def reference(events: list[tuple[Coordinates, Event]], at: int, timezone: str) -
     return rows
 
 
+MANY = 20
+WITH_WATERMARKS = [variant for variant in FORMATS if variant != "canal-json-plain"]
+
+
 @pytest.mark.parametrize(
-    ("variant", "cuts", "moments"), [("simple-json", 3, 2), ("canal-json-updated", 1, 1)]
+    ("variant", "cuts", "moments"),
+    [
+        ("simple-json", 3, 2),
+        ("canal-json-updated", 1, 1),
+        *(pytest.param(variant, 2, MANY, marks=pytest.mark.slow) for variant in WITH_WATERMARKS),
+    ],
 )
 def test_any_tso_is_what_a_fold_of_the_events_says(
     variant: str,
@@ -62,6 +71,8 @@ def test_any_tso_is_what_a_fold_of_the_events_says(
     stamps = sorted({event.commit_ts for _, event in events if hasattr(event, "commit_ts")})
     for at in random.Random(5).sample([ts for ts in stamps if ts <= feed.cut.tso], moments):
         assert feed.rows_as_of(at) == reference(events, at, scenario.timezone), at
+    for at in scenario.earlier if moments == MANY else []:
+        assert_same_rows(feed.rows_as_of(at), scenario.state(at), variant=variant)
 
 
 def test_where_nothing_is_known_the_error_says_from_when_on(
