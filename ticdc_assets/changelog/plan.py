@@ -339,6 +339,12 @@ class _Lineage:
         """Held rows above it are of this table: those of before a handover are, too."""
         return self.floor_ts if self.received is None else self.received.held_above
 
+    def known_partitions(self) -> TablePartitions:
+        """Return how the rows are spread, or raise PartitionError."""
+        if self.partitions is None:
+            raise PartitionError(self.unknown_partitions or "no partitions are known of it")
+        return self.partitions
+
     def take_id(self, schema: TableSchema) -> None:
         """Take over the table's id."""
         self.ids.add(schema.table_id)
@@ -346,8 +352,11 @@ class _Lineage:
         self.has_id = True
 
     def lose_id(self) -> None:
-        """Forget the id: EXCHANGE PARTITION gives it to the partition, and no message tells the
-        new one. The next one to be exchanged may get the old one."""
+        """Forget the id.
+
+        EXCHANGE PARTITION gives it to the partition, and no message tells the new one. The next
+        table that is exchanged may get the old one.
+        """
         self.ids.clear()
         self.has_id = False
 
@@ -661,10 +670,9 @@ class _Builder:
     ) -> PartitionRows | None:
         """Return the rows that a change is about; mark the table where that cannot be told."""
         try:
-            if lineage.partitions is None:
-                raise PartitionError(lineage.unknown_partitions or "no partitions are known of it")
-            names = emptied_partitions(lineage.partitions, change)
-            rows = PartitionRows(partitions=lineage.partitions, names=names)
+            partitions = lineage.known_partitions()
+            names = emptied_partitions(partitions, change)
+            rows = PartitionRows(partitions=partitions, names=names)
             partition_test(rows.partitions, names, schema, self._timezone)
         except PartitionError as error:
             self._mark(lineage, f"{_PARTITION_REASON} ({change.action}): {error}", event)

@@ -47,7 +47,7 @@ class ResolvedChange:
         partial: True for a put that knows the key alone: it brings a row that is not there, and
             leaves the one that is there as it was.
         missing: columns of the cited schema that the after image lacks (virtual generated ones).
-        fault: why the row does not survive a later schema step; None if it does. Then `values` lacks
+        fault: why the row does not survive a later schema step, None if it does; `values` lacks
             the columns that do not. The fault of a put is void if the row changes again.
         removed_ts: commit ts of the partition DDL that took this row away; None if none did. A put
             is followed by the row's end then. In a table without a key a delete of such a row, too,
@@ -291,9 +291,8 @@ class RowCarrier:
                     fault = fault or ImageError(
                         error.reason, error.position, error.expected, error.got
                     )
-            elif test is not None and removed_ts is None and commit_ts <= ts:
-                if _asked(test, row):
-                    removed_ts = ts
+            elif test is not None and removed_ts is None and commit_ts <= ts and _asked(test, row):
+                removed_ts = ts
         return CarriedRow(row=row, removed_ts=removed_ts, fault=fault, lost=tuple(lost))
 
 
