@@ -115,7 +115,8 @@ def effect_schema(schema: TableSchema) -> pa.Schema:
 
     An error has a `reason`. If its row could be told, it is a put or delete that came to nothing,
     and any later one of the same key makes it void. `is_new` says that the row was not there before
-    (an insert), so that a delete or update of a row that is not there can be counted. `is_partial` is a put that knows the key alone.
+    (an insert), so that a delete or update of a row that is not there can be counted. `is_partial`
+    is a put that knows the key alone.
     """
     return pa.schema(
         [
