@@ -291,7 +291,9 @@ class RowCarrier:
                     fault = fault or ImageError(
                         error.reason, error.position, error.expected, error.got
                     )
-            elif test is not None and removed_ts is None and commit_ts <= ts and _asked(test, row):
+            elif test is None or removed_ts is not None or commit_ts > ts or lost:
+                pass  # a row that did not fit any more was not there any more
+            elif _asked(test, row):
                 removed_ts = ts
         return CarriedRow(row=row, removed_ts=removed_ts, fault=fault, lost=tuple(lost))
 
