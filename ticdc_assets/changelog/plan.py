@@ -472,8 +472,11 @@ class _Builder:
             table_id: lineage.mirror_id for lineage in self._lineages for table_id in lineage.ids
         }
         snapshots = set(self._snapshots)
+        made_by: dict[int, set[str]] = {}
         by_name: dict[TableName, list[_Lineage]] = {}
         for lineage in (*self._snapshots, *self._lineages):
+            for version in lineage.versions:
+                made_by.setdefault(version, set()).add(lineage.mirror_id)
             for name in {(item.database, item.table) for item in lineage.bindings}:
                 by_name.setdefault(name, []).append(lineage)
         unbound: list[HeldGroup] = []
@@ -493,9 +496,14 @@ class _Builder:
             if schema is None:
                 unknown.append((group, lineages))
                 continue
+            # A name that moved on may bring rows of one table near another one: whose version it
+            # is tell the DDL that made it, else the table's id.
+            makers = made_by.get(schema.version)
+            if makers is None:
+                owner = owners.get(schema.table_id)
+                makers = {lineage.mirror_id for lineage in lineages} if owner is None else {owner}
             for lineage in lineages:
-                owner = owners.get(schema.table_id, lineage.mirror_id)
-                if owner == lineage.mirror_id or schema.version in lineage.versions:
+                if lineage.mirror_id in makers:
                     lineage.versions.setdefault(schema.version, schema)
         for group, lineages in unknown:
             assert group.schema_version is not None
