@@ -132,7 +132,12 @@ class Weather:
         """Return a value: of a key or deciding column one of few, of others any."""
         divided = table.partitioning
         if divided is not None and divided.column == schema.name:
-            return divided.some_value(self.rng, self.rng.randrange(len(divided.partitions)))
+            values = (
+                divided.some_value(self.rng, self.rng.randrange(len(divided.partitions)))
+                for _ in range(1000)
+            )
+            # A key made the column NOT NULL, and a partition for NULL was there before.
+            return next((value for value in values if value is not None or schema.nullable), None)
         unique = any(schema.name in i.columns for i in table.secondary if i.unique)
         if schema.nullable and self.rng.random() < 0.2:
             return None
