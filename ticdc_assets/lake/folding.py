@@ -200,10 +200,22 @@ def folded_in_spark(effects: DataFrame, schema: TableSchema) -> Iterator[Folding
         folded.unpersist()
 
 
+_FAULT_COLUMNS = frozenset(
+    {"sequence", "is_delete", "is_new", "is_partial", "reason", "position", "expected", "got"}
+)
+
+
 def _fold_keys(effects: DataFrame) -> DataFrame:
     """Return the last effect of each key, and what its first one says of the row before."""
     columns = [name for name in effects.columns if name != "key"]
     effect, fits = F.struct(*columns), F.col("reason").isNull()
+    # Of what came to nothing no value is needed.
+    nothing = F.struct(
+        *(
+            F.col(name) if name in _FAULT_COLUMNS else F.lit(None).cast(kind).alias(name)
+            for name, kind in ((name, effects.schema[name].dataType) for name in columns)
+        )
+    )
     sequence, is_partial = F.col("sequence"), F.col("is_partial")
     # Among the puts that know the key alone, the others, and those that came to nothing, the last.
     behind = F.col("partial.sequence") > F.col("whole.sequence")
@@ -221,7 +233,7 @@ def _fold_keys(effects: DataFrame) -> DataFrame:
         .agg(
             F.max_by(effect, F.when(fits & ~is_partial, sequence)).alias("whole"),
             F.max_by(effect, F.when(fits & is_partial, sequence)).alias("partial"),
-            F.max_by(effect, F.when(~fits, sequence)).alias("fault"),
+            F.max_by(nothing, F.when(~fits, sequence)).alias("fault"),
             F.max(F.when(fits, sequence)).alias("last_sequence"),
             F.min_by("is_delete", F.when(fits, sequence)).alias("first_is_delete"),
             F.min_by("is_new", F.when(fits, sequence)).alias("first_is_new"),
