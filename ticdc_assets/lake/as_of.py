@@ -4,7 +4,7 @@ In: a TSO at or below the newest cut, and at or above the oldest change there is
 change log was cut off at or above the base cut (`retention`). Out: for each
 table that existed then its rows: those of the newest cut at or below the TSO, with the changes
 since folded over them; or, where that cut would not be made like this today (a schema, a DDL or a
-row came late), all changes there are, folded.
+row came late) or there are but few, all changes there are, folded.
 
 It is the fold that makes mirrors (`change_folding`), up to another TSO, so at a cut's own TSO the
 rows are that cut's. Nothing is written, and what is read is never changed afterwards: asking again
@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_assets.changelog.plan import MirrorPlan, Plan, build_plan, seen_shapes
 from ticdc_assets.config import Changefeed
 from ticdc_assets.errors import NotFoundError
+from ticdc_assets.lake import folding
 from ticdc_assets.lake.change_folding import (
     ChangeFolding,
     folded_rows,
@@ -37,6 +38,10 @@ from ticdc_assets.lake.schema_tables import read_history
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.tso import moment_text
+
+
+SMALL_LOG_ROWS = 100_000
+"""Row changes of a changefeed up to which the few of one table are found sooner than a version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +144,7 @@ class AsOf:
 
     def rows(self, mirror: MirrorPlan) -> TableRows:
         """Return the rows of one table of the plan."""
-        base = self._usable_base(mirror)
+        base = None if self._is_soon_folded(mirror) else self._usable_base(mirror)
         if base is not None and base.digest == mirror.digest and not self._changed(mirror):
             return self._made(
                 mirror,
@@ -189,6 +194,24 @@ class AsOf:
         )
 
     # What may be built on ---------------------------------------------------------------------
+
+    def _is_soon_folded(self, mirror: MirrorPlan) -> bool:
+        """Whether folding all changes there are costs less than reading a version of the mirror."""
+        return (
+            bool(mirror.schema.handle_key)
+            and mirror.handover is None
+            and self._folding.start(mirror) is None
+            and sum(group.rows for group in self._row_groups) <= SMALL_LOG_ROWS
+            and sum(
+                group.rows
+                for group in self._row_groups
+                if any(
+                    binding.meets(group.name, group.min_ts, group.max_ts)
+                    for binding in mirror.bindings
+                )
+            )
+            <= folding.LOCAL_ROWS
+        )
 
     def _usable_base(self, mirror: MirrorPlan) -> MirrorCut | None:
         """Return the mirror in the cut below, if it would be made like that today."""

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from ticdc_assets.changelog.fold import fold
 from ticdc_assets.errors import ConfigError, NotFoundError
 from ticdc_assets.events import Event
+from ticdc_assets.lake import as_of
 from ticdc_assets.lake.reading import read_mirror
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.tso import from_physical_ms, physical_ms, to_datetime
@@ -41,21 +42,30 @@ WITH_WATERMARKS = [variant for variant in FORMATS if variant != "canal-json-plai
 
 
 @pytest.mark.parametrize(
-    ("variant", "cuts", "moments"),
+    ("variant", "cuts", "moments", "few"),
     [
-        ("simple-json", 3, 2),
-        ("canal-json-updated", 1, 1),
-        *(pytest.param(variant, 2, MANY, marks=pytest.mark.slow) for variant in WITH_WATERMARKS),
+        ("simple-json", 3, 2, 0),
+        ("canal-json-updated", 1, 1, 0),
+        ("craft", 2, 6, as_of.SMALL_LOG_ROWS),
+        *(
+            pytest.param(variant, 2, MANY, few, marks=pytest.mark.slow)
+            for variant in WITH_WATERMARKS
+            for few in (as_of.SMALL_LOG_ROWS, 0)
+        ),
     ],
 )
 def test_any_tso_is_what_a_fold_of_the_events_says(
     variant: str,
     cuts: int,
     moments: int,
+    few: int,
     spark: SparkSession,
     tmp_path: Path,
     golden_dir: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """From the cut below (`few` is 0), or from all changes, which is sooner if they are few."""
+    monkeypatch.setattr(as_of, "SMALL_LOG_ROWS", few)
     scenario = Scenario(golden_dir(variant, "shop"))
     feed = Feed.of(
         spark,
@@ -90,9 +100,9 @@ def test_where_nothing_is_known_the_error_says_from_when_on(
     with pytest.raises(NotFoundError, match=f"the newest cut is at {last}"):
         feed.rows_as_of(last + 1)
 
-    def read(as_of: object) -> int:
+    def read(moment: object) -> int:
         return read_mirror(
-            spark, "feed", "kinds", "types", as_of=as_of, settings=feed.settings
+            spark, "feed", "kinds", "types", as_of=moment, settings=feed.settings
         ).count()
 
     assert read(first) == scenario.state(first)["kinds", "types"].total()
