@@ -39,7 +39,6 @@ from ticdc_assets.registry.catalog import complete
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.tso import moment_text
 
-
 SMALL_LOG_ROWS = 100_000
 """Row changes of a changefeed up to which the few of one table are found sooner than a version."""
 
