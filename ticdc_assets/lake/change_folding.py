@@ -37,6 +37,7 @@ from ticdc_assets.lake.mirror_rows import (
     MirrorLayout,
     change_effects,
     effect_schema,
+    map_batches,
     mirror_effects,
     part_effects,
 )
@@ -354,7 +355,7 @@ def steps_since(mirror: MirrorPlan, base: TableSchema) -> tuple[SchemaStep, ...]
 
 def _mapped(rows: DataFrame, function: ArrowMap, schema: TableSchema) -> DataFrame:
     effects = from_arrow_schema(effect_schema(schema), prefer_timestamp_ntz=True)
-    return rows.mapInArrow(function, effects)
+    return map_batches(rows, function, effects)
 
 
 def _parts_first(mirror: MirrorPlan) -> list[MirrorPlan]:

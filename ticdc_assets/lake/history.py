@@ -435,6 +435,8 @@ class HistoryWriter:
                 .option("delta.columnMapping.mode", "name")
                 .option("delta.enableDeletionVectors", "true")
                 .option("delta.enableTypeWidening", "true")
+                # A table without a DATETIME may get one: then Delta would not enable it by itself.
+                .option("delta.feature.timestampNtz", "supported")
                 .option("userMetadata", self._metadata(plan))
                 .save(str(self._paths.history(plan.mirror_id)))
             )

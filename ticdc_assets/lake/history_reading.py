@@ -27,7 +27,7 @@ from ticdc_assets.lake.decoding import read_groups
 from ticdc_assets.lake.history import HistoryBase, HistoryFolding, history_rows
 from ticdc_assets.lake.history_rows import HistoryLayout
 from ticdc_assets.lake.in_place import EXACT_KINDS
-from ticdc_assets.lake.mirror_rows import MirrorLayout, canonical_rows
+from ticdc_assets.lake.mirror_rows import MirrorLayout, canonical_rows, map_batches
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.reading import require_mirror
 from ticdc_assets.lake.retention import read_horizon
@@ -218,7 +218,7 @@ def deleted_lines(
 
     if limit is not None:
         frame = frame.limit(limit)
-    for row in frame.mapInArrow(render, "row string").toLocalIterator(prefetchPartitions=True):
+    for row in map_batches(frame, render, "row string").toLocalIterator(prefetchPartitions=True):
         yield row["row"]
 
 

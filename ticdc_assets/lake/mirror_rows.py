@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
@@ -42,6 +43,20 @@ _EXTRA_TYPE = pa.map_(pa.string(), pa.string())
 
 PARTIAL = ""
 """Key in the extra map of a row whose newest change was sent as its handle key alone."""
+
+
+def map_batches(frame: DataFrame, function: ArrowMap, schema: T.StructType | str) -> DataFrame:
+    """Return what a function makes of the batches of a frame, whatever its columns are called.
+
+    Spark's own mapInArrow looks the columns up by names that it takes for syntax: one with a dot or
+    a backtick is not found.
+    """
+    names = frame.columns
+
+    def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return function(batch.rename_columns(names) for batch in batches)
+
+    return frame.toDF(*(f"c{number}" for number in range(len(names)))).mapInArrow(mapped, schema)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -617,6 +617,8 @@ class _Run:
                 .option("delta.columnMapping.mode", "name")
                 .option("delta.enableDeletionVectors", "true")
                 .option("delta.enableTypeWidening", "true")
+                # A table without a DATETIME may get one: then Delta would not enable it by itself.
+                .option("delta.feature.timestampNtz", "supported")
                 .options(**mirror_properties(self._changefeed.retention))
                 .option("userMetadata", self._metadata(mirror, mode))
                 .save(str(self._paths.mirror(mirror.mirror_id)))

@@ -20,7 +20,12 @@ from ticdc_assets.errors import NotFoundError
 from ticdc_assets.lake.as_of import AsOf, TableRows
 from ticdc_assets.lake.change_folding import quoted, read_version
 from ticdc_assets.lake.cuts import MirrorCut, newest_cut, require_cut
-from ticdc_assets.lake.mirror_rows import MirrorLayout, canonical_rows, spark_type_name
+from ticdc_assets.lake.mirror_rows import (
+    MirrorLayout,
+    canonical_rows,
+    map_batches,
+    spark_type_name,
+)
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.tso import cut_of, physical_ms
@@ -219,5 +224,5 @@ def _rendered_by_workers(rows: DataFrame, table: TableRows, timezone: str) -> It
             texts = list(_texts([batch], schema, hidden, timezone))
             yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], ["row"])
 
-    for row in rows.mapInArrow(render, "row string").toLocalIterator(prefetchPartitions=True):
+    for row in map_batches(rows, render, "row string").toLocalIterator(prefetchPartitions=True):
         yield row["row"]

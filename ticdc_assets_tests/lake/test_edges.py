@@ -9,11 +9,12 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.errors import LandingGapError, SourceUnavailableError
-from ticdc_assets.lake import folding, mirrors
+from ticdc_assets.lake import folding, mirrors, reading
 from ticdc_assets.lake.control import read_rows
 from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.lake.quarantine import read_quarantine
 from ticdc_assets.lake.reading import list_mirrors
+from ticdc_assets.simulator.alterations import AddColumn, ModifyColumn
 from ticdc_assets.simulator.builders import (
     all_types_upstream,
     churn,
@@ -180,6 +181,43 @@ def test_a_shop_with_ddl_equals_its_truth_at_every_cut(
         modes |= {mirror.mode for mirror in feed.cut.mirrors}
     assert {"fold", "rewrite" if size == "small" else "merge"} <= modes
     assert ("merge" in modes) == (size == "large")
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_odd_columns_come_and_change_later(
+    size: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table gets its first DATETIME, and columns whose names are syntax elsewhere."""
+    if size == "large":
+        monkeypatch.setattr(folding, "LOCAL_ROWS", -1)
+        monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
+        monkeypatch.setattr(reading, "_ROWS_AT_ONCE", 0)
+    upstream = Upstream()
+    upstream.create_database("d")
+    upstream.create_table(
+        ("d", "t"),
+        (
+            column("id", "bigint", nullable=False),
+            column("a.b", "varchar(20)"),
+            column("y`z", "int"),
+        ),
+        primary_key=("id",),
+    )
+    fill(upstream, ("d", "t"), rows=5)
+    changefeed = StandInChangefeed(upstream, "shop", partitions=1)
+    feed = Feed.of(spark, tmp_path)
+    feed.write(changefeed.tick())
+    feed.sync()
+    for action in (
+        AddColumn(column=column("when.`it` was", "datetime(3)", default="2024-01-02 03:04:05.678")),
+        ModifyColumn(name="y`z", column=column("y`z", "varchar(20)")),
+    ):
+        upstream.alter_table(("d", "t"), action)
+        churn(upstream, steps=5, seed=2)
+        feed.write(changefeed.tick())
+        feed.sync()
+        assert feed.rows() == truth_rows(changefeed.truth())
+    assert feed.rows_as_of(feed.cut.tso - 1) == truth_rows(changefeed.truth(feed.cut.tso - 1))
 
 
 def test_a_row_whose_value_does_not_fit_is_quarantined_alone(
