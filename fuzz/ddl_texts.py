@@ -9,6 +9,7 @@ where it is stored.
 import re
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from time import thread_time
 from typing import Any, Final, TypeAlias
@@ -18,7 +19,7 @@ import msgspec
 from fuzz.damage import damaged
 from fuzz.decoders import BATCH_RECORDS, LARGE_AT, LARGE_EVERY, LARGEST, where
 from fuzz.findings import Batch, Failure, Findings, Note
-from fuzz.limits import memory_growth, seconds_allowed
+from fuzz.limits import least_seconds, memory_growth, seconds_allowed
 from fuzz.seeds import DdlSeeds
 from ticdc_assets.registry.ddl import DdlStatement, parse_ddl, parse_ddl_script
 from ticdc_assets.registry.inferred_schemas import (
@@ -223,10 +224,14 @@ class DdlTarget:
                     findings.accepted += 1
             findings.inputs += 1
             findings.took(took, len(raw))
-            if took > 3 * seconds_allowed(len(raw)):
+            allowed = 3 * seconds_allowed(len(raw))
+            if least_seconds(took, allowed, partial(self._read, text, schema, timezone)) > allowed:
                 wrong = ("is slow", f"{seconds:.2f} s to read, {took:.2f} s with schemas")
             if wrong is not None:
                 findings.failures.append(Failure(kind=wrong[0], text=wrong[1], number=number))
+
+    def _read(self, text: str, schema: TableSchema, timezone: str) -> list[Inferred]:
+        return _inferred(self._parse(text), schema, timezone)
 
     def _wrong(
         self, text: str, statement: DdlStatement, inferred: Sequence[Inferred]

@@ -6,7 +6,8 @@ gives exactly one row of kind `error`. The meaning is that of `wire.decode`, to 
 position; the result depends on the records alone, and splitting a batch anywhere changes nothing.
 
 Each format has a module of its own, which takes the messages of the plain shape that TiCDC writes
-and gives all others to the reference decoder.
+and gives all others to the reference decoder. Some read most of these at once, a column at a time
+(`decode_plain`), and only what is left record by record.
 
 Not handled: typing of values, and schemas of rows.
 """
@@ -16,9 +17,11 @@ Not handled: typing of values, and schemas of rows.
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ticdc_assets.errors import WireError
@@ -32,7 +35,14 @@ from ticdc_assets.wire import (
 )
 from ticdc_assets.wire.compression import Compression, decompressed
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.rows import Common, Rare, Rows, error_rows
+from ticdc_assets.wire.rows import (
+    COORDINATES,
+    PlainRows,
+    Rows,
+    SourcedRows,
+    error_rows,
+    plain_and_others,
+)
 
 
 def decode_batch(
@@ -48,51 +58,57 @@ def decode_batch(
         batch: records with the columns topic, partition, offset, key and value; more are ignored.
         compression: how they were compressed afterwards.
     """
-    decode_rows = _DECODERS[wire_format]
     if compression is Compression.NONE:
-        return decode_rows(batch).to_batch(batch)
-    records, errors = _decompressed(wire_format, batch, compression)
-    return _with_errors(decode_rows(records), errors).to_batch(batch)
+        return _decoded(wire_format, batch).rows
+    numbers, records, errors = _decompressed(wire_format, batch, compression)
+    decoded = _decoded(wire_format, records)
+    return (
+        SourcedRows(sources=numbers[decoded.sources], rows=decoded.rows)
+        .joined(
+            SourcedRows(sources=np.array(errors.sources, np.int64), rows=errors.to_batch(batch))
+        )
+        .rows
+    )
+
+
+def _decoded(wire_format: WireFormat, batch: pa.RecordBatch) -> SourcedRows:
+    decode_rows, decode_plain = _DECODERS[wire_format], _PLAIN[wire_format]
+    return plain_and_others(batch, decode_plain(batch), decode_rows)
 
 
 def _decompressed(
     wire_format: WireFormat, batch: pa.RecordBatch, compression: Compression
-) -> tuple[pa.RecordBatch, Mapping[int, Sequence[tuple[Common, Rare | None]]]]:
+) -> tuple[npt.NDArray[np.int64], pa.RecordBatch, Rows]:
     """Return the records that are so compressed, as they were before, and the others' error rows.
 
     The errors themselves are not kept: each keeps the frames it came through, and so the buffers of
     its codec, many times the size of its value.
+
+    Returns:
+        The numbers of the records, the records, and the rows of the others.
     """
+    numbers: list[int] = []
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
-    errors: dict[int, Sequence[tuple[Common, Rare | None]]] = {}
+    errors = Rows()
     for number, (key, value) in enumerate(
         zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
     ):
         try:
             record = decompressed(wire_format, Record(key=key, value=value), compression)
         except WireError as error:
-            errors[number] = error_rows(error)
+            errors.add(number, error_rows(error))
         else:
+            numbers.append(number)
             keys.append(record.key)
             values.append(record.value)
-    columns = [pa.array(keys, pa.binary()), pa.array(values, pa.binary())]
-    return pa.RecordBatch.from_arrays(columns, names=["key", "value"]), errors
-
-
-def _with_errors(rows: Rows, errors: Mapping[int, Sequence[tuple[Common, Rare | None]]]) -> Rows:
-    """Return `rows` with the error rows of the records that were left out before them."""
-    if not errors:
-        return rows
-    decoded: dict[int, list[tuple[Common, Rare | None]]] = {}
-    for row, (source, common) in enumerate(zip(rows.sources, rows.common, strict=True)):
-        decoded.setdefault(source, []).append((common, rows.rare.get(row)))
-    kept = iter(decoded.values())
-    merged = Rows()
-    for number in range(len(decoded) + len(errors)):
-        error = errors.get(number)
-        merged.add(number, next(kept) if error is None else error)
-    return merged
+    kept = np.array(numbers, np.int64)
+    columns = [
+        *batch.select(list(COORDINATES)).take(pa.array(kept)).columns,
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.binary()),
+    ]
+    return kept, pa.RecordBatch.from_arrays(columns, names=[*COORDINATES, "key", "value"]), errors
 
 
 _DECODERS: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], Rows]]] = {
@@ -102,3 +118,12 @@ _DECODERS: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], Rows]]] = {
     WireFormat.CANAL_JSON: canal_json_batch.decode_rows,
     WireFormat.CRAFT: craft_batch.decode_rows,
 }
+
+_PLAIN: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], PlainRows | None]]] = {
+    WireFormat.SIMPLE_JSON: simple_json_batch.decode_plain,
+    WireFormat.SIMPLE_AVRO: simple_avro_batch.decode_plain,
+    WireFormat.CANAL_JSON: canal_json_batch.decode_plain,
+    WireFormat.CRAFT: craft_batch.decode_plain,
+    WireFormat.OPEN_PROTOCOL: open_protocol_batch.decode_plain,
+}
+"""What reads the plain records of a batch at once, and leaves the others to the decoder of rows."""

@@ -10,6 +10,10 @@ let pass and the reference refuses is closed as in `simple_json_batch`: the stru
 fields, images are decoded once more with their type, the batch is checked to be UTF-8, and outside
 the images there are too few brackets for a nesting deeper than `MAX_DEPTH`.
 
+Messages in exactly the bytes that TiCDC writes are read by compiled loops (`decode_plain`), as in
+`simple_json_batch`; their beginning and the types of columns are decoded with their type, once for
+all messages that say the same.
+
 An image leaves as JSON text, as sent, unless it has binary columns: then it is written again with
 their base64. The shape of a table is the same from row to row (in TiCDC's messages only the order
 of `mysqlType` is not), so its text is kept for the next row of the table in the batch.
@@ -24,17 +28,22 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
-from ticdc_assets.tso import MAX_TSO, from_physical_ms
+from ticdc_assets.events import Op
+from ticdc_assets.tso import LOGICAL_BITS, MAX_TSO, from_physical_ms
 from ticdc_assets.wire import canal_json
+from ticdc_assets.wire.byte_columns import Buffer, Ints, writing
 from ticdc_assets.wire.canal_json import MAX_ES, OPS, WATERMARK_TYPE
+from ticdc_assets.wire.column_rows import Part, parts_of, rows_of_parts
 from ticdc_assets.wire.go_json import MAX_DEPTH
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import (
     ROW,
     WATERMARK,
     Common,
+    PlainRows,
     Rows,
     decoded_rows,
     not_utf8,
@@ -100,7 +109,161 @@ _decode_message: Final = msgspec.json.Decoder(_Message).decode
 _decode_image: Final = msgspec.json.Decoder(dict[str, str | None]).decode
 _encode_image: Final = msgspec.json.Encoder().encode
 
+_REFUSALS: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 _WORDS: Final = {kind: op.value for kind, op in OPS.items()}
+
+
+_OPS: Final = pa.array([Op.INSERT.value, Op.UPDATE.value, Op.DELETE.value])
+
+
+class _Head(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """How a message begins."""
+
+    id: int
+    database: str
+    table: str
+    pkNames: list[str] | None
+
+
+_decode_head: Final = msgspec.json.Decoder(_Head).decode
+_decode_numbers: Final = msgspec.json.Decoder(dict[str, int]).decode
+_decode_words: Final = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def decode_plain(batch: pa.RecordBatch) -> PlainRows | None:
+    """Return the rows of those records of `batch` that TiCDC writes most, read at once.
+
+    These are inserts, updates and deletes with whole images, all fields in TiCDC's order and no
+    white space between them.
+    """
+    sources: list[Ints] = []
+    parts: list[dict[str, pa.Array[Any]]] = []
+    for first, part in parts_of(batch.column("value")):
+        numbers, columns = _columns(part)
+        if len(numbers):
+            sources.append(first + numbers)
+            parts.append(columns)
+    return rows_of_parts(sources, parts)
+
+
+def _columns(part: Part) -> "tuple[Ints, dict[str, pa.Array[Any]]]":
+    """Return the numbers of the plain messages of a part, and the columns of their rows."""
+    from ticdc_assets.wire import json_loops
+
+    buffer, length = part.buffer, len(part.starts)
+    heads = np.zeros((length, json_loops.HEAD_FIELDS), np.int64)
+    room = json_loops.canal_room(buffer.size, length)
+    known, named = json_loops.canal_heads(
+        buffer.octets,
+        buffer.words,
+        part.starts,
+        part.ends,
+        heads,
+        np.zeros(256, np.int64),
+        *room,
+    )
+    descriptions, names = room[1][:known], room[2][:named]
+    tables = [_table(buffer, description) for description in descriptions.tolist()]
+    binary = np.zeros(len(names), np.uint8)
+    for table, first in zip(tables, descriptions[:, 7].tolist(), strict=True):
+        if table is not None:
+            binary[[first + number for number in table.binary]] = 1
+    # A value is written in base64, which is less than twice the bytes of its member.
+    before, after = (writing(2 * buffer.size) for _ in range(2))
+    found = np.empty((length, json_loops.ROW_FIELDS), np.int64)
+    count = json_loops.canal_rows(
+        buffer.octets,
+        buffer.words,
+        heads,
+        descriptions,
+        names,
+        binary,
+        np.array([table is None for table in tables], np.uint8),
+        MAX_ES,
+        LOGICAL_BITS,
+        found,
+        np.empty(buffer.size, np.uint8),
+        before.octets,
+        before.words,
+        after.octets,
+        after.words,
+    )
+    numbers, kinds, commit_ts, build_ts, which, es_only, before_ends, after_ends = found[:count].T
+    deleted = kinds == json_loops.DELETE
+    own = pa.array(which)
+    shapes = [
+        text
+        for table in tables
+        for text in ((None, None) if table is None else (table.shape, table.partial_shape))
+    ]
+    return numbers, {
+        "index": pa.array(np.zeros(count, np.int32)),
+        "kind": pa.repeat(ROW, count),
+        "op": _OPS.take(pa.array(kinds - json_loops.INSERT)),
+        "commit_ts": pa.array(commit_ts),
+        "build_ts_ms": pa.array(build_ts),
+        "database": pa.array([table and table.database for table in tables], pa.string()).take(own),
+        "table": pa.array([table and table.table for table in tables], pa.string()).take(own),
+        "before": before.texts(before_ends, kinds != json_loops.INSERT),
+        "after": after.texts(after_ends, ~deleted),
+        "handle_key_only": pa.array(np.zeros(count, np.bool_)),
+        "shape": pa.array(shapes, pa.string()).take(pa.array(2 * which + deleted)),
+        "es_only": pa.array(es_only != 0),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    """A table as messages describe it.
+
+    Attributes:
+        database: its database.
+        table: its name.
+        binary: the numbers of the columns whose values are bytes.
+        shape: the text of its shape.
+        partial_shape: the same where it may not be whole.
+    """
+
+    database: str
+    table: str
+    binary: list[int]
+    shape: str
+    partial_shape: str
+
+
+def _table(buffer: Buffer, description: list[int]) -> _Table | None:
+    """Return what a description says, None if it is none."""
+
+    def text(field: int) -> bytes:
+        return buffer.octets[description[field] : description[field + 1]].tobytes()
+
+    try:
+        head = _decode_head(text(0) + b"}")
+        names = list(_decode_numbers(b"{" + text(2)))
+        types = _decode_words(b"{" + text(4))
+    except _REFUSALS:
+        return None
+    # A name that stands there twice would shift the others.
+    count = description[6]
+    if not head.database or not head.table or len(names) != count:
+        return None
+    if len(types) != count or types.keys() != set(names):
+        return None
+    lower = {name: canal_json.lower_type(types[name]) for name in names}
+    primary_key = None if head.pkNames is None else tuple(head.pkNames)
+    shape, partial_shape = (
+        shape_text(canal_json.row_shape(names, lower, primary_key=primary_key, partial=partial))
+        for partial in (False, True)
+    )
+    return _Table(
+        database=head.database,
+        table=head.table,
+        binary=[
+            number for number, name in enumerate(names) if canal_json.is_binary_type(lower[name])
+        ],
+        shape=shape,
+        partial_shape=partial_shape,
+    )
 
 
 def decode_rows(batch: pa.RecordBatch) -> Rows:
@@ -130,7 +293,7 @@ def _plain_row(value: bytes, tables: _Tables) -> Common | None:
         if message.type == WATERMARK_TYPE:
             return _plain_watermark(message)
         return _plain_change(message, tables)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except _REFUSALS:
         return None
 
 

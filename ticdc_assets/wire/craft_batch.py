@@ -1,23 +1,22 @@
-"""The hot path of Craft.
+"""The hot path of Craft: all messages of a batch at once, straight to text.
 
-In: record batches with a column `value`. Out: `Rows`, equal to what `craft.decode` says, to the
-last reason and position; the result depends on the records alone.
+In: record batches with a column `value`. Out: rows, equal to what `craft.decode` says, to the last
+reason and position; the result depends on the records alone.
 
-How it stays equal: only messages of rows are taken here, and whatever looks unusual anywhere in one
-is given to the reference as a whole, errors included. So this module must never accept what the
-reference refuses, and needs no reasons:
+Only messages of rows are read here. Size tables and headers of all messages are read as two streams
+of numbers; term dictionaries and the heads of column groups (kind, count, names, types and flags),
+which rows of a table repeat byte for byte, are told apart by Arrow and read once each; the lengths
+of values are walked column by column, of all column groups together; and the values of one type are
+written together (`image_columns`).
 
-- A column group starts with a head: kind, count, names, types and flags. Rows of a table repeat it
-  byte for byte, as they do the term dictionary, so the head is compared with those seen before and
-  what it says is looked up. A head is complete in itself (each number says where it ends), so of
-  the heads with one start no other can match too. One not seen before is read by the reference's
-  own functions.
-- Sizes must add up as in the reference. A slice that runs over the end of its range is seen when
-  the range must end where its last value does.
-- Values are read by the reference's functions, or looked up by their bytes.
+How it stays equal: a message that looks unusual anywhere is given to the reference as a whole,
+errors included. So this module must never accept what the reference refuses, and needs no reasons:
 
-What is remembered of a batch is bounded and dies with it; what is remembered of numbers, with the
-process.
+- Sizes must add up as in the reference, so no range runs over another. What is read before that is
+  known stays within the buffer, and counts for nothing afterwards.
+- A head is complete in itself: it is believed if it can be read up to its last byte.
+- A walk that is left with few messages after many steps gives these to the reference, so no count
+  can make this long.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -26,120 +25,270 @@ process.
 # pyright: reportUnknownParameterType=false
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from json.encoder import encode_basestring as quoted
 from typing import Final
 
-import msgspec
+import numpy as np
 import pyarrow as pa
 
 from ticdc_assets.errors import WireError
 from ticdc_assets.events import Op
-from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire import craft
-from ticdc_assets.wire.craft_bytes import MAX_UINT64, Reader, reversed_uvarint
+from ticdc_assets.wire.byte_columns import (
+    Bits,
+    Buffer,
+    Flags,
+    Ints,
+    buffer_of,
+    distinct,
+    spread,
+    uvarints,
+    zigzag,
+)
+from ticdc_assets.wire.column_rows import (
+    ImageColumn,
+    Numbers,
+    Part,
+    PartRows,
+    Words,
+    decode_parts,
+    every_row,
+)
+from ticdc_assets.wire.craft_bytes import Reader
 from ticdc_assets.wire.craft_layout import (
+    MAX_FLAGS,
     VERSION,
     ColumnGroup,
     EventKind,
     GroupKind,
-    read_columns,
     read_terms,
 )
 from ticdc_assets.wire.craft_values import (
     codec_of,
     read_binary,
+    read_double,
     read_float,
     read_signed,
     read_text,
     read_unsigned,
 )
+from ticdc_assets.wire.image_columns import Form, Images, Values, images_of
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.rows import ROW, Common, Rows, decoded_rows, shape_text
+from ticdc_assets.wire.rows import PlainRows, Rows, decoded_rows, shape_text
 
-_REMEMBERED_NUMBERS: Final = 1 << 16
-_REMEMBERED_BYTES: Final = 1 << 24
-_REMEMBERED_ENTRY: Final = 1 << 10
-"""What an entry takes besides its bytes."""
+_SHORTEST: Final = 12
+"""A message of one row has more bytes than these."""
+_HEADER_CHUNKS: Final = 5
+_FIRST_SIZE: Final = 4
+"""The size of the first body, among the numbers of the size tables."""
+_LARGE: Final = np.uint64(1 << 40)
+"""No size is so large."""
+_MORE: Final = 0x80
+_NULL: Final = 1
+"""The uvarint of the length -1."""
+_NUMBER_BYTES: Final = 10
+_FLOAT_BYTES: Final = 8
+_MANY_STEPS: Final = 64
+_FEW: Final = 16
 _MOST_ALIKE: Final = 8
-"""Heads with one start that are compared one after the other."""
+"""Heads of different lengths that are looked for among groups that look alike."""
+
+_OPS: Final = (Op.INSERT.value, Op.UPDATE.value, Op.DELETE.value)
+_INSERT: Final = 0
+_UPDATE: Final = 1
+_DELETE: Final = 2
+
+_FORMS: Final[Mapping[Callable[[bytes, int], str], Form]] = {
+    read_text: Form.TEXT,
+    read_binary: Form.BASE64,
+    read_signed: Form.SIGNED,
+    read_unsigned: Form.UNSIGNED,
+    read_float: Form.FLOAT,
+    read_double: Form.DOUBLE,
+}
+"""The form of what is read so; any other reader takes NULL alone."""
 
 
 def decode_rows(batch: pa.RecordBatch) -> Rows:
-    """Return the rows of the records of `batch`."""
-    values: list[bytes | None] = batch.column("value").to_pylist()
+    """Return the rows of the records of `batch`, as the reference says them."""
     rows = Rows()
-    tables = _Tables()
-    for number, value in enumerate(values):
-        commons = None if value is None else _plain_rows(value, tables)
-        if commons is None:
-            rows.add(number, decoded_rows(craft.decode, Record(key=None, value=value)))
-        else:
-            rows.sources.extend([number] * len(commons))
-            rows.common.extend(commons)
+    for number, value in enumerate(batch.column("value").to_pylist()):
+        rows.add(number, decoded_rows(craft.decode, Record(key=None, value=value)))
     return rows
 
 
-class _UnusualError(Exception):
-    """The message is for the reference."""
+def decode_plain(batch: pa.RecordBatch) -> PlainRows | None:
+    """Return the rows of those records of `batch` that are messages of rows, as TiCDC writes."""
+    return decode_parts(batch, _plain_rows)
 
 
-class _Numbers(dict[bytes, str]):
-    """Texts of values by their bytes: those of short values are remembered."""
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """Numbers of all messages, one behind the other.
 
-    def __init__(self, read: Callable[[bytes], str], longest: int) -> None:
-        super().__init__()
-        self._read = read
-        self._longest = longest
+    Attributes:
+        numbers: the numbers.
+        firsts: the first number of each message.
+        counts: how many it has.
+        good: whether all are numbers.
+    """
 
-    def __missing__(self, raw: bytes) -> str:
-        text = self._read(raw)
-        if len(raw) <= self._longest and len(self) < _REMEMBERED_NUMBERS:
-            self[raw] = text
-        return text
-
-
-def _quick_number(raw: bytes) -> int:
-    """Return the uvarint that `raw` is, -1 if the reference should look at it."""
-    length = len(raw)
-    if not 0 < length < len(_TOPS):
-        return -1
-    number = int.from_bytes(raw, "little")
-    if number & _TOPS[length] != _TOPS[length - 1]:
-        return -1
-    # All groups of 7 bits move together at once, then pairs of groups, then fours.
-    number = number & _EVEN_SEVENS | number >> 1 & _ODD_SEVENS
-    number = number & _EVEN_FOURTEENS | number >> 2 & _ODD_FOURTEENS
-    return number & _LOW_HALF | number >> 4 & _HIGH_HALF
+    numbers: Bits
+    firsts: Ints
+    counts: Ints
+    good: Flags
 
 
-_TOPS: Final = tuple(int.from_bytes(b"\x80" * length, "little") for length in range(9))
-"""The top bits of so many bytes: a uvarint has those of all but its last."""
-_EVEN_SEVENS: Final = 0x007F_007F_007F_007F
-_ODD_SEVENS: Final = _EVEN_SEVENS << 7
-_EVEN_FOURTEENS: Final = 0x0000_3FFF_0000_3FFF
-_ODD_FOURTEENS: Final = _EVEN_FOURTEENS << 14
-_LOW_HALF: Final = 0x0000_0000_0FFF_FFFF
-_HIGH_HALF: Final = _LOW_HALF << 28
+def _stream(buffer: Buffer, starts: Ints, ends: Ints) -> _Stream:
+    """Return the uvarints that ranges of bytes are full of; none of the ranges is empty."""
+    lengths = ends - starts
+    octets = buffer.octets[spread(starts, lengths)]
+    last = octets < _MORE
+    # A range that ends within a number is not good, and its number ends there nonetheless.
+    bounds = np.cumsum(lengths)
+    good = last[bounds - 1]
+    last[bounds - 1] = True
+    behind = np.flatnonzero(last) + 1
+    begins = np.empty_like(behind)
+    begins[:1] = 0
+    begins[1:] = behind[:-1]
+    numbers, sizes = uvarints(buffer_of(octets), begins)
+    counts = np.searchsorted(behind, bounds, side="right")
+    counts = np.diff(counts, prepend=0)
+    firsts = np.cumsum(counts) - counts
+    wrong = (sizes != behind - begins) | (sizes > _NUMBER_BYTES)
+    if wrong.any():
+        good &= ~np.logical_or.reduceat(wrong, firsts)
+    return _Stream(numbers, firsts, counts, good)
 
 
-def _quick_unsigned(raw: bytes) -> str:
-    number = _quick_number(raw)
-    return read_unsigned(raw, 0) if number < 0 else str(number)
+@dataclass(frozen=True, slots=True)
+class _Messages:
+    """Messages whose parts are known.
+
+    Attributes:
+        records: the number of each message's record in the part.
+        bodies: where its bodies start.
+        terms: where its term dictionary starts.
+        tables: where its size tables start.
+        counts: how many events it has.
+        sizes: the numbers of the size tables.
+        headers: the numbers of the headers.
+    """
+
+    records: Ints
+    bodies: Ints
+    terms: Ints
+    tables: Ints
+    counts: Ints
+    sizes: _Stream
+    headers: _Stream
 
 
-def _quick_signed(raw: bytes) -> str:
-    number = _quick_number(raw)
-    return read_signed(raw, 0) if number < 0 else str((number >> 1) ^ -(number & 1))
+def _messages(part: Part) -> _Messages:
+    """Return the messages of `part` whose headers and size tables can be read."""
+    buffer, octets = part.buffer, part.buffer.octets
+    records = np.flatnonzero(
+        (part.ends - part.starts > _SHORTEST) & (octets[part.starts] == VERSION)
+    )
+    starts, ends = part.starts[records], part.ends[records]
+    # The length of the size tables, from its end: of one to three bytes.
+    last, second, third = (octets[ends - back].astype(np.int64) for back in (1, 2, 3))
+    taken = 1 + (last >= _MORE) + ((last >= _MORE) & (second >= _MORE))
+    length = last & 0x7F
+    length |= np.where(taken > 1, (second & 0x7F) << 7, 0)
+    length |= np.where(taken > 2, (third & 0x7F) << 14, 0)
+    tables_end = ends - taken
+    tables = tables_end - length
+    good = (tables > starts) & (length >= _FIRST_SIZE + 3) & ~((taken > 2) & (third >= _MORE))
+    records, starts = records[good], starts[good]
+    tables, tables_end = tables[good], tables_end[good]
+
+    sizes = _stream(buffer, tables, tables_end)
+    numbers = sizes.numbers
+
+    def nth(index: int) -> Bits:
+        # There may be fewer numbers than that, which is seen by the count.
+        return numbers[np.minimum(sizes.firsts + index, len(numbers) - 1)]
+
+    counts = np.minimum(nth(3), _LARGE).view(np.int64)
+    headers_size = np.minimum(nth(1), _LARGE).view(np.int64)
+    terms_size = (headers_size >> 1) + zigzag(np.minimum(nth(2), _LARGE))
+    headers_start = starts + 1
+    bodies = headers_start + (headers_size >> 1)
+    terms = tables - terms_size
+    good = (
+        sizes.good
+        & (nth(0) == 2)
+        & (headers_size & 1 == 0)
+        & (headers_size > 0)
+        & (counts > 0)
+        # A body has a size, and a table of one number at least besides its count.
+        & (_FIRST_SIZE + 3 * counts <= sizes.counts)
+        & (terms_size >= 0)
+        & (bodies <= terms)
+    )
+    records, headers_start, bodies = records[good], headers_start[good], bodies[good]
+    terms, tables, counts = terms[good], tables[good], counts[good]
+    sizes = _Stream(numbers, sizes.firsts[good], sizes.counts[good], sizes.good[good])
+
+    headers = _stream(buffer, headers_start, bodies)
+    good = headers.good & (headers.counts == _HEADER_CHUNKS * counts)
+    return _Messages(
+        records[good],
+        bodies[good],
+        terms[good],
+        tables[good],
+        counts[good],
+        _Stream(sizes.numbers, sizes.firsts[good], sizes.counts[good], sizes.good[good]),
+        _Stream(headers.numbers, headers.firsts[good], headers.counts[good], headers.good[good]),
+    )
 
 
-_QUICK: Final[Mapping[Callable[[bytes, int], str], Callable[[bytes], str]]] = {
-    read_text: bytes.decode,
-    read_binary: lambda raw: read_binary(raw, 0),
-    read_signed: _Numbers(_quick_signed, 3).__getitem__,
-    read_unsigned: _Numbers(_quick_unsigned, 3).__getitem__,
-    read_float: _Numbers(lambda raw: read_float(raw, 0), 8).__getitem__,
-}
-"""What reads values here in the place of the reference's reader."""
+def _sums(numbers: Ints, firsts: Ints, counts: Ints) -> Ints:
+    """Return the sums so far of `numbers` within each range, wrapping around at 64 bits."""
+    sums = np.cumsum(numbers)
+    before = sums[firsts] - numbers[firsts]
+    return sums - np.repeat(before, counts)
+
+
+def _before(numbers: Ints, counts: Ints) -> Ints:
+    """Return for each of `numbers` the sum of those before it in its range; no range is empty."""
+    firsts = np.cumsum(counts) - counts
+    return _sums(numbers, firsts, counts) - numbers
+
+
+def _group_tables(messages: _Messages) -> tuple[Ints, Flags]:
+    """Return for each event where its table of column groups is, and which messages are good."""
+    numbers = messages.sizes.numbers
+    counts = messages.counts
+    order = np.argsort(-counts, kind="stable")
+    firsts = (np.cumsum(counts) - counts)[order]
+    ends = (messages.sizes.firsts + messages.sizes.counts)[order]
+    at = (messages.sizes.firsts + _FIRST_SIZE + counts)[order]
+    good = np.ones(len(order), np.bool_)
+    found = np.zeros(int(counts.sum()), np.int64)
+    descending = counts[order]
+    steps = int(descending[0]) if len(order) else 0
+    active = np.searchsorted(-descending, -np.arange(steps), side="left").tolist()
+    for step, length in enumerate(active):
+        if step >= _MANY_STEPS and length < _FEW:
+            good[:length] = False
+            break
+        here = at[:length]
+        groups = numbers[here]
+        known = (groups == 1) | (groups == 2)
+        behind = here + 1 + np.where(known, groups, 1).astype(np.int64)
+        good[:length] &= known & (behind <= ends[:length])
+        found[firsts[:length] + step] = here
+        at[:length] = np.minimum(behind, ends[:length] - 1)
+        if step + 1 == steps or active[step + 1] < length:
+            rest = active[step + 1] if step + 1 < steps else 0
+            good[rest:length] &= behind[rest:] == ends[rest:length]
+    result = np.empty_like(good)
+    result[order] = good
+    return found, result
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,284 +296,431 @@ class _Head:
     """What the head of a column group says.
 
     Attributes:
-        raw: its bytes.
-        group: what they say.
-        readers: what reads the values of each column.
-        shape: the shape of a row with this group alone, as text.
+        kind: which image the group is.
+        names: numbers of the terms that its columns are called.
+        types: their type codes.
+        flags: their flags.
+        forms: the forms of their values.
     """
 
-    raw: bytes
-    group: ColumnGroup
-    readers: tuple[Callable[[bytes], str], ...]
-    shape: str
+    kind: GroupKind
+    names: tuple[int, ...]
+    types: tuple[int, ...]
+    flags: tuple[int, ...]
+    forms: tuple[Form, ...]
+
+    def group(self, terms: "_Terms", dictionary: int) -> ColumnGroup:
+        """Return the column group with the names that the terms of `dictionary` are."""
+        first = int(terms.firsts[dictionary])
+        return ColumnGroup(
+            kind=self.kind,
+            names=tuple(terms.texts[int(terms.numbers[first + name])] for name in self.names),
+            types=self.types,
+            flags=self.flags,
+            values=(),
+        )
 
 
-@dataclass(slots=True)
-class _Dictionary:
-    """The terms of a message, and the heads of column groups that were seen with them.
+def _read_head(reader: Reader) -> _Head | None:
+    """Return the head at `reader`, None if the reference should look at it."""
+    try:
+        (kind,) = reader.take(1)
+        count = reader.count()
+        names = reader.delta_varints(count)
+        types = reader.uvarints(count)
+        flags = reader.uvarints(count)
+    except WireError:
+        return None
+    if kind not in tuple(GroupKind) or min(names) < 0 or max(flags) > MAX_FLAGS:
+        return None
+    forms: list[Form] = []
+    for code, bits in zip(types, flags, strict=True):
+        codec = codec_of(code, bits)
+        if codec is None:
+            return None
+        forms.append(_FORMS.get(codec.read, Form.NULL))
+    return _Head(GroupKind(kind), tuple(names), tuple(types), tuple(flags), tuple(forms))
+
+
+def _heads(
+    buffer: Buffer, dictionaries: Ints, starts: Ints, ends: Ints
+) -> tuple[Ints, Ints, list[_Head]]:
+    """Return the head of each column group, -1 for one that was not read, its length, and all."""
+    octets = buffer.octets
+    # Groups with one dictionary and as many columns have heads of one length nearly always.
+    first = octets[starts].astype(np.int64) << 8 | octets[starts + 1]
+    keys = dictionaries << 16 | first
+    seen: dict[int, list[bytes]] = {}
+    heads: list[_Head] = []
+    found, sizes = np.full(len(starts), -1), np.zeros(len(starts), np.int64)
+    pending = np.arange(len(starts))
+    for _ in range(_MOST_ALIKE):
+        _, samples, alike = np.unique(keys[pending], return_index=True, return_inverse=True)
+        lengths = [
+            _head_length(octets[begin:end].tobytes(), seen)
+            for begin, end in zip(
+                starts[pending[samples]].tolist(), ends[pending[samples]].tolist(), strict=True
+            )
+        ]
+        begins = starts[pending]
+        sizes[pending] = np.minimum(np.array(lengths, np.int64)[alike], ends[pending] - begins)
+        codes, raws = distinct(buffer, begins, begins + sizes[pending])
+        numbers = np.full(len(raws), -1)
+        for number, raw in enumerate(raws):
+            reader = Reader(raw, 0, len(raw))
+            head = _read_head(reader) if raw else None
+            if head is not None and reader.position == len(raw):
+                numbers[number] = len(heads)
+                heads.append(head)
+        found[pending] = numbers[codes]
+        # A sample may be damaged, or of another length than those like it.
+        unread = found[pending] < 0
+        unread[samples] = False
+        pending = pending[unread]
+        if not len(pending):
+            break
+    return found, sizes, heads
+
+
+def _head_length(group: bytes, seen: dict[int, list[bytes]]) -> int:
+    """Return how long the head of a column group is, 0 if it cannot be read.
+
+    Args:
+        group: the column group, two bytes at least.
+        seen: heads by their first two bytes; a new one is added.
+    """
+    known = seen.setdefault(int.from_bytes(group[:2]), [])
+    for head in known:
+        if group.startswith(head):
+            return len(head)
+    reader = Reader(group, 0, len(group))
+    if _read_head(reader) is None:
+        return 0
+    if len(known) < _MOST_ALIKE:
+        known.append(group[: reader.position])
+    return reader.position
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """The terms of all dictionaries.
 
     Attributes:
-        terms: the terms.
-        heads: heads by what they start with.
-        shapes: shapes of updates as text, by the bytes of both heads.
+        texts: the distinct terms.
+        numbers: the numbers of the terms of each dictionary, one behind the other.
+        firsts: the first of each dictionary.
+        counts: how many it has; 0 also if it cannot be read.
     """
 
-    terms: tuple[str, ...]
-    heads: dict[bytes, tuple[_Head, ...]] = field(default_factory=dict[bytes, tuple[_Head, ...]])
-    shapes: dict[tuple[bytes, bytes], str] = field(default_factory=dict[tuple[bytes, bytes], str])
+    texts: list[str]
+    numbers: Ints
+    firsts: Ints
+    counts: Ints
 
 
-class _Tables:
-    """What was seen of the tables of a batch, up to a bound in bytes."""
-
-    def __init__(self) -> None:
-        self._dictionaries: dict[bytes, _Dictionary] = {}
-        self._bytes = 0
-
-    def dictionary(self, value: bytes, start: int, end: int) -> _Dictionary:
-        """Return the term dictionary in these bytes of `value`."""
-        raw = value[start:end]
-        found = self._dictionaries.get(raw)
-        if found is None:
-            found = _Dictionary(read_terms(Reader(raw, 0, len(raw))))
-            self._remember(len(raw), found)
-            self._dictionaries[raw] = found
-        return found
-
-    def head(self, dictionary: _Dictionary, value: bytes, start: int, end: int) -> _Head:
-        """Return the head of the column group in these bytes of `value`."""
-        # Names come next, most of them in one byte each.
-        first = value[start : start + 2 + value[start + 1]]
-        heads = dictionary.heads.get(first, ())
-        for head in heads:
-            if value.startswith(head.raw, start):
-                return head
-        reader = Reader(value, start, end)
-        group = read_columns(reader, dictionary.terms)
-        head = _Head(
-            value[start : reader.position],
-            group,
-            tuple(map(_reader, group.types, group.flags)),
-            shape_text(craft.shape_of(group, None, partial=group.kind is GroupKind.BEFORE)),
-        )
-        self._remember(len(first) + len(head.raw) + 2 * len(head.shape), dictionary)
-        dictionary.heads[first] = (head, *heads[: _MOST_ALIKE - 1])
-        return head
-
-    def update_shape(self, dictionary: _Dictionary, after: _Head, before: _Head) -> str:
-        """Return the shape of an update with both heads."""
-        found = dictionary.shapes.get((after.raw, before.raw))
-        if found is None:
-            found = shape_text(craft.shape_of(after.group, before.group, partial=False))
-            self._remember(len(after.raw) + len(before.raw) + len(found), dictionary)
-            dictionary.shapes[after.raw, before.raw] = found
-        return found
-
-    def _remember(self, size: int, dictionary: _Dictionary) -> None:
-        """Count `size` bytes more, and forget all of before if they are too many."""
-        size += _REMEMBERED_ENTRY
-        self._bytes += size
-        if self._bytes > _REMEMBERED_BYTES:
-            self._dictionaries.clear()
-            # The message that is being read keeps its dictionary.
-            dictionary.heads.clear()
-            dictionary.shapes.clear()
-            self._bytes = size
-
-
-def _reader(code: int, flags: int) -> Callable[[bytes], str]:
-    codec = codec_of(code, flags)
-    if codec is None:
-        raise _UnusualError
-    read = codec.read
-    return _QUICK.get(read) or (lambda raw: read(raw, 0))
-
-
-def _plain_rows(value: bytes, tables: _Tables) -> list[Common] | None:
-    """Return the common columns of the rows of a message, None if the reference must read it."""
-    try:
-        return _rows(value, tables)
-    except (_UnusualError, WireError, IndexError, UnicodeDecodeError):
-        return None
-
-
-def _rows(value: bytes, tables: _Tables) -> list[Common]:
-    if value[0] != VERSION:
-        raise _UnusualError
-    length, tables_end = reversed_uvarint(value, 1)
-    tables_start = tables_end - length
-    if tables_start < 1:
-        raise _UnusualError
-    sizes = _uvarints(value[tables_start:tables_end])
-    count = sizes[3]
-    headers_size, terms_size = sizes[1] >> 1, (sizes[1] >> 1) + _signed(sizes[2])
-    position = 1 + headers_size
-    terms_start = tables_start - terms_size
-    headers = _uvarints(value[1:position])
-    if (
-        sizes[0] != 2
-        or sizes[1] & 1
-        or not 0 <= terms_size <= tables_start - position
-        or not 0 < count * _HEADER_CHUNKS == len(headers)
-    ):
-        raise _UnusualError
-    dictionary = tables.dictionary(value, terms_start, tables_start)
-    terms = dictionary.terms
-    last = len(terms) - 1
-    rows: list[Common] = []
-    commit_ts = partition = database = table = size = 0
-    partitions, databases, names = 2 * count, 3 * count, 4 * count
-    groups = 4 + count
-    for index in range(count):
-        # Differences that wrap around lead to the reference, but for those of the commit ts, which
-        # may go back from row to row.
-        commit_ts = (commit_ts + headers[index]) & MAX_UINT64
-        number = headers[partitions + index]
-        partition += (number >> 1) ^ -(number & 1)
-        number = headers[databases + index]
-        database += (number >> 1) ^ -(number & 1)
-        number = headers[names + index]
-        table += (number >> 1) ^ -(number & 1)
-        number = sizes[4 + index]
-        size += (number >> 1) ^ -(number & 1)
-        number, first = sizes[groups], sizes[groups + 1] >> 1
-        second = 0 if number == 1 else first + _signed(sizes[groups + 2])
-        if (
-            commit_ts > MAX_TSO
-            or headers[count + index] != EventKind.ROW
-            or not -1 <= partition <= MAX_TSO
-            or not 0 <= database <= last
-            or not 0 <= table <= last
-            or not 1 <= number <= 2
-            or sizes[groups + 1] & 1
-            or second < 0
-            or first + second != size
-        ):
-            raise _UnusualError
-        groups += 1 + number
-        database_name, table_name = terms[database], terms[table]
-        if not database_name or not table_name:
-            raise _UnusualError
-        head = tables.head(dictionary, value, position, position + first)
-        image = _image(value, head, position, position + first)
-        position += first
-        before = after = None
-        shape = head.shape
-        if number == 1:
-            if head.group.kind is GroupKind.AFTER:
-                op, after = _INSERT, image
-            else:
-                op, before = _DELETE, image
-        else:
-            other = tables.head(dictionary, value, position, position + second)
-            if head.group.kind is not GroupKind.AFTER or other.group.kind is GroupKind.AFTER:
-                raise _UnusualError
-            op, after = _UPDATE, image
-            before = _image(value, other, position, position + second)
-            if head.group.names != other.group.names:
-                shape = tables.update_shape(dictionary, head, other)
-            position += second
-        rows.append(
-            (
-                index,
-                ROW,
-                op,
-                commit_ts,
-                None,
-                database_name,
-                table_name,
-                None if partition == -1 else partition,
-                None,
-                before,
-                after,
-                False,
-                None,
-                None,
-                shape,
-                False,
-            )
-        )
-    if position != terms_start or groups != len(sizes):
-        raise _UnusualError
-    return rows
-
-
-def _image(value: bytes, head: _Head, start: int, end: int) -> bytes:
-    """Return the image of the column group in these bytes of `value`, as JSON text."""
-    position = start + len(head.raw)
-    count = len(head.readers)
-    lengths: Sequence[int] = value[position : position + count]
-    position += count
-    if not value[position - count : position].isascii():
-        lengths, position = _lengths(value, position - count, count)
-    texts: list[str | None] = []
-    for read, length in zip(head.readers, lengths, strict=False):
-        # A length is twice as large here; the odd ones are negative.
-        if length & 1:
-            if length != _NULL:
-                raise _UnusualError
-            texts.append(None)
-        else:
-            last = position + (length >> 1)
-            texts.append(read(value[position:last]))
-            position = last
-    # This also sees what ran over the end: the position never goes back.
-    if position != end:
-        raise _UnusualError
-    return _encode(dict(zip(head.group.names, texts, strict=True)))
-
-
-def _lengths(value: bytes, position: int, count: int) -> tuple[list[int], int]:
-    """Return `count` uvarints at `position`, and where they end."""
+def _terms(raws: Sequence[bytes]) -> _Terms:
+    known: dict[str, int] = {}
     numbers: list[int] = []
-    for _ in range(count):
-        number = value[position]
-        position += 1
-        if number >= _MORE:
-            byte = value[position]
-            position += 1
-            number += (byte - 1) << 7
-            if byte >= _MORE:
-                # Lengths from 8 KiB.
-                reader = Reader(value, position - 2, len(value))
-                number = reader.uvarint()
-                position = reader.position
-        numbers.append(number)
-    return numbers, position
+    counts: list[int] = []
+    for raw in raws:
+        try:
+            terms = read_terms(Reader(raw, 0, len(raw)))
+        except WireError:
+            terms = ()
+        counts.append(len(terms))
+        numbers.extend(known.setdefault(term, len(known)) for term in terms)
+    sizes = np.array(counts, np.int64)
+    # One more, so that also the first of no terms can be looked up.
+    return _Terms(list(known), np.array([*numbers, 0]), np.cumsum(sizes) - sizes, sizes)
 
 
-def _uvarints(raw: bytes) -> Sequence[int]:
-    """Return the uvarints that `raw` is full of."""
-    if raw.isascii():
-        return raw
-    numbers: list[int] = []
-    number = shift = 0
-    for byte in raw:
-        number |= (byte & 0x7F) << shift
-        if byte < _MORE:
-            numbers.append(number)
-            number = shift = 0
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Column groups.
+
+    Attributes:
+        dictionaries: the dictionary of each.
+        heads: the number of its head.
+        values: where the lengths of its values start.
+        ends: where it ends.
+    """
+
+    dictionaries: Ints
+    heads: Ints
+    values: Ints
+    ends: Ints
+
+    def of(self, chosen: Ints | Flags) -> "_Groups":
+        """Return some of them."""
+        return _Groups(
+            self.dictionaries[chosen], self.heads[chosen], self.values[chosen], self.ends[chosen]
+        )
+
+
+def _plain_rows(part: Part) -> PartRows:
+    buffer = part.buffer
+    messages = _messages(part)
+    counts = messages.counts
+    total = int(counts.sum())
+    if not total:
+        return PartRows(np.zeros(len(part.starts), np.int64), {})
+    owners = np.repeat(np.arange(len(counts)), counts)
+    firsts = np.cumsum(counts) - counts
+    index = spread(np.zeros_like(counts), counts)
+    tables, good = _group_tables(messages)
+
+    def header(chunk: int) -> Bits:
+        first = messages.headers.firsts + chunk * counts
+        return messages.headers.numbers[spread(first, counts)]
+
+    def delta(chunk: int) -> Ints:
+        return _sums(zigzag(header(chunk)), firsts, counts)
+
+    # The commit ts may go back from row to row: its differences wrap around.
+    commit_ts = _sums(header(0).view(np.int64), firsts, counts)
+    partitions, databases, names = delta(2), delta(3), delta(4)
+    sizes = _sums(
+        zigzag(messages.sizes.numbers[spread(messages.sizes.firsts + _FIRST_SIZE, counts)]),
+        firsts,
+        counts,
+    )
+    codes, raws = distinct(buffer, messages.terms, messages.tables)
+    terms = _terms(raws)
+    dictionaries = codes[owners]
+    numbers = messages.sizes.numbers
+    group_counts = numbers[tables].astype(np.int64)
+    one = numbers[np.minimum(tables + 1, len(numbers) - 1)]
+    two = numbers[np.minimum(tables + 2, len(numbers) - 1)]
+    one_size = (np.minimum(one, _LARGE) >> np.uint64(1)).view(np.int64)
+    two_size = np.where(group_counts == 2, one_size + zigzag(np.minimum(two, _LARGE)), 0)
+    last = terms.counts[dictionaries] - 1
+    wrong = (
+        (commit_ts < 0)
+        | (header(1) != EventKind.ROW)
+        | (partitions < -1)
+        | (databases < 0)
+        | (databases > last)
+        | (names < 0)
+        | (names > last)
+        | (sizes < 0)
+        | (sizes > buffer.size)
+        | (one & np.uint64(1) != 0)
+        | (two_size < 0)
+        | (one_size + two_size != sizes)
+    )
+    good[owners[wrong]] = False
+    # Sizes of bodies that are not good may have any sum.
+    sums = np.add.reduceat(np.where(wrong, 0, sizes), firsts)
+    good &= messages.bodies + sums == messages.terms
+    chosen = good[owners]
+    if not chosen.any():
+        return PartRows(np.zeros(len(part.starts), np.int64), {})
+    counts = counts[good]
+    records, bodies = messages.records[good], messages.bodies[good]
+    owners = np.repeat(np.arange(len(counts)), counts)
+    index, commit_ts, partitions = index[chosen], commit_ts[chosen], partitions[chosen]
+    dictionaries, databases, names = dictionaries[chosen], databases[chosen], names[chosen]
+    sizes, one_size, two_size = sizes[chosen], one_size[chosen], two_size[chosen]
+    group_counts = group_counts[chosen]
+
+    first_term = terms.firsts[dictionaries]
+    databases, names = terms.numbers[first_term + databases], terms.numbers[first_term + names]
+    wrong = np.zeros(len(owners), np.bool_)
+    if "" in terms.texts:
+        nothing = terms.texts.index("")
+        wrong |= (databases == nothing) | (names == nothing)
+
+    starts = np.repeat(bodies, counts) + _before(sizes, counts)
+    events = np.repeat(np.arange(len(owners)), group_counts)
+    first_groups = np.cumsum(group_counts) - group_counts
+    later = np.ones(len(events), np.bool_)
+    later[first_groups] = False
+    group_starts = starts[events] + np.where(later, one_size[events], 0)
+    group_ends = group_starts + np.where(later, two_size[events], one_size[events])
+    found, lengths, heads = _heads(buffer, dictionaries[events], group_starts, group_ends)
+    head_names = np.array([max(head.names) for head in heads] + [0])
+    unknown = (found < 0) | (head_names[found] >= terms.counts[dictionaries[events]])
+    kinds = np.array([int(head.kind) for head in heads] + [0])[found]
+    after = kinds == GroupKind.AFTER
+    # An update has its column groups in this order.
+    unknown |= (group_counts[events] == 2) & (after == later)
+    wrong[events[unknown]] = True
+    keep = ~wrong[events]
+    groups = _Groups(dictionaries[events], found, group_starts + lengths, group_ends)
+    columns = every_row(len(owners)) | {
+        "index": Numbers(index),
+        "commit_ts": Numbers(commit_ts),
+        "database": Words(databases, terms.texts),
+        "table": Words(names, terms.texts),
+        "table_id": Numbers(partitions, partitions == -1),
+    }
+    spelled = [quoted(term) for term in terms.texts]
+    for column, mine in (("after", after), ("before", ~after)):
+        chosen = np.flatnonzero(keep & mine)
+        images, read = _images(buffer, groups.of(chosen), heads, terms, spelled)
+        which = np.full(len(owners), -1)
+        which[events[chosen[read]]] = np.arange(len(images.counts))
+        bad = np.ones(len(chosen), np.bool_)
+        bad[read] = ~images.sound
+        wrong[events[chosen[bad]]] = True
+        columns[column] = ImageColumn(images, which)
+    ops = np.where(group_counts == 2, _UPDATE, np.where(after[first_groups], _INSERT, _DELETE))
+    columns["op"] = Words(ops, _OPS)
+    second = np.where(group_counts == 2, found[first_groups + group_counts - 1], -1)
+    columns["shape"] = _shapes(dictionaries, found[first_groups], second, (terms, heads, ~wrong))
+
+    good = np.ones(len(counts), np.bool_)
+    good[owners[wrong]] = False
+    row_counts = np.zeros(len(part.starts), np.int64)
+    row_counts[records[good]] = counts[good]
+    rows = PartRows(row_counts, columns)
+    return rows if good.all() else rows.keep(row_counts, good[owners])
+
+
+def _images(
+    buffer: Buffer, groups: _Groups, heads: Sequence[_Head], terms: _Terms, spelled: Sequence[str]
+) -> tuple[Images, Ints]:
+    """Return the images of `groups`, and the numbers of those that have one."""
+    head_counts = np.array([len(head.names) for head in heads] + [0])
+    counts = head_counts[groups.heads]
+    lengths, behind, good = _lengths(buffer, groups, counts)
+    owners = np.repeat(np.arange(len(counts)), counts)
+    none = lengths == _NULL
+    wrong = (lengths & np.uint64(1) != 0) & ~none | (lengths > 2 * buffer.size)
+    good[owners[wrong]] = False
+    taken = np.where(none | wrong, 0, lengths >> np.uint64(1)).astype(np.int64)
+    before = _before(taken, counts) if len(counts) else taken
+    bounds = np.cumsum(counts)
+    sums = before[bounds - 1] + taken[bounds - 1] if len(counts) else counts
+    good &= behind + sums == groups.ends
+    read = np.flatnonzero(good)
+    if len(read) < len(good):
+        chosen = good[owners]
+        none, taken, before = none[chosen], taken[chosen], before[chosen]
+        groups, counts, behind = groups.of(read), counts[read], behind[read]
+
+    starts = np.repeat(behind, counts) + before
+    flat_forms = np.array([int(form) for head in heads for form in head.forms], np.int64)
+    flat_names = np.array([name for head in heads for name in head.names], np.int64)
+    places = spread((np.cumsum(head_counts) - head_counts)[groups.heads], counts)
+    sent = flat_forms[places]
+    first_terms = np.repeat(terms.firsts[groups.dictionaries], counts)
+    names = terms.numbers[first_terms + flat_names[places]]
+    forms = np.where(none, int(Form.NULL), sent)
+    wrong = ~none & (sent == Form.NULL)
+
+    def numbers_of(form: Form) -> Bits:
+        chosen = np.flatnonzero(forms == form)
+        numbers, sizes = uvarints(buffer, starts[chosen])
+        wrong[chosen] |= (sizes != taken[chosen]) | (sizes > _NUMBER_BYTES)
+        return numbers
+
+    def doubles_of(form: Form) -> tuple[Ints, np.ndarray[tuple[int], np.dtype[np.float64]]]:
+        chosen = np.flatnonzero(forms == form)
+        wrong[chosen] |= taken[chosen] != _FLOAT_BYTES
+        return chosen, buffer.words[starts[chosen]].view(np.float64)
+
+    signed, unsigned = numbers_of(Form.SIGNED), numbers_of(Form.UNSIGNED)
+    chosen, doubles = doubles_of(Form.DOUBLE)
+    wrong[chosen] |= ~np.isfinite(doubles)
+    doubles[~np.isfinite(doubles)] = 0
+    _, wide = doubles_of(Form.FLOAT)
+    with np.errstate(over="ignore", invalid="ignore"):
+        floats = wide.astype(np.float32)
+    # What is no FLOAT at all is 0, as in the reference.
+    floats[~np.isfinite(floats)] = 0
+    images = images_of(
+        buffer,
+        Values(
+            counts=counts,
+            names=names,
+            spellings=names,
+            spelled=spelled,
+            forms=forms,
+            starts=starts,
+            ends=starts + taken,
+            signed=zigzag(signed),
+            unsigned=unsigned,
+            floats=floats,
+            doubles=doubles,
+        ),
+    )
+    if wrong.any():
+        images.sound[np.repeat(np.arange(len(counts)), counts)[wrong]] = False
+    return images, read
+
+
+def _lengths(buffer: Buffer, groups: _Groups, counts: Ints) -> tuple[Bits, Ints, Flags]:
+    """Return the lengths of all values, where they end in each group, and which are good."""
+    octets = buffer.octets
+    order = np.argsort(-counts, kind="stable")
+    firsts = (np.cumsum(counts) - counts)[order]
+    at, ends = groups.values[order], groups.ends[order]
+    good = np.ones(len(order), np.bool_)
+    found = np.zeros(int(counts.sum()), np.uint64)
+    descending = counts[order]
+    steps = int(descending[0]) if len(order) else 0
+    active = np.searchsorted(-descending, -np.arange(steps), side="left").tolist()
+    for step, length in enumerate(active):
+        if step >= _MANY_STEPS and length < _FEW:
+            good[:length] = False
+            break
+        here = at[:length]
+        short = octets[here]
+        place = firsts[:length] + step
+        if short.max() < _MORE:
+            found[place] = short
+            behind = here + 1
         else:
-            shift += 7
-            if shift > _LARGEST_SHIFT:
-                raise _UnusualError
-    if shift or max(numbers) > MAX_UINT64:
-        raise _UnusualError
-    return numbers
+            found[place], sizes = uvarints(buffer, here)
+            behind = here + sizes
+            good[:length] &= sizes <= _NUMBER_BYTES
+        good[:length] &= behind <= ends[:length]
+        at[:length] = np.minimum(behind, ends[:length])
+    behind, result = np.empty_like(at), np.empty_like(good)
+    behind[order] = at
+    result[order] = good
+    return found, behind, result
 
 
-def _signed(number: int) -> int:
-    return (number >> 1) ^ -(number & 1)
+def _shapes(
+    dictionaries: Ints, first: Ints, second: Ints, seen: tuple[_Terms, Sequence[_Head], Flags]
+) -> Words:
+    """Return the shapes of rows with these heads; -1 is no second one.
 
-
-_HEADER_CHUNKS: Final = 5
-_MORE: Final = 0x80
-_LARGEST_SHIFT: Final = 63
-_NULL: Final = 1
-"""The uvarint of the length -1."""
-
-_INSERT: Final = Op.INSERT.value
-_UPDATE: Final = Op.UPDATE.value
-_DELETE: Final = Op.DELETE.value
-
-_encode: Final = msgspec.json.Encoder().encode
+    Args:
+        dictionaries: the dictionary of each row.
+        first: its first head.
+        second: its second head.
+        seen: the terms and heads, and which of the rows are good; others get none.
+    """
+    terms, heads, good = seen
+    count = len(heads) + 1
+    keys = (dictionaries * count + first + 1) * count + second + 1
+    distinct_keys, codes = np.unique(keys[good], return_inverse=True)
+    texts: dict[str, int] = {}
+    known: dict[tuple[object, ...], int] = {}
+    numbers: list[int] = []
+    for key in distinct_keys.tolist():
+        key, other = divmod(key, count)
+        dictionary, number = divmod(key, count)
+        group = heads[number - 1].group(terms, dictionary)
+        before = heads[other - 1].group(terms, dictionary) if other else None
+        if before is not None and before.names == group.names:
+            before = None
+        alike = (
+            group.kind,
+            group.names,
+            group.types,
+            group.flags,
+            before and (before.names, before.types, before.flags),
+        )
+        found = known.get(alike)
+        if found is None:
+            partial = group.kind is GroupKind.BEFORE
+            text = shape_text(craft.shape_of(group, before, partial=partial))
+            found = known[alike] = texts.setdefault(text, len(texts))
+        numbers.append(found)
+    result = np.full(len(keys), -1)
+    result[good] = np.array(numbers, np.int64)[codes]
+    return Words(result, list(texts))

@@ -17,6 +17,11 @@ follows (tests try each):
 - A byte order mark, NaN, lone surrogates, trailing bytes, control characters and bytes that are no
   UTF-8 are refused by msgspec itself.
 
+Records in exactly the bytes that TiCDC writes are read by compiled loops (`decode_plain`): every
+byte of them that is not inside a string is compared with what it must be, see `json_loops`; all
+that stands before a value is decoded with its type, once for all images that say the same. The
+others are read one by one (`decode_rows`). Both write the same text.
+
 What a list of names, type codes and flags means is worked out once a batch, not once a row.
 """
 
@@ -28,9 +33,12 @@ What a list of names, type codes and flags means is worked out once a batch, not
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal, TypeAlias
+from functools import cache
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
+import numpy as np
+import orjson
 import pyarrow as pa
 
 from ticdc_assets.errors import WireError
@@ -38,11 +46,14 @@ from ticdc_assets.events import Op
 from ticdc_assets.schemas import ColumnFlag, RowShape, SentColumn
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire import open_protocol
+from ticdc_assets.wire.byte_columns import Buffer, Ints, Octets, gathered_texts, writing
+from ticdc_assets.wire.column_rows import Part, part_of, parts_of, rows_of_parts
 from ticdc_assets.wire.column_types import mysql_type
 from ticdc_assets.wire.open_protocol import MAX_FLAGS, NUMBER_SIZE, VERSION_BYTES
 from ticdc_assets.wire.open_values import (
     MAX_INTEGER,
     MIN_INTEGER,
+    SPELLINGS,
     Spelling,
     blob_text,
     char_base64,
@@ -52,7 +63,15 @@ from ticdc_assets.wire.open_values import (
     spelling,
 )
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.rows import ROW, WATERMARK, Common, Rows, decoded_rows, shape_text
+from ticdc_assets.wire.rows import (
+    ROW,
+    WATERMARK,
+    Common,
+    PlainRows,
+    Rows,
+    decoded_rows,
+    shape_text,
+)
 
 _Integer = Annotated[int, msgspec.Meta(ge=0, le=MAX_TSO)]
 _Value: TypeAlias = int | float | str | None
@@ -106,6 +125,161 @@ _encode: Final = msgspec.json.Encoder().encode
 _NEGATIVE_ZERO: Final = re.compile(rb"-0[ \t\r\n,}]")
 
 _REFUSALS: Final = (msgspec.MsgspecError, UnicodeDecodeError, WireError, _NotPlainError)
+
+
+_decode_described: Final = msgspec.json.Decoder(dict[str, _Column]).decode
+_LONGEST_FRACTION: Final = 24
+_OPS: Final = pa.array([Op.INSERT.value, Op.UPDATE.value, Op.DELETE.value])
+
+
+def decode_plain(batch: pa.RecordBatch) -> PlainRows | None:
+    """Return the rows of those records of `batch` that TiCDC writes most, read at once.
+
+    These hold rows alone, all fields in TiCDC's order and no white space between them, and nothing
+    that says that columns were cut.
+    """
+    sources: list[Ints] = []
+    parts: list[dict[str, pa.Array[Any]]] = []
+    for first, part in parts_of(batch.column("value")):
+        keys = part_of(batch.column("key").slice(first, len(part.starts)))
+        numbers, columns = _columns(keys, part)
+        if len(numbers):
+            sources.append(first + numbers)
+            parts.append(columns)
+    return rows_of_parts(sources, parts)
+
+
+def _columns(keys: Part, part: Part) -> "tuple[Ints, dict[str, pa.Array[Any]]]":
+    """Return the record of each row of plain records of a part, and the columns of the rows."""
+    from ticdc_assets.wire import json_loops
+
+    buffer, size = part.buffer, part.buffer.size
+    before, after, scratch = writing(5 * size), writing(5 * size), writing(size)
+    room = json_loops.open_room(len(buffer.octets))
+    json_loops.open_records(
+        keys.buffer.octets,
+        keys.buffer.words,
+        keys.starts,
+        keys.ends,
+        buffer.octets,
+        buffer.words,
+        part.starts,
+        part.ends,
+        _ways(),
+        int(ColumnFlag.BINARY),
+        *room,
+        before.octets,
+        before.words,
+        after.octets,
+        after.words,
+        scratch.octets,
+        scratch.words,
+    )
+    found, sent, _, unsure, (_, unsure_count, count) = room
+    found, unsure = found[:count], unsure[:unsure_count]
+    numbers, indexes, kinds, commit_ts = found.T[:4]
+    lasts, which = np.unique(found[:, 9], return_inverse=True)
+    plans = [_plan_of(_described(buffer, sent, last)) for last in lasts.tolist()]
+    wrong = np.array([plan is None for plan in plans], np.bool_)[which]
+    wrong[_not_shortest(buffer, unsure)] = True
+    inserted, deleted = kinds == json_loops.INSERT, kinds == json_loops.DELETE
+    shapes = [
+        text
+        for plan in plans
+        for text in ((None, None) if plan is None else (plan.shape, plan.partial_shape))
+    ]
+    no = np.zeros(count, np.bool_)
+    columns = {
+        "index": pa.array(indexes, pa.int32()),
+        "kind": pa.repeat(ROW, count),
+        "op": _OPS.take(pa.array(kinds - json_loops.INSERT)),
+        "commit_ts": pa.array(commit_ts),
+        "database": gathered_texts(keys.buffer, found[:, 4], found[:, 5]),
+        "table": gathered_texts(keys.buffer, found[:, 6], found[:, 7]),
+        "table_id": pa.array(found[:, 8], mask=found[:, 8] < 0),
+        "before": before.texts(found[:, 10], ~inserted),
+        "after": after.texts(found[:, 11], ~deleted),
+        "handle_key_only": pa.array(no),
+        "shape": pa.array(shapes, pa.string()).take(pa.array(2 * which + deleted)),
+        "es_only": pa.array(no),
+    }
+    if wrong.any():
+        good = ~np.isin(numbers, numbers[wrong])
+        numbers = numbers[good]
+        columns = {name: column.filter(pa.array(good)) for name, column in columns.items()}
+    return numbers, columns
+
+
+@cache
+def _ways() -> Octets:
+    """Return how the values of each type code become text, without and with the flag `BINARY`."""
+    from ticdc_assets.wire import json_loops
+
+    ways = {
+        Spelling.TEXT: json_loops.TEXT_WAY,
+        Spelling.INTEGER: json_loops.INTEGER_WAY,
+        Spelling.UNSIGNED: json_loops.UNSIGNED_WAY,
+        Spelling.FLOAT: json_loops.FLOAT_WAY,
+        Spelling.DOUBLE: json_loops.DOUBLE_WAY,
+        Spelling.NULL: json_loops.NULL_WAY,
+        Spelling.QUOTED: json_loops.QUOTED_WAY,
+        Spelling.TEXT_IN_BASE64: json_loops.TEXT_IN_BASE64_WAY,
+        Spelling.BYTES_IN_BASE64: json_loops.BYTES_IN_BASE64_WAY,
+    }
+    found = np.full(2 * 256, json_loops.REFUSED_WAY, np.uint8)
+    for code, spellings in SPELLINGS.items():
+        found[2 * code : 2 * code + 2] = [ways[spelled] for spelled in spellings]
+    return found
+
+
+def _described(buffer: Buffer, sent: Ints, last: int) -> list[bytes]:
+    """Return all that stands before the values of an image, by the number of its last column."""
+    texts: list[bytes] = []
+    while last:
+        last, begin, end = sent[last, :3].tolist()
+        texts.append(buffer.octets[begin:end].tobytes())
+    return texts[::-1]
+
+
+def _plan_of(described: list[bytes]) -> _Plan | None:
+    """Return what columns mean that stand so before their values, None if a name is there twice."""
+    columns = _decode_described(b"{" + b"".join(text + b"null}," for text in described)[:-1] + b"}")
+    return _new_plan(columns) if len(columns) == len(described) else None
+
+
+def _not_shortest(buffer: Buffer, unsure: Ints) -> list[int]:
+    """Return the rows with a number that is not written as the value of its column is.
+
+    Args:
+        buffer: the bytes.
+        unsure: `UNSURE_FIELDS` of each number.
+    """
+    from ticdc_assets.wire import json_loops
+
+    content = buffer.octets.tobytes() if len(unsure) else b""
+    numbers = [(row, way, content[begin:end].decode()) for row, way, begin, end in unsure.tolist()]
+    # Fractions of 64 bits are all read and written at once. Whoever writes all of them back as they
+    # are, writes the shortest; an integer would be read as one, and a long number not at all.
+    at_once = {
+        text
+        for _, way, text in numbers
+        if way == json_loops.DOUBLE_WAY and "." in text and len(text) <= _LONGEST_FRACTION
+    }
+    joined = f"[{','.join(at_once)}]"
+    if orjson.dumps(orjson.loads(joined)).decode() != joined:
+        at_once.clear()
+    rows: list[int] = []
+    for row, way, text in numbers:
+        if way == json_loops.DOUBLE_WAY and text in at_once:
+            continue
+        write = finite_double_text if way == json_loops.DOUBLE_WAY else finite_float_text
+        try:
+            same = write(float(text), "") == text
+        except WireError:
+            same = False
+        if not same:
+            rows.append(row)
+    return rows
 
 
 def decode_rows(batch: pa.RecordBatch) -> Rows:

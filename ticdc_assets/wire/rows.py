@@ -21,6 +21,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ticdc_assets.errors import InputError, WireError
@@ -157,7 +159,12 @@ class Rows:
     def to_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows with the coordinates of their records in `batch`."""
         length = len(self.common)
-        columns: list[pa.Array[Any]] = [self._coordinate(batch, name) for name in COORDINATES]
+        whole = length == batch.num_rows
+        columns: list[pa.Array[Any]] = [
+            # Each record has at least one row, so with as many rows each has exactly one.
+            coordinate(batch.column(name), name, None if whole else self.sources)
+            for name in COORDINATES
+        ]
         values: Sequence[Sequence[Any]] = (
             list(zip(*self.common, strict=True)) if self.common else [()] * len(COMMON)
         )
@@ -168,16 +175,6 @@ class Rows:
         columns += [self._rare(number, length) for number in range(len(RARE))]
         return pa.RecordBatch.from_arrays(columns, schema=CHANGE_SCHEMA)
 
-    def _coordinate(self, batch: pa.RecordBatch, name: str) -> "pa.Array[Any]":
-        column = batch.column(name)
-        wanted = CHANGE_SCHEMA.field(name).type
-        if column.type != wanted:
-            column = column.cast(wanted)
-        if len(self.sources) == len(column):
-            # Each record has at least one row, so with as many rows each has exactly one.
-            return column
-        return column.take(pa.array(self.sources, pa.int64()))
-
     def _rare(self, number: int, length: int) -> "pa.Array[Any]":
         if not self.rare:
             return pa.nulls(length, pa.string())
@@ -185,6 +182,126 @@ class Rows:
         for row, rare in self.rare.items():
             values[row] = rare[number]
         return pa.array(values, pa.string())
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class PlainRows:
+    """Rows of the plain records of a batch, as columns.
+
+    Attributes:
+        sources: for each row the number of its record in the batch, in their order.
+        columns: the columns of `CHANGE_SCHEMA` that these rows have, without coordinates.
+    """
+
+    sources: npt.NDArray[np.int64]
+    columns: Mapping[str, "pa.Array[Any]"]
+
+    def to_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows with the coordinates of their records in `batch`."""
+        length = len(self.sources)
+        every = np.array_equal(self.sources, np.arange(batch.num_rows))
+        columns: list[pa.Array[Any]] = []
+        for field_ in CHANGE_SCHEMA:
+            if field_.name in COORDINATES:
+                column = batch.column(field_.name)
+                columns.append(coordinate(column, field_.name, None if every else self.sources))
+            elif field_.name in self.columns:
+                columns.append(self.columns[field_.name])
+            else:
+                columns.append(pa.nulls(length, field_.type))
+        return pa.RecordBatch.from_arrays(columns, schema=CHANGE_SCHEMA)
+
+
+_SHORT_RUN: Final = 32
+"""Rows that it is worth to copy as one run; shorter runs are picked row by row."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SourcedRows:
+    """Finished rows, and where they are from.
+
+    Attributes:
+        sources: for each row the number of its record in the batch.
+        rows: the rows, with the columns of `CHANGE_SCHEMA`.
+    """
+
+    sources: npt.NDArray[np.int64]
+    rows: pa.RecordBatch
+
+    def joined(self, other: "SourcedRows") -> "SourcedRows":
+        """Return these rows and others in the order of their records, which are not the same."""
+        if not len(other.sources):
+            return self
+        if not len(self.sources):
+            return other
+        sources = np.concatenate([self.sources, other.sources])
+        order = np.argsort(sources, kind="stable")
+        first = np.concatenate([[0], np.flatnonzero(np.diff(order) != 1) + 1])
+        if len(first) * _SHORT_RUN > len(order):
+            rows = pa.concat_batches([self.rows, other.rows]).take(pa.array(order))
+        else:
+            own = len(self.sources)
+            runs = zip(
+                order[first].tolist(), np.diff(first, append=len(order)).tolist(), strict=True
+            )
+            rows = pa.concat_batches(
+                [
+                    self.rows.slice(start, count)
+                    if start < own
+                    else other.rows.slice(start - own, count)
+                    for start, count in runs
+                ]
+            )
+        return SourcedRows(sources=sources[order], rows=rows)
+
+
+def plain_and_others(
+    batch: pa.RecordBatch, plain: PlainRows | None, decode_rows: Callable[[pa.RecordBatch], Rows]
+) -> SourcedRows:
+    """Return the rows of all records of `batch`: the plain ones, and what the others say.
+
+    Args:
+        batch: the records.
+        plain: rows of those of them that are plain; None if none is.
+        decode_rows: gives the rows of any records.
+    """
+    rest = np.ones(batch.num_rows, np.bool_)
+    if plain is not None:
+        rest[plain.sources] = False
+    numbers = np.flatnonzero(rest)
+    records = batch
+    if len(numbers) < batch.num_rows:
+        names = [*COORDINATES, "key", "value"]
+        columns = [_takeable(column).take(pa.array(numbers)) for column in batch.select(names)]
+        records = pa.RecordBatch.from_arrays(columns, names=names)
+    others = decode_rows(records)
+    sourced = SourcedRows(
+        sources=numbers[np.array(others.sources, np.int64)], rows=others.to_batch(records)
+    )
+    if plain is None:
+        return sourced
+    return SourcedRows(sources=plain.sources, rows=plain.to_batch(batch)).joined(sourced)
+
+
+def _takeable(column: "pa.Array[Any]") -> "pa.Array[Any]":
+    """Return the same values in a type that rows can be taken from."""
+    return column.cast(pa.large_binary()) if column.type == pa.binary_view() else column
+
+
+def coordinate(
+    column: "pa.Array[Any]", name: str, sources: "Sequence[int] | npt.NDArray[np.int64] | None"
+) -> "pa.Array[Any]":
+    """Return the coordinate `name` of rows from that of their records.
+
+    Args:
+        column: the coordinate of the records.
+        name: its name.
+        sources: for each row the number of its record; None if each record has one row.
+    """
+    wanted = CHANGE_SCHEMA.field(name).type
+    if column.type != wanted:
+        column = column.cast(wanted)
+    return column if sources is None else column.take(pa.array(sources, pa.int64()))
 
 
 def not_utf8(column: "pa.Array[Any]", values: Sequence[bytes | None]) -> frozenset[int]:

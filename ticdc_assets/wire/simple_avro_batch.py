@@ -1,25 +1,27 @@
-"""The hot path of the Simple protocol in Avro: one pass over the bytes of a row, straight to text.
+"""The hot path of the Simple protocol in Avro: all rows of a batch at once, straight to text.
 
-In: record batches with a column `value`. Out: `Rows`, equal to what `simple_avro.decode` says, to
-the last reason and position; the result depends on the records alone.
+In: record batches with a column `value`. Out: rows, equal to what `simple_avro.decode` says, to the
+last reason and position; the result depends on the records alone.
 
 Only rows are read here, and only as TiCDC writes them; the layout is the table in `simple_avro`.
-Images become JSON text without an event in between. Numbers and lengths of one byte, which nearly
-all are, are read in place. That is faster than fastavro, whose reader is compiled but makes dicts
-that would have to become text too, and does not say of a number whether it was a float or a double.
+The fields before the images are read of all rows together, one field after the other. The columns
+of an image have no order, so images are walked entry by entry, again of all rows together: the
+first entry of every image, then the second, and so on. The walk only finds where each entry starts
+and where its value does; what the values are is looked up afterwards, of all values of one type
+together (`image_columns`).
 
-How it stays equal: at the first byte that is not what TiCDC writes, the message is given to the
-reference, errors included. Not written by TiCDC, and so given away:
+How it stays equal: a message with anything that TiCDC does not write is given to the reference,
+errors included. Not written by TiCDC, and so given away:
 
 - messages of other kinds and versions (watermarks, DDL and bootstraps are few)
 - a number out of its range or not in its shortest form, a negative length or count, an unknown
-  branch or symbol, an empty name, text that is no UTF-8, a float that is not finite
+  branch or symbol, an empty name, text that is no UTF-8, a float that is not finite, a value of
+  2 MiB or more
 - an image in more than one block, with a name twice, or that the op does not have
-- a message that ends too early or too late: a slice behind the end is short without a word, but
-  then the position is behind the end too, which is seen by the next byte or in the end
+- a message that ends too early or too late: no position goes behind the end of its message
 
-The position never moves back, and each entry of an image takes two bytes at least, so no count can
-make this long.
+The position never moves back, and a walk that is left with few images after many steps gives these
+to the reference, so no count can make this long.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -27,19 +29,38 @@ make this long.
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
 
-from binascii import b2a_base64
+from dataclasses import dataclass
 from json.encoder import encode_basestring as quoted
-from struct import Struct
-from struct import error as StructError
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
-from ticdc_assets.values.floats import double_text, float_text
 from ticdc_assets.wire import simple_avro
 from ticdc_assets.wire.avro import MAX_ITEMS
+from ticdc_assets.wire.byte_columns import (
+    Bits,
+    Buffer,
+    Flags,
+    Ints,
+    distinct,
+    in_shortest_form,
+    uvarints,
+    zigzag,
+)
+from ticdc_assets.wire.column_rows import (
+    ImageColumn,
+    Numbers,
+    Part,
+    PartRows,
+    PlainColumn,
+    Words,
+    decode_parts,
+    every_row,
+)
+from ticdc_assets.wire.image_columns import Form, Images, Values, images_of
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.rows import ROW, Common, Rows, decoded_rows
+from ticdc_assets.wire.rows import PlainRows, Rows, decoded_rows
 from ticdc_assets.wire.simple_avro import (
     BYTES,
     DML_SYMBOLS,
@@ -53,281 +74,426 @@ from ticdc_assets.wire.simple_avro import (
 )
 from ticdc_assets.wire.simple_message import OPS, MessageType
 
-_ROW_START: Final = b"\x16\x06\x06\x02"
+_ROW_START: Final = int.from_bytes(b"\x16\x06\x06\x02", "little")
 """Branch 11 (Message), type DML, branch 3 (DML), version 1."""
+_START_BYTES: Final = 4
 
 _NULL: Final = 0
 _SOME: Final = 2
 """The branches of an optional field, as they are written."""
 
-# The branches of a value, as they are written: zigzag doubles them.
-_LONG: Final = 2 * LONG
-_FLOAT: Final = 2 * FLOAT
-_DOUBLE: Final = 2 * DOUBLE
-_STRING: Final = 2 * STRING
-_BYTES: Final = 2 * BYTES
-_ZONED: Final = 2 * ZONED
-_UNSIGNED: Final = 2 * UNSIGNED
-
-_OPS: Final = tuple(
-    (OPS[kind].value, kind is not MessageType.DELETE, kind is not MessageType.INSERT)
-    for kind in map(MessageType, DML_SYMBOLS)
-)
+_KINDS: Final = tuple(map(MessageType, DML_SYMBOLS))
+_OPS: Final = tuple(OPS[kind].value for kind in _KINDS)
+_HAS_DATA: Final = np.array([kind is not MessageType.DELETE for kind in _KINDS])
+_HAS_OLD: Final = np.array([kind is not MessageType.INSERT for kind in _KINDS])
 """Of each symbol: its op, and whether it has `data` and `old`."""
-
-_MORE: Final = 0x80
-"""The bit that says that a number goes on."""
-_LONGEST_NUMBER: Final = 10
-_NO_LENGTH: Final = _MORE | 1
-"""The bits that a length of one byte has not: it goes on, or is negative."""
 
 _MAX_INT32: Final = 2**31 - 1
 _MAX_UINT32: Final = 2**32 - 1
-_MAX_UINT64: Final = 2**64 - 1
 
-_unpack_float: Final = Struct("<f").unpack_from
-_unpack_double: Final = Struct("<d").unpack_from
+_FORMS: Final = {
+    NULL: Form.NULL,
+    LONG: Form.SIGNED,
+    FLOAT: Form.FLOAT,
+    DOUBLE: Form.DOUBLE,
+    STRING: Form.TEXT,
+    BYTES: Form.BASE64,
+    ZONED: Form.ZONED,
+    UNSIGNED: Form.UNSIGNED,
+}
 
 
-class _UnusualError(Exception):
-    """The message is not as TiCDC writes it."""
+def _by_branch(values: dict[int, int], other: int) -> Ints:
+    """Return an array that says of each byte, as a branch is written, what `values` say of it."""
+    found = np.full(256, other, np.int64)
+    for branch, value in values.items():
+        found[2 * branch] = value
+    return found
 
 
-_UNUSUAL: Final = (_UnusualError, IndexError, UnicodeDecodeError, StructError)
-"""What reading an unusual message ends in."""
+_UNKNOWN: Final = -1
+_FORM: Final = _by_branch({branch: int(form) for branch, form in _FORMS.items()}, _UNKNOWN)
+_FIXED: Final = _by_branch({FLOAT: 4, DOUBLE: 8}, 0)
+"""The bytes of a value that always takes the same."""
+_NUMBERED: Final = _by_branch(dict.fromkeys((LONG, STRING, BYTES, ZONED, UNSIGNED), 1), 0)
+"""Whether a value starts with a number."""
+_SIZED: Final = _by_branch(dict.fromkeys((STRING, BYTES, ZONED), 1), 0)
+"""Whether that is the length of what follows."""
+
+_LONGEST_LENGTH: Final = 3
+"""The bytes of the longest length that is believed."""
+_MANY_STEPS: Final = 64
+_FEW_IMAGES: Final = 16
 
 
 def decode_rows(batch: pa.RecordBatch) -> Rows:
-    """Return the rows of the records of `batch`."""
-    values: list[bytes | None] = batch.column("value").to_pylist()
-    names: dict[bytes, str] = {}
+    """Return the rows of the records of `batch`, as the reference says them."""
     rows = Rows()
-    for number, value in enumerate(values):
-        common = None if value is None else _plain_row(value, names)
-        if common is None:
-            record = Record(key=None, value=value)
-            rows.add(number, decoded_rows(simple_avro.decode, record))
-        else:
-            rows.sources.append(number)
-            rows.common.append(common)
+    for number, value in enumerate(batch.column("value").to_pylist()):
+        rows.add(number, decoded_rows(simple_avro.decode, Record(key=None, value=value)))
     return rows
 
 
-def _plain_row(value: bytes, names: dict[bytes, str]) -> Common | None:
-    """Return the common columns of a row as TiCDC writes it, else None.
-
-    Args:
-        value: the message.
-        names: names of columns as JSON with a colon, by their bytes; new ones are added.
-    """
-    if not value.startswith(_ROW_START):
-        return None
-    try:
-        return _row(value, names)
-    except _UNUSUAL:
-        return None
+def decode_plain(batch: pa.RecordBatch) -> PlainRows | None:
+    """Return the rows of those records of `batch` that are row changes as TiCDC writes them."""
+    return decode_parts(batch, _plain_rows)
 
 
-def _row(value: bytes, names: dict[bytes, str]) -> Common:
-    start, at = _extent(value, len(_ROW_START))
-    database = str(value[start:at], "utf-8")
-    start, at = _extent(value, at)
-    table = str(value[start:at], "utf-8")
-    table_id, at = _number(value, at)
-    symbol, at = _number(value, at)
-    commit_ts, at = _number(value, at)
-    build_ts_ms, at = _number(value, at)
-    schema_version, at = _number(value, at)
-    if (
-        not database
-        or not table
-        or not 0 <= symbol < len(_OPS)
-        or table_id < 0
-        or commit_ts < 0
-        or build_ts_ms < 0
-        or schema_version < 0
-    ):
-        raise _UnusualError
-    op, has_data, has_old = _OPS[symbol]
+class _Cursor:
+    """A position in each of some messages, and whether it is still as TiCDC writes it."""
 
-    location, handle_key_only, checksum = None, False, None
-    if value[at : at + 3] == b"\0\0\0":
-        at += 3
-    else:
-        location, handle_key_only, checksum, at = _extras(value, at)
+    def __init__(self, buffer: Buffer, at: Ints, end: Ints) -> None:
+        self.buffer = buffer
+        self.at = at
+        self.end = end
+        self.good: Flags = np.ones(len(at), np.bool_)
 
-    data = old = None
-    if _has(value, at) is not has_data:
-        raise _UnusualError
-    at += 1
-    if has_data:
-        data, at = _image(value, at, names)
-    if _has(value, at) is not has_old:
-        raise _UnusualError
-    at += 1
-    if has_old:
-        old, at = _image(value, at, names)
-    if at != len(value):
-        raise _UnusualError
-    return (
-        0,
-        ROW,
-        op,
-        commit_ts,
-        build_ts_ms,
-        database,
-        table,
-        table_id,
-        schema_version,
-        old,
-        data,
-        handle_key_only,
-        location,
-        checksum,
-        None,
-        False,
-    )
+    def move(self, at: Ints) -> None:
+        """Go to `at`, where that is within the message."""
+        self.good &= at <= self.end
+        self.at = np.minimum(at, self.end)
+
+    def numbers(self) -> Ints:
+        """Read a zigzag number of each message."""
+        bits, sizes = uvarints(self.buffer, self.at)
+        self.good &= in_shortest_form(bits, sizes)
+        self.move(self.at + sizes)
+        return zigzag(bits)
+
+    def naturals(self, most: int = 2**63 - 1) -> Ints:
+        """Read a number of each that is not negative."""
+        numbers = self.numbers()
+        self.good &= (numbers >= 0) & (numbers <= most)
+        return numbers
+
+    def texts(self) -> tuple[Ints, Ints]:
+        """Return where a text of each starts and ends."""
+        lengths = np.clip(self.numbers(), -1, self.buffer.size)
+        starts = self.at
+        self.good &= lengths >= 0
+        self.move(starts + np.maximum(lengths, 0))
+        return starts, self.at
+
+    def present(self) -> Flags:
+        """Read the branch of an optional field, and say where it has a value."""
+        branches = self.buffer.octets[self.at]
+        self.good &= (branches == _NULL) | (branches == _SOME)
+        self.move(self.at + 1)
+        return branches == _SOME
+
+    def flags(self) -> Flags:
+        """Read a boolean of each."""
+        octets = self.buffer.octets[self.at]
+        self.good &= octets <= 1
+        self.move(self.at + 1)
+        return octets == 1
+
+    def of(self, chosen: Ints) -> "_Cursor":
+        """Return the cursor of the messages `chosen` alone."""
+        return _Cursor(self.buffer, self.at[chosen], self.end[chosen])
+
+    def join(self, cursor: "_Cursor", chosen: Ints) -> None:
+        """Go on where `cursor`, that of the messages `chosen`, is."""
+        self.good[chosen] &= cursor.good
+        self.at[chosen] = cursor.at
 
 
-def _extras(value: bytes, at: int) -> tuple[str | None, bool, str | None, int]:
-    """Read the claim check location, the flag of a cut image and the checksum; most have none."""
-    location = checksum = None
-    handle_key_only = False
-    if _has(value, at):
-        start, at = _extent(value, at + 1)
-        # Go writes an empty location as none at all.
-        location = str(value[start:at], "utf-8") or None
-    else:
-        at += 1
-    if _has(value, at):
-        handle_key_only = _boolean(value, at + 1)
-        at += 1
-    at += 1
-    if _has(value, at):
-        version, at = _number(value, at + 1)
-        corrupted = _boolean(value, at)
-        current, at = _number(value, at + 1)
-        previous, at = _number(value, at)
-        if not (
-            0 <= version <= _MAX_INT32
-            and 0 <= current <= _MAX_UINT32
-            and 0 <= previous <= _MAX_UINT32
-        ):
-            raise _UnusualError
-        checksum = (
-            f'{{"version":{version},"corrupted":{"true" if corrupted else "false"},'
-            f'"current":{current},"previous":{previous}}}'
+def _plain_rows(part: Part) -> PartRows:
+    buffer = part.buffer
+    starting = buffer.words[part.starts] & np.uint64(0xFFFF_FFFF) == _ROW_START
+    records = np.flatnonzero(starting & (part.ends - part.starts > _START_BYTES))
+    cursor = _Cursor(buffer, part.starts[records] + _START_BYTES, part.ends[records])
+    databases = cursor.texts()
+    tables = cursor.texts()
+    cursor.good &= (databases[0] < databases[1]) & (tables[0] < tables[1])
+    table_ids = cursor.naturals()
+    symbols = np.clip(cursor.naturals(len(_OPS) - 1), 0, len(_OPS) - 1)
+    commit_ts = cursor.naturals()
+    build_ts = cursor.naturals()
+    versions = cursor.naturals()
+    locations = _locations(cursor)
+    handle_keys = _handle_keys(cursor)
+    checksums = _checksums(cursor)
+    data = _images(cursor, _HAS_DATA[symbols])
+    old = _images(cursor, _HAS_OLD[symbols])
+    cursor.good &= cursor.at == cursor.end
+
+    columns = every_row(len(records)) | {
+        "op": Words(symbols, _OPS),
+        "commit_ts": Numbers(commit_ts),
+        "build_ts_ms": Numbers(build_ts),
+        "database": _names(cursor, databases),
+        "table": _names(cursor, tables),
+        "table_id": Numbers(table_ids),
+        "schema_version": Numbers(versions),
+        "before": old,
+        "after": data,
+        "handle_key_only": Numbers(handle_keys),
+        "claim_check_location": locations,
+        "checksum": checksums,
+    }
+    counts = np.zeros(len(part.starts), np.int64)
+    counts[records[cursor.good]] = 1
+    rows = PartRows(counts, columns)
+    return rows if cursor.good.all() else rows.keep(counts, cursor.good)
+
+
+def _names(cursor: _Cursor, extents: tuple[Ints, Ints]) -> Words:
+    """Return the names there; those of messages that are not good any more are not looked at."""
+    chosen = np.flatnonzero(cursor.good)
+    codes = np.full(len(cursor.at), -1)
+    found, raws = distinct(cursor.buffer, extents[0][chosen], extents[1][chosen])
+    texts, wrong = _texts(raws)
+    codes[chosen] = found
+    if wrong:
+        cursor.good[chosen] &= ~np.isin(found, wrong)
+    return Words(codes, texts)
+
+
+def _texts(raws: list[bytes]) -> tuple[list[str], list[int]]:
+    """Return what `raws` are in UTF-8, and the numbers of those that are none, which are empty."""
+    texts: list[str] = []
+    wrong: list[int] = []
+    for raw in raws:
+        try:
+            texts.append(str(raw, "utf-8"))
+        except UnicodeDecodeError:
+            wrong.append(len(texts))
+            texts.append("")
+    return texts, wrong
+
+
+def _locations(cursor: _Cursor) -> PlainColumn:
+    """Read the claim check locations; most messages have none."""
+    codes = np.full(len(cursor.at), -1)
+    chosen = np.flatnonzero(cursor.present() & cursor.good)
+    if not len(chosen):
+        return Words(codes, ())
+    some = cursor.of(chosen)
+    starts, ends = some.texts()
+    cursor.join(some, chosen)
+    found, raws = distinct(cursor.buffer, starts, ends)
+    texts, wrong = _texts(raws)
+    # Go writes an empty location as none at all.
+    codes[chosen] = np.where(starts < ends, found, -1)
+    cursor.good[chosen] &= ~np.isin(found, wrong)
+    return Words(codes, texts)
+
+
+def _handle_keys(cursor: _Cursor) -> Flags:
+    """Read the flags of cut images; most messages have none."""
+    found = np.zeros(len(cursor.at), np.bool_)
+    chosen = np.flatnonzero(cursor.present() & cursor.good)
+    if len(chosen):
+        some = cursor.of(chosen)
+        found[chosen] = some.flags()
+        cursor.join(some, chosen)
+    return found
+
+
+def _checksums(cursor: _Cursor) -> PlainColumn:
+    """Read the checksums; a changefeed sends them with all rows or with none."""
+    codes = np.full(len(cursor.at), -1)
+    chosen = np.flatnonzero(cursor.present() & cursor.good)
+    if not len(chosen):
+        return Words(codes, ())
+    some = cursor.of(chosen)
+    versions = some.naturals(_MAX_INT32).tolist()
+    corrupted = some.flags().tolist()
+    current = some.naturals(_MAX_UINT32).tolist()
+    previous = some.naturals(_MAX_UINT32).tolist()
+    cursor.join(some, chosen)
+    texts: dict[str, int] = {}
+    codes[chosen] = [
+        texts.setdefault(
+            f'{{"version":{version},"corrupted":{"true" if wrong else "false"},'
+            f'"current":{now},"previous":{then}}}',
+            len(texts),
         )
-    else:
-        at += 1
-    return location, handle_key_only, checksum, at
+        for version, wrong, now, then in zip(versions, corrupted, current, previous, strict=True)
+    ]
+    return Words(codes, list(texts))
 
 
-def _has(value: bytes, at: int) -> bool:
-    branch = value[at]
-    if branch not in (_NULL, _SOME):
-        raise _UnusualError
-    return branch == _SOME
+def _images(cursor: _Cursor, expected: Flags) -> PlainColumn:
+    """Read the images of the messages that are `expected` to have one."""
+    cursor.good &= cursor.present() == expected
+    chosen = np.flatnonzero(expected & cursor.good)
+    some = cursor.of(chosen)
+    entries = _walk(some)
+    cursor.join(some, chosen)
+    numbers = np.full(len(cursor.at), -1)
+    chosen = chosen[entries.owners]
+    numbers[chosen] = np.arange(len(chosen))
+    images = _read(cursor.buffer, entries)
+    cursor.good[chosen] &= images.sound
+    return ImageColumn(images, numbers)
 
 
-def _boolean(value: bytes, at: int) -> bool:
-    byte = value[at]
-    if byte > 1:
-        raise _UnusualError
-    return byte == 1
+@dataclass(frozen=True, slots=True)
+class _Entries:
+    """Where the entries of images are.
+
+    Attributes:
+        owners: the numbers of the images that were read to their end.
+        counts: how many each of them has.
+        starts: where each entry starts, with the length of its name.
+        branches: where the branch of its value is, behind its name.
+    """
+
+    owners: Ints
+    counts: Ints
+    starts: Ints
+    branches: Ints
 
 
-def _number(value: bytes, at: int) -> tuple[int, int]:
-    """Return the zigzag number at `at`, and where it ends."""
-    bits = shift = byte = 0
-    for byte in value[at : at + _LONGEST_NUMBER]:
-        bits |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < _MORE:
+def _walk(cursor: _Cursor) -> _Entries:
+    """Return the entries of the images at `cursor`, of those that are good."""
+    octets, words = cursor.buffer.octets, cursor.buffer.words
+    counts = cursor.naturals(MAX_ITEMS)
+    # An entry takes two bytes at least.
+    cursor.good &= 2 * counts <= cursor.end - cursor.at
+    counts = np.where(cursor.good, counts, 0)
+    # The longest images come first, so that those that go on are always the first ones.
+    order = np.argsort(-counts, kind="stable")
+    sorted_counts = counts[order]
+    at, end = cursor.at[order], cursor.end[order]
+    good = np.ones(len(order), np.bool_)
+    entries = (np.cumsum(counts) - counts)[order]
+    total = int(counts.sum())
+    starts, branches = np.empty(total, np.int64), np.empty(total, np.int64)
+    steps = int(sorted_counts[0]) if len(order) else 0
+    lengths = np.searchsorted(-sorted_counts, -np.arange(steps), side="left").tolist()
+    for step, length in enumerate(lengths):
+        if step >= _MANY_STEPS and length < _FEW_IMAGES:
+            good[:length] = False
             break
-    else:
-        raise _UnusualError
-    if bits > _MAX_UINT64 or (byte == 0 and shift > 7):
-        raise _UnusualError
-    return (bits >> 1) ^ -(bits & 1), at + shift // 7
+        here = at[:length]
+        size = octets[here].astype(np.int64)
+        name = here + 1
+        wrong = size & 1 != 0
+        if size.max() > _ONE_BYTE:
+            longer = size > _ONE_BYTE
+            second = octets[name].astype(np.int64)
+            size = np.where(longer, size & _ONE_BYTE | second << 7, size)
+            name += longer
+            # No name of MySQL has more than 64 characters, 256 bytes.
+            wrong |= longer & ((second == 0) | (size > _LONGEST_NAME))
+            size = np.minimum(size, _LONGEST_NAME)
+        branch_at = np.minimum(name + (size >> 1), end[:length])
+        branch = octets[branch_at]
+        word = words[branch_at + 1]
+        stop = ~word & _TOPS
+        within = stop ^ (stop - _ONE)
+        taken = (np.bitwise_count(within) >> 3).astype(np.int64)
+        word = (word & within & _THREE_BYTES).view(np.int64)
+        amount = word & 0x7F | (word >> 1) & 0x3F80 | (word >> 2) & 0x1F_C000
+        if not stop.all():
+            longest = np.flatnonzero(stop == 0)
+            taken[longest] = 9 + (octets[branch_at[longest] + 9] >= _ONE_BYTE + 1)
+        sized = _SIZED[branch]
+        wrong |= (_FORM[branch] < 0) | (sized & ((taken > _LONGEST_LENGTH) | (amount & 1)) != 0)
+        behind = branch_at + 1 + _FIXED[branch] + _NUMBERED[branch] * taken + sized * (amount >> 1)
+        zoned = np.flatnonzero(branch == 2 * ZONED)
+        if len(zoned):
+            second_at = np.minimum(behind[zoned], end[zoned])
+            bits, taken = uvarints(cursor.buffer, second_at)
+            lengths_of = np.minimum(bits, np.uint64(cursor.buffer.size * 2 + 2)).view(np.int64)
+            wrong[zoned] |= (lengths_of & 1 != 0) | ~in_shortest_form(bits, taken)
+            behind[zoned] = second_at + taken + (lengths_of >> 1)
+        wrong |= behind > end[:length]
+        good[:length] &= ~wrong
+        place = entries[:length] + step
+        starts[place] = here
+        branches[place] = branch_at
+        at[:length] = np.minimum(behind, end[:length])
+    cursor.at[order] = at
+    cursor.good[order] &= good
+    kept = cursor.good
+    if not kept.all():
+        chosen = np.repeat(kept, counts)
+        counts = counts[kept]
+        starts, branches = starts[chosen], branches[chosen]
+    some = np.flatnonzero(kept)
+    # A map that is not empty ends with an empty block.
+    ended = some[counts > 0]
+    cursor.good[ended] &= octets[cursor.at[ended]] == 0
+    cursor.at[ended] += 1
+    cursor.good &= cursor.at <= cursor.end
+    cursor.at = np.minimum(cursor.at, cursor.end)
+    return _Entries(some, counts, starts, branches)
 
 
-def _extent(value: bytes, at: int) -> tuple[int, int]:
-    """Return where the text whose length is at `at` starts and ends."""
-    length, start = _number(value, at)
-    if length < 0:
-        raise _UnusualError
-    return start, start + length
+_ONE_BYTE: Final = 0x7F
+"""The largest number of one byte."""
+_LONGEST_NAME: Final = 512
+"""The length of the longest name, as it is written."""
+_ONE: Final = np.uint64(1)
+_TOPS: Final = np.uint64(0x8080_8080_8080_8080)
+_THREE_BYTES: Final = np.uint64(0x7F_7F7F)
 
 
-def _image(value: bytes, at: int, names: dict[bytes, str]) -> tuple[str, int]:
-    """Return the image at `at` as JSON text, and where it ends."""
-    length, at = _number(value, at)
-    if not 0 <= length <= MAX_ITEMS:
-        raise _UnusualError
-    texts: dict[bytes, str] = {}
-    for _ in range(length):
-        size = value[at]
-        if size & _NO_LENGTH:
-            start, at = _extent(value, at)
-        else:
-            start = at + 1
-            at = start + (size >> 1)
-        key = value[start:at]
-        name = names.get(key)
-        if name is None:
-            name = names[key] = quoted(str(key, "utf-8")) + ":"
-        # The order is that of how often TiDB's types have these branches.
-        branch = value[at]
-        at += 1
-        if branch == _STRING:
-            size = value[at]
-            if size & _NO_LENGTH:
-                start, at = _extent(value, at)
-            else:
-                start = at + 1
-                at = start + (size >> 1)
-            texts[key] = name + quoted(str(value[start:at], "utf-8"))
-        elif branch == _LONG:
-            size = value[at]
-            if size & _MORE:
-                number, at = _number(value, at)
-                texts[key] = f'{name}"{number}"'
-            else:
-                at += 1
-                texts[key] = f'{name}"{(size >> 1) ^ -(size & 1)}"'
-        elif branch == NULL:
-            texts[key] = name + "null"
-        elif branch == _BYTES:
-            start, at = _extent(value, at)
-            texts[key] = f'{name}"{b2a_base64(value[start:at], newline=False).decode()}"'
-        elif branch == _ZONED:
-            start, at = _extent(value, at)
-            location = quoted(str(value[start:at], "utf-8"))
-            start, at = _extent(value, at)
-            zoned = quoted(str(value[start:at], "utf-8"))
-            texts[key] = f'{name}{{"location":{location},"value":{zoned}}}'
-        elif branch == _UNSIGNED:
-            number, at = _number(value, at)
-            texts[key] = f'{name}"{number & _MAX_UINT64}"'
-        elif branch == _DOUBLE:
-            (floating,) = _unpack_double(value, at)
-            if floating - floating != 0:
-                raise _UnusualError
-            texts[key] = f'{name}"{double_text(floating)}"'
-            at += 8
-        elif branch == _FLOAT:
-            (floating,) = _unpack_float(value, at)
-            if floating - floating != 0:
-                raise _UnusualError
-            texts[key] = f'{name}"{float_text(floating)}"'
-            at += 4
-        else:
-            raise _UnusualError
-    if len(texts) != length:
-        raise _UnusualError
-    if length:
-        if value[at] != 0:
-            raise _UnusualError
-        at += 1
-    return f"{{{','.join(texts.values())}}}", at
+def _read(buffer: Buffer, entries: _Entries) -> Images:
+    """Return the images of `entries`; those with a value that is not as TiCDC writes it unsound."""
+    places = entries.branches + 1
+    forms = _FORM[buffer.octets[entries.branches]]
+    # The length of a name is part of what tells it from others.
+    names, raws = distinct(buffer, entries.starts, entries.branches)
+    spelled, wrong_names = _texts([raw[1:] if raw[0] <= _ONE_BYTE else raw[2:] for raw in raws])
+    wrong = np.isin(names, wrong_names)
+
+    def numbers_of(chosen: Ints) -> tuple[Bits, Ints]:
+        bits, sizes = uvarints(buffer, places[chosen])
+        wrong[chosen] |= ~in_shortest_form(bits, sizes)
+        return bits, sizes
+
+    starts, ends = np.zeros_like(places), np.zeros_like(places)
+    chosen = np.flatnonzero((forms == Form.TEXT) | (forms == Form.BASE64) | (forms == Form.ZONED))
+    bits, sizes = numbers_of(chosen)
+    starts[chosen] = places[chosen] + sizes
+    ends[chosen] = starts[chosen] + (bits >> _ONE).view(np.int64)
+    spelling, spellings = [quoted(name) for name in spelled], names.copy()
+    chosen = np.flatnonzero(forms == Form.ZONED)
+    if len(chosen):
+        zones, raws = distinct(buffer, starts[chosen], ends[chosen])
+        locations, failed = _texts(raws)
+        wrong[chosen] |= np.isin(zones, failed)
+        bits, sizes = uvarints(buffer, ends[chosen])
+        starts[chosen] = ends[chosen] + sizes
+        ends[chosen] = starts[chosen] + (bits >> _ONE).view(np.int64)
+        both, found = np.unique(names[chosen] * len(locations) + zones, return_inverse=True)
+        spellings[chosen] = len(spelling) + found
+        for name, zone in zip(*np.divmod(both, len(locations)), strict=True):
+            location = quoted(locations[zone])
+            spelling.append(f'{spelling[name]}:{{"location":{location},"value"')
+    signed, _ = numbers_of(np.flatnonzero(forms == Form.SIGNED))
+    unsigned, _ = numbers_of(np.flatnonzero(forms == Form.UNSIGNED))
+    chosen = np.flatnonzero(forms == Form.FLOAT)
+    floats = buffer.words[places[chosen]].astype(np.uint32).view(np.float32)
+    wrong[chosen] |= ~np.isfinite(floats)
+    floats[~np.isfinite(floats)] = 0
+    chosen = np.flatnonzero(forms == Form.DOUBLE)
+    doubles = buffer.words[places[chosen]].view(np.float64)
+    wrong[chosen] |= ~np.isfinite(doubles)
+    doubles[~np.isfinite(doubles)] = 0
+
+    images = images_of(
+        buffer,
+        Values(
+            counts=entries.counts,
+            names=names,
+            spellings=spellings,
+            spelled=spelling,
+            forms=forms,
+            starts=starts,
+            ends=ends,
+            signed=zigzag(signed),
+            unsigned=zigzag(unsigned).view(np.uint64),
+            floats=floats,
+            doubles=doubles,
+        ),
+    )
+    if wrong.any():
+        owners = np.repeat(np.arange(len(entries.counts)), entries.counts)
+        images.sound[owners[wrong]] = False
+    return images

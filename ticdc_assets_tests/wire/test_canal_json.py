@@ -695,7 +695,7 @@ def test_depth_in_every_kind_of_place(depth: int) -> None:
 
 def test_numbers_without_end() -> None:
     digits = b"9" * 100_000
-    started = time.monotonic()
+    started = time.thread_time()
     assert_equal(
         [
             b'{"' + name + b'":' + number + b"," + message[1:]
@@ -706,7 +706,7 @@ def test_numbers_without_end() -> None:
         + [INSERT.replace(b'"id":"2"', b'"id":' + digits)]
         + [INSERT[:-1] + b',"' + name + b'":' + digits + b"}" for name in (b"es", b"ts", b"id")]
     )
-    assert time.monotonic() - started < 20
+    assert time.thread_time() - started < 20
 
 
 def test_garbage() -> None:

@@ -25,7 +25,8 @@ from ticdc_assets.events import (
 from ticdc_assets.schemas import ColumnFlag, RowShape, SentColumn, TableSchema
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.values.floats import double_text, float_text, to_float32
-from ticdc_assets.wire import WireFormat, craft_batch
+from ticdc_assets.wire import WireFormat, column_rows, craft_batch
+from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.column_types import TYPE_NAMES, ddl_word
 from ticdc_assets.wire.craft import decode, encode
 from ticdc_assets.wire.craft_bytes import (
@@ -43,7 +44,7 @@ from ticdc_assets.wire.craft_bytes import (
 from ticdc_assets.wire.craft_layout import MAX_NAME_BYTES
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
-from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, batch_decoded
+from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, batch_decoded, batch_of
 
 CRAFT = WireFormat.CRAFT
 BINARY, HANDLE, PRIMARY, NULLABLE, UNSIGNED = 1, 2, 8, 64, 128
@@ -871,11 +872,18 @@ def test_rows_of_many_shapes_in_one_batch() -> None:
     assert all(isinstance(outcome, list) for outcome in assert_equal(values + values[::-1], CRAFT))
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(craft_batch, "_REMEMBERED_BYTES", 1)
-    assert_equal([*SMALL, UPDATE, THREE, INSERT, UPDATE], CRAFT)
-    monkeypatch.setattr(craft_batch, "_REMEMBERED_NUMBERS", 0)
-    assert value_of(8, 0, z(12)) == "12"
+def test_rows_have_the_offsets_of_their_records() -> None:
+    """Also where there are as many rows read at once as there are records."""
+    decoded = decode_batch(CRAFT, batch_of([WATERMARK, b"", THREE]))
+    assert decoded.column("offset").to_pylist() == [1000, 1001, 1002, 1002, 1002]
+
+
+@pytest.mark.parametrize("size", [1, 100, 1000])
+def test_the_parts_of_a_batch_do_not_show(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [*SMALL, UPDATE, None, THREE, b"", INSERT, UPDATE, WATERMARK, b"\xff", DELETE]
+    whole = decode_batch(CRAFT, batch_of(values))
+    monkeypatch.setattr(column_rows, "_PART_BYTES", size)
+    assert decode_batch(CRAFT, batch_of(values)) == whole
 
 
 def test_rows_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:

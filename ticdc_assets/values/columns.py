@@ -1,0 +1,478 @@
+"""Columns of values as images hold them, to the typed columns of mirrors.
+
+In: for each row where a column's text stands in an array of bytes, and of what form it is
+(`Places`). Out: `TypedColumn`: the Arrow array of `arrow_type(column)`, and which rows are plain.
+For a plain row the array has what `canonical_of` and `typed_of` give one by one, and neither
+refused the value nor called it `UNFIT`. Of any other row it has nothing, and says nothing: the
+caller converts it by these.
+
+Nearly all kinds are read by compiled loops. Vectors and the widest decimals go through the
+converters here, value by value.
+"""
+
+# pyarrow ships no types, and numba hides those of what it compiles.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ticdc_assets.errors import ImageError
+from ticdc_assets.mysql_types import (
+    MAX_TYPED_DIGITS,
+    Kind,
+    arrow_type,
+    decimal_size,
+    exceeds_int64,
+    fractional_digits,
+    integer_range,
+    kind_of,
+    lacks_size,
+)
+from ticdc_assets.schemas import ColumnSchema
+from ticdc_assets.values import column_loops as loops
+from ticdc_assets.values.arrays import typed_array
+from ticdc_assets.values.canonical import canonical_of
+from ticdc_assets.values.column_loops import NULL, ZONED
+from ticdc_assets.values.floats import MAX_FLOAT32
+from ticdc_assets.values.zones import changefeed_zone, local_hours
+
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+_MOST_LOOPED_DIGITS: Final = 36
+"""Digits of a DECIMAL that the loop reads: two numbers of 18."""
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+_HOUR: Final = 3_600_000_000
+_FIRST: Final = int(np.datetime64("0001-01-01", "us").astype(np.int64))
+_LAST: Final = int(np.datetime64("9999-12-31T23:59:59.999999", "us").astype(np.int64))
+"""The years that Python and Spark have, in microseconds since 1970."""
+
+_MOST_LABELS: Final = 65535
+_SEXTETS: Final = np.full(256, 64, np.uint8)
+_SEXTETS[list(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")] = range(64)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Places:
+    """Where the values of one column stand; all arrays have one entry a row.
+
+    Attributes:
+        data: the bytes.
+        begins: where each text begins (int32).
+        ends: where it ends.
+        forms: `column_loops.ABSENT`, NULL, TEXT, ESCAPED (text with escapes as in JSON) or ZONED
+            (the text of a timestamp in a zone that counts as the changefeed's).
+        texts: copies texts without escapes: offsets, bytes, and which rows are absent, NULL or such
+            a text; a ZONED one is none.
+    """
+
+    data: npt.NDArray[np.uint8]
+    begins: npt.NDArray[np.int32]
+    ends: npt.NDArray[np.int32]
+    forms: npt.NDArray[np.uint8]
+    texts: Callable[[], tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], Flags]]
+
+    def strings(self) -> "tuple[pa.Array[Any], Flags]":
+        """Return the texts as strings, null where there is none, and which rows are plain."""
+        offsets, content, plain = self.texts()
+        present = (self.forms > NULL) & plain
+        strings = pa.StringArray.from_buffers(
+            len(offsets) - 1,
+            pa.py_buffer(offsets),
+            pa.py_buffer(content),
+            None if present.all() else _bits(present),
+        )
+        return strings, plain
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TypedColumn:
+    """A typed column.
+
+    Attributes:
+        array: the values, null for NULL, what is absent, and what is not plain.
+        plain: which rows the array speaks for.
+        is_verbatim: whether the canonical text of plain rows is the text as sent.
+    """
+
+    array: "pa.Array[Any]"
+    plain: Flags
+    is_verbatim: bool
+
+
+_Typed: TypeAlias = Callable[[Places], TypedColumn]
+
+
+def typed_column(column: ColumnSchema, timezone: str) -> Callable[[Places], TypedColumn]:
+    """Compile the converter from the places of `column`'s values to its typed column.
+
+    Raises:
+        ConfigError: `timezone` is needed (a TIMESTAMP column) and is no zone.
+    """
+    kind = kind_of(column)
+    if lacks_size(column):
+        return _UNSIZED[kind](column)
+    build = _BUILDERS.get(kind)
+    made = None if build is None else build(column, timezone)
+    return made or _one_by_one(column, timezone)
+
+
+def _bits(flags: Flags) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def _empty(places: Places, kind: type[Any]) -> tuple[Any, Flags]:
+    count = len(places.forms)
+    return np.empty(count, kind), np.empty(count, np.bool_)
+
+
+def _of_numbers(
+    numbers: npt.NDArray[Any], wanted: pa.DataType, places: Places, plain: Flags
+) -> "pa.Array[Any]":
+    """Return numbers as an Arrow array of a type that has them as they are."""
+    present = (places.forms > NULL) & plain
+    return pa.Array.from_buffers(
+        wanted,
+        len(plain),
+        [None if present.all() else _bits(present), pa.py_buffer(numbers)],
+    )
+
+
+def _read_integers(places: Places, low: int, high: int) -> tuple[npt.NDArray[np.uint64], Flags]:
+    numbers, plain = _empty(places, np.uint64)
+    loops.integers(
+        places.data,
+        places.begins,
+        places.ends,
+        places.forms,
+        np.uint64(-low),
+        np.uint64(high),
+        numbers,
+        plain,
+    )
+    return numbers, plain
+
+
+def _integers(column: ColumnSchema, timezone: str) -> _Typed:
+    del timezone
+    low, high = integer_range(column)
+    wanted = arrow_type(column)
+    is_wide, is_year = exceeds_int64(column), kind_of(column) is Kind.YEAR
+
+    def typed(places: Places) -> TypedColumn:
+        numbers, plain = _read_integers(places, low, high)
+        if is_year:
+            plain &= (numbers == 0) | (numbers >= 1901)
+        if is_wide:
+            both = np.zeros(2 * len(numbers), np.uint64)
+            both[0::2] = numbers
+            array = _of_numbers(both, wanted, places, plain)
+        else:
+            narrow = numbers.view(np.int64).astype(wanted.to_pandas_dtype())
+            array = _of_numbers(narrow, wanted, places, plain)
+        return TypedColumn(array=array, plain=plain, is_verbatim=True)
+
+    return typed
+
+
+def _decimals(column: ColumnSchema, timezone: str) -> _Typed | None:
+    del timezone
+    size = decimal_size(column)
+    if size is None or size[0] > MAX_TYPED_DIGITS or size[0] > _MOST_LOOPED_DIGITS:
+        return None
+    precision, scale = size
+    wanted = arrow_type(column)
+
+    def typed(places: Places) -> TypedColumn:
+        count = len(places.forms)
+        numbers, plain = np.empty(2 * count, np.uint64), np.empty(count, np.bool_)
+        loops.decimals(
+            places.data,
+            places.begins,
+            places.ends,
+            places.forms,
+            precision - scale,
+            scale,
+            numbers,
+            plain,
+        )
+        array = _of_numbers(numbers, wanted, places, plain)
+        return TypedColumn(array=array, plain=plain, is_verbatim=True)
+
+    return typed
+
+
+def _floats(column: ColumnSchema, timezone: str) -> _Typed:
+    del timezone
+    wanted = arrow_type(column)
+    highest = MAX_FLOAT32 if kind_of(column) is Kind.FLOAT else np.finfo(np.float64).max
+
+    def typed(places: Places) -> TypedColumn:
+        numbers, plain = _empty(places, np.float64)
+        longer = np.empty(len(plain), np.bool_)
+        loops.floats(places.data, places.begins, places.ends, places.forms, numbers, plain, longer)
+        if longer.any():
+            strings, _ = places.strings()
+            numbers[longer] = strings.filter(pa.array(longer)).cast(pa.float64()).to_numpy()
+            plain |= longer
+        with np.errstate(over="ignore"):
+            narrow = numbers.astype(wanted.to_pandas_dtype())
+        plain &= np.abs(narrow) <= highest
+        array = _of_numbers(narrow, wanted, places, plain)
+        return TypedColumn(array=array, plain=plain, is_verbatim=False)
+
+    return typed
+
+
+def _read_moments(places: Places, *, has_clock: bool, digits: int) -> tuple[Any, Flags]:
+    numbers, plain = _empty(places, np.int64)
+    loops.moments(
+        places.data, places.begins, places.ends, places.forms, has_clock, digits, numbers, plain
+    )
+    return numbers, plain
+
+
+def _dates(column: ColumnSchema, timezone: str) -> _Typed:
+    del timezone
+    wanted = arrow_type(column)
+
+    def typed(places: Places) -> TypedColumn:
+        numbers, plain = _read_moments(places, has_clock=False, digits=0)
+        plain &= places.forms != ZONED
+        array = _of_numbers(numbers.astype(np.int32), wanted, places, plain)
+        return TypedColumn(array=array, plain=plain, is_verbatim=True)
+
+    return typed
+
+
+def _datetimes(column: ColumnSchema, timezone: str) -> _Typed:
+    del timezone
+    wanted, digits = arrow_type(column), fractional_digits(column)
+
+    def typed(places: Places) -> TypedColumn:
+        numbers, plain = _read_moments(places, has_clock=True, digits=digits)
+        plain &= places.forms != ZONED
+        array = _of_numbers(numbers, wanted, places, plain)
+        return TypedColumn(array=array, plain=plain, is_verbatim=True)
+
+    return typed
+
+
+def _timestamps(column: ColumnSchema, timezone: str) -> _Typed:
+    wanted, digits = arrow_type(column), fractional_digits(column)
+    offset_of = local_hours(timezone).offset
+    fixed = changefeed_zone(timezone).utcoffset(None)
+
+    def typed(places: Places) -> TypedColumn:
+        local, plain = _read_moments(places, has_clock=True, digits=digits)
+        if fixed is not None:
+            local -= fixed // _MICROSECOND
+            plain &= (local >= _FIRST) & (local <= _LAST)
+            array = _of_numbers(local, wanted, places, plain)
+            return TypedColumn(array=array, plain=plain, is_verbatim=True)
+        present = np.flatnonzero(plain & (places.forms > NULL))
+        hours, numbers = np.unique(local[present] // _HOUR, return_inverse=True)
+        offsets = np.zeros(len(hours), np.int64)
+        known = np.zeros(len(hours), np.bool_)
+        texts = np.datetime_as_string(hours.astype("datetime64[h]"))
+        for number, text in enumerate(texts.tolist()):
+            offset = offset_of(text.replace("T", " "))
+            if offset is not None:
+                offsets[number], known[number] = offset // _MICROSECOND, True
+        local[present] -= offsets[numbers]
+        plain[present] = known[numbers]
+        array = _of_numbers(local, wanted, places, plain)
+        return TypedColumn(array=array, plain=plain, is_verbatim=True)
+
+    return typed
+
+
+def _texts(column: ColumnSchema, timezone: str) -> _Typed:
+    del column, timezone
+
+    def typed(places: Places) -> TypedColumn:
+        array, plain = places.strings()
+        return TypedColumn(array=array, plain=plain, is_verbatim=True)
+
+    return typed
+
+
+def _times(column: ColumnSchema, timezone: str) -> _Typed:
+    del timezone
+    return _checked_times(fractional_digits(column))
+
+
+def _checked_times(digits: int) -> _Typed:
+    def check(places: Places, plain: Flags) -> None:
+        loops.times(places.data, places.begins, places.ends, places.forms, digits, plain)
+
+    return _checked(check)
+
+
+def _checked(check: Callable[[Places, Flags], None]) -> _Typed:
+    """Return the converter of texts that are kept as they are if a loop finds them plain."""
+
+    def typed(places: Places) -> TypedColumn:
+        array, plain = places.strings()
+        is_canonical = np.empty(len(plain), np.bool_)
+        check(places, is_canonical)
+        # What is not plain need not be null: nobody looks at it.
+        return TypedColumn(array=array, plain=plain & is_canonical, is_verbatim=True)
+
+    return typed
+
+
+def _binaries(column: ColumnSchema, timezone: str) -> _Typed:
+    del column, timezone
+
+    def typed(places: Places) -> TypedColumn:
+        count = len(places.forms)
+        sizes = np.where(places.forms > NULL, places.ends - places.begins, 0)
+        offsets, plain = np.empty(count + 1, np.int32), np.empty(count, np.bool_)
+        content = np.empty(int(sizes.sum()) // 4 * 3 + 3, np.uint8)
+        loops.base64(
+            places.data,
+            places.begins,
+            places.ends,
+            places.forms,
+            _SEXTETS,
+            offsets,
+            content,
+            plain,
+        )
+        present = (places.forms > NULL) & plain
+        array = pa.Array.from_buffers(
+            pa.binary(), count, [_bits(present), pa.py_buffer(offsets), pa.py_buffer(content)]
+        )
+        return TypedColumn(array=array, plain=plain, is_verbatim=False)
+
+    return typed
+
+
+def _labelled(places: Places, highest: int, label: Callable[[int], str]) -> TypedColumn:
+    numbers, plain = _read_integers(places, 0, highest)
+    present = (places.forms > NULL) & plain
+    found, indices = np.unique(numbers, return_inverse=True)
+    labels = pa.array([label(int(number)) for number in found.tolist()], pa.string())
+    array = labels.take(pa.array(indices, mask=~present))
+    return TypedColumn(array=array, plain=plain, is_verbatim=False)
+
+
+def _enums(column: ColumnSchema, timezone: str) -> _Typed:
+    del timezone
+    labels = ("", *column.elements)
+    return lambda places: _labelled(places, len(labels) - 1, labels.__getitem__)
+
+
+def _sets(column: ColumnSchema, timezone: str) -> _Typed:
+    del timezone
+    labels = column.elements[:64]
+
+    def joined(mask: int) -> str:
+        return ",".join(label for bit, label in enumerate(labels) if mask >> bit & 1)
+
+    return lambda places: _labelled(places, 2 ** len(labels) - 1, joined)
+
+
+def _documents(column: ColumnSchema, timezone: str) -> _Typed:
+    del column, timezone
+
+    def typed(places: Places) -> TypedColumn:
+        offsets, content, plain = places.texts()
+        is_json = np.empty(len(plain), np.bool_)
+        out_offsets, out = np.empty_like(offsets), np.empty_like(content)
+        loops.json_texts(content, offsets, places.forms, out_offsets, out, is_json)
+        plain &= is_json
+        present = (places.forms > NULL) & plain
+        array = pa.StringArray.from_buffers(
+            len(plain), pa.py_buffer(out_offsets), pa.py_buffer(out), _bits(present)
+        )
+        return TypedColumn(array=array, plain=plain, is_verbatim=False)
+
+    return typed
+
+
+def _one_by_one(column: ColumnSchema, timezone: str) -> _Typed:
+    convert = canonical_of(column, timezone)
+
+    def canonical(text: str | None, plain: bool) -> tuple[str | None, bool]:
+        try:
+            return (convert(text), True) if plain else (None, False)
+        except ImageError:
+            return None, False
+
+    def typed(places: Places) -> TypedColumn:
+        strings, plain = places.strings()
+        converted = list(map(canonical, strings.to_pylist(), plain.tolist()))
+        array, unfit = typed_array(column, timezone, [text for text, _ in converted])
+        plain = np.array([good for _, good in converted], np.bool_)
+        if unfit is not None:
+            plain &= ~np.array(unfit, np.bool_)
+        return TypedColumn(array=array, plain=plain, is_verbatim=False)
+
+    return typed
+
+
+def _unsized_decimals(column: ColumnSchema) -> _Typed:
+    del column
+
+    def check(places: Places, plain: Flags) -> None:
+        loops.decimal_texts(places.data, places.begins, places.ends, places.forms, plain)
+
+    return _checked(check)
+
+
+def _unsized_datetimes(column: ColumnSchema) -> _Typed:
+    del column
+
+    def check(places: Places, plain: Flags) -> None:
+        loops.datetime_texts(places.data, places.begins, places.ends, places.forms, plain)
+
+    return _checked(check)
+
+
+def _unsized_labels(column: ColumnSchema) -> _Typed:
+    highest = _MOST_LABELS if kind_of(column) is Kind.ENUM else 2**64 - 1
+
+    def check(places: Places, plain: Flags) -> None:
+        _, found = _read_integers(places, 0, highest)
+        plain[:] = found
+
+    return _checked(check)
+
+
+_BUILDERS: dict[Kind, Callable[[ColumnSchema, str], _Typed | None]] = {
+    Kind.INTEGER: _integers,
+    Kind.BIT: _integers,
+    Kind.YEAR: _integers,
+    Kind.DECIMAL: _decimals,
+    Kind.FLOAT: _floats,
+    Kind.DOUBLE: _floats,
+    Kind.DATE: _dates,
+    Kind.DATETIME: _datetimes,
+    Kind.TIMESTAMP: _timestamps,
+    Kind.TIME: _times,
+    Kind.TEXT: _texts,
+    Kind.UNKNOWN: _texts,
+    Kind.BINARY: _binaries,
+    Kind.ENUM: _enums,
+    Kind.SET: _sets,
+    Kind.JSON: _documents,
+}
+
+_UNSIZED: dict[Kind, Callable[[ColumnSchema], _Typed]] = {
+    Kind.DECIMAL: _unsized_decimals,
+    Kind.DATETIME: _unsized_datetimes,
+    Kind.TIMESTAMP: _unsized_datetimes,
+    Kind.TIME: lambda _: _checked_times(-1),
+    Kind.ENUM: _unsized_labels,
+    Kind.SET: _unsized_labels,
+}

@@ -1,0 +1,366 @@
+"""Images as JSON text, a column at a time: numbers and slices of messages to an Arrow array.
+
+In: the values of many images in their order, each as a slice of the messages or a number, and the
+names of their columns. Out: an Arrow array of JSON texts. An image is made of pieces: before each
+value what stands between it and the one before (`,"name":"`), the value, and the end. All pieces of
+a batch are taken from one array of the distinct ones and of the slices, one behind the other, so
+that the bytes of a column are already those of its texts, and only its offsets have to be found.
+
+Texts are slices of a message and need not be looked at, unless they have a character that JSON
+escapes: those few are written by the `json` module. Whether all is UTF-8 is asked once, of the
+column: between two texts there is always a quote, so no character can be made of two of them.
+
+Numbers are written by Arrow; its FLOAT and DOUBLE have the same shortest digits as ours, but for
+powers of two and exponents, which are given to `values.floats`.
+
+Not handled: values that their type does not have; a caller finds them first.
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from json.encoder import encode_basestring as quoted
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_assets.values.floats import double_text, float_text
+from ticdc_assets.wire.byte_columns import Bits, Buffer, Flags, Ints, slices, spread
+
+
+class Form(IntEnum):
+    """What the text of a value is made of."""
+
+    NULL = 0
+    TEXT = 1
+    """A slice."""
+    BASE64 = 2
+    """A slice, in base64."""
+    SIGNED = 3
+    UNSIGNED = 4
+    FLOAT = 5
+    DOUBLE = 6
+    ZONED = 7
+    """A slice in an object that its name opens, and that ends behind it."""
+
+
+_QUOTED: Final = 0
+_BARE: Final = 1
+_NESTED: Final = 2
+_CLOSINGS: Final = np.array(
+    [{Form.NULL: _BARE, Form.ZONED: _NESTED}.get(form, _QUOTED) for form in Form]
+)
+"""By form: what ends a value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """The values of images, image by image.
+
+    Attributes:
+        counts: how many values each image has.
+        names: for each value the number of its name.
+        spellings: the number of what stands before its colon.
+        spelled: what that is, by number: the name as a JSON text, and before one of the form
+            ZONED all up to the member that the value is of.
+        forms: for each value its form.
+        starts: where its slice starts, in no case before the one before; 0 for none.
+        ends: where its slice ends.
+        signed: the numbers of that form, in their order.
+        unsigned: the same.
+        floats: the same, as finite numbers of 32 bits.
+        doubles: the same, finite.
+    """
+
+    counts: Ints
+    names: Ints
+    spellings: Ints
+    spelled: Sequence[str]
+    forms: Ints
+    starts: Ints
+    ends: Ints
+    signed: Ints
+    unsigned: Bits
+    floats: np.ndarray[Any, np.dtype[np.float32]]
+    doubles: np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(slots=True)
+class Images:
+    """Texts of images, in pieces.
+
+    Attributes:
+        pieces: the numbers of the pieces, image by image.
+        firsts: the first piece of each image.
+        counts: how many pieces it has.
+        sources: arrays of pieces, which are numbered through.
+        sound: whether the image has its names once each, and can be written.
+    """
+
+    pieces: Ints
+    firsts: Ints
+    counts: Ints
+    sources: "list[pa.Array[Any]]"
+    sound: Flags
+
+
+def images_of(buffer: Buffer, values: Values) -> Images:
+    """Return the images of `values`, whose slices are in `buffer`."""
+    total = len(values.names)
+    firsts = np.cumsum(values.counts) - values.counts
+    sound = _distinct_names(values)
+    pool = _Pool()
+
+    closings = _CLOSINGS[values.forms]
+    ahead = np.empty(total, np.int64)
+    ahead[1:] = closings[:-1]
+    ahead[firsts[values.counts > 0]] = _FIRST
+    before = pool.add(
+        pa.array(
+            [
+                f"{between}{name}:{quote}"
+                for name in values.spelled
+                for between in _BETWEEN
+                for quote in ('"', "")
+            ],
+            pa.binary(),
+        )
+    )
+    texts = _value_pieces(buffer, values, sound, pool)
+
+    counts = 2 * values.counts + 1
+    starts = np.cumsum(counts) - counts
+    pieces = np.empty(2 * total + len(counts), np.int64)
+    places = 2 * np.arange(total) + np.repeat(np.arange(len(counts)), values.counts)
+    pieces[places] = (
+        before + values.spellings * (2 * len(_BETWEEN)) + 2 * ahead + (closings == _BARE)
+    )
+    pieces[places + 1] = texts
+    ends = pool.add(pa.array(_ENDS, pa.binary()))
+    kinds = np.full(len(counts), _EMPTY)
+    some = np.flatnonzero(values.counts)
+    kinds[some] = closings[firsts[some] + values.counts[some] - 1]
+    pieces[starts + counts - 1] = ends + kinds
+    return Images(pieces, starts, counts, pool.sources, sound)
+
+
+_BETWEEN: Final = ('",', ",", '"},', "{")
+"""What stands before a name: by what ended the value before it, and at the start."""
+_FIRST: Final = 3
+_ENDS: Final = ('"}', "}", '"}}', "{}")
+"""How an image ends: by what ended its last value, and without values."""
+_EMPTY: Final = 3
+
+
+@dataclass(slots=True)
+class _Pool:
+    """Arrays of pieces, numbered through."""
+
+    sources: "list[pa.Array[Any]]" = field(default_factory=list)
+    size: int = 0
+
+    def add(self, source: "pa.Array[Any]") -> int:
+        """Add `source`, and return the number of its first piece."""
+        first = self.size
+        self.sources.append(source)
+        self.size += len(source)
+        return first
+
+
+_LARGEST_TABLE: Final = 1 << 24
+
+
+def _distinct_names(values: Values) -> Flags:
+    """Say of each image whether it has each name once at most."""
+    images, names = len(values.counts), max(1, len(values.spelled))
+    owners = np.repeat(np.arange(images), values.counts)
+    keys = owners * names + values.names
+    if images * names <= _LARGEST_TABLE:
+        seen = np.zeros(images * names, np.bool_)
+        seen[keys] = True
+        if np.count_nonzero(seen) == len(keys):
+            return np.ones(images, np.bool_)
+        found = np.count_nonzero(seen.reshape(images, names), axis=1)
+    else:
+        found = np.bincount(np.unique(keys) // names, minlength=images)
+    return found == values.counts
+
+
+def _value_pieces(buffer: Buffer, values: Values, sound: Flags, pool: _Pool) -> Ints:
+    """Return for each value the piece that is its text; `sound` is put right on the way."""
+    forms = values.forms
+    found = np.full(len(forms), pool.add(pa.array([b"null"], pa.binary())))
+
+    def written(form: Form, texts: "pa.Array[Any]") -> None:
+        if len(texts):
+            found[forms == form] = pool.add(texts) + np.arange(len(texts))
+
+    places = np.flatnonzero((forms == Form.TEXT) | (forms == Form.ZONED))
+    starts, ends = values.starts[places], values.ends[places]
+    if len(places):
+        found[places] = pool.add(slices(buffer, starts, ends)) + np.arange(1, 2 * len(places), 2)
+        escaped = np.flatnonzero(_has_escapes(buffer, starts, ends))
+        if len(escaped):
+            texts, failed = _escaped(buffer, starts[escaped], ends[escaped])
+            found[places[escaped]] = pool.add(texts) + np.arange(len(escaped))
+            if failed:
+                owners = np.repeat(np.arange(len(values.counts)), values.counts)
+                sound[owners[places[escaped[failed]]]] = False
+
+    places = np.flatnonzero(forms == Form.BASE64)
+    if len(places):
+        written(Form.BASE64, base64_texts(buffer, values.starts[places], values.ends[places]))
+    written(Form.SIGNED, _as_text(values.signed))
+    written(Form.UNSIGNED, _as_text(values.unsigned))
+    written(Form.FLOAT, float_texts(values.floats))
+    written(Form.DOUBLE, double_texts(values.doubles))
+    return found
+
+
+def base64_texts(buffer: Buffer, starts: Ints, ends: Ints) -> "pa.Array[Any]":
+    """Return ranges of bytes in base64."""
+    lengths = ends - starts
+    groups = (lengths + 2) // 3
+    bounds = np.zeros(len(starts) + 1, np.int64)
+    np.cumsum(groups, out=bounds[1:])
+    # Of each group of three bytes: where it starts, and how many are within the range.
+    numbers = np.arange(int(bounds[-1])) - np.repeat(bounds[:-1], groups)
+    places = np.repeat(starts, groups) + 3 * numbers
+    octets = buffer.octets
+    first, second, third = (octets[places + number].astype(np.int32) for number in range(3))
+    last = bounds[1:][groups > 0] - 1
+    left = (lengths - 3 * (groups - 1))[groups > 0]
+    second[last[left < 2]] = 0
+    third[last[left < 3]] = 0
+    bits = first << 16 | second << 8 | third
+    text = np.empty((len(bits), 4), np.uint8)
+    for number in range(4):
+        text[:, number] = _BASE64[bits >> (18 - 6 * number) & 63]
+    text[last[left < 2], 2] = _PAD
+    text[last[left < 3], 3] = _PAD
+    offsets = (4 * bounds).astype(np.int32)
+    return pa.Array.from_buffers(
+        pa.binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(text)]
+    )
+
+
+_BASE64: Final = np.frombuffer(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
+)
+_PAD: Final = ord("=")
+
+
+def _has_escapes(buffer: Buffer, starts: Ints, ends: Ints) -> Flags:
+    """Say of each range of bytes whether JSON escapes one of them."""
+    octets = buffer.octets
+    # A bit for each byte, and how many are set before each word of 64: counting up to a place is
+    # a look at one word.
+    bits = np.packbits((octets < 0x20) | (octets == 0x22) | (octets == 0x5C), bitorder="little")
+    words = np.zeros(len(bits) // 8 + 1, np.uint64)
+    words.view(np.uint8)[: len(bits)] = bits
+    before = np.zeros(len(words) + 1, np.int64)
+    np.cumsum(np.bitwise_count(words), out=before[1:])
+
+    def up_to(places: Ints) -> Ints:
+        word = places >> 6
+        below = (_ONE << (places & 63).view(np.uint64)) - _ONE
+        return before[word] + np.bitwise_count(words[word] & below)
+
+    return up_to(starts) != up_to(ends)
+
+
+_ONE: Final = np.uint64(1)
+
+
+def _escaped(buffer: Buffer, starts: Ints, ends: Ints) -> "tuple[pa.Array[Any], list[int]]":
+    """Return texts in JSON without their quotes, and the numbers of those that are no UTF-8."""
+    raw = buffer.octets.data
+    texts: list[str] = []
+    failed: list[int] = []
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        try:
+            texts.append(quoted(str(raw[start:end], "utf-8"))[1:-1])
+        except UnicodeDecodeError:
+            failed.append(len(texts))
+            texts.append("")
+    return pa.array(texts, pa.string()).cast(pa.binary()), failed
+
+
+def _as_text(numbers: np.ndarray[Any, Any]) -> "pa.Array[Any]":
+    return pa.array(numbers).cast(pa.string()).cast(pa.binary())
+
+
+def float_texts(numbers: np.ndarray[Any, np.dtype[np.float32]]) -> "pa.Array[Any]":
+    """Return the canonical texts of finite FLOATs."""
+    return _floating_texts(numbers, numbers.view(np.uint32) & 0x7F_FFFF == 0, float_text)
+
+
+def double_texts(numbers: np.ndarray[Any, np.dtype[np.float64]]) -> "pa.Array[Any]":
+    """Return the canonical texts of finite DOUBLEs."""
+    return _floating_texts(numbers, numbers.view(np.uint64) << np.uint64(12) == 0, double_text)
+
+
+def _floating_texts(
+    numbers: np.ndarray[Any, Any], powers: Flags, text: Callable[[float], str]
+) -> "pa.Array[Any]":
+    texts = pa.array(numbers).cast(pa.string())
+    # Around a power of two the numbers below are closer than those above.
+    others = (powers & (numbers != 0)) | pc.match_substring(texts, "e").to_numpy(
+        zero_copy_only=False
+    )
+    if others.any():
+        replaced = [text(number) for number in numbers[others].tolist()]
+        texts = pc.replace_with_mask(texts, pa.array(others), pa.array(replaced, pa.string()))
+    return texts.cast(pa.binary())
+
+
+def image_column(images: Images, numbers: Ints) -> "tuple[pa.Array[Any], Ints]":
+    """Return a column of images, and the numbers of its rows that are no UTF-8.
+
+    Args:
+        images: the images.
+        numbers: for each row the number of its image, -1 for none.
+    """
+    # One image more, of no pieces, is what -1 stands for.
+    firsts, counts = np.append(images.firsts, 0), np.append(images.counts, 0)
+    chosen = counts[numbers]
+    order = images.pieces[spread(firsts[numbers], chosen)]
+    pool = pa.concat_arrays(images.sources)
+    taken = pool.take(pa.array(order))
+    bounds = np.zeros(len(numbers) + 1, np.int64)
+    np.cumsum(chosen, out=bounds[1:])
+    _, raw_offsets, content = taken.buffers()
+    if content is None:
+        content = pa.py_buffer(b"")
+    offsets = np.frombuffer(raw_offsets, np.int32, count=len(taken) + 1)[bounds]
+    valid = np.packbits(numbers >= 0, bitorder="little")
+    buffers = [pa.py_buffer(valid), pa.py_buffer(offsets), content]
+    wrong = np.empty(0, np.int64)
+    # A slice of text is within the text: the whole is UTF-8 if the one text of it all is.
+    whole = np.array([offsets[0], offsets[-1]], np.int32)
+    try:
+        pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(whole), content]).cast(
+            pa.string()
+        )
+    except pa.ArrowInvalid:
+        rows = pa.Array.from_buffers(pa.binary(), len(numbers), buffers).to_pylist()
+        wrong = np.array(
+            [number for number, row in enumerate(rows) if row is not None and not _is_utf8(row)],
+            np.int64,
+        )
+    return pa.Array.from_buffers(pa.string(), len(numbers), buffers), wrong
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

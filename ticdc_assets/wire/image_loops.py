@@ -1,0 +1,346 @@
+"""Compiled loops over images: where each column's value stands, values as bytes, and keys of rows.
+
+In: images as the change log has them (`rows.image_from_json`), in one array of bytes. Out: places
+in these bytes, or copies. An image that is not plain (a name written with an escape, a column
+nobody knows or that stands there twice, white space) is told, and nothing of it is used.
+
+No byte outside an image is read, nor one behind the names' and zones' bytes. All arrays are
+contiguous; places are int32, forms (`values.column_loops`) uint8, flags bool.
+"""
+
+# numba hides the types of what it compiles.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ticdc_assets.compiled import compiled
+from ticdc_assets.values.column_loops import ESCAPED, NULL, NULL_WORD, TEXT, ZONED, stands
+
+Bytes = npt.NDArray[np.uint8]
+Places = npt.NDArray[np.int32]
+Flags = npt.NDArray[np.bool_]
+
+NOT_PLAIN: Final = -1
+"""Instead of how many columns an image has."""
+
+_QUOTE, _BACKSLASH, _COMMA, _COLON, _OPEN, _CLOSE = 34, 92, 44, 58, 123, 125
+_FIRST_PRINTABLE = 32
+_SEED, _PRIME, _HASH_BITS = 2166136261, 16777619, 0xFFFFFFFF
+_LOCATION = np.frombuffer(b'{"location":"', np.uint8)
+_VALUE = np.frombuffer(b'","value":"', np.uint8)
+
+
+@compiled
+def slots_of(names: Bytes, offsets: Places) -> Places:
+    """Return a table from hashes of names to their numbers, with free slots (-1) between them.
+
+    Args:
+        names: the names one behind the other.
+        offsets: where each begins, and the end of the last.
+    """
+    size = 8
+    while size < 4 * len(offsets):
+        size *= 2
+    slots = np.full(size, -1, np.int32)
+    for number in range(len(offsets) - 1):
+        found = _SEED
+        for place in range(offsets[number], offsets[number + 1]):
+            found = ((found ^ names[place]) * _PRIME) & _HASH_BITS
+        slot = found & (size - 1)
+        while slots[slot] >= 0:
+            slot = (slot + 1) & (size - 1)
+        slots[slot] = number
+    return slots
+
+
+@compiled
+def _is_zone(data: Bytes, begin: int, end: int, zones: Bytes, offsets: Places) -> bool:
+    for number in range(len(offsets) - 1):
+        if offsets[number + 1] - offsets[number] != end - begin:
+            continue
+        same = True
+        for place in range(begin, end):
+            if data[place] != zones[offsets[number] + place - begin]:
+                same = False
+                break
+        if same:
+            return True
+    return False
+
+
+@compiled
+def members(
+    data: Bytes,
+    starts: Places,
+    stops: Places,
+    names: Bytes,
+    name_offsets: Places,
+    slots: Places,
+    zones: Bytes,
+    zone_offsets: Places,
+    begins: npt.NDArray[np.int32],
+    ends: npt.NDArray[np.int32],
+    forms: npt.NDArray[np.uint8],
+    counts: Places,
+) -> None:
+    """Find the values of images.
+
+    Args:
+        data: the bytes.
+        starts: where each image begins.
+        stops: where each ends.
+        names: the columns' names, one behind the other.
+        name_offsets: where each name begins, and the end of the last.
+        slots: `slots_of` these names.
+        zones: names of zones that a timestamp may have, one behind the other.
+        zone_offsets: where each begins, and the end of the last.
+        begins: for each column and image where its text begins.
+        ends: where it ends.
+        forms: of what form it is; all 0 before.
+        counts: how many columns each image has, or `NOT_PLAIN`.
+    """
+    mask = len(slots) - 1
+    for row in range(len(starts)):
+        counts[row] = NOT_PLAIN
+        place, last = starts[row], stops[row] - 1
+        if last <= place or data[place] != _OPEN or data[last] != _CLOSE:
+            continue
+        place += 1
+        count = 0
+        good = True
+        # Each turn takes one member; `place` stays at or before `last`, where the object ends.
+        while good and place < last:
+            good = False
+            if count:
+                if data[place] != _COMMA:
+                    break
+                place += 1
+            if place >= last or data[place] != _QUOTE:
+                break
+            place += 1
+            begin = place
+            found = _SEED
+            while place < last and data[place] != _QUOTE:
+                found = ((found ^ data[place]) * _PRIME) & _HASH_BITS
+                place += 1
+            # A name with an escape is none of the names: these are compared as they are.
+            if last - place < 2 or data[place + 1] != _COLON:
+                break
+            slot = found & mask
+            column = -1
+            while slots[slot] >= 0:
+                number = slots[slot]
+                offset = name_offsets[number]
+                same = name_offsets[number + 1] - offset == place - begin
+                if same:
+                    for at in range(place - begin):
+                        if names[offset + at] != data[begin + at]:
+                            same = False
+                            break
+                if same:
+                    column = number
+                    break
+                slot = (slot + 1) & mask
+            if column < 0 or forms[column, row] != 0:
+                break
+            place += 2
+            if place >= last:
+                break
+            if data[place] == _QUOTE:
+                place += 1
+                begins[column, row] = place
+                form = TEXT
+                while place < last and data[place] != _QUOTE:
+                    if data[place] == _BACKSLASH:
+                        form = ESCAPED
+                        place += 1
+                    elif data[place] < _FIRST_PRINTABLE:
+                        break
+                    place += 1
+                if place >= last or data[place] != _QUOTE:
+                    break
+                ends[column, row] = place
+                forms[column, row] = form
+                place += 1
+            elif stands(data, place, last, NULL_WORD):
+                forms[column, row] = NULL
+                place += 4
+            elif stands(data, place, last, _LOCATION):
+                place += len(_LOCATION)
+                begin = place
+                while place < last and data[place] != _QUOTE and data[place] != _BACKSLASH:
+                    place += 1
+                if not _is_zone(data, begin, place, zones, zone_offsets):
+                    break
+                if not stands(data, place, last, _VALUE):
+                    break
+                place += len(_VALUE)
+                begins[column, row] = place
+                while place < last and data[place] != _QUOTE and data[place] != _BACKSLASH:
+                    place += 1
+                if last - place < 2 or data[place] != _QUOTE or data[place + 1] != _CLOSE:
+                    break
+                ends[column, row] = place
+                forms[column, row] = ZONED
+                place += 2
+            else:
+                break
+            count += 1
+            good = True
+        if good and place == last:
+            counts[row] = count
+
+
+@compiled
+def _hex(data: Bytes, place: int) -> int:
+    number = 0
+    for at in range(place, place + 4):
+        byte = data[at]
+        if byte >= 48 and byte <= 57:
+            number = number * 16 + byte - 48
+        elif byte >= 65 and byte <= 70:
+            number = number * 16 + byte - 55
+        elif byte >= 97 and byte <= 102:
+            number = number * 16 + byte - 87
+        else:
+            return -1
+    return number
+
+
+@compiled
+def texts(
+    data: Bytes,
+    begins: Places,
+    ends: Places,
+    forms: Bytes,
+    single: Bytes,
+    offsets: Places,
+    out: Bytes,
+    plain: Flags,
+) -> None:
+    """Copy texts, without their escapes.
+
+    Args:
+        data: the bytes.
+        begins: where each text begins.
+        ends: where each ends.
+        forms: of what form each is.
+        single: for each byte behind a backslash the byte that both mean, 0 for none.
+        offsets: where in `out` each text begins, and the end of the last: one more than rows.
+        out: the texts one behind the other; as many bytes as all of them have must fit, for an
+            escape is never shorter than what it means.
+        plain: which are absent, NULL, or text.
+    """
+    filled = 0
+    for row in range(len(begins)):
+        offsets[row] = filled
+        form = forms[row]
+        plain[row] = form <= ESCAPED
+        place, end = begins[row], ends[row]
+        if form == TEXT:
+            for at in range(end - place):
+                out[filled + at] = data[place + at]
+            filled += end - place
+        if form != ESCAPED:
+            continue
+        start = filled
+        while place < end:
+            byte = data[place]
+            if byte != _BACKSLASH:
+                out[filled] = byte
+                filled += 1
+                place += 1
+                continue
+            if place + 1 >= end:
+                plain[row] = False
+                break
+            means = single[data[place + 1]]
+            if means:
+                out[filled] = means
+                filled += 1
+                place += 2
+                continue
+            code = _hex(data, place + 2) if data[place + 1] == 117 and end - place >= 6 else -1
+            place += 6
+            if code >= 0xD800 and code < 0xDC00:
+                low = -1
+                if end - place >= 6 and data[place] == _BACKSLASH and data[place + 1] == 117:
+                    low = _hex(data, place + 2)
+                place += 6
+                code = -1
+                if low >= 0xDC00 and low < 0xE000:
+                    code = 0x10000 + ((_hex(data, place - 10) - 0xD800) << 10) + (low - 0xDC00)
+            elif code >= 0xDC00 and code < 0xE000:
+                code = -1
+            if code < 0:
+                plain[row] = False
+                break
+            if code < 0x80:
+                out[filled] = code
+                filled += 1
+            elif code < 0x800:
+                out[filled] = 0xC0 | (code >> 6)
+                out[filled + 1] = 0x80 | (code & 0x3F)
+                filled += 2
+            elif code < 0x10000:
+                out[filled] = 0xE0 | (code >> 12)
+                out[filled + 1] = 0x80 | ((code >> 6) & 0x3F)
+                out[filled + 2] = 0x80 | (code & 0x3F)
+                filled += 3
+            else:
+                out[filled] = 0xF0 | (code >> 18)
+                out[filled + 1] = 0x80 | ((code >> 12) & 0x3F)
+                out[filled + 2] = 0x80 | ((code >> 6) & 0x3F)
+                out[filled + 3] = 0x80 | (code & 0x3F)
+                filled += 4
+        if not plain[row]:
+            filled = start
+    offsets[len(begins)] = filled
+
+
+@compiled
+def keys(
+    data: Bytes,
+    begins: npt.NDArray[np.int32],
+    ends: npt.NDArray[np.int32],
+    rows: Places,
+    offsets: Places,
+    out: Bytes,
+) -> None:
+    """Write texts without escapes as JSON arrays of strings behind a `=`, one a row.
+
+    Args:
+        data: the bytes.
+        begins: for each column of the key and each row where its text begins.
+        ends: where it ends.
+        rows: which rows are written, in order.
+        offsets: where in `out` each key begins, and the end of the last: one more than `rows`.
+        out: the keys one behind the other; their texts, three bytes for each and three for each
+            row must fit.
+    """
+    filled = 0
+    for number in range(len(rows)):
+        offsets[number] = filled
+        out[filled] = 61
+        out[filled + 1] = 91
+        filled += 2
+        row = rows[number]
+        for column in range(len(begins)):
+            if column:
+                out[filled] = _COMMA
+                filled += 1
+            out[filled] = _QUOTE
+            filled += 1
+            begin = begins[column, row]
+            for at in range(ends[column, row] - begin):
+                out[filled + at] = data[begin + at]
+            filled += ends[column, row] - begin
+            out[filled] = _QUOTE
+            filled += 1
+        out[filled] = 93
+        filled += 1
+    offsets[len(rows)] = filled

@@ -1,0 +1,170 @@
+"""Images of the change log read a column at a time: where the value of each column stands.
+
+In: Arrow columns of images (`rows.image_from_json`), and the names of a table's columns. Out:
+`Images`: for each column the `values.columns.Places` of its values, and which images are plain.
+Nothing is said of an image that is not plain; `rows.image_from_json` reads any.
+"""
+
+# pyarrow ships no types, and numba hides those of what it compiles.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ticdc_assets.values.column_loops import ABSENT, NULL
+from ticdc_assets.values.columns import Flags, Places
+from ticdc_assets.wire import image_loops as loops
+
+_SINGLE: Final = np.zeros(256, np.uint8)
+_SINGLE[list(b'"\\/bfnrt')] = list(b'"\\/\b\f\n\r\t')
+
+MOST_BYTES: Final = 1 << 30
+"""Bytes of images that are read at once, so that places in them fit int32."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Images:
+    """Images of one table.
+
+    Attributes:
+        data: their bytes.
+        begins: for each column and image where the column's text begins (int32).
+        ends: where it ends.
+        forms: of what form it is (uint8).
+        counts: how many columns each image has, `image_loops.NOT_PLAIN` if it is not plain.
+    """
+
+    data: npt.NDArray[np.uint8]
+    begins: npt.NDArray[np.int32]
+    ends: npt.NDArray[np.int32]
+    forms: npt.NDArray[np.uint8]
+    counts: npt.NDArray[np.int32]
+
+    @property
+    def plain(self) -> Flags:
+        """Which images are plain."""
+        return self.counts != loops.NOT_PLAIN
+
+    def filled(self, images: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> None:
+        """Give images the columns that they lack from others."""
+        lacks = self.forms[:, images] == ABSENT
+        for places in (self.begins, self.ends, self.forms):
+            places[:, images] = np.where(lacks, places[:, others], places[:, images])
+
+    def column(self, number: int) -> Places:
+        """Return the places of a column's values."""
+        begins, ends, forms = self.begins[number], self.ends[number], self.forms[number]
+
+        def texts() -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], Flags]:
+            size = int(np.where(forms > NULL, ends - begins, 0).sum())
+            offsets = np.empty(len(forms) + 1, np.int32)
+            content, plain = np.empty(size, np.uint8), np.empty(len(forms), np.bool_)
+            loops.texts(self.data, begins, ends, forms, _SINGLE, offsets, content, plain)
+            return offsets, content, plain
+
+        return Places(data=self.data, begins=begins, ends=ends, forms=forms, texts=texts)
+
+    def keys(self, columns: Sequence[int], images: npt.NDArray[np.int64]) -> "pa.Array[Any]":
+        """Return `=` and the JSON array of some columns' texts for images.
+
+        Args:
+            columns: numbers of the columns.
+            images: numbers of the images, which must have texts without escapes there.
+        """
+        chosen = np.array(columns, np.int64)
+        begins, ends = self.begins[chosen], self.ends[chosen]
+        sizes = (ends - begins).sum(axis=0, dtype=np.int64)[images]
+        content = np.empty(int(sizes.sum()) + 3 * (len(columns) + 1) * len(images), np.uint8)
+        offsets = np.empty(len(images) + 1, np.int32)
+        loops.keys(self.data, begins, ends, images.astype(np.int32), offsets, content)
+        return pa.StringArray.from_buffers(
+            len(images), pa.py_buffer(offsets), pa.py_buffer(content)
+        )
+
+
+class ImageReader:
+    """Reads images of one table.
+
+    Args:
+        names: its columns.
+        zones: locations of timestamps that count as the changefeed's own.
+    """
+
+    def __init__(self, names: Sequence[str], zones: Iterable[str]) -> None:
+        self._count = len(names)
+        self._names, self._name_offsets = _joined(names)
+        self._zones, self._zone_offsets = _joined(sorted(zones))
+        self._slots = loops.slots_of(self._names, self._name_offsets)
+
+    def read(self, columns: "Sequence[pa.Array[Any]]") -> Images | None:
+        """Return the images of some columns of strings, one column behind the other.
+
+        Nulls are left out. None if the texts are more than `MOST_BYTES`.
+        """
+        parts = [_bytes_of(column) for column in columns]
+        sizes = [len(content) for content, _, _ in parts]
+        if sum(sizes) > MOST_BYTES:
+            return None
+        before = np.cumsum([0, *sizes], dtype=np.int32)
+        starts = np.concatenate(
+            [part + at for (_, part, _), at in zip(parts, before, strict=False)]
+        )
+        stops = np.concatenate([part + at for (_, _, part), at in zip(parts, before, strict=False)])
+        shape = (self._count, len(starts))
+        # What is absent is asked for its size too.
+        images = Images(
+            data=np.concatenate([content for content, _, _ in parts]),
+            begins=np.zeros(shape, np.int32),
+            ends=np.zeros(shape, np.int32),
+            forms=np.zeros(shape, np.uint8),
+            counts=np.empty(len(starts), np.int32),
+        )
+        loops.members(
+            images.data,
+            starts,
+            stops,
+            self._names,
+            self._name_offsets,
+            self._slots,
+            self._zones,
+            self._zone_offsets,
+            images.begins,
+            images.ends,
+            images.forms,
+            images.counts,
+        )
+        return images
+
+
+def _joined(texts: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    offsets = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
+    # One byte more, so that there is an array of no names.
+    return np.frombuffer(bytearray(b"".join(encoded) + b"\0"), np.uint8), offsets
+
+
+def _bytes_of(
+    column: "pa.Array[Any]",
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Return the bytes of a column of strings, and where those that are there begin and end."""
+    _, offsets_buffer, content = column.buffers()
+    count = len(column)
+    if not count or content is None:
+        # Without bytes there may still be empty texts.
+        none = np.zeros(count - column.null_count, np.int32)
+        return np.empty(0, np.uint8), none, none
+    offsets = np.frombuffer(offsets_buffer, np.int32)[column.offset : column.offset + count + 1]
+    data = np.frombuffer(content, np.uint8)[offsets[0] : offsets[-1]]
+    offsets = offsets - offsets[0]
+    starts, stops = offsets[:-1], offsets[1:]
+    if column.null_count:
+        there = np.asarray(column.is_valid())
+        starts, stops = starts[there], stops[there]
+    return data, starts, stops
