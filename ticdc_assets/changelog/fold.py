@@ -8,8 +8,9 @@ keys, bags and the last change winning.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from ticdc_assets.changelog.plan import (
     HandoverPart,
@@ -23,7 +24,7 @@ from ticdc_assets.changelog.plan import (
 from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver, part_carrier
 from ticdc_assets.changelog.sequence import SequenceKey, rank_of
 from ticdc_assets.errors import ImageError, InputError
-from ticdc_assets.events import Bootstrap, DdlEvent, Event, RowChange, Watermark
+from ticdc_assets.events import Bootstrap, DdlEvent, Event, Image, Op, RowChange, Watermark
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.history import (
@@ -134,6 +135,81 @@ def belongs(mirror: MirrorPlan, event: RowChange) -> bool:
     )
 
 
+class Effect(Protocol):
+    """What a resolver makes of a row change."""
+
+    @property
+    def is_delete(self) -> bool:
+        """Whether the row goes."""
+        ...
+
+
+EffectT_co = TypeVar("EffectT_co", bound=Effect, covariant=True)
+
+
+class Resolver(Protocol[EffectT_co]):
+    """Resolves row changes, as `RowResolver` and `HistoryResolver` do."""
+
+    def resolve(
+        self,
+        op: Op,
+        schema_version: int | None,
+        *,
+        commit_ts: int,
+        before: Image | None,
+        after: Image | None,
+        partial: bool = False,
+    ) -> Sequence[EffectT_co]:
+        """Return what one row change does."""
+        ...
+
+
+def ordered_changes(
+    plan: MirrorPlan,
+    rows: Iterable[tuple[Coordinates, RowChange]],
+    resolver: Resolver[EffectT_co],
+    refuse: Callable[[Coordinates, InputError], None],
+) -> list[tuple[SequenceKey, Coordinates, EffectT_co]]:
+    """Return what the row changes of a table do, in the order in which it takes effect.
+
+    Args:
+        plan: the table's plan.
+        rows: row changes of any tables.
+        resolver: what resolves those of the table.
+        refuse: is told of each change that does not fit.
+    """
+    versions = {schema.version for schema in plan.versions}
+    changes: list[tuple[SequenceKey, Coordinates, EffectT_co]] = []
+    for place, event in rows:
+        if not belongs(plan, event):
+            continue
+        if event.schema_version is not None and event.schema_version not in versions:
+            continue  # held
+        try:
+            resolved = resolver.resolve(
+                event.op,
+                event.schema_version,
+                commit_ts=event.commit_ts,
+                before=event.before,
+                after=event.after,
+                partial=event.handle_key_only,
+            )
+        except InputError as error:
+            refuse(place, error)
+            continue
+        for change in resolved:
+            sequence = (
+                event.commit_ts,
+                rank_of(is_delete=change.is_delete, es_only=event.es_only),
+                place.topic,
+                place.partition,
+                place.offset,
+                place.index,
+            )
+            changes.append((sequence, place, change))
+    return sorted(changes, key=lambda item: item[0])
+
+
 HANDED_OVER = Coordinates(topic="", partition=-1, offset=-1, index=-1)
 """Where a row is said to be from that was handed over, and no longer fits."""
 
@@ -213,38 +289,12 @@ class _Folder:
         self, table: FoldedTable, resolver: RowResolver
     ) -> list[tuple[Coordinates, ResolvedChange]]:
         """Return the changes of the table in the order in which they take effect."""
-        mirror = table.plan
-        versions = {schema.version for schema in mirror.versions}
-        changes: list[tuple[SequenceKey, Coordinates, ResolvedChange]] = []
-        for coordinates, event in self._rows:
-            if not belongs(mirror, event):
-                continue
-            if event.schema_version is not None and event.schema_version not in versions:
-                continue  # held
-            try:
-                resolved = resolver.resolve(
-                    event.op,
-                    event.schema_version,
-                    commit_ts=event.commit_ts,
-                    before=event.before,
-                    after=event.after,
-                    partial=event.handle_key_only,
-                )
-            except InputError as error:
-                table.quarantined.append((coordinates, error))
-                continue
-            for change in resolved:
-                sequence = (
-                    event.commit_ts,
-                    rank_of(is_delete=change.is_delete, es_only=event.es_only),
-                    coordinates.topic,
-                    coordinates.partition,
-                    coordinates.offset,
-                    coordinates.index,
-                )
-                changes.append((sequence, coordinates, change))
-        changes.sort(key=lambda item: item[0])
-        return [(coordinates, change) for _, coordinates, change in changes]
+
+        def refuse(place: Coordinates, error: InputError) -> None:
+            table.quarantined.append((place, error))
+
+        found = ordered_changes(table.plan, self._rows, resolver, refuse)
+        return [(place, change) for _, place, change in found]
 
 
 class _Faults:

@@ -12,7 +12,6 @@ An image that does not fit the schema it cites raises `ImageError`, as in `resol
 pure, so doing it again gives the same answer.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -23,7 +22,6 @@ from ticdc_assets.changelog.resolve import ResolvedChange, RowCarrier, RowResolv
 from ticdc_assets.errors import CastError, ImageError
 from ticdc_assets.events import Image, Op
 from ticdc_assets.registry.evolution import CanonicalRow, SchemaStep, added_value, diff
-from ticdc_assets.registry.partitions import partition_test
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.values import cast_is_identity, cast_of, key_text
 
@@ -139,7 +137,6 @@ class HistoryResolver:
         self._plan = plan
         self._timezone = timezone
         self._strict = RowResolver(plan, timezone)
-        self._numbers = [schema.version for schema in plan.versions]
         names = plan.schema.handle_key or [column.name for column in plan.schema.columns]
         columns = {column.name: column for column in plan.schema.columns}
         self._identity = [columns[name] for name in names]
@@ -233,7 +230,7 @@ class HistoryResolver:
         partial: bool,
     ) -> list[HistoryChange]:
         """Resolve under the cited schema alone, then carry what can be carried."""
-        number = self._number(schema_version, commit_ts)
+        number = self._strict.number_of(schema_version, commit_ts)
         if number not in self._lenient:
             self._lenient[number] = self._leniently(number)
         resolver, carry, carrier = self._lenient[number]
@@ -253,18 +250,6 @@ class HistoryResolver:
             key = self.key_of(carried[0])
             changes.append(self._change(change, op, key, removed_ts, carried))
         return changes
-
-    def _number(self, schema_version: int | None, commit_ts: int) -> int:
-        if schema_version is None:
-            return max(bisect_left(self._numbers, commit_ts) - 1, 0)
-        if schema_version not in self._numbers:
-            raise ImageError(
-                "unknown_version",
-                "schemaVersion",
-                f"one of {self._numbers}",
-                str(schema_version),
-            )
-        return self._numbers.index(schema_version)
 
     def _leniently(self, number: int) -> tuple[RowResolver, LenientCarry, RowCarrier]:
         plan, schema = self._plan, self._plan.versions[number]
@@ -306,7 +291,7 @@ class VersionCarrier:
     ) -> None:
         first = [] if part is None else [diff(schema, part.schema)]
         schema = schema if part is None else part.schema
-        steps = [step for step in plan.steps if step.from_version >= schema.version]
+        steps = plan.steps_since(schema.version)
         removals = [removal for removal in plan.removals if removal.ts >= since_ts]
         self._fit = lenient_carry(first, timezone)
         self._carry = lenient_carry(steps, timezone)
@@ -346,14 +331,9 @@ def removal_actions(removals: Iterable[Removal]) -> dict[int, str]:
     return {removal.ts: f"{removal.action} partition" for removal in removals}
 
 
-def hands_over(part: HandoverPart, timezone: str) -> Callable[[CanonicalRow], bool]:
-    """Return the test whether a row of a part's table is one of those that were handed over.
-
-    It raises PartitionError for a row that does not tell its partition.
-    """
-    tests = [
-        (partition_test(rows.partitions, rows.names, part.plan.schema, timezone), wanted)
-        for rows, wanted in ((part.within, True), (part.outside, False))
-        if rows is not None
-    ]
-    return lambda row: all(test(row) is wanted for test, wanted in tests)
+def surely_given(given: Callable[[CanonicalRow], bool], row: CanonicalRow) -> bool:
+    """Return whether `hands_over` says so of a row; of one that does not tell it says no."""
+    try:
+        return given(row)
+    except ImageError:
+        return False

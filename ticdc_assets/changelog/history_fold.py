@@ -14,22 +14,21 @@ handle key alone begins no version where the row is there: its values are not kn
 which `RowVersion.partial_ts` says.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from ticdc_assets.changelog.fold import belongs, collect_history, group_rows
+from ticdc_assets.changelog.fold import collect_history, group_rows, ordered_changes
 from ticdc_assets.changelog.history_changes import (
     HistoryChange,
     HistoryResolver,
     VersionCarrier,
     VersionEvent,
     first_cut_after,
-    hands_over,
+    surely_given,
 )
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, TableName, build_plan
-from ticdc_assets.changelog.sequence import SequenceKey, rank_of
-from ticdc_assets.errors import InputError, PartitionError
+from ticdc_assets.changelog.resolve import hands_over
 from ticdc_assets.events import Event, RowChange
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.history import Coordinates
@@ -107,46 +106,17 @@ class _HistoryFolder:
         for copies in there.values():
             copies.sort(key=lambda item: item.valid_from)
         take_effect = _by_key if resolver.keyed else _in_bag
-        changes = self._changes(plan, resolver)
-        stamps = sorted({sequence[0] for sequence, _ in changes})
+        # What does not fit is in quarantine.
+        changes = ordered_changes(plan, self._rows, resolver, lambda place, error: None)
+        stamps = sorted({sequence[0] for sequence, _, _ in changes})
         for ts in stamps:
-            take_effect(ts, [change for item, change in changes if item[0] == ts], there, ended)
+            take_effect(ts, [change for item, _, change in changes if item[0] == ts], there, ended)
         for version in (version for copies in there.values() for version in copies):
             if version.ends_at is None or version.removed_by is None:
                 ended.append(version)
             else:
                 ended.append(version.ended(version.ends_at, version.removed_by))
         return ended
-
-    def _changes(
-        self, plan: MirrorPlan, resolver: HistoryResolver
-    ) -> list[tuple[SequenceKey, HistoryChange]]:
-        known = {schema.version for schema in plan.versions}
-        changes: list[tuple[SequenceKey, HistoryChange]] = []
-        for place, event in self._rows:
-            if not belongs(plan, event):
-                continue
-            if event.schema_version is not None and event.schema_version not in known:
-                continue  # held
-            try:
-                resolved = resolver.resolve(
-                    event.op,
-                    event.schema_version,
-                    commit_ts=event.commit_ts,
-                    before=event.before,
-                    after=event.after,
-                    partial=event.handle_key_only,
-                )
-            except InputError:
-                continue  # quarantined
-            for change in resolved:
-                rank = rank_of(is_delete=change.is_delete, es_only=event.es_only)
-                sequence = (
-                    *(event.commit_ts, rank, place.topic),
-                    *(place.partition, place.offset, place.index),
-                )
-                changes.append((sequence, change))
-        return sorted(changes, key=lambda item: item[0])
 
     # What was there before ----------------------------------------------------------------------
 
@@ -161,7 +131,9 @@ class _HistoryFolder:
             stays = hands_over(own, self._timezone) if own else None
             by = VersionEvent.TRUNCATE if plan.handover is None else VersionEvent.EXCHANGE
             for version in self.versions(plan.earlier):
-                if version.valid_to is None and (stays is None or not _is(stays, version.row)):
+                if version.valid_to is None and (
+                    stays is None or not surely_given(stays, version.row)
+                ):
                     version = version.ended(first_cut_after(plan.floor_ts), by)
                 versions.append(_carried(version, carrier, resolver))
         for part in plan.handover.parts if plan.handover else ():
@@ -179,7 +151,7 @@ class _HistoryFolder:
         return [
             _carried(replace(version, valid_from=begins, op=op), carrier, resolver)
             for version in self.versions(part.plan)
-            if version.valid_to is None and _is(given, version.row)
+            if version.valid_to is None and surely_given(given, version.row)
         ]
 
 
@@ -262,11 +234,3 @@ def _begun(change: HistoryChange, ts: int, op: str) -> RowVersion:
         ends_at=change.ends_at,
         removed_by=change.ended_by,
     )
-
-
-def _is(test: Callable[[CanonicalRow], bool], row: CanonicalRow) -> bool:
-    """Whether a row is meant; one that does not tell its partition is not."""
-    try:
-        return test(row)
-    except PartitionError:
-        return False

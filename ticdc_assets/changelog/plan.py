@@ -26,7 +26,8 @@ definition does not tell exactly is marked, never guessed.
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TypeAlias
@@ -40,6 +41,7 @@ from ticdc_assets.registry.ddl import (
     PartitionAction,
     PartitionChange,
 )
+from ticdc_assets.registry.ddl_tokens import shown_sql
 from ticdc_assets.registry.evolution import SchemaStep, column_renames, diff, unknown_defaults
 from ticdc_assets.registry.history import RegisteredDdl, SchemaHistory
 from ticdc_assets.registry.partitions import (
@@ -121,6 +123,10 @@ class Binding:
             and self.after_ts < max_ts
             and (self.until_ts is None or min_ts <= self.until_ts)
         )
+
+
+def _met(bindings: Iterable[Binding], name: TableName, min_ts: int, max_ts: int) -> bool:
+    return any(binding.meets(name, min_ts, max_ts) for binding in bindings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,6 +258,14 @@ class MirrorPlan:
         """(database, table) at the cut."""
         return (self.database, self.table)
 
+    def meets(self, name: TableName, min_ts: int, max_ts: int) -> bool:
+        """Return whether the table went by `name` at some commit ts in [min_ts, max_ts]."""
+        return _met(self.bindings, name, min_ts, max_ts)
+
+    def steps_since(self, version: int) -> tuple[SchemaStep, ...]:
+        """Return the steps that rows of a schema version have still to take."""
+        return tuple(step for step in self.steps if step.from_version >= version)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -268,6 +282,17 @@ class Plan:
     mirrors: tuple[MirrorPlan, ...]
     held: tuple[HeldGroup, ...]
     ignored: tuple[tuple[str, int], ...]
+
+    def of_tables(self, wanted: Callable[[str, str], bool]) -> "Plan":
+        """Return the plan of some tables: those whose database and name at the cut are wanted.
+
+        What another table hands over to one of them stays with it.
+        """
+        return replace(
+            self,
+            mirrors=tuple(item for item in self.mirrors if wanted(item.database, item.table)),
+            held=tuple(item for item in self.held if wanted(item.database, item.table)),
+        )
 
 
 def seen_shapes(groups: Iterable[RowGroup]) -> list[SeenShape]:
@@ -362,7 +387,7 @@ class _Lineage:
 
     def bound_between(self, name: TableName, min_ts: int, max_ts: int) -> bool:
         """Whether the table went by `name` at some commit ts in [min_ts, max_ts]."""
-        return any(binding.meets(name, min_ts, max_ts) for binding in self.bindings)
+        return _met(self.bindings, name, min_ts, max_ts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -416,7 +441,7 @@ class _Builder:
         self._ignored: dict[str, int] = {}
 
     def build(self) -> Plan:
-        pending = list(self._groups)
+        met = 0
         ddls = [ddl for ddl in self._history.ddls if ddl.event.commit_ts < self._cut_ts]
         position = 0
         while position < len(ddls):
@@ -424,10 +449,10 @@ class _Builder:
             end = position
             while end < len(ddls) and ddls[end].event.commit_ts == commit_ts:
                 end += 1
-            pending = self._meet_rows(pending, commit_ts)
+            met = self._meet_rows(met, commit_ts)
             self._apply_ddls(ddls[position:end])
             position = end
-        self._meet_rows(pending, self._cut_ts)
+        self._meet_rows(met, self._cut_ts)
         held = self._attach_groups()
         # A snapshot refers to older ones only: none of this goes deep.
         for snapshot in self._snapshots:
@@ -442,13 +467,18 @@ class _Builder:
 
     # Rows -------------------------------------------------------------------------------------
 
-    def _meet_rows(self, pending: list[RowGroup], until_ts: int) -> list[RowGroup]:
-        """Let a table begin where its first known row is, for the groups up to `until_ts`."""
-        rest: list[RowGroup] = []
-        for group in pending:
-            if group.min_ts > until_ts:
-                rest.append(group)
-                continue
+    def _meet_rows(self, met: int, until_ts: int) -> int:
+        """Let a table begin where its first known row is, for the groups up to `until_ts`.
+
+        Args:
+            met: how many groups were met before.
+            until_ts: commit ts.
+
+        Returns:
+            How many are met now.
+        """
+        end = bisect_right(self._groups, until_ts, lo=met, key=lambda group: group.min_ts)
+        for group in self._groups[met:end]:
             schema = self._schema_of(group)
             if schema is None:
                 continue
@@ -458,7 +488,7 @@ class _Builder:
             elif group.schema_version is None:
                 # Only rows tell of this version: it belongs to the table they were met in.
                 present.versions[schema.version] = schema
-        return rest
+        return end
 
     def _schema_of(self, group: RowGroup) -> TableSchema | None:
         """Return the schema that the group cites, or that it proves, or None."""
@@ -911,7 +941,8 @@ class _Builder:
             else:
                 lineage.generated.discard(name.lower())
         if statement.unparsed is not None and event.ddl_type == "ALTER":
-            self._mark(lineage, f"DDL text not understood: {statement.unparsed[:80]}", event)
+            piece = shown_sql(statement.unparsed)
+            self._mark(lineage, f"DDL text not understood: {piece}", event)
             if lineage.partitions is not None and "PARTITION" in event.sql.upper():
                 lineage.partitions = None
                 lineage.unknown_partitions = "a DDL text since is not understood"
@@ -949,12 +980,15 @@ class _Builder:
         versions = tuple(lineage.versions[version] for version in sorted(lineage.versions))
         steps: list[SchemaStep] = []
         marks = list(lineage.marks)
-        for old, new in pairwise(versions):
-            between = [
-                (event, statement)
-                for event, statement in lineage.ddls
-                if event.schema is not None and old.version < event.schema.version <= new.version
-            ]
+        numbers = [version.version for version in versions]
+        leading: dict[int, list[tuple[DdlEvent, DdlStatement]]] = {}
+        for event, statement in lineage.ddls:
+            if event.schema is not None:
+                # To the version it made, or the first one known behind that.
+                place = bisect_left(numbers, event.schema.version)
+                leading.setdefault(place, []).append((event, statement))
+        for place, (old, new) in enumerate(pairwise(versions), start=1):
+            between = leading.get(place, [])
             step = diff(
                 old,
                 new,

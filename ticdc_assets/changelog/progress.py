@@ -1,13 +1,23 @@
 """Watermarks per (topic, partition), and the global watermark.
 
-In: watermarks in the order of their offsets. Out: for each partition the highest watermark seen
-and how often one stepped back; over all partitions the lowest of them, which is as far as changes
-may be applied. A watermark that steps back is counted and otherwise ignored (TiCDC restarts from
-an older checkpoint), so feeding the same watermarks again changes nothing but that count.
+In: watermarks in the order of their offsets, and what the newest landing saw of each topic. Out:
+for each partition the highest watermark seen and how often one stepped back; over all partitions
+that count the lowest of them, which is as far as changes may be applied. A watermark that steps
+back is counted and otherwise ignored (TiCDC restarts from an older checkpoint), so feeding the same
+watermarks again changes nothing but that count.
+
+Not every topic counts. TiCDC sends watermarks only to the topics of tables that exist, so a topic
+whose tables are all gone, or that never had a record, would hold back all others for ever. Such a
+topic is left out where it is *settled*: it was landed to an end that was listed after the ends of
+all other topics. A watermark says that everything at or below it had been acknowledged by Kafka in
+every topic before it was sent; so a topic in which nothing is left, looked at after that, has
+nothing at or below it to bring. What does not count is therefore a matter of speed, never of
+correctness: a topic that comes back, or was taken for retired too early, brings what is newer.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeAlias
 
 TopicPartition: TypeAlias = tuple[str, int]
@@ -47,30 +57,154 @@ def advance_all(
     return result
 
 
+class TopicState(StrEnum):
+    """What a topic is to the global watermark."""
+
+    LIVE = "live"
+    """Every partition has a watermark; it counts."""
+    WAITING = "waiting"
+    """It has records, and a partition without a watermark: nothing can be applied until then."""
+    RETIRED = "retired"
+    """None of its tables exists any more; it comes back with the next one."""
+    EMPTY = "empty"
+    """It never had a record, or is not there yet; it joins at its first one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GlobalWatermark:
-    """The lowest partition watermark, or why there is none.
+class TopicSight:
+    """What is known of one topic besides its watermarks.
 
     Attributes:
-        watermark_ts: minimum over all partitions; None while a partition has none.
-        waiting: partitions without any watermark, in order.
+        topic: the topic.
+        partitions: its partitions; none if it is not there (yet, or any more).
+        empty: whether it never had a record.
+        settled: whether nothing of it was left to land when it was listed after all others.
+        tables: tables of it that exist; None if only watermarks tell of it.
+        retired_ts: commit ts of the DDL after which none of its tables exists, None if one does.
+    """
+
+    topic: str
+    partitions: tuple[int, ...]
+    empty: bool = False
+    settled: bool = False
+    tables: int | None = None
+    retired_ts: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicProgress:
+    """One topic and how far it is.
+
+    Attributes:
+        topic: the topic.
+        state: what it is to the global watermark.
+        counts: whether it holds the global watermark.
+        partitions: how many partitions it has.
+        watermark_ts: lowest watermark of its partitions; None while one has none.
+        slowest: the partition that has it.
+        waiting: partitions without any watermark.
+        tables: tables of it that exist; None if only watermarks tell of it.
+        retired_ts: commit ts of the DDL after which none of its tables exists, None if one does.
+    """
+
+    topic: str
+    state: TopicState
+    counts: bool
+    partitions: int
+    watermark_ts: int | None
+    slowest: TopicPartition | None
+    waiting: tuple[TopicPartition, ...]
+    tables: int | None = None
+    retired_ts: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalWatermark:
+    """The lowest watermark of the partitions that count, or why there is none.
+
+    Attributes:
+        watermark_ts: how far changes may be applied; None while it is not known. Never below what
+            was published.
+        waiting: partitions that count and have no watermark, in order.
         slowest: the partition that holds the minimum; None without one.
+        topics: every topic, by name.
     """
 
     watermark_ts: int | None
     waiting: tuple[TopicPartition, ...]
     slowest: TopicPartition | None
+    topics: tuple[TopicProgress, ...] = ()
+
+    def topics_in(self, state: TopicState) -> tuple[TopicProgress, ...]:
+        """Return the topics in a state."""
+        return tuple(topic for topic in self.topics if topic.state is state)
 
 
 def global_watermark(
-    progress: Mapping[TopicPartition, PartitionProgress], partitions: Iterable[TopicPartition]
+    progress: Mapping[TopicPartition, PartitionProgress],
+    topics: Iterable[TopicSight],
+    *,
+    published_ts: int = 0,
 ) -> GlobalWatermark:
-    """Return the minimum watermark over `partitions` and every partition that ever had one."""
-    places = sorted(set(partitions) | set(progress))
+    """Return the minimum watermark over the partitions of every topic that counts.
+
+    Args:
+        progress: how far each partition is.
+        topics: every topic of the source.
+        published_ts: TSO of the newest cut, which the result is never below; 0 before the first.
+    """
+    judged = [_judged(progress, sight) for sight in sorted(topics, key=lambda item: item.topic)]
+    counting = [topic for topic in judged if topic.counts]
+    if not counting:
+        # All are retired or empty. One of them, the default topic, may get watermarks all the same.
+        with_watermark = [topic for topic in judged if topic.watermark_ts]
+        counting = sorted(with_watermark, key=lambda topic: topic.watermark_ts or 0)[-1:]
+        if not counting:
+            waiting = tuple(place for topic in judged for place in topic.waiting)
+            return GlobalWatermark(
+                watermark_ts=published_ts or None,
+                waiting=waiting,
+                slowest=None,
+                topics=tuple(judged),
+            )
+    waiting = tuple(place for topic in counting for place in topic.waiting)
+    slowest = None
+    watermark_ts = published_ts or None
+    if not waiting:
+        places = (topic.slowest for topic in counting if topic.slowest is not None)
+        slowest = min(places, key=lambda place: (progress[place].watermark_ts, place))
+        watermark_ts = max(progress[slowest].watermark_ts, published_ts)
+    return GlobalWatermark(
+        watermark_ts=watermark_ts, waiting=waiting, slowest=slowest, topics=tuple(judged)
+    )
+
+
+def _judged(
+    progress: Mapping[TopicPartition, PartitionProgress], sight: TopicSight
+) -> TopicProgress:
+    known = {number for topic, number in progress if topic == sight.topic}
+    places = [(sight.topic, number) for number in sorted({*sight.partitions, *known})]
     waiting = tuple(
         place for place in places if not progress.get(place, PartitionProgress()).watermark_ts
     )
-    if waiting or not places:
-        return GlobalWatermark(watermark_ts=None, waiting=waiting, slowest=None)
-    slowest = min(places, key=lambda place: (progress[place].watermark_ts, place))
-    return GlobalWatermark(watermark_ts=progress[slowest].watermark_ts, waiting=(), slowest=slowest)
+    slowest = None
+    if places and not waiting:
+        slowest = min(places, key=lambda place: (progress[place].watermark_ts, place))
+    if sight.empty:
+        state = TopicState.EMPTY
+    elif sight.retired_ts is not None:
+        state = TopicState.RETIRED
+    else:
+        state = TopicState.WAITING if waiting else TopicState.LIVE
+    resting = state in (TopicState.EMPTY, TopicState.RETIRED)
+    return TopicProgress(
+        topic=sight.topic,
+        state=state,
+        counts=bool(places) and not (resting and sight.settled),
+        partitions=len(places),
+        watermark_ts=None if slowest is None else progress[slowest].watermark_ts,
+        slowest=slowest,
+        waiting=waiting,
+        tables=sight.tables,
+        retired_ts=sight.retired_ts,
+    )

@@ -21,17 +21,18 @@ change with a `fault`: it only matters if nothing comes after it, as TiDB lets a
 when the rows that are there fit. Resolving is pure, so doing it again gives the same answer.
 """
 
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, chain
 from typing import TypeAlias
 
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, PartitionRows
 from ticdc_assets.errors import ImageError, shorten
 from ticdc_assets.events import Image, Op, PhysicalValue
-from ticdc_assets.registry.evolution import CanonicalRow, LostValue, diff, row_transform
+from ticdc_assets.registry.evolution import CanonicalRow, LostValue, SchemaStep, diff, row_transform
 from ticdc_assets.registry.partitions import PartitionError, partition_test
-from ticdc_assets.schemas import TableSchema
+from ticdc_assets.schemas import ColumnSchema, TableSchema
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.values import canonical_of, key_text
 
@@ -78,10 +79,12 @@ class RowResolver:
             column for name in self._key for column in plan.schema.columns if column.name == name
         ]
         self._columns = plan.schema.columns
-        self._versions = {
-            schema.version: _Version(schema, plan, timezone) for schema in plan.versions
-        }
-        self._numbers = [schema.version for schema in plan.versions]
+        self._timezone = timezone
+        self._road = _Road(plan, timezone)
+        # By number; a table may have thousands, and few of them are cited.
+        self._versions: dict[int, _Version] = {}
+        self._schema_versions = [schema.version for schema in plan.versions]
+        self._numbers = {version: number for number, version in enumerate(self._schema_versions)}
 
     @property
     def keyed(self) -> bool:
@@ -115,7 +118,7 @@ class RowResolver:
             raise ImageError(
                 "partial_image", "handleKeyOnly", "whole images", "images cut to the handle key"
             )
-        version = self._version(schema_version, commit_ts)
+        version = self._version(self.number_of(schema_version, commit_ts))
         changes: list[ResolvedChange] = []
         old_key: str | None = None
         if before is not None and op is not Op.INSERT:
@@ -169,16 +172,59 @@ class RowResolver:
                 f"an image without {shorten(lacking)}",
             )
 
-    def _version(self, schema_version: int | None, commit_ts: int) -> "_Version":
+    def number_of(self, schema_version: int | None, commit_ts: int) -> int:
+        """Return which of the plan's schema versions a row is read with.
+
+        Args:
+            schema_version: version that the row cites, None if it cites none.
+            commit_ts: its commit ts.
+
+        Raises:
+            ImageError: it cites one that is not among them.
+        """
         if schema_version is None:
             # A row at a DDL's commit ts was committed before it.
-            number = bisect_left(self._numbers, commit_ts) - 1
-            return self._versions[self._numbers[max(number, 0)]]
-        version = self._versions.get(schema_version)
-        if version is None:
+            return max(bisect_left(self._schema_versions, commit_ts) - 1, 0)
+        number = self._numbers.get(schema_version)
+        if number is None:
             raise ImageError(
-                "unknown_version", "schemaVersion", f"one of {self._numbers}", str(schema_version)
+                "unknown_version",
+                "schemaVersion",
+                f"one of {shorten(self._schema_versions)}",
+                str(schema_version),
             )
+        return number
+
+    def kept_above(self, schema_version: int | None, commit_ts: int = 0) -> int:
+        """Return the commit ts above which rows of a schema version are rows of the mirror as sent.
+
+        That is, the version has the columns of the mirror, and nothing is done to its rows.
+
+        Args:
+            schema_version: version that the rows cite, None if they cite none.
+            commit_ts: their commit ts, where they cite none.
+
+        Returns:
+            `MAX_TSO` if something is done to all, or the version is not known.
+        """
+        if schema_version is not None and schema_version not in self._numbers:
+            return MAX_TSO
+        version = self._version(self.number_of(schema_version, commit_ts))
+        return version.kept_above(self._columns)
+
+    def bounds(self) -> Sequence[int]:
+        """Return the commit ts up to which rows that cite no version are read with the one before.
+
+        Between two of these all are read with the same version.
+        """
+        return self._schema_versions
+
+    def _version(self, number: int) -> "_Version":
+        version = self._versions.get(number)
+        if version is None:
+            schema = self._plan.versions[number]
+            carrier = RowCarrier(schema, self._plan, self._timezone, road=self._road)
+            version = self._versions[number] = _Version(schema, carrier, self._timezone)
         return version
 
     def key_of(self, carried: "CarriedRow") -> str:
@@ -223,12 +269,68 @@ class CarriedRow:
     lost: tuple[tuple[int, str, str | None], ...] = ()
 
 
+_RowTest: TypeAlias = Callable[[CanonicalRow], bool]
 _Stage: TypeAlias = tuple[
     Callable[[CanonicalRow, list[LostValue]], CanonicalRow] | None,
     int,
-    Callable[[CanonicalRow], bool] | None,
+    _RowTest | None,
 ]
 """A step to the schema version, or commit ts and test of a partition DDL."""
+
+
+class _Road:
+    """What rows of a table meet on their way to the cut: schema steps and partition DDL.
+
+    A table may have thousands of both, and rows that cite thousands of its versions. So these share
+    what they meet, and a test is compiled when the first row is asked.
+    """
+
+    def __init__(self, plan: MirrorPlan, timezone: str, *, since_ts: int = 0) -> None:
+        self._timezone = timezone
+        self._removals = [removal for removal in plan.removals if removal.ts >= since_ts]
+        self._versions = list(accumulate((item.version for item in self._removals), max))
+        self._from_versions = [step.from_version for step in plan.steps]
+        self.stamps = [removal.ts for removal in self._removals]
+        self._stages: list[_Stage] = []
+        # Where in the stages each step is, and their end.
+        self._places: list[int] = []
+        schemas = {item.version: item for item in plan.versions}
+        for number, step in enumerate(plan.steps):
+            self._places.append(len(self._stages))
+            if step.changes_rows:
+                self._stages.append((row_transform(step, timezone), step.to_version, None))
+            for due in range(self._due_before(number), self._due_before(number + 1)):
+                test = self.test(due, schemas[step.to_version])
+                self._stages.append((None, self.stamps[due], test))
+        self._places.append(len(self._stages))
+
+    def from_version(self, version: int) -> tuple[int, Sequence[_Stage]]:
+        """Return what rows of a schema version meet.
+
+        Returns:
+            How many of the partition DDLs come before the next step, and all from that step on.
+        """
+        number = bisect_left(self._from_versions, version)
+        return self._due_before(number), self._stages[self._places[number] :]
+
+    def _due_before(self, number: int) -> int:
+        """Return how many of the partition DDLs come before a step, or the end."""
+        if number == len(self._from_versions):
+            return len(self._removals)
+        return bisect_right(self._versions, self._from_versions[number])
+
+    def test(self, number: int, schema: TableSchema) -> _RowTest:
+        """Return the test whether a partition DDL took a row of `schema` away."""
+        rows = self._removals[number].rows
+        compiled: _RowTest | None = None
+
+        def test(row: CanonicalRow) -> bool:
+            nonlocal compiled
+            if compiled is None:
+                compiled = _partition_test(rows, schema, self._timezone)
+            return compiled(row)
+
+        return test
 
 
 class RowCarrier:
@@ -239,6 +341,8 @@ class RowCarrier:
         plan: the plan of the table at the cut.
         timezone: the changefeed's time zone (IANA name).
         since_ts: partition DDL below it has taken its rows already.
+        first: a step that the rows have to take to `schema` before all.
+        road: what rows of the plan meet since `since_ts`, if it is known already.
     """
 
     def __init__(
@@ -248,26 +352,22 @@ class RowCarrier:
         timezone: str,
         *,
         since_ts: int = 0,
+        first: SchemaStep | None = None,
+        road: _Road | None = None,
     ) -> None:
-        removals = [removal for removal in plan.removals if removal.ts >= since_ts]
-        steps = [step for step in plan.steps if step.from_version >= schema.version]
-        schemas = {item.version: item for item in plan.versions}
-        self._stages: list[_Stage] = []
-        self._timezone = timezone
-        for step in steps:
-            due = [removal for removal in removals if removal.version <= schema.version]
-            removals = removals[len(due) :]
-            self._stages += [(None, item.ts, self._test(item.rows, schema)) for item in due]
-            if step.changes_rows:
-                self._stages.append((row_transform(step, timezone), step.to_version, None))
-            schema = schemas.get(step.to_version, schema)
-        self._stages += [(None, item.ts, self._test(item.rows, schema)) for item in removals]
+        self._schema = schema
+        self._road = road or _Road(plan, timezone, since_ts=since_ts)
+        self._count, self._stages = self._road.from_version(schema.version)
+        self._soon: dict[int, _Stage] = {}
+        self._first: list[_Stage] = []
+        if first is not None and first.changes_rows:
+            self._first.append((row_transform(first, timezone), first.to_version, None))
 
-    def _test(self, rows: PartitionRows, schema: TableSchema) -> Callable[[CanonicalRow], bool]:
-        try:
-            return partition_test(rows.partitions, rows.names, schema, self._timezone)
-        except PartitionError as error:
-            return _refusing(error)
+    def kept_above(self) -> int:
+        """Return the commit ts above which rows stay as they are; `MAX_TSO` if none does."""
+        if self._first or self._stages:
+            return MAX_TSO
+        return self._road.stamps[self._count - 1] if self._count else 0
 
     def carry(self, row: CanonicalRow, commit_ts: int) -> CarriedRow:
         """Return the row under the final schema.
@@ -282,7 +382,7 @@ class RowCarrier:
         removed_ts: int | None = None
         lost: list[tuple[int, str, str | None]] = []
         fault: ImageError | None = None
-        for transform, ts, test in self._stages:
+        for transform, ts, test in chain(self._first, self._due(commit_ts), self._stages):
             if transform is not None:
                 values: list[LostValue] = []
                 row = transform(row, values)
@@ -296,6 +396,29 @@ class RowCarrier:
             elif _asked(test, row):
                 removed_ts = ts
         return CarriedRow(row=row, removed_ts=removed_ts, fault=fault, lost=tuple(lost))
+
+    def _due(self, commit_ts: int) -> Iterator[_Stage]:
+        """Yield the partition DDL before the next step that a row may have been taken by."""
+        stamps = self._road.stamps
+        for number in range(bisect_left(stamps, commit_ts, 0, self._count), self._count):
+            stage = self._soon.get(number)
+            if stage is None:
+                stage = (None, stamps[number], self._road.test(number, self._schema))
+                self._soon[number] = stage
+            yield stage
+
+
+def hands_over(part: HandoverPart, timezone: str) -> Callable[[CanonicalRow], bool]:
+    """Return the test whether a row of a part's table is one of those that were handed over.
+
+    It raises ImageError for a row that does not tell its partition.
+    """
+    tests = [
+        (partition_test(rows.partitions, rows.names, part.plan.schema, timezone), wanted)
+        for rows, wanted in ((part.within, True), (part.outside, False))
+        if rows is not None
+    ]
+    return lambda row: all(_asked(test, row) is wanted for test, wanted in tests)
 
 
 def part_carrier(
@@ -312,19 +435,15 @@ def part_carrier(
         A function that returns None for a row that was not handed over, or that partition DDL
         took away since. It raises ImageError as `RowCarrier` does.
     """
-    tests: list[tuple[Callable[[CanonicalRow], bool], bool]] = []
-    for rows, wanted in ((part.within, True), (part.outside, False)):
-        if rows is not None:
-            test = partition_test(rows.partitions, rows.names, part.plan.schema, timezone)
-            tests.append((test, wanted))
-    fit = row_transform(diff(part.plan.schema, part.schema), timezone)
-    carrier = RowCarrier(part.schema, plan, timezone)
+    is_given = hands_over(part, timezone)
+    first = diff(part.plan.schema, part.schema)
+    carrier = RowCarrier(part.schema, plan, timezone, first=first)
 
     def carry(row: CanonicalRow) -> CarriedRow | None:
-        if any(_asked(test, row) is not wanted for test, wanted in tests):
+        if not is_given(row):
             return None
         # All partition DDL that the plan still knows of came after the handover.
-        carried = carrier.carry(fit(row, []), 0)
+        carried = carrier.carry(row, 0)
         return carried if carried.removed_ts is None else None
 
     return carry
@@ -340,7 +459,14 @@ def _asked(test: Callable[[CanonicalRow], bool], row: CanonicalRow) -> bool:
         ) from error
 
 
-def _refusing(error: PartitionError) -> Callable[[CanonicalRow], bool]:
+def _partition_test(rows: PartitionRows, schema: TableSchema, timezone: str) -> _RowTest:
+    try:
+        return partition_test(rows.partitions, rows.names, schema, timezone)
+    except PartitionError as error:
+        return _refusing(error)
+
+
+def _refusing(error: PartitionError) -> _RowTest:
     def test(_: CanonicalRow) -> bool:
         raise error
 
@@ -350,13 +476,18 @@ def _refusing(error: PartitionError) -> Callable[[CanonicalRow], bool]:
 class _Version:
     """Reads images that cite one schema version."""
 
-    def __init__(self, schema: TableSchema, plan: MirrorPlan, timezone: str) -> None:
+    def __init__(self, schema: TableSchema, carrier: RowCarrier, timezone: str) -> None:
         self._converters: list[tuple[str, Callable[[PhysicalValue], str | None]]] = [
             (column.name, canonical_of(column, timezone)) for column in schema.columns
         ]
+        self._columns = schema.columns
         self._names = frozenset(column.name for column in schema.columns)
         self._version = schema.version
-        self._carrier = RowCarrier(schema, plan, timezone)
+        self._carrier = carrier
+
+    def kept_above(self, columns: Sequence[ColumnSchema]) -> int:
+        """Return the commit ts above which rows are those of a table of `columns` as they are."""
+        return self._carrier.kept_above() if self._columns == columns else MAX_TSO
 
     def read(
         self, image: Mapping[str, PhysicalValue], side: str

@@ -21,6 +21,7 @@ from array import array
 from collections.abc import Container
 from typing import Final
 
+from ticdc_assets.errors import shorten
 from ticdc_assets.registry.ddl_statement import TableName
 
 END: Final = 0
@@ -35,6 +36,13 @@ BROKEN: Final = 135
 OTHER: Final = 136
 
 UNPARSED_LIMIT: Final = 200
+
+_LITERAL: Final = re.compile(
+    r"""[nNxXbB]?'(?:[^'\\]|\\.|'')*+(?:'|\\?\Z)"""
+    r"""|"(?:[^"\\]|\\.|"")*+(?:"|\\?\Z)"""
+    r"""|\b0[xX][0-9a-fA-F]+""",
+    re.DOTALL,
+)
 
 _OPEN: Final = ord("(")
 _CLOSE: Final = ord(")")
@@ -85,6 +93,16 @@ _ESCAPED: Final = {
     "%": "\\%",
     "_": "\\_",
 }
+
+
+def shown_sql(text: str, limit: int = 80) -> str:
+    """Return DDL text for marks and errors: shortened, with `'…'` in place of its strings.
+
+    What people read about a DDL ends up in logs and in what Dagster records. Words and names tell
+    them what was not understood; comments, defaults and bounds are nobody's there. The whole text
+    is in `ddl_history`. A double-quoted name goes too, as it cannot be told from a string.
+    """
+    return shorten(_LITERAL.sub("'…'", text), limit)
 
 
 class Tokens:

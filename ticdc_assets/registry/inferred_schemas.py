@@ -39,6 +39,7 @@ from ticdc_assets.registry.ddl_statement import (
     IndexDefinition,
     IndexKind,
 )
+from ticdc_assets.registry.ddl_tokens import shown_sql
 from ticdc_assets.registry.inferred_columns import (
     BINARY,
     BINARY_TWINS,
@@ -421,7 +422,7 @@ class _Table:
     def finished(self, schema: TableSchema, statement: DdlStatement) -> Inferred:
         """Return `schema` with the columns and indexes of this table."""
         if statement.unparsed is not None:
-            self.note(f"not understood: {shorten(statement.unparsed, 160)}")
+            self.note(f"not understood: {shown_sql(statement.unparsed, 160)}")
         if self.converted is not None:
             for column in self.columns:
                 column.schema = _in_charset(column.schema, self.converted)

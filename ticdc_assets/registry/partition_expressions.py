@@ -18,7 +18,15 @@ from typing import Final, TypeVar
 
 from ticdc_assets.errors import PartitionError, shorten
 from ticdc_assets.mysql_types import Kind, fractional_digits, kind_of, lacks_size
-from ticdc_assets.registry.ddl_tokens import DOUBLE_QUOTED, NUMBER, QUOTED, WORD, Cursor, tokenize
+from ticdc_assets.registry.ddl_tokens import (
+    DOUBLE_QUOTED,
+    NUMBER,
+    QUOTED,
+    WORD,
+    Cursor,
+    shown_sql,
+    tokenize,
+)
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.partition_functions import (
     EPOCH,
@@ -66,7 +74,7 @@ def cursor_over(text: str) -> Cursor:
     """Return a cursor over all of `text`; PartitionError if a quote in it is never closed."""
     tokens = tokenize(text)
     if tokens.problem is not None:
-        raise PartitionError(f"the partition expression {shorten(text)} is not understood")
+        raise PartitionError(f"the partition expression {shown_sql(text)} is not understood")
     return Cursor(tokens, 0, len(tokens.kinds))
 
 
@@ -75,7 +83,7 @@ def read_expression(text: str, schema: TableSchema | None, timezone: str) -> Ter
     cursor = cursor_over(text)
     term = ExpressionReader(schema, timezone).read(cursor)
     if not cursor.done or cursor.tokens.problem is not None:
-        raise PartitionError(f"the partition expression {shorten(text)} is not understood")
+        raise PartitionError(f"the partition expression {shown_sql(text)} is not understood")
     return term
 
 
@@ -166,16 +174,14 @@ class ExpressionReader:
         if text is not None:
             return TextLiteral(text)
         cursor.at = start
-        raise PartitionError(
-            f"{shorten(cursor.raw()) if cursor.raw() else 'the end'} in a partition expression is "
-            "not understood"
-        )
+        piece = shown_sql(cursor.raw()) if cursor.raw() else "the end"
+        raise PartitionError(f"{piece} in a partition expression is not understood")
 
     def _whole(self, group: Cursor) -> Term:
         term = self.read(group)
         if not group.done:
             raise PartitionError(
-                f"{shorten(group.text())} in a partition expression is not understood"
+                f"{shown_sql(group.text())} in a partition expression is not understood"
             )
         return term
 
@@ -196,7 +202,7 @@ class ExpressionReader:
                 break
             if not group.take_char(","):
                 raise PartitionError(
-                    f"{shorten(group.text())} in a partition expression is not understood"
+                    f"{shown_sql(group.text())} in a partition expression is not understood"
                 )
         return call(name, arguments, self._timezone)
 
@@ -312,7 +318,7 @@ def _timestamp_term(column: ColumnSchema, timezone: str) -> Term:
             return 0
         instant = to_utc(datetime(*moment), zone)  # noqa: DTZ001  # the zone stands beside it
         if instant is None:
-            raise PartitionError(f"the time {shorten(text)} is none of zone {shorten(timezone)}")
+            raise PartitionError(f"a row whose time is none of zone {shorten(timezone)}")
         micros = (instant - EPOCH) // MICROSECOND
         return Fraction(micros, 1_000_000) if micros % 1_000_000 else micros // 1_000_000
 

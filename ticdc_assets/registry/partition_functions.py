@@ -77,7 +77,7 @@ def literal_moment(text: str, what: str) -> Moment:
     fraction = text.strip().rpartition(".")[2] if "." in text else ""
     found = parse_datetime_text(text, 6)
     if found is None or (fraction.isdecimal() and len(fraction) > 6):
-        raise PartitionError(f"the date {text[:40]!r} in {what} is not understood")
+        raise PartitionError(f"a date in {what} is not understood")
     return Moment(0, 0, 0) if isinstance(found, str) else moment_of_datetime(found)
 
 
@@ -335,6 +335,7 @@ def repeats_times(timezone: str) -> bool:
     return len({day.astimezone(zone).utcoffset() for day in days}) > 1
 
 
+@lru_cache(maxsize=1 << 14)
 def is_repeated(seconds: int, timezone: str) -> bool:
     """Return whether a row's time may be before or after this moment and its text not tell."""
     zone = changefeed_zone(timezone)

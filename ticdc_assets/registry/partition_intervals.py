@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 from ticdc_assets.errors import PartitionError, shorten
 from ticdc_assets.registry.ddl_statement import BoundKind, PartitionDefinition
-from ticdc_assets.registry.ddl_tokens import Cursor
+from ticdc_assets.registry.ddl_tokens import Cursor, shown_sql
 from ticdc_assets.registry.partition_columns import take_text
 from ticdc_assets.registry.partition_expressions import cursor_over, integer_bound
 from ticdc_assets.registry.partition_functions import literal_moment
@@ -54,12 +54,12 @@ def interval_partitions(text: str) -> tuple[PartitionDefinition, ...]:
     cursor = cursor_over(text)
     group = cursor.take_group() if cursor.take("INTERVAL") else None
     if group is None:
-        raise PartitionError(f"the interval {shorten(text)} is not understood")
+        raise PartitionError(f"the interval {shown_sql(text)} is not understood")
     step, is_date = _take_step(group)
     first = _take_bound(cursor, "FIRST")
     last = _take_bound(cursor, "LAST")
     if isinstance(first, int) == is_date or isinstance(last, int) == is_date:
-        raise PartitionError(f"the interval {shorten(text)} does not fit its bounds")
+        raise PartitionError(f"the interval {shown_sql(text)} does not fit its bounds")
     definitions = list(_generated(first, last, step, start=0))
     while not cursor.done:
         if cursor.take("NULL", "PARTITION"):
@@ -68,7 +68,7 @@ def interval_partitions(text: str) -> tuple[PartitionDefinition, ...]:
         elif cursor.take("MAXVALUE", "PARTITION"):
             definitions.append(_less_than(_MAXVALUE_NAME, "MAXVALUE"))
         else:
-            raise PartitionError(f"the interval {shorten(text)} is not understood")
+            raise PartitionError(f"the interval {shown_sql(text)} is not understood")
     return tuple(definitions)
 
 
@@ -80,7 +80,7 @@ def below_first(definitions: Sequence[PartitionDefinition], bound: str) -> tuple
     wanted = read_bound(cursor_over(bound))
     bounds = [_bound_of(definition) for definition in definitions]
     if wanted not in bounds:
-        raise PartitionError(f"no partition ends at {shorten(bound)}")
+        raise PartitionError(f"no partition ends at {shown_sql(bound)}")
     start = 1 if _is_null_partition(definitions[0]) else 0
     return tuple(definition.name for definition in definitions[start : bounds.index(wanted)])
 
@@ -100,7 +100,7 @@ def up_to_last(
         del bounds[0]
     step = _step_between(bounds)
     if wanted is None or isinstance(wanted, int) != isinstance(bounds[-1], int):
-        raise PartitionError(f"the bound {shorten(bound)} is of another kind than the others")
+        raise PartitionError(f"the bound {shown_sql(bound)} is of another kind than the others")
     return tuple(_generated(bounds[-1], wanted, step, start=1))
 
 
@@ -134,7 +134,7 @@ def read_bound(cursor: Cursor) -> Bound | None:
         else:
             bound = _datetime_of(literal_moment(text, "an interval"))
     if not cursor.done:
-        raise PartitionError(f"the bound {shorten(cursor.text())} is not understood")
+        raise PartitionError(f"the bound {shown_sql(cursor.text())} is not understood")
     return bound
 
 

@@ -3,7 +3,11 @@
 In: how the table is partitioned, its schema, the changefeed's time zone. Out: a function from a
 row to the number of its partition, None for none of them. Everything that can be refused is
 refused when the rule is compiled (`PartitionError`); the function itself fails only on a row that
-lacks a column it needs. It keeps no state.
+lacks a column it needs.
+
+A table whose oldest partition is dropped each day has a rule for each day, over nearly the same
+partitions. So what each bound says is kept by its definition (`_BOUNDS_KEPT`); that is all the
+state there is, and it changes no answer.
 
 The rules are TiDB's where it differs from MySQL: LINEAR is ignored, and HASH reads an unsigned
 integer as a signed one of 64 bits.
@@ -11,13 +15,14 @@ integer as a signed one of 64 bits.
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final, Protocol
 from zlib import crc32
 
 from ticdc_assets.errors import PartitionError, shorten
 from ticdc_assets.registry.ddl_statement import BoundKind, PartitionDefinition, PartitionMethod
-from ticdc_assets.registry.ddl_tokens import Cursor
+from ticdc_assets.registry.ddl_tokens import Cursor, shown_sql
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.partition_columns import (
     ColumnReader,
@@ -34,9 +39,18 @@ from ticdc_assets.registry.partition_expressions import (
 )
 from ticdc_assets.registry.partition_functions import is_repeated
 from ticdc_assets.registry.partition_terms import Integer, integer_of, number_of, whole_number
-from ticdc_assets.schemas import TableSchema
+from ticdc_assets.schemas import ColumnSchema, TableSchema
 
 Rule = Callable[[CanonicalRow], int | None]
+
+_BOUNDS_KEPT: Final = 1 << 14
+"""Bounds that are kept for each way to read them: those of a few years of days, a few times over.
+
+A table has at most 8192 partitions.
+"""
+
+_WAYS_KEPT: Final = 64
+"""Ways to read bounds that are kept: by time zone, or by the columns that partition a table."""
 
 
 class Partitioned(Protocol):
@@ -94,8 +108,9 @@ def _range_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Rule:
     value_of: Integer = whole_number(number, "RANGE")
     bounds: list[int] = []
     rest: int | None = None
+    less_than = _integer_less_than(timezone)
     for place, definition in enumerate(table.definitions):
-        bound = _integer_less_than(definition, timezone)
+        bound = less_than(definition)
         if rest is not None or (bound is not None and bounds and bound <= bounds[-1]):
             raise PartitionError("the partitions' bounds do not increase")
         if bound is None:
@@ -113,17 +128,23 @@ def _range_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Rule:
     return rule
 
 
-def _integer_less_than(definition: PartitionDefinition, timezone: str) -> int | None:
-    """Return the bound of a partition, None for MAXVALUE."""
-    cursor = cursor_over(less_than_text(definition))
-    if cursor.take("MAXVALUE"):
-        bound = None
-    else:
-        bound = integer_bound(cursor, timezone)
-        if bound is None:
-            raise PartitionError(f"the bound of partition {shorten(definition.name)} is NULL")
-    _expect_done(cursor, definition)
-    return bound
+@lru_cache(maxsize=_WAYS_KEPT)
+def _integer_less_than(timezone: str) -> Callable[[PartitionDefinition], int | None]:
+    """Return the function that reads the bound of a partition, None for MAXVALUE."""
+
+    @lru_cache(maxsize=_BOUNDS_KEPT)
+    def less_than(definition: PartitionDefinition) -> int | None:
+        cursor = cursor_over(less_than_text(definition))
+        if cursor.take("MAXVALUE"):
+            bound = None
+        else:
+            bound = integer_bound(cursor, timezone)
+            if bound is None:
+                raise PartitionError(f"the bound of partition {shorten(definition.name)} is NULL")
+        _expect_done(cursor, definition)
+        return bound
+
+    return less_than
 
 
 def less_than_text(definition: PartitionDefinition) -> str:
@@ -162,11 +183,7 @@ def list_items(definition: PartitionDefinition) -> tuple[list[Cursor], bool]:
 
 def _list_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Rule:
     value_of = integer_of(read_expression(table.expression, schema, timezone), "LIST")
-
-    def read(item: Cursor) -> int | None:
-        return integer_bound(item, timezone)
-
-    places, rest = _places(table.definitions, read)
+    places, rest = _places(table.definitions, _integers_in(timezone))
 
     def rule(row: CanonicalRow) -> int | None:
         return places.get(value_of(row), rest)
@@ -174,21 +191,46 @@ def _list_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Rule:
     return rule
 
 
+_Listed = tuple[tuple[object, ...], bool]
+"""The values of VALUES IN, and whether DEFAULT is one of them."""
+
+
+@lru_cache(maxsize=_WAYS_KEPT)
+def _integers_in(timezone: str) -> Callable[[PartitionDefinition], _Listed]:
+    """Return the function that reads the integers of VALUES IN."""
+
+    def read(item: Cursor) -> int | None:
+        return integer_bound(item, timezone)
+
+    return _listed_by(read)
+
+
+def _listed_by(read: Callable[[Cursor], object]) -> Callable[[PartitionDefinition], _Listed]:
+    @lru_cache(maxsize=_BOUNDS_KEPT)
+    def listed(definition: PartitionDefinition) -> _Listed:
+        items, is_default = list_items(definition)
+        values: list[object] = []
+        for item in items:
+            values.append(read(item))
+            _expect_done(item, definition)
+        return tuple(values), is_default
+
+    return listed
+
+
 def _places(
-    definitions: Sequence[PartitionDefinition], read: Callable[[Cursor], object]
+    definitions: Sequence[PartitionDefinition], listed: Callable[[PartitionDefinition], _Listed]
 ) -> tuple[Mapping[object, int], int | None]:
     """Return the partition of each listed value, and the one of all others."""
     places: dict[object, int] = {}
     rest: int | None = None
     for place, definition in enumerate(definitions):
-        items, is_default = list_items(definition)
+        values, is_default = listed(definition)
         if is_default:
             if rest is not None:
                 raise PartitionError("two partitions are DEFAULT")
             rest = place
-        for item in items:
-            value = read(item)
-            _expect_done(item, definition)
+        for value in values:
             if places.setdefault(value, place) != place:
                 raise PartitionError("a value is listed for two partitions")
     return places, rest
@@ -203,20 +245,9 @@ _MAXVALUE: Final[_Part] = (2,)
 
 def _range_columns_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Rule:
     del timezone
-    readers, key_of = _columns(table, schema)
-
-    def read(reader: ColumnReader, cursor: Cursor) -> _Part:
-        return _MAXVALUE if cursor.take("MAXVALUE") else (1, reader.of_literal(cursor))
-
-    bounds: list[tuple[_Part, ...]] = []
-    for definition in table.definitions:
-        cursor = cursor_over(less_than_text(definition))
-        if cursor.take("MAXVALUE") and cursor.done:
-            bounds.append((_MAXVALUE,))  # alone, it stands for all columns
-        else:
-            cursor.at = 0
-            bounds.append(_take_parts(cursor, readers, read))
-        _expect_done(cursor, definition)
+    columns = _columns(table, schema)
+    key_of = _key_of(columns)
+    bounds = list(map(_parts_less_than(columns), table.definitions))
     if any(low >= high for low, high in pairwise(bounds)):
         raise PartitionError("the partitions' bounds do not increase")
 
@@ -227,9 +258,47 @@ def _range_columns_rule(table: Partitioned, schema: TableSchema, timezone: str) 
     return rule
 
 
+@lru_cache(maxsize=_WAYS_KEPT)
+def _parts_less_than(
+    columns: tuple[ColumnSchema, ...],
+) -> Callable[[PartitionDefinition], tuple[_Part, ...]]:
+    """Return the function that reads the bound of a partition by columns."""
+    readers = [column_reader(column) for column in columns]
+
+    def read(reader: ColumnReader, cursor: Cursor) -> _Part:
+        return _MAXVALUE if cursor.take("MAXVALUE") else (1, reader.of_literal(cursor))
+
+    @lru_cache(maxsize=_BOUNDS_KEPT)
+    def less_than(definition: PartitionDefinition) -> tuple[_Part, ...]:
+        cursor = cursor_over(less_than_text(definition))
+        bound: tuple[_Part, ...]
+        if cursor.take("MAXVALUE") and cursor.done:
+            bound = (_MAXVALUE,)  # alone, it stands for all columns
+        else:
+            cursor.at = 0
+            bound = _take_parts(cursor, readers, read)
+        _expect_done(cursor, definition)
+        return bound
+
+    return less_than
+
+
 def _list_columns_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Rule:
     del timezone
-    readers, key_of = _columns(table, schema)
+    columns = _columns(table, schema)
+    key_of = _key_of(columns)
+    places, rest = _places(table.definitions, _parts_in(columns))
+
+    def rule(row: CanonicalRow) -> int | None:
+        return places.get(key_of(row), rest)
+
+    return rule
+
+
+@lru_cache(maxsize=_WAYS_KEPT)
+def _parts_in(columns: tuple[ColumnSchema, ...]) -> Callable[[PartitionDefinition], _Listed]:
+    """Return the function that reads the values of VALUES IN by columns."""
+    readers = [column_reader(column) for column in columns]
 
     def read(reader: ColumnReader, cursor: Cursor) -> _Part:
         return _NULL if cursor.take("NULL") else (1, reader.of_literal(cursor))
@@ -240,35 +309,28 @@ def _list_columns_rule(table: Partitioned, schema: TableSchema, timezone: str) -
             return _take_parts(item, readers, read)
         parts = _take_parts(group, readers, read)
         if not group.done:
-            raise PartitionError(f"the value {shorten(group.text())} is not understood")
+            raise PartitionError(f"the value {shown_sql(group.text())} is not understood")
         return parts
 
-    places, rest = _places(table.definitions, read_item)
-
-    def rule(row: CanonicalRow) -> int | None:
-        return places.get(key_of(row), rest)
-
-    return rule
+    return _listed_by(read_item)
 
 
-def _columns(
-    table: Partitioned, schema: TableSchema
-) -> tuple[list[ColumnReader], Callable[[CanonicalRow], tuple[_Part, ...]]]:
-    """Return the readers of the columns, and the function that gives a row's values."""
-    columns = [find_column(schema, name) for name in table.columns]
+def _columns(table: Partitioned, schema: TableSchema) -> tuple[ColumnSchema, ...]:
+    columns = tuple(find_column(schema, name) for name in table.columns)
     if not columns:
         raise PartitionError("the columns that partition the table are not understood")
-    readers = [column_reader(column) for column in columns]
-    takers = [
-        (text_of_column(column), reader.of_text)
-        for column, reader in zip(columns, readers, strict=True)
-    ]
+    return columns
+
+
+def _key_of(columns: Sequence[ColumnSchema]) -> Callable[[CanonicalRow], tuple[_Part, ...]]:
+    """Return the function that gives a row's values."""
+    takers = [(text_of_column(column), column_reader(column).of_text) for column in columns]
 
     def key_of(row: CanonicalRow) -> tuple[_Part, ...]:
         texts = [(text_of(row), of_text) for text_of, of_text in takers]
         return tuple(_NULL if text is None else (1, of_text(text)) for text, of_text in texts)
 
-    return readers, key_of
+    return key_of
 
 
 def _take_parts(

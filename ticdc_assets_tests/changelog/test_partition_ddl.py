@@ -1,11 +1,23 @@
 """DDL that moves rows without row events: what it does, and how it is told if not known."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import date, timedelta
+from typing import Any
 
 import pytest
 
+from ticdc_assets.changelog import resolve
 from ticdc_assets.changelog.fold import FoldedTable
-from ticdc_assets.events import DdlEvent, RowChange
+from ticdc_assets.changelog.plan import RowGroup, build_plan
+from ticdc_assets.changelog.resolve import RowResolver, part_carrier
+from ticdc_assets.errors import ImageError
+from ticdc_assets.events import DdlEvent, Image, Op, RowChange
+from ticdc_assets.registry import partition_rules
+from ticdc_assets.registry.evolution import CanonicalRow
+from ticdc_assets.registry.history import Coordinates, SchemaHistory
+from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
 from ticdc_assets.simulator.alterations import AddPrimaryKey, DropPrimaryKey, ModifyColumn
 from ticdc_assets.simulator.changefeed import FeedOptions
 from ticdc_assets.simulator.columns import column
@@ -133,6 +145,161 @@ def test_truncate_clears_what_was_not_known() -> None:
     found = tables(PLAIN["simple-json"], upstream, without=["CREATE TABLE"])
     assert found[P].plan.marks == ()
     assert ids(found[P]) == [3]
+
+
+def test_a_value_that_does_not_go_over_is_a_fault() -> None:
+    upstream = started()
+    upstream.exchange_partition(P, "p1", N)
+    plan = tables(PLAIN["simple-json"], upstream)[N].plan
+    assert plan.handover is not None
+    (part,) = plan.handover.parts
+    row: CanonicalRow = {"id": "12", "v": "parts12"}
+    carried = part_carrier(part, plan, "UTC")(row)
+    assert carried is not None
+    assert (carried.row, carried.fault) == (row, None)
+    # The tables were not alike, whatever TiDB says of that.
+    narrow = tuple(
+        replace(item, mysql_type="int") if item.name == "v" else item
+        for item in part.schema.columns
+    )
+    part = replace(part, schema=replace(part.schema, columns=narrow))
+    carried = part_carrier(part, plan, "UTC")(row)
+    assert carried is not None
+    assert carried.row == {"id": "12"}
+    assert carried.fault is not None
+    assert carried.fault.position == "v"
+    assert [(name, value) for _, name, value in carried.lost] == [("v", "parts12")]
+    with pytest.raises(ImageError, match="unknown_partition"):
+        part_carrier(part, plan, "UTC")({"v": "parts12"})
+
+
+@pytest.mark.parametrize("keeps_version", [True, False])
+def test_what_is_compiled_grows_with_the_days_alone(
+    keeps_version: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a table whose oldest day is dropped every day, for each of whose versions there are rows.
+
+    A bound is in the definitions of every day on which its partition was there.
+    """
+    days, kept = 40, 30
+    history, schemas = daily_drops(days, kept, keeps_version=keeps_version)
+    groups = [
+        RowGroup(
+            database="d",
+            table="daily",
+            table_id=1000 + number,
+            schema_version=schema.version,
+            min_ts=schema.version + 1,
+            max_ts=schema.version + 2,
+            rows=1,
+        )
+        for number, schema in enumerate(schemas)
+    ]
+    bounds, tests = Counter[str](), Counter[str]()
+    partition_rules._integer_less_than.cache_clear()
+    monkeypatch.setattr(
+        partition_rules, "cursor_over", counting(bounds, partition_rules.cursor_over)
+    )
+    monkeypatch.setattr(resolve, "partition_test", counting(tests, resolve.partition_test))
+    end = max(ddl.event.commit_ts for ddl in history.ddls) + 1
+    (plan,) = build_plan(history, groups, end, "UTC").mirrors
+    assert len(plan.removals) == days
+    assert plan.marks == ()
+    assert 0 < bounds.total() <= days + kept
+    resolver = RowResolver(plan, "UTC")
+    assert tests.total() == 0
+    gone: list[int | None] = []
+    for day, schema in enumerate(schemas):
+        # Each row is of the newest day, and is dropped `kept` days later, if it is yet.
+        row: Image = {
+            "id": str(day),
+            "day": str(FIRST_DAY + timedelta(days=day + kept - 1)),
+            "v": None,
+        }
+        (change,) = resolver.resolve(
+            Op.INSERT,
+            schema.version,
+            commit_ts=FIRST_TS + 20 * day + 1,
+            before=None,
+            after=row,
+        )
+        gone.append(change.removed_ts)
+    dropped = [removal.ts for removal in plan.removals][kept - 1 :]
+    assert gone == [*dropped, *[None] * (len(gone) - len(dropped))]
+    assert tests.total() == days
+    assert bounds.total() <= days + kept
+
+
+def counting(calls: Counter[str], function: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(*args: Any) -> Any:
+        calls[function.__name__] += 1
+        return function(*args)
+
+    return counted
+
+
+FIRST_DAY, FIRST_TS = date(2024, 1, 1), 450_000_000_000_000_000
+
+
+def daily_drops(
+    days: int, kept: int, *, keeps_version: bool
+) -> tuple[SchemaHistory, list[TableSchema]]:
+    """Return the history of a table of `kept` days, and its schema on each day."""
+    history = SchemaHistory()
+
+    def told(ts: int, sql: str, before: TableSchema | None, after: TableSchema) -> None:
+        event = DdlEvent(
+            ddl_type="CREATE" if before is None else "ALTER",
+            commit_ts=ts,
+            build_ts_ms=None,
+            sql=sql,
+            database="d",
+            table="daily",
+            schema=after,
+            pre_schema=before,
+        )
+        history.add_ddl(event, Coordinates(topic="t", partition=0, offset=ts - FIRST_TS, index=0))
+
+    def partition(day: int) -> str:
+        bound = FIRST_DAY + timedelta(days=day + 1)
+        return f"PARTITION p{day} VALUES LESS THAN (TO_DAYS('{bound}'))"
+
+    schema = TableSchema(
+        database="d",
+        table="daily",
+        table_id=7,
+        version=FIRST_TS,
+        columns=(
+            ColumnSchema(name="id", mysql_type="bigint", nullable=False),
+            ColumnSchema(name="day", mysql_type="date", nullable=False),
+            ColumnSchema(name="v", mysql_type="varchar", length=20),
+        ),
+        indexes=(
+            IndexSchema(
+                name="PRIMARY", unique=True, primary=True, nullable=False, columns=("id", "day")
+            ),
+        ),
+    )
+    listed = ", ".join(partition(day) for day in range(kept))
+    told(
+        FIRST_TS,
+        f"CREATE TABLE `daily` (...) PARTITION BY RANGE (TO_DAYS(day)) ({listed})".replace(
+            "...", "`id` bigint, `day` date, `v` varchar(20), PRIMARY KEY (`id`, `day`)"
+        ),
+        None,
+        schema,
+    )
+    schemas = [schema]
+    for day in range(days):
+        for number, sql in enumerate(
+            (f"DROP PARTITION p{day}", f"ADD PARTITION ({partition(day + kept)})")
+        ):
+            ts = FIRST_TS + 20 * day + 10 + 10 * number
+            after = schema if keeps_version else replace(schema, version=ts)
+            told(ts, f"ALTER TABLE `daily` {sql}", schema, after)
+            schema = after
+        schemas.append(schema)
+    return history, schemas
 
 
 @every_format

@@ -38,12 +38,14 @@ PHASES = (Phase.explicit, Phase.generate)
 every_format = pytest.mark.parametrize("wire_format", WireFormat)
 
 
-def differences(weather: Storm, wire_format: WireFormat, *, seed: int) -> list[str]:
+def differences(
+    weather: Storm, wire_format: WireFormat, *, seed: int, topic: str = "topic"
+) -> list[str]:
     """Return how fold and truth differ at the end and at three commit ts, in shuffled arrival."""
     rng = random.Random(seed)
     variant = Variant(wire_format)
     options = FeedOptions(force_replicate=weather.keyless, ddl_watermarks=rng.random() < 0.5)
-    changefeed = variant.changefeed(weather.upstream, options, partitions=3, seed=seed)
+    changefeed = variant.changefeed(weather.upstream, options, topic=topic, partitions=3, seed=seed)
     events = shuffled(variant.events(changefeed.tick()), seed)
     stamps = sorted({commit.commit_ts for commit in weather.upstream.history})
     found: list[str] = []
@@ -75,6 +77,17 @@ def storm_of(seed: int, *, keyless: bool, steps: int) -> Storm:
 def test_a_storm_folds_to_the_truth(wire_format: WireFormat, seed: int, *, keyless: bool) -> None:
     weather = storm_of(seed, keyless=keyless, steps=80)
     assert differences(weather, wire_format, seed=seed) == []
+
+
+@every_format
+@settings(max_examples=12, phases=PHASES)
+@given(seed=st.integers(0, 2**32), keyless=st.booleans())
+def test_a_storm_over_many_topics_folds_to_the_truth(
+    wire_format: WireFormat, seed: int, *, keyless: bool
+) -> None:
+    weather = storm_of(seed, keyless=keyless, steps=80)
+    found = differences(weather, wire_format, seed=seed, topic="cdc_{schema}_{table}")
+    assert found == []
 
 
 @pytest.mark.slow

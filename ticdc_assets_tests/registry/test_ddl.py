@@ -39,6 +39,7 @@ from ticdc_assets.registry.ddl import (
     parse_ddl,
     parse_ddl_script,
 )
+from ticdc_assets.registry.ddl_tokens import shown_sql
 
 GOLDEN = Path(
     os.environ.get("TICDC_GOLDEN", Path(__file__).resolve().parents[3] / "shared" / "golden")
@@ -1302,3 +1303,24 @@ def test_ticdc_quotes_the_name_of_an_exchanged_partition_once_more(name: str) ->
     (change,) = statement.changes
     assert change.partition is not None
     assert (change.partition.names, change.partition.validation) == ((name,), False)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("FROB `a b` 'x''y' z", "FROB `a b` '…' z"),
+        (r"'it\'s' b", "'…' b"),
+        ("COMMENT 'open", "COMMENT '…'"),
+        ("COMMENT 'open\\", "COMMENT '…'"),
+        ('"a""b", "c', "'…', '…'"),
+        ("DEFAULT 0xAB01 x'12' b'01' 17", "DEFAULT '…' '…' '…' 17"),
+        ("VALUES LESS THAN (N'ß\n')", "VALUES LESS THAN ('…')"),
+    ],
+)
+def test_strings_are_not_shown(text: str, shown: str) -> None:
+    assert shown_sql(text) == repr(shown)
+
+
+def test_what_is_shown_is_short() -> None:
+    assert len(shown_sql("x" * 500)) == 80
+    assert len(shown_sql("'" * 100_001)) < 80

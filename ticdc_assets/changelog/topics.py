@@ -1,0 +1,239 @@
+"""Which tables a topic carries, and since when none of them exists any more.
+
+In: the DDL history, with the topics each DDL was seen in, and the tables whose rows and bootstraps
+a topic had. Out: for each topic the tables that still exist and, if none does, the commit ts of the
+DDL that ended the last one. It is worked out anew each time, so the order of arrival leaves no
+trace.
+
+TiCDC sends watermarks only to the topics of tables that exist: after a DROP, or a RENAME to a name
+of another topic, the old topic falls silent. A DDL goes to the topic of the table as it was before,
+so a RENAME says of its topic that the old name was there, and nothing of the new one. DDL of
+databases goes to the default topic and names no table.
+
+Names are compared without case, as upstream does.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TypeAlias
+
+from ticdc_assets.events import DdlEvent
+from ticdc_assets.registry.ddl import DdlAction, PartitionAction
+from ticdc_assets.registry.history import RegisteredDdl, folded_name
+from ticdc_assets.schemas import TableSchema
+
+_Name: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRows:
+    """Rows or bootstraps of one table in one topic.
+
+    Attributes:
+        topic: the topic.
+        database: database cited.
+        table: table cited.
+        min_ts: lowest commit ts; 0 for bootstraps, which have none.
+        max_ts: highest commit ts; 0 for bootstraps.
+    """
+
+    topic: str
+    database: str
+    table: str
+    min_ts: int
+    max_ts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicTables:
+    """What one topic carries.
+
+    Attributes:
+        tables: how many of the tables seen in it still exist.
+        retired_ts: commit ts of the DDL after which none exists; None while one does, and where
+            nothing but watermarks was ever seen, which tells of no table.
+    """
+
+    tables: int
+    retired_ts: int | None
+
+
+@dataclass(slots=True)
+class _Seen:
+    names: set[_Name] = field(default_factory=set[_Name])
+    newest_ddl: int = 0
+
+
+def topic_tables(
+    ddls: Iterable[RegisteredDdl], rows: Iterable[TopicRows]
+) -> Mapping[str, TopicTables]:
+    """Return what each topic carries of which a row, a bootstrap or a DDL was seen."""
+    history = list(ddls)
+    seen: dict[str, _Seen] = {}
+    oldest_row: dict[_Name, int] = {}
+    newest_row: dict[_Name, int] = {}
+    for group in rows:
+        name = folded_name(group.database, group.table)
+        seen.setdefault(group.topic, _Seen()).names.add(name)
+        oldest_row[name] = min(oldest_row.get(name, group.min_ts), group.min_ts)
+        newest_row[name] = max(newest_row.get(name, 0), group.max_ts)
+    for ddl in history:
+        for topic in {topic for topic, _ in ddl.copies} or {ddl.coordinates.topic}:
+            at = seen.setdefault(topic, _Seen())
+            at.names |= _concerned(ddl)
+            at.newest_ddl = max(at.newest_ddl, ddl.event.commit_ts)
+    known = {name for at in seen.values() for name in at.names}
+    ended = _ended(history, known, oldest_row)
+    gone = {name: ts for name, ts in ended.items() if newest_row.get(name, 0) <= ts}
+    return {
+        topic: TopicTables(
+            tables=len(at.names - gone.keys()),
+            retired_ts=(
+                None
+                if at.names - gone.keys()
+                # Without any table it is a default topic, which gets the DDL of databases.
+                else max((gone[name] for name in at.names), default=at.newest_ddl)
+            ),
+        )
+        for topic, at in seen.items()
+    }
+
+
+def _ended(
+    history: list[RegisteredDdl], known: set[_Name], oldest_row: Mapping[_Name, int]
+) -> dict[_Name, int]:
+    """Return the tables that are no more, with the commit ts at which they ended."""
+    ended: dict[_Name, int] = {}
+    exists: dict[_Name, bool] = {}
+    ordered = sorted(history, key=lambda ddl: ddl.order)
+    for commit_ts, together in groupby(ordered, key=lambda ddl: ddl.event.commit_ts):
+        # All DDL of one commit ts is one moment, in an order that several topics do not tell.
+        ddls = list(together)
+        after = dict.fromkeys((name for ddl in ddls for name in _gone(ddl, known)), False)
+        after |= dict.fromkeys((name for ddl in ddls for name in _made(ddl)), True)
+        pairs = {pair for ddl in ddls for pair in _renames(ddl)}
+        for name in {name for pair in pairs for name in pair}:
+            # A name both left and taken was there before and is again, as in a swap, or was there
+            # only in between, which helps to swap others.
+            before = exists.get(name, name in oldest_row and oldest_row[name] <= commit_ts)
+            taken = sum(new == name for _, new in pairs) - sum(old == name for old, _ in pairs)
+            after[name] = before + taken > 0
+        exists |= after
+        for name, there in after.items():
+            if there:
+                ended.pop(name, None)
+            else:
+                ended[name] = commit_ts
+    return ended
+
+
+_WITHOUT_TABLES = frozenset(
+    {
+        DdlAction.ALTER_DATABASE,
+        DdlAction.CREATE_DATABASE,
+        DdlAction.DROP_DATABASE,
+        DdlAction.FLASHBACK_CLUSTER,
+        DdlAction.FLASHBACK_DATABASE,
+        DdlAction.ALTER_SEQUENCE,
+        DdlAction.CREATE_SEQUENCE,
+        DdlAction.DROP_SEQUENCE,
+        DdlAction.ALTER_VIEW,
+        DdlAction.CREATE_VIEW,
+        DdlAction.DROP_VIEW,
+    }
+)
+_RENAMING = frozenset({DdlAction.RENAME_TABLE, DdlAction.ALTER_TABLE})
+_MAKING = frozenset(
+    {
+        DdlAction.CREATE_TABLE,
+        DdlAction.CREATE_TABLE_LIKE,
+        DdlAction.RECOVER_TABLE,
+        DdlAction.FLASHBACK_TABLE,
+    }
+)
+
+
+def _concerned(ddl: RegisteredDdl) -> set[_Name]:
+    """Return the tables by whose names a DDL found its topic: as they were before it."""
+    event, statement = ddl.event, ddl.statement
+    if statement.action in _WITHOUT_TABLES or _exchanges(ddl):
+        return set()
+    if event.pre_schema is not None:
+        return {_of_schema(event.pre_schema)}
+    if statement.renames and statement.action in _RENAMING:
+        return _old_names(ddl)
+    if event.schema is not None:
+        return {_of_schema(event.schema)}
+    return {folded_name(event.database, event.table)} if event.table else set()
+
+
+def _old_names(ddl: RegisteredDdl) -> set[_Name]:
+    """Return the old name of the table that a rename's event is of, of all if that is not told.
+
+    Of a statement with several pairs there may be one event for each with the text of all of them.
+    """
+    event = ddl.event
+    pairs = _renames(ddl)
+    own = {pair[0] for pair in pairs if folded_name(event.database, event.table) in pair}
+    return own or {old for old, _ in pairs}
+
+
+def _exchanges(ddl: RegisteredDdl) -> bool:
+    """Whether a DDL is of two tables, both of which stay: which of them found the topic is open."""
+    return any(
+        change.partition is not None and change.partition.action is PartitionAction.EXCHANGE
+        for change in ddl.statement.changes
+    )
+
+
+def _renames(ddl: RegisteredDdl) -> set[tuple[_Name, _Name]]:
+    """Return the (old, new) names that a DDL tells of."""
+    event, statement = ddl.event, ddl.statement
+    if event.pre_schema is not None and event.schema is not None:
+        names = (_of_schema(event.pre_schema), _of_schema(event.schema))
+        return set() if names[0] == names[1] or _exchanges(ddl) else {names}
+    if statement.action not in _RENAMING:
+        return set()
+    return {
+        (
+            _qualified(event, rename.old.database, rename.old.table),
+            _qualified(event, rename.new.database, rename.new.table),
+        )
+        for rename in statement.renames
+    }
+
+
+def _gone(ddl: RegisteredDdl, known: set[_Name]) -> set[_Name]:
+    event, statement = ddl.event, ddl.statement
+    if statement.action is DdlAction.DROP_DATABASE and statement.database is not None:
+        database = statement.database.lower()
+        return {name for name in known if name[0] == database}
+    if statement.action is DdlAction.DROP_TABLE:
+        written = {_qualified(event, item.database, item.table) for item in statement.tables}
+        return written | _concerned(ddl)
+    return _concerned(ddl) if event.ddl_type == "ERASE" else set()
+
+
+def _made(ddl: RegisteredDdl) -> set[_Name]:
+    event, statement = ddl.event, ddl.statement
+    if statement.action in _WITHOUT_TABLES or event.ddl_type == "ERASE":
+        return set()
+    if event.schema is not None:
+        return {_of_schema(event.schema)}
+    if statement.action not in _MAKING:
+        return set()
+    # FLASHBACK TABLE ... TO brings a table back under another name.
+    brought = {_qualified(event, item.new.database, item.new.table) for item in statement.renames}
+    named = {folded_name(event.database, event.table)} if event.table else set[_Name]()
+    return brought or named | {
+        _qualified(event, item.database, item.table) for item in statement.tables
+    }
+
+
+def _qualified(event: DdlEvent, database: str | None, table: str) -> _Name:
+    return folded_name(event.database if database is None else database, table)
+
+
+def _of_schema(schema: TableSchema) -> _Name:
+    return folded_name(schema.database, schema.table)

@@ -1,0 +1,163 @@
+"""What a person is told of two consecutive schemas of one table.
+
+In: the schemas, and what the DDL between them says where there is one. Out: one line per column
+that was added, dropped, renamed or changed, and one where the key or the indexes changed. Texts
+only: what a change does to rows is for `evolution`, whose matching of columns is used here, so both
+agree about what is a rename.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ticdc_assets.mysql_types import Kind, kind_of
+from ticdc_assets.registry.ddl import DdlStatement
+from ticdc_assets.registry.evolution import diff
+from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
+
+
+class DifferenceKind(StrEnum):
+    """What happened to a part of a table."""
+
+    ADDED = "added"
+    DROPPED = "dropped"
+    RENAMED = "renamed"
+    TYPE = "type"
+    NULLABLE = "nullable"
+    DEFAULT = "default"
+    KEY = "key"
+    INDEX = "index"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One difference between two schemas.
+
+    Attributes:
+        kind: what happened.
+        name: column or index; of a renamed column its new name; empty for the key.
+        before: what was there (a type, a name, a default), empty if nothing.
+        after: what is there now, empty if nothing.
+    """
+
+    kind: DifferenceKind
+    name: str
+    before: str = ""
+    after: str = ""
+
+
+def differences(
+    old: TableSchema, new: TableSchema, *, statements: Iterable[DdlStatement] = ()
+) -> tuple[Difference, ...]:
+    """Return what differs in `new`, columns first, in their order.
+
+    Args:
+        old: the schema before.
+        new: the schema after.
+        statements: what the DDL between them says; only it can tell a rename from a drop and an
+            add.
+    """
+    step = diff(old, new, statements=statements)
+    found: list[Difference] = []
+    for column_step in step.columns:
+        if column_step.source is None:
+            column = column_step.column
+            found.append(
+                Difference(kind=DifferenceKind.ADDED, name=column.name, after=declared_type(column))
+            )
+        else:
+            found.extend(_column_differences(column_step.source, column_step.column))
+    types = {column.name: declared_type(column) for column in old.columns}
+    found.extend(
+        Difference(kind=DifferenceKind.DROPPED, name=name, before=types[name])
+        for name in step.dropped
+    )
+    renamed = {
+        item.source.name: item.column.name for item in step.columns if item.source is not None
+    }
+    found.extend(_key_differences(old, new, renamed))
+    return tuple(found)
+
+
+def declared_type(column: ColumnSchema) -> str:
+    """Return a column's type as upstream declares it; widths that only guide displays left out."""
+    kind, text = kind_of(column), column.mysql_type
+    if column.elements:
+        text += f"({', '.join(column.elements)})"
+    elif kind is Kind.DECIMAL:
+        text += f"({column.length},{column.decimal})"
+    elif kind in _SIZED and column.length > 0 and not text.endswith(_UNSIZED_TYPES):
+        text += f"({column.length})"
+    elif kind in _FRACTIONAL and column.decimal > 0:
+        text += f"({column.decimal})"
+    if column.unsigned:
+        text += " unsigned"
+    return text
+
+
+_SIZED = frozenset({Kind.TEXT, Kind.BINARY, Kind.BIT, Kind.VECTOR})
+_UNSIZED_TYPES = ("text", "blob")
+_FRACTIONAL = frozenset({Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME})
+
+
+def _column_differences(old: ColumnSchema, new: ColumnSchema) -> Iterator[Difference]:
+    if old.name != new.name:
+        yield Difference(
+            kind=DifferenceKind.RENAMED, name=new.name, before=old.name, after=new.name
+        )
+    before, after = declared_type(old), declared_type(new)
+    if before == after and (old.charset, old.collation) != (new.charset, new.collation):
+        before, after = (
+            f"{declared_type(column)} {column.charset} {column.collation}".strip()
+            for column in (old, new)
+        )
+    if before != after:
+        yield Difference(kind=DifferenceKind.TYPE, name=new.name, before=before, after=after)
+    if old.nullable != new.nullable:
+        words = {True: "NULL", False: "NOT NULL"}
+        yield Difference(
+            kind=DifferenceKind.NULLABLE,
+            name=new.name,
+            before=words[old.nullable],
+            after=words[new.nullable],
+        )
+    if old.default != new.default:
+        yield Difference(
+            kind=DifferenceKind.DEFAULT,
+            name=new.name,
+            before=_default_text(old),
+            after=_default_text(new),
+        )
+
+
+def _default_text(column: ColumnSchema) -> str:
+    return "none" if column.default is None else str(column.default)
+
+
+def _key_differences(
+    old: TableSchema, new: TableSchema, renamed: dict[str, str]
+) -> Iterator[Difference]:
+    before = tuple(renamed.get(name, name) for name in old.handle_key)
+    if before != new.handle_key:
+        yield Difference(
+            kind=DifferenceKind.KEY,
+            name="",
+            before=", ".join(before) or "none",
+            after=", ".join(new.handle_key) or "none",
+        )
+    indexes = {
+        index.name: _index_text(index, renamed) for index in old.own_indexes if not index.primary
+    }
+    for index in new.own_indexes:
+        if index.primary:
+            continue
+        was, now = indexes.pop(index.name, ""), _index_text(index, {})
+        if was != now:
+            yield Difference(kind=DifferenceKind.INDEX, name=index.name, before=was, after=now)
+    for name, was in indexes.items():
+        yield Difference(kind=DifferenceKind.INDEX, name=name, before=was)
+
+
+def _index_text(index: IndexSchema, renamed: dict[str, str]) -> str:
+    columns = ", ".join(renamed.get(name, name) for name in index.columns)
+    return f"{'unique ' if index.unique else ''}({columns})"

@@ -1,0 +1,251 @@
+"""Topics of a changefeed with many: which of them count, and that no cut comes before its rows."""
+
+import pytest
+
+from ticdc_assets.capture import CaptureRecord
+from ticdc_assets.changelog.progress import (
+    GlobalWatermark,
+    PartitionProgress,
+    TopicSight,
+    TopicState,
+    advance_all,
+    global_watermark,
+)
+from ticdc_assets.changelog.topics import TopicRows, topic_tables
+from ticdc_assets.events import Bootstrap, DdlEvent, Event, RowChange, Watermark
+from ticdc_assets.registry.history import Coordinates, SchemaHistory
+from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.simulator.storm import storm
+from ticdc_assets.tso import MAX_TSO
+from ticdc_assets.wire import WireFormat, decode
+from ticdc_assets.wire.record import Record
+
+A, B, DEFAULT = "cdc_shop_a", "cdc_shop_b", "default"
+
+
+def ddl(sql: str, commit_ts: int, *, table: str = "a") -> DdlEvent:
+    return DdlEvent(
+        ddl_type="QUERY",
+        commit_ts=commit_ts,
+        build_ts_ms=0,
+        sql=sql,
+        database="shop",
+        table=table,
+        schema=None,
+        pre_schema=None,
+    )
+
+
+def history_of(*ddls: tuple[DdlEvent, str]) -> SchemaHistory:
+    history = SchemaHistory()
+    for number, (event, topic) in enumerate(ddls):
+        history.add_ddl(event, Coordinates(topic=topic, partition=0, offset=number, index=0))
+    return history
+
+
+def rows(topic: str, table: str, max_ts: int, database: str = "shop") -> TopicRows:
+    return TopicRows(topic=topic, database=database, table=table, min_ts=1, max_ts=max_ts)
+
+
+def test_a_dropped_table_retires_its_topic_at_that_ddl() -> None:
+    history = history_of((ddl("drop table shop.a", 20), A))
+    found = topic_tables(history.ddls, [rows(A, "a", 19), rows(B, "b", 19)])
+    assert (found[A].tables, found[A].retired_ts) == (0, 20)
+    assert (found[B].tables, found[B].retired_ts) == (1, None)
+
+
+def test_a_topic_lives_while_one_of_its_tables_does() -> None:
+    history = history_of((ddl("DROP TABLE `shop`.`A`", 20, table="A"), A))
+    found = topic_tables(history.ddls, [rows(A, "a", 19), rows(A, "c", 5)])
+    assert (found[A].tables, found[A].retired_ts) == (1, None)
+
+
+@pytest.mark.parametrize(
+    "sql", ["rename table shop.a to shop.b", "alter table shop.a rename to shop.b"]
+)
+def test_a_rename_retires_the_topic_of_the_old_name(sql: str) -> None:
+    # Formats without schema name the table as it is after the rename.
+    history = history_of((ddl(sql, 20, table="b"), A))
+    found = topic_tables(history.ddls, [rows(A, "a", 19)])
+    assert found[A].retired_ts == 20
+    # Back again: the DDL goes to the other topic, and the name has its old one.
+    history = history_of(
+        (ddl(sql, 20, table="b"), A), (ddl("rename table b to a", 30, table="a"), B)
+    )
+    found = topic_tables(history.ddls, [rows(A, "a", 19), rows(B, "b", 25)])
+    assert found[A].retired_ts is None
+    assert found[B].retired_ts == 30
+
+
+def test_names_that_are_swapped_stay() -> None:
+    sql = "rename table shop.a to shop.x, shop.b to shop.a, shop.x to shop.b"
+    events = [(ddl(sql, 20, table=name), topic) for name, topic in (("b", A), ("a", B))]
+    found = topic_tables(history_of(*events).ddls, [rows(A, "a", 9), rows(B, "b", 9)])
+    assert [found[topic].retired_ts for topic in (A, B)] == [None, None]
+
+
+def test_a_dropped_database_retires_the_topics_of_its_tables() -> None:
+    history = history_of(
+        (ddl("create database shop", 5, table=""), DEFAULT),
+        (ddl("drop database `Shop`", 20, table=""), DEFAULT),
+    )
+    found = topic_tables(history.ddls, [rows(A, "a", 9), rows(B, "b", 9, database="other")])
+    assert found[A].retired_ts == 20
+    assert found[B].retired_ts is None
+    # The default topic had no table of its own and gets no watermarks beside those of tables.
+    assert (found[DEFAULT].tables, found[DEFAULT].retired_ts) == (0, 20)
+
+
+def test_a_table_that_is_made_again_brings_its_topic_back() -> None:
+    drop, create = ddl("drop table a", 20), ddl("create table a (id int)", 30)
+    assert topic_tables(history_of((drop, A)).ddls, [rows(A, "a", 9)])[A].retired_ts == 20
+    again = topic_tables(history_of((drop, A), (create, A)).ddls, [rows(A, "a", 9)])
+    assert again[A].retired_ts is None
+    # Rows alone tell too, where the DDL is not known.
+    assert topic_tables(history_of((drop, A)).ddls, [rows(A, "a", 31)])[A].retired_ts is None
+
+
+def test_truncate_and_alter_end_nothing() -> None:
+    history = history_of(
+        (ddl("truncate table a", 20), A), (ddl("alter table a add column c int", 30), A)
+    )
+    assert topic_tables(history.ddls, [rows(A, "a", 9)])[A].retired_ts is None
+
+
+def test_a_view_is_no_table() -> None:
+    history = history_of((ddl("create view v as select 1", 20, table="v"), "cdc_shop_v"))
+    assert topic_tables(history.ddls, [])["cdc_shop_v"].tables == 0
+
+
+# Which topics count ------------------------------------------------------------------------------
+
+
+def sight(topic: str, **known: object) -> TopicSight:
+    return TopicSight(topic=topic, partitions=(0,), **known)  # pyright: ignore[reportArgumentType]
+
+
+def progress(**watermarks: int) -> dict[tuple[str, int], PartitionProgress]:
+    return advance_all({}, [((topic, 0), ts) for topic, ts in watermarks.items()])
+
+
+def test_a_retired_topic_counts_until_it_is_settled() -> None:
+    at = progress(a=20, b=90)
+    held = global_watermark(at, [sight("a", retired_ts=20), sight("b", tables=1)])
+    assert held.watermark_ts == 20
+    free = global_watermark(at, [sight("a", retired_ts=20, settled=True), sight("b", tables=1)])
+    assert (free.watermark_ts, free.slowest) == (90, ("b", 0))
+    assert [topic.state for topic in free.topics] == [TopicState.RETIRED, TopicState.LIVE]
+
+
+def test_a_topic_joins_at_its_first_record() -> None:
+    at = progress(a=90)
+    topics = [sight("a", tables=1), sight("b", empty=True, settled=True)]
+    assert global_watermark(at, topics).watermark_ts == 90
+    # Its records wait in the source: nobody knows yet what they are.
+    waits = global_watermark(at, [sight("a", tables=1), sight("b")], published_ts=80)
+    assert (waits.watermark_ts, waits.waiting) == (80, (("b", 0),))
+    assert waits.topics_in(TopicState.WAITING)[0].topic == "b"
+
+
+def test_the_global_watermark_is_never_below_what_was_published() -> None:
+    back = global_watermark(progress(a=90, b=40), [sight("a"), sight("b")], published_ts=70)
+    assert back.watermark_ts == 70
+
+
+def test_a_topic_alone_counts_whatever_its_tables() -> None:
+    topics = [sight("a", retired_ts=20, settled=True), sight("b", retired_ts=30, settled=True)]
+    assert global_watermark(progress(a=95, b=30), topics).watermark_ts == 95
+    nothing = global_watermark({}, [sight("a", empty=True, settled=True)])
+    assert (nothing.watermark_ts, nothing.waiting) == (None, (("a", 0),))
+    assert global_watermark({}, []).watermark_ts is None
+
+
+# A whole changefeed ------------------------------------------------------------------------------
+
+
+class Landed:
+    """What is known after some records, in the order in which they came."""
+
+    def __init__(self, wire_format: WireFormat, partitions: int) -> None:
+        self._format = wire_format
+        self._partitions = partitions
+        self._history = SchemaHistory()
+        self._progress: dict[tuple[str, int], PartitionProgress] = {}
+        self._rows: dict[tuple[str, str, str], tuple[int, int]] = {}
+        self.topics: set[str] = set()
+
+    def take(self, record: CaptureRecord) -> list[Event]:
+        """Take a record in and return its events."""
+        topic, partition = record.topic, record.partition
+        self.topics.add(topic)
+        events = list(decode(self._format, Record(key=record.key, value=record.value)))
+        for index, event in enumerate(events):
+            match event:
+                case Watermark():
+                    at = [((topic, partition), event.watermark_ts)]
+                    self._progress = advance_all(self._progress, at)
+                case DdlEvent():
+                    place = Coordinates(
+                        topic=topic, partition=partition, offset=record.offset, index=index
+                    )
+                    self._history.add_ddl(event, place)
+                case Bootstrap():
+                    key = (topic, event.schema.database, event.schema.table)
+                    self._rows.setdefault(key, (MAX_TSO, 0))
+                case RowChange():
+                    key = (topic, event.database, event.table)
+                    oldest, newest = self._rows.get(key, (MAX_TSO, 0))
+                    span = (min(oldest, event.commit_ts), max(newest, event.commit_ts))
+                    self._rows[key] = span
+        return events
+
+    def watermark(self, published_ts: int) -> GlobalWatermark:
+        """Return the global watermark if everything that came so far is landed."""
+        rows = [
+            TopicRows(topic=topic, database=database, table=table, min_ts=oldest, max_ts=newest)
+            for (topic, database, table), (oldest, newest) in self._rows.items()
+        ]
+        tables = topic_tables(self._history.ddls, rows)
+        sights = [
+            TopicSight(
+                topic=topic,
+                partitions=tuple(range(self._partitions)),
+                settled=True,
+                tables=tables[topic].tables if topic in tables else None,
+                retired_ts=tables[topic].retired_ts if topic in tables else None,
+            )
+            for topic in self.topics
+        ]
+        return global_watermark(self._progress, sights, published_ts=published_ts)
+
+
+@pytest.mark.parametrize("wire_format", WireFormat)
+@pytest.mark.parametrize("seed", [1, 2, 6])
+def test_nothing_comes_below_the_watermark_and_no_silent_topic_holds_it(
+    wire_format: WireFormat, seed: int
+) -> None:
+    changefeed = StandInChangefeed(
+        storm(seed, steps=100).upstream,
+        "cdc_{schema}_{table}",
+        partitions=2,
+        wire_format=wire_format,
+        options=FeedOptions(rows_per_flush=10, ddl_watermarks=seed == 2),
+        seed=seed,
+    )
+    landed, reached, moves = Landed(wire_format, 2), 0, 0
+    for number, record in enumerate(changefeed.tick()):
+        for event in landed.take(record):
+            if isinstance(event, RowChange):
+                assert event.commit_ts > reached
+            elif isinstance(event, DdlEvent):
+                assert event.commit_ts >= reached
+        if number % 7 == 0:
+            watermark_ts = landed.watermark(reached).watermark_ts or 0
+            moves += watermark_ts > reached
+            reached = watermark_ts
+    last = landed.watermark(reached)
+    assert last.watermark_ts == changefeed.watermark_ts
+    retired = {topic.topic for topic in last.topics_in(TopicState.RETIRED)}
+    assert retired == landed.topics - set(changefeed.active_topics)
+    assert retired
+    assert moves > 20

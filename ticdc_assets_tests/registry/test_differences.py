@@ -1,0 +1,79 @@
+"""What a person is told of a schema change."""
+
+from dataclasses import replace
+
+from ticdc_assets.registry.ddl import parse_ddl_script
+from ticdc_assets.registry.differences import DifferenceKind, differences
+from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
+
+ID = ColumnSchema(name="id", mysql_type="int", nullable=False)
+A = ColumnSchema(name="a", mysql_type="varchar", length=10, charset="utf8mb4")
+
+
+def schema(*columns: ColumnSchema, key: tuple[str, ...] = ("id",), **keys: str) -> TableSchema:
+    """A table; `keys` are indexes on one column each."""
+    return TableSchema(
+        database="d",
+        table="t",
+        table_id=1,
+        version=1,
+        columns=columns,
+        indexes=(
+            IndexSchema(name="PRIMARY", unique=True, primary=True, nullable=False, columns=key),
+            *(
+                IndexSchema(name=name, unique=False, primary=False, nullable=True, columns=(on,))
+                for name, on in keys.items()
+            ),
+        ),
+    )
+
+
+def told(old: TableSchema, new: TableSchema, sql: str = "") -> list[tuple[str, str, str, str]]:
+    return [
+        (str(item.kind), item.name, item.before, item.after)
+        for item in differences(old, new, statements=parse_ddl_script(sql))
+    ]
+
+
+def test_equal_schemas_do_not_differ() -> None:
+    assert told(schema(ID, A), schema(ID, A)) == []
+
+
+def test_columns_added_dropped_and_changed() -> None:
+    other = ColumnSchema(name="b", mysql_type="decimal", length=8, decimal=2)
+    assert told(schema(ID, A), schema(ID, other)) == [
+        ("added", "b", "", "decimal(8,2)"),
+        ("dropped", "a", "varchar(10)", ""),
+    ]
+    changed = replace(A, length=20, nullable=False, default="x")
+    assert told(schema(ID, A), schema(ID, changed)) == [
+        ("type", "a", "varchar(10)", "varchar(20)"),
+        ("nullable", "a", "NULL", "NOT NULL"),
+        ("default", "a", "none", "x"),
+    ]
+    assert told(schema(ID, A), schema(ID, replace(A, charset="latin1"))) == [
+        ("type", "a", "varchar(10) utf8mb4", "varchar(10) latin1"),
+    ]
+
+
+def test_only_the_statement_tells_a_rename() -> None:
+    old, new = schema(ID, A), schema(ID, replace(A, name="b"))
+    assert [kind for kind, *_ in told(old, new)] == ["added", "dropped"]
+    assert told(old, new, "ALTER TABLE t RENAME COLUMN a TO b") == [("renamed", "b", "a", "b")]
+
+
+def test_a_renamed_key_is_the_same_key() -> None:
+    old = schema(ID, A, ix="id")
+    new = schema(replace(ID, name="no"), A, key=("no",), ix="no")
+    assert told(old, new, "ALTER TABLE t RENAME COLUMN id TO no") == [
+        (DifferenceKind.RENAMED, "no", "id", "no")
+    ]
+
+
+def test_keys_and_indexes() -> None:
+    assert told(schema(ID, A), schema(ID, A, key=("id", "a"))) == [("key", "", "id", "id, a")]
+    assert told(schema(ID, A, x="a", y="a"), schema(ID, A, x="id", z="a")) == [
+        ("index", "x", "(a)", "(id)"),
+        ("index", "z", "", "(a)"),
+        ("index", "y", "(a)", ""),
+    ]
