@@ -4,7 +4,8 @@ In: a TSO at or below the newest cut, and at or above the oldest change there is
 change log was cut off at or above the base cut (`retention`). Out: for each
 table that existed then its rows: those of the newest cut at or below the TSO, with the changes
 since folded over them; or, where that cut would not be made like this today (a schema, a DDL or a
-row came late) or there are but few, all changes there are, folded.
+row came late) or there are but few, all changes there are, folded. The tables are those that the
+newest cut mirrors, by the names they had then.
 
 It is the fold that makes mirrors (`change_folding`), up to another TSO, so at a cut's own TSO the
 rows are that cut's. Nothing is written, and what is read is never changed afterwards: asking again
@@ -13,9 +14,11 @@ gives the same, but for what came late in between.
 Without commit ts (Canal-JSON without the TiDB extension) the same holds for the changes' `es`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 
@@ -27,9 +30,11 @@ from ticdc_assets.lake.change_folding import (
     ChangeFolding,
     folded_rows,
     hidden_columns,
+    is_repaired,
     read_version,
+    rows_here,
 )
-from ticdc_assets.lake.control import read_table
+from ticdc_assets.lake.control import read_plain, read_table
 from ticdc_assets.lake.cuts import Cut, MirrorCut, read_cuts, require_cut
 from ticdc_assets.lake.decoding import read_groups
 from ticdc_assets.lake.paths import LakePaths
@@ -43,7 +48,7 @@ SMALL_LOG_ROWS = 100_000
 """Row changes of a changefeed up to which the few of one table are found sooner than a version."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TableRows:
     """The rows of one table at one moment.
 
@@ -53,7 +58,8 @@ class TableRows:
         schema: its schema then.
         hidden: columns no row was ever sent for (virtual generated ones): not shown.
         rows: how many.
-        frame: the rows, with the columns of `MirrorLayout`.
+        made: how to have the rows in Spark.
+        here: how to have them without Spark; None comes where it takes Spark.
         warnings: why they may differ from the table, each a sentence.
     """
 
@@ -62,8 +68,14 @@ class TableRows:
     schema: TableSchema
     hidden: frozenset[str]
     rows: int
-    frame: DataFrame
+    made: Callable[[], DataFrame]
+    here: Callable[[], pa.Table | None]
     warnings: tuple[str, ...] = ()
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The rows in Spark, with the columns of `MirrorLayout`."""
+        return self.made()
 
 
 class AsOf:
@@ -107,6 +119,7 @@ class AsOf:
             )
         # The newest cut's batch: what landed after it is in no cut and changes no answer.
         self._batch = newest.batch
+        self._tables = newest.table_filter
         self._folding = ChangeFolding(spark, paths, changefeed, batch=newest.batch, horizon=horizon)
         self._marks_below = {
             item.mirror_id: [mark for mark in item.marks if mark.startswith(BELOW)]
@@ -125,7 +138,8 @@ class AsOf:
     @cached_property
     def plan(self) -> Plan:
         """Which tables there were, and how each comes from the change log."""
-        return build_plan(self._history, self._row_groups, self._tso, self._timezone)
+        plan = build_plan(self._history, self._row_groups, self._tso, self._timezone)
+        return plan.of_tables(self._tables.includes)
 
     def table(self, database: str, table: str) -> TableRows:
         """Return the rows of one table.
@@ -149,7 +163,8 @@ class AsOf:
                 mirror,
                 frozenset(base.hidden),
                 base.rows,
-                read_version(self._spark, self._paths, base),
+                made=lambda: read_version(self._spark, self._paths, base),
+                here=lambda: read_plain(base.path(self._paths), base.version),
             )
         return self._folded(mirror, base)
 
@@ -159,12 +174,14 @@ class AsOf:
             if folded.counts.lost:
                 # A value of the cut does not survive a schema step: only all changes tell which.
                 return self._folded(mirror, None)
+            here = rows_here(folded, mirror)
             return self._made(
                 mirror,
                 frozenset(hidden_columns(mirror, folded)),
                 folded.counts.copies,
-                folded_rows(folded.frame, mirror),
-                folded.counts.errors,
+                made=lambda: folded_rows(folded, mirror),
+                here=lambda: here,
+                errors=folded.counts.errors,
             )
 
     def _made(
@@ -172,7 +189,9 @@ class AsOf:
         mirror: MirrorPlan,
         hidden: frozenset[str],
         rows: int,
-        frame: DataFrame,
+        *,
+        made: Callable[[], DataFrame],
+        here: Callable[[], pa.Table | None],
         errors: int = 0,
     ) -> TableRows:
         warnings = [str(mark) for mark in mirror.marks]
@@ -188,7 +207,8 @@ class AsOf:
             schema=mirror.schema,
             hidden=hidden,
             rows=rows,
-            frame=frame,
+            made=made,
+            here=here,
             warnings=tuple(warnings),
         )
 
@@ -204,10 +224,7 @@ class AsOf:
             and sum(
                 group.rows
                 for group in self._row_groups
-                if any(
-                    binding.meets(group.name, group.min_ts, group.max_ts)
-                    for binding in mirror.bindings
-                )
+                if mirror.meets(group.name, group.min_ts, group.max_ts)
             )
             <= folding.LOCAL_ROWS
         )
@@ -226,6 +243,7 @@ class AsOf:
             or not self._came_late.isdisjoint(
                 (binding.database, binding.table) for binding in mirror.bindings
             )
+            or is_repaired(mirror, self._groups.repairs, self._base)
         ):
             return None
         return base
@@ -260,8 +278,7 @@ class AsOf:
         assert self._base is not None
         above = self._base.tso + 1
         return above <= self._tso and any(
-            binding.meets(group.name, max(group.min_ts, above), min(group.max_ts, self._tso))
+            mirror.meets(group.name, max(group.min_ts, above), min(group.max_ts, self._tso))
             for group in self._row_groups
             if group.max_ts >= above and group.min_ts <= self._tso
-            for binding in mirror.bindings
         )

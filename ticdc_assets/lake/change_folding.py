@@ -11,7 +11,7 @@ fold here, so they come to the same rows. Nothing is written, and the same chang
 folding.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -28,23 +28,29 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake import folding
-from ticdc_assets.lake.control import dataset_of, open_table
-from ticdc_assets.lake.cuts import MirrorCut
+from ticdc_assets.lake.control import dataset_of, open_table, read_plain
+from ticdc_assets.lake.cuts import Cut, MirrorCut
+from ticdc_assets.lake.decoding import Repair
+from ticdc_assets.lake.effects import effect_schema
+from ticdc_assets.lake.first_folds import FirstFold, FoldedFiles, fold_into_files
 from ticdc_assets.lake.folding import Folding, KnownColumns
 from ticdc_assets.lake.mirror_rows import (
     CHANGE_COLUMNS,
+    EXACT_KINDS,
     ArrowMap,
     MirrorLayout,
     change_effects,
-    effect_schema,
     map_batches,
     mirror_effects,
     part_effects,
+    put_rows,
 )
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.retention import Horizon, read_horizon, redriven_batches
-from ticdc_assets.registry.evolution import SchemaStep
+from ticdc_assets.lake.small_batches import are_plain
+from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.schemas import TableSchema
+from ticdc_assets.tso import MAX_TSO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,15 +59,25 @@ class _RowsBefore:
 
     Attributes:
         rows: how many.
-        frame: the rows, with the columns of their mirror's table.
+        frame: the rows in Spark, with the columns of their mirror's table.
         convert: the function from them to effects.
+        here: the rows read into this process without Spark; None where it takes Spark.
+        is_settled: whether they are what `convert` would make of them, so that those which no
+            change is about need not be converted.
         errors: effects that tell of changes which did not fit; None without any.
     """
 
     rows: int
-    frame: DataFrame
+    frame: Callable[[], DataFrame]
     convert: ArrowMap
+    here: Callable[[], pa.Table | None] = lambda: None
+    is_settled: bool = False
     errors: DataFrame | None = None
+
+    def read(self) -> pa.Table:
+        """Read the rows into this process."""
+        rows = self.here()
+        return self.frame().toArrow() if rows is None else rows
 
 
 class ChangeFolding:
@@ -161,15 +177,23 @@ class ChangeFolding:
             changes = self.change_rows(mirror, above, until)
             if changes is not None:
                 batches = list(conversion(changes.to_batches()))
+                settled: pa.Table | None = None
                 for item in before:
-                    batches += item.convert(item.frame.toArrow().to_batches())
+                    rows = item.read()
+                    if item.is_settled:
+                        rows, settled = _touched_rows(rows, batches, mirror.schema)
+                    batches += item.convert(rows.to_batches())
                     if item.errors is not None:
                         batches += item.errors.toArrow().cast(batches[0].schema).to_batches()
-                yield folding.fold_here(self._spark, batches, mirror.schema)
+                fold = folding.fold_here(self._spark, batches, mirror.schema)
+                if settled is not None:
+                    counts = replace(fold.counts, copies=fold.counts.copies + settled.num_rows)
+                    fold = replace(fold, counts=counts, untouched=settled)
+                yield fold
                 return
         effects = _mapped(self.change_frame(mirror, above, until), conversion, mirror.schema)
         for item in before:
-            effects = _mapped(item.frame, item.convert, mirror.schema).unionByName(effects)
+            effects = _mapped(item.frame(), item.convert, mirror.schema).unionByName(effects)
             if item.errors is not None:
                 effects = item.errors.unionByName(effects)
         with folding.folded_in_spark(effects, mirror.schema) as result:
@@ -197,21 +221,27 @@ class ChangeFolding:
             # There is no change to be found that a row came from.
             error_rank=0,
         )
-        return ([_RowsBefore(rows=rows, frame=frame, convert=convert)] if rows else []), known
+        before = _RowsBefore(rows=rows, frame=lambda: frame, convert=convert)
+        return ([before] if rows else []), known
 
     def _rows_of_cut(self, mirror: MirrorPlan, base: MirrorCut, since_ts: int) -> "_RowsBefore":
         zone = self._changefeed.timezone
         return _RowsBefore(
             rows=base.rows,
-            frame=read_version(self._spark, self._paths, base),
+            frame=lambda: read_version(self._spark, self._paths, base),
+            here=lambda: read_plain(base.path(self._paths), base.version),
             convert=mirror_effects(base.table_schema, mirror, zone, since_ts),
+            is_settled=not is_touched(mirror, base.table_schema, since_ts)
+            and base.table_schema.columns == mirror.schema.columns
+            and _tells_keys(mirror.schema),
         )
 
     def _rows_of_part(self, mirror: MirrorPlan, part: HandoverPart, fold: Folding) -> "_RowsBefore":
         errors = _errors(fold.frame, mirror.schema) if fold.counts.errors else None
         return _RowsBefore(
             rows=fold.counts.copies,
-            frame=folded_rows(fold.frame, part.plan),
+            frame=lambda: folded_rows(fold, part.plan),
+            here=lambda: rows_here(fold, part.plan),
             convert=part_effects(part, mirror, self._changefeed.timezone),
             errors=errors,
         )
@@ -241,11 +271,72 @@ class ChangeFolding:
         log = self._log_dataset()
         if log is None:
             return None
-        condition = _is_change(mirror, above, until, ds.field, lambda field: field.is_null())
+        condition = self._is_change_here(mirror, above, until)
         limit = folding.LOCAL_ROWS
-        condition &= (ds.field("batch") <= self._batch) & self.placed(ds.field)
         rows = log.scanner(columns=list(CHANGE_COLUMNS), filter=condition).head(limit + 1)
         return rows if rows.num_rows <= limit else None
+
+    def _is_change_here(self, mirror: MirrorPlan, above: int, until: int) -> ds.Expression:
+        """Return the condition on the change log's rows that `change_rows` are of, for Arrow."""
+        condition = _is_change(mirror, above, until, ds.field, lambda field: field.is_null())
+        return condition & (ds.field("batch") <= self._batch) & self.placed(ds.field)
+
+    def folded_into_files(
+        self, mirrors: Sequence[tuple[MirrorPlan, int]], *, until: int
+    ) -> list[FoldedFiles | None]:
+        """Fold all changes of mirrors that begin with nothing, and write their rows as files.
+
+        Args:
+            mirrors: their plans at `until`, each with how many changes it has, about; each
+                `begins_empty`.
+            until: TSO up to which changes are folded.
+
+        Returns:
+            What came of each; None of one of whose changes too many did not fit.
+        """
+        log = self._log_dataset()
+        if log is None or not are_plain((self._paths.change_log,)):
+            return [None] * len(mirrors)
+        return fold_into_files(
+            self._spark,
+            log,
+            self._paths.change_log,
+            [
+                FirstFold(
+                    condition=self._is_change_here(mirror, 0, until),
+                    convert=change_effects(mirror, self._changefeed.timezone),
+                    schema=mirror.schema,
+                    folder=self._paths.mirror(mirror.mirror_id),
+                    rows=rows,
+                )
+                for mirror, rows in mirrors
+            ],
+        )
+
+    def begins_empty(self, mirror: MirrorPlan) -> bool:
+        """Return whether a mirror with a key is made of its changes in the change log alone."""
+        return (
+            bool(mirror.schema.handle_key)
+            and mirror.handover is None
+            and self.start(mirror) is None
+        )
+
+    def has_late_rows(self, batch: int, tso: int) -> bool:
+        """Return whether row changes came after `batch` that are at or below `tso`.
+
+        It is asked at every cut and seldom so; without Spark it costs a look at the newest files.
+        """
+        log = self._log_dataset()
+        if log is None:
+            return True
+        condition = (
+            (ds.field("kind") == "row")
+            & (ds.field("batch") > batch)
+            & (ds.field("batch") <= self._batch)
+            & (ds.field("commit_ts") <= tso)
+            & self.placed(ds.field)
+        )
+        return log.scanner(columns=["batch"], filter=condition).head(1).num_rows > 0
 
     def change_frame(self, mirror: MirrorPlan, above: int, until: int) -> DataFrame:
         """Return the mirror's row changes in (above, until] as a DataFrame."""
@@ -348,9 +439,24 @@ def _is_change(
     )
 
 
-def steps_since(mirror: MirrorPlan, base: TableSchema) -> tuple[SchemaStep, ...]:
-    """Return the steps of `mirror` that rows of a cut with schema `base` have still to take."""
-    return tuple(step for step in mirror.steps if step.from_version >= base.version)
+def is_repaired(mirror: MirrorPlan, repairs: Iterable[Repair], cut: Cut) -> bool:
+    """Whether row changes of the mirror at or below `cut` were corrected since it was made.
+
+    So are those of tables that it was handed rows over by.
+    """
+    return any(
+        repair.undoes(cut.batch, cut.tso) and _concerns(mirror, repair) for repair in repairs
+    )
+
+
+def _concerns(mirror: MirrorPlan, repair: Repair) -> bool:
+    if repair.database is None or repair.table is None:
+        found = not mirror.schema.handle_key
+    else:
+        name = (repair.database, repair.table)
+        found = any(binding.meets(name, repair.min_ts, MAX_TSO) for binding in mirror.bindings)
+    parts = mirror.handover.parts if mirror.handover is not None else ()
+    return found or any(_concerns(part.plan, repair) for part in parts)
 
 
 def _mapped(rows: DataFrame, function: ArrowMap, schema: TableSchema) -> DataFrame:
@@ -422,13 +528,74 @@ def effect_columns(layout: MirrorLayout) -> list[str]:
     return [*columns, "sequence.commit_ts", "extra"]
 
 
-def folded_rows(folded: DataFrame, mirror: MirrorPlan) -> DataFrame:
+def folded_rows(folded: Folding, mirror: MirrorPlan) -> DataFrame:
     """Return the rows that a folding leaves, with the columns of the mirror's table."""
     layout = MirrorLayout(schema=mirror.schema)
-    puts = folded.where("reason is null and copies > 0")
+    puts = folded.frame.where("reason is null and copies > 0")
     if not mirror.schema.handle_key:
         puts = puts.withColumn("copy", F.explode(F.sequence(F.lit(1), F.col("copies"))))
-    return puts.select(*effect_columns(layout)).toDF(*layout.names)
+    rows = puts.select(*effect_columns(layout)).toDF(*layout.names)
+    if folded.untouched is None:
+        return rows
+    return rows.union(folding.frame_of(rows.sparkSession, folded.untouched))
+
+
+def rows_here(folded: Folding, mirror: MirrorPlan) -> pa.Table | None:
+    """Return what `folded_rows` does of a folding that is here, None of one in Spark."""
+    if folded.here is None or not mirror.schema.handle_key:
+        return None
+    rows = put_rows(folded.here, MirrorLayout(schema=mirror.schema))
+    return rows if folded.untouched is None else pa.concat_tables([folded.untouched, rows])
+
+
+def _tells_keys(schema: TableSchema) -> bool:
+    """Whether rows have one key if and only if their typed key columns are equal."""
+    columns = {column.name: column for column in schema.columns}
+    return all(kind_of(columns[name]) in EXACT_KINDS for name in schema.handle_key)
+
+
+def _touched_rows(
+    rows: pa.Table, effects: Sequence[pa.RecordBatch], schema: TableSchema
+) -> tuple[pa.Table, pa.Table]:
+    """Divide a mirror's rows into those that effects are about and the others."""
+    names = [column.name for column in schema.columns]
+    places = [f"c{names.index(name)}" for name in schema.handle_key]
+    about = {
+        key
+        for batch in effects
+        for key in zip(*(batch.column(place).to_pylist() for place in places), strict=True)
+    }
+    keys = zip(*(rows[name].to_pylist() for name in schema.handle_key), strict=True)
+    found = [key in about for key in keys]
+    others = rows.filter(pa.array([not one for one in found], pa.bool_()))
+    layout = MirrorLayout(schema=schema)
+    return rows.filter(pa.array(found, pa.bool_())), others.select(layout.names).cast(layout.arrow)
+
+
+def is_touched(mirror: MirrorPlan, base: TableSchema, since_ts: int) -> bool:
+    """Whether something other than row changes happened to a mirror's rows since a cut.
+
+    Args:
+        mirror: its plan now.
+        base: its schema at the cut.
+        since_ts: TSO of the cut.
+    """
+    return (
+        any(step.changes_rows for step in mirror.steps_since(base.version))
+        or base.handle_key != mirror.schema.handle_key
+        or _types(base) != _types(mirror.schema)
+        or is_removed_from(mirror, since_ts)
+    )
+
+
+def is_removed_from(mirror: MirrorPlan, since_ts: int) -> bool:
+    """Whether partition DDL took rows of a mirror away since a cut."""
+    return any(removal.ts >= since_ts for removal in mirror.removals)
+
+
+def _types(schema: TableSchema) -> dict[str, object]:
+    arrow = MirrorLayout(schema=schema).arrow
+    return dict(zip(arrow.names, arrow.types, strict=True))
 
 
 def read_version(spark: SparkSession, paths: LakePaths, mirror: MirrorCut) -> DataFrame:

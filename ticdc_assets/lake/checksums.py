@@ -106,6 +106,15 @@ def compare_new(
     known = {row["batch"]: row for row in read_rows(paths.checksums)}
     done = commit_metadata(paths.checksums).get("batch", 0)
     waiting = [number for number, row in known.items() if row[Agreement.WAITING]]
+    for item in groups.rechecks:
+        if item.batch > done:
+            # Rows of them were corrected, maybe all taken away.
+            known = {
+                number: row
+                for number, row in known.items()
+                if not item.first <= number <= item.last
+            }
+            waiting += range(item.first, item.last + 1)
     if done == groups.batch and not waiting:
         return
     log = spark.read.format("delta").load(str(paths.change_log))

@@ -9,17 +9,21 @@ memory of progress, because it is committed with the rows or not at all.
 """
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
-_METADATA_KEY = "userMetadata"
+METADATA_KEY = "userMetadata"
+"""Where a commit carries its JSON object."""
 
 
 def open_table(path: Path, version: int | None = None) -> DeltaTable | None:
@@ -45,7 +49,7 @@ def commit_metadata(path: Path) -> dict[str, Any]:
         return {}
     for limit in (1, 50, None):
         for commit in table.history(limit):
-            text = commit.get(_METADATA_KEY)
+            text = commit.get(METADATA_KEY)
             if text:
                 return json.loads(text)
     return {}
@@ -60,7 +64,7 @@ def find_commit_metadata(
         return None
     for limit in (50, None):
         for commit in table.history(limit):
-            found = _object_of(commit.get(_METADATA_KEY))
+            found = _object_of(commit.get(METADATA_KEY))
             if found and wanted(found):
                 return found
     return None
@@ -76,7 +80,7 @@ def commits_after(path: Path, version: int) -> list[tuple[int, str, dict[str, An
         (
             commit["version"],
             str(commit.get("operation")),
-            _object_of(commit.get(_METADATA_KEY)),
+            _object_of(commit.get(METADATA_KEY)),
         )
         for commit in commits
         if commit["version"] > version
@@ -90,6 +94,14 @@ def _object_of(text: object) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def partition_days(path: Path, column: str) -> list[date]:
+    """Return the values of the partition column `column`, which holds days, in order."""
+    table = open_table(path)
+    if table is None:
+        return []
+    return sorted({date.fromisoformat(item[column]) for item in table.partitions()})
 
 
 def operation_metrics(path: Path) -> dict[str, int]:
@@ -111,6 +123,16 @@ def dataset_of(table: DeltaTable, path: Path) -> ds.Dataset:
     return table.to_pyarrow_dataset(filesystem=files)
 
 
+def is_plain(table: DeltaTable) -> bool:
+    """Return whether a table has nothing that delta-rs could not read and write."""
+    protocol = table.protocol()
+    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    return features <= _PLAIN_FEATURES
+
+
+_PLAIN_FEATURES = frozenset({"timestampNtz", "appendOnly", "invariants"})
+
+
 def read_table(
     path: Path, condition: ds.Expression | None = None, *, columns: list[str] | None = None
 ) -> pa.Table | None:
@@ -119,6 +141,47 @@ def read_table(
     if table is None:
         return None
     return dataset_of(table, path).to_table(columns=columns, filter=condition)
+
+
+def read_leaves(
+    path: Path, leaves: Collection[str], *, column: str, least: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield chosen leaves of the files that may hold rows with `column` at or above `least`.
+
+    A column of structs is read only as far as its leaves are chosen; the other readers here read
+    all of it. Rows below `least` may be among those of a file, so the caller filters.
+
+    Args:
+        path: the table.
+        leaves: columns by name; a field of a struct or of a list of structs as `column.field`.
+        column: a whole number by whose statistics files are left out.
+        least: see above.
+    """
+    table = open_table(path)
+    if table is None:
+        return
+    for action in pa.table(table.get_add_actions(flatten=True)).to_pylist():
+        greatest = action.get(f"max.{column}")
+        if greatest is not None and greatest < least:
+            continue
+        with pq.ParquetFile(path / action["path"]) as file:
+            found = (file.schema.column(number).path for number in range(len(file.schema.names)))
+            chosen = [leaf for leaf in found if _without_lists(leaf) in leaves]
+            yield from file.iter_batches(batch_size=256, columns=chosen, use_threads=False)
+
+
+def _without_lists(leaf: str) -> str:
+    """Return a leaf's path in a file as one writes it: Parquet names the levels of lists too."""
+    return _LIST_LEVEL.sub("", leaf)
+
+
+_LIST_LEVEL = re.compile(r"\.list\.(?:element|item)(?=\.|$)")
+
+
+def read_plain(path: Path, version: int) -> pa.Table | None:
+    """Return the rows of a version of the table at `path`, or None if only Spark reads it."""
+    table = open_table(path, version)
+    return dataset_of(table, path).to_table() if table is not None and is_plain(table) else None
 
 
 def read_rows(path: Path, condition: ds.Expression | None = None) -> list[dict[str, Any]]:
@@ -144,4 +207,4 @@ def write_table(
 
 def commit_properties(metadata: Mapping[str, Any]) -> CommitProperties:
     """Return the properties of a commit that carries `metadata`."""
-    return CommitProperties(custom_metadata={_METADATA_KEY: json.dumps(metadata, sort_keys=True)})
+    return CommitProperties(custom_metadata={METADATA_KEY: json.dumps(metadata, sort_keys=True)})

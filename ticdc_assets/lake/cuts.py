@@ -16,11 +16,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from ticdc_assets.config import TableChoice, TableFilter
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.lake.control import commit_metadata, read_rows, write_table
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.schemas import TableSchema, schema_from_json
-from ticdc_assets.tso import moment_text
+from ticdc_assets.tso import cut_of, moment_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +131,7 @@ class Cut:
             is not a consistent one.
         unplaced: row changes that came after the change log was cut off above them: replays or
             late ones, which nobody can tell any more. They are not applied.
+        tables: JSON text of the filter by which tables were mirrored; None for all tables.
     """
 
     number: int
@@ -145,6 +147,17 @@ class Cut:
     ignored: Mapping[str, int]
     es_only: bool = False
     unplaced: int = 0
+    tables: str | None = None
+
+    @property
+    def table_filter(self) -> TableFilter:
+        """The filter by which tables were mirrored."""
+        if self.tables is None:
+            return TableFilter()
+        said = json.loads(self.tables)
+        return TableFilter(
+            include=TableChoice(tuple(said["include"])), exclude=TableChoice(tuple(said["exclude"]))
+        )
 
     @property
     def moment(self) -> str:
@@ -209,9 +222,20 @@ CUT_SCHEMA = pa.schema(
         ("ignored", pa.string()),
         ("es_only", pa.bool_()),
         ("unplaced", pa.int64()),
+        ("tables", pa.string()),
     ]
 )
 """`cuts`: one row a published cut."""
+
+
+def filter_text(tables: TableFilter) -> str | None:
+    """Return what a cut keeps of the filter it was made by; None for all tables."""
+    if tables.takes_all:
+        return None
+    return json.dumps(
+        {"include": tables.include.patterns, "exclude": tables.exclude.patterns},
+        ensure_ascii=False,
+    )
 
 
 def newest_cut(paths: LakePaths) -> Cut | None:
@@ -232,6 +256,17 @@ def require_cut(paths: LakePaths) -> Cut:
             f"ticdc-assets sync {paths.changefeed}"
         )
     return cut
+
+
+def tso_as_of(paths: LakePaths, as_of: int | str | datetime) -> int:
+    """Return the TSO that a reader names: a TSO, or a time (UTC if it names no offset).
+
+    Raises:
+        NotFoundError: there is no cut yet, so nothing is known.
+        ConfigError: `as_of` is neither, or a TSO where there are none.
+    """
+    text = as_of.isoformat() if isinstance(as_of, datetime) else str(as_of)
+    return cut_of(text, es_only=require_cut(paths).es_only)
 
 
 def read_cuts(paths: LakePaths, *, number: int | None = None) -> list[Cut]:

@@ -3,6 +3,10 @@
 In: landed batches that were not decoded yet. Out: appends to `change_log` (one row a change; DDL,
 bootstraps and watermarks are rows of it too) and `quarantine`, and new totals in `change_groups`.
 
+There are two ways to the same tables. Spark's scales. A landed batch of few records and few bytes
+(`small_batches`) is decoded here, by the function that Spark's workers run, and appended without
+Spark, whose fixed cost would be nearly all of the time.
+
 `change_log` holds images as sent, so it never waits for a schema: rows whose schema has not
 arrived are durable like all others.
 
@@ -10,16 +14,20 @@ Why running it again is safe: a landed batch becomes one batch of the change log
 that carries both numbers. Then come the quarantined records and the totals, each under the same
 batch number; `change_groups` is written last and says up to which batch all three are done. A run
 killed in between writes the missing ones again: the quarantine append is skipped by its
-transaction identifier, the totals are an overwrite.
+transaction identifier, the totals are an overwrite. Which of the two ways the killed run took, and
+which one the next takes, makes no difference: both write and heed the same identifiers.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from datetime import date
+from typing import Any, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+import pyarrow.dataset as ds
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -28,17 +36,38 @@ from ticdc_assets.changelog.plan import RowGroup
 from ticdc_assets.changelog.progress import PartitionProgress, advance_all
 from ticdc_assets.claim_check import ClaimCheckStore, complete_batches
 from ticdc_assets.config import Changefeed
+from ticdc_assets.lake.change_files import Decode, DecodedFiles, decode_into_files
 from ticdc_assets.lake.control import (
     commit_metadata,
+    dataset_of,
     find_commit_metadata,
+    open_table,
     read_rows,
     write_table,
 )
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.quarantine import append_quarantine
+from ticdc_assets.lake.quarantine import append_quarantine, append_quarantine_here
+from ticdc_assets.lake.small_batches import (
+    BY_LANDING_DAY,
+    LOCAL_ROWS_BYTES,
+    RECORD_COLUMNS,
+    append_files,
+    append_rows,
+    are_plain,
+    files_of,
+    read_landed,
+)
+from ticdc_assets.lake.totals import (
+    GROUP_KEY,
+    TOTALS_COLUMNS,
+    Totals,
+    greatest,
+    least,
+    totals_of,
+)
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.batch import decode_batch
-from ticdc_assets.wire.rows import CHANGE_SCHEMA, shape_from_text
+from ticdc_assets.wire.rows import CHANGE_SCHEMA, ERROR, shape_from_text
 
 ERROR_COLUMNS = ("error_reason", "error_position", "error_expected", "error_got")
 
@@ -53,6 +82,7 @@ DECODED_SCHEMA = pa.schema([*_PREFIX, *CHANGE_SCHEMA])
 """Decoded rows: `change_log` with the error columns that only quarantined records have."""
 
 CHANGE_LOG_COLUMNS = tuple(name for name in DECODED_SCHEMA.names if name not in ERROR_COLUMNS)
+_CHANGE_LOG_ARROW = pa.schema([DECODED_SCHEMA.field(name) for name in CHANGE_LOG_COLUMNS])
 CHANGE_LOG_SCHEMA = T.StructType(
     [
         field
@@ -61,6 +91,9 @@ CHANGE_LOG_SCHEMA = T.StructType(
     ]
 )
 """`change_log`: one row a change, DDL, bootstrap or watermark."""
+
+DecodedRows: TypeAlias = DataFrame | pa.Table
+"""Decoded rows, by Spark or here."""
 
 _GROUPS_SCHEMA = pa.schema(
     [
@@ -84,18 +117,6 @@ _GROUPS_SCHEMA = pa.schema(
         ("last_batch", pa.int64()),
     ]
 )
-_GROUP_KEY = (
-    "kind",
-    "topic",
-    "partition",
-    "database",
-    "table",
-    "table_id",
-    "schema_version",
-    "shape",
-    "handle_key_only",
-    "es_only",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,12 +128,27 @@ class Decoding:
         batches: batches decoded by this call.
         changes: rows appended to the change log, by kind.
         quarantined: records that could not be decoded.
+        days: rows appended to the change log, by landing day.
     """
 
     batch: int
     batches: int
     changes: dict[str, int]
     quarantined: int
+    days: dict[date, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Added:
+    """The rows of one batch of the change log, in numbers.
+
+    Attributes:
+        kinds: rows by kind.
+        days: rows by landing day.
+    """
+
+    kinds: dict[str, int]
+    days: dict[date, int]
 
 
 def decoded_position(paths: LakePaths) -> tuple[int, int]:
@@ -125,32 +161,111 @@ def decode_new(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) ->
     """Decode every landed batch that is not in the change log yet."""
     landed = commit_metadata(paths.raw_messages).get("batch", 0)
     batch, done = decoded_position(paths)
-    changes: dict[str, int] = {}
+    changes, days = Counter[str](), Counter[date]()
     quarantined = batches = 0
     if batch and commit_metadata(paths.change_groups).get("batch", 0) < batch:
         # Killed behind the change log's commit: whether that batch had errors is not known. A
         # re-driven batch has none of its own: its records are in quarantine already.
-        if not commit_metadata(paths.change_log).get("redrive"):
-            _append_errors(
-                paths, decoded(_landed_batch(spark, paths, done), changefeed, batch), batch
+        last = commit_metadata(paths.change_log)
+        if "redecode" in last:
+            regroup(spark, paths)
+        elif not last.get("redrive"):
+            append_errors(
+                paths, _decoded_batch(spark, paths, changefeed, landed=done, batch=batch), batch
             )
-        add_to_groups(spark, paths, batch)
+        if "redecode" not in last:
+            days.update(add_to_groups(spark, paths, batch).days)
     for number in range(done + 1, landed + 1):
         batch += 1
-        rows = decoded(_landed_batch(spark, paths, number), changefeed, batch)
-        errors = append_changes(paths, rows, batch=batch, landed=number)
-        if errors:
-            _append_errors(paths, rows, batch)
-        for kind, count in add_to_groups(spark, paths, batch).items():
-            changes[kind] = changes.get(kind, 0) + count
+        errors, totals = _decode_one(spark, paths, changefeed, landed=number, batch=batch)
+        added = add_to_groups(spark, paths, batch, totals)
+        changes.update(added.kinds)
+        days.update(added.days)
         quarantined += errors
         batches += 1
-    return Decoding(batch=batch, batches=batches, changes=changes, quarantined=quarantined)
+    return Decoding(
+        batch=batch,
+        batches=batches,
+        changes=dict(changes),
+        quarantined=quarantined,
+        days=dict(days),
+    )
 
 
-def _landed_batch(spark: SparkSession, paths: LakePaths, number: int) -> DataFrame:
+def _decode_one(
+    spark: SparkSession, paths: LakePaths, changefeed: Changefeed, *, landed: int, batch: int
+) -> tuple[int, list[Totals] | None]:
+    """Decode landed batch `landed` as batch `batch`, in the cheapest way.
+
+    Returns:
+        How many records were errors, and the totals of the others, None if they are to be made.
+    """
+    rows = _decoded_here(paths, changefeed, landed, batch)
+    if rows is None:
+        rows = _decoded_by_workers(spark, paths, changefeed, landed, batch)
+    if rows is None:
+        rows = _decoded_in_spark(spark, paths, changefeed, landed, batch)
+    errors = append_changes(paths, rows, batch=batch, landed=landed)
+    if errors:
+        if isinstance(rows, DecodedFiles):
+            # They are rare, and where they are not, too many to pass through here.
+            bad = _decoded_in_spark(spark, paths, changefeed, landed, batch)
+        else:
+            bad = rows
+        append_errors(paths, bad, batch)
+    return errors, rows.totals if isinstance(rows, DecodedFiles) else None
+
+
+def _decoded_by_workers(
+    spark: SparkSession, paths: LakePaths, changefeed: Changefeed, landed: int, batch: int
+) -> DecodedFiles | None:
+    """Return the rows of a landed batch in files; None if the tables are Spark's alone."""
+    files = files_of(paths.raw_messages, landed)
+    if files is None or not are_plain((paths.change_log,)):
+        return None
+    return decode_into_files(
+        spark,
+        paths.raw_messages,
+        files,
+        landed,
+        _decoder(changefeed, batch),
+        log=paths.change_log,
+        columns=CHANGE_LOG_COLUMNS,
+    )
+
+
+def _decoded_batch(
+    spark: SparkSession, paths: LakePaths, changefeed: Changefeed, *, landed: int, batch: int
+) -> DecodedRows:
+    """Return the rows of landed batch `landed`, errors included, as batch `batch`."""
+    here = _decoded_here(paths, changefeed, landed, batch)
+    return _decoded_in_spark(spark, paths, changefeed, landed, batch) if here is None else here
+
+
+def _decoded_in_spark(
+    spark: SparkSession, paths: LakePaths, changefeed: Changefeed, landed: int, batch: int
+) -> DataFrame:
     raw = spark.read.format("delta").load(str(paths.raw_messages))
-    return raw.where(F.col("batch") == number)
+    return decoded(raw.where(F.col("batch") == landed), changefeed, batch)
+
+
+def _decoded_here(
+    paths: LakePaths, changefeed: Changefeed, landed: int, batch: int
+) -> pa.Table | None:
+    """Return the same without Spark; None if the batch is not small."""
+    if not are_plain((paths.change_log, paths.quarantine)):
+        return None
+    records = read_landed(paths.raw_messages, landed)
+    if records is None:
+        return None
+    rows: list[pa.RecordBatch] = []
+    size = 0
+    for part in _decoder(changefeed, batch)(records):
+        size += part.nbytes
+        if size > LOCAL_ROWS_BYTES:
+            return None
+        rows.append(part)
+    return pa.Table.from_batches(rows, DECODED_SCHEMA)
 
 
 def landed_up_to(paths: LakePaths, batch: int) -> int | None:
@@ -170,6 +285,13 @@ def decoded(raw: DataFrame, changefeed: Changefeed, batch: int | None) -> DataFr
     Rows that TiCDC put into the storage of large messages are completed from there. Without
     `batch` each row gets the number of the landed batch that its record is of.
     """
+    return raw.select(*RECORD_COLUMNS).mapInArrow(
+        _decoder(changefeed, batch), from_arrow_schema(DECODED_SCHEMA, prefer_timestamp_ntz=True)
+    )
+
+
+def _decoder(changefeed: Changefeed, batch: int | None) -> Decode:
+    """Return the function that turns batches of records into decoded rows."""
     wire_format, compression = WireFormat(changefeed.wire_format), changefeed.compression
     store = None
     if changefeed.claim_check is not None:
@@ -193,8 +315,7 @@ def decoded(raw: DataFrame, changefeed: Changefeed, batch: int | None) -> DataFr
                     schema=DECODED_SCHEMA,
                 )
 
-    columns = raw.select("batch", "landed_at", "topic", "partition", "offset", "key", "value")
-    return columns.mapInArrow(decode, from_arrow_schema(DECODED_SCHEMA, prefer_timestamp_ntz=True))
+    return decode
 
 
 def _of_records(
@@ -214,15 +335,43 @@ def _places(rows: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
 
 
 def append_changes(
-    paths: LakePaths, rows: DataFrame, *, batch: int, landed: int, redrive: bool = False
+    paths: LakePaths,
+    rows: DecodedRows | DecodedFiles,
+    *,
+    batch: int,
+    landed: int,
+    redrive: bool = False,
 ) -> int:
     """Append decoded rows to the change log in one commit; return how many records were errors."""
+    metadata = {"batch": batch, "landed": landed, "redrive": redrive}
+    if isinstance(rows, DecodedFiles):
+        append_files(
+            paths.change_log,
+            rows.files,
+            _CHANGE_LOG_ARROW,
+            app_id="decode",
+            version=batch,
+            metadata=metadata,
+            layout=BY_LANDING_DAY,
+        )
+        return rows.errors
+    if not isinstance(rows, DataFrame):
+        changes = rows.filter(ds.field("kind") != ERROR)
+        append_rows(
+            paths.change_log,
+            changes.select(CHANGE_LOG_COLUMNS),
+            app_id="decode",
+            version=batch,
+            metadata=metadata,
+            layout=BY_LANDING_DAY,
+        )
+        return rows.num_rows - changes.num_rows
     observation = Observation()
     observed = rows.observe(
-        observation, F.count_if(F.col("kind") == "error").alias("errors"), F.count("*").alias("all")
+        observation, F.count_if(F.col("kind") == ERROR).alias("errors"), F.count("*").alias("all")
     )
     (
-        observed.where(F.col("kind") != "error")
+        observed.where(F.col("kind") != ERROR)
         .select(*CHANGE_LOG_COLUMNS)
         .write.format("delta")
         .mode("append")
@@ -230,14 +379,35 @@ def append_changes(
         .option("delta.logRetentionDuration", "interval 3650 days")
         .option("txnAppId", "decode")
         .option("txnVersion", batch)
-        .option("userMetadata", json.dumps({"batch": batch, "landed": landed, "redrive": redrive}))
+        .option("userMetadata", json.dumps(metadata))
         .save(str(paths.change_log))
     )
     return int(observation.get["errors"])
 
 
-def _append_errors(paths: LakePaths, rows: DataFrame, batch: int) -> None:
-    errors = rows.where(F.col("kind") == "error").select(
+def append_errors(
+    paths: LakePaths,
+    rows: DecodedRows,
+    batch: int,
+    *,
+    app_id: str = "decode",
+    version: int | None = None,
+) -> None:
+    """Append the errors among decoded rows to `quarantine`.
+
+    It is skipped if `version` (that of the batch if None) was appended by `app_id` before.
+    """
+    version = batch if version is None else version
+    if not isinstance(rows, DataFrame):
+        faults = [
+            {"stage": "decode", "batch": batch}
+            | {name: row[name] for name in ("topic", "partition", "offset", "index")}
+            | {name: row[f"error_{name}"] for name in ("reason", "position", "expected", "got")}
+            for row in rows.filter(ds.field("kind") == ERROR).to_pylist()
+        ]
+        append_quarantine_here(paths, faults, app_id=app_id, version=version)
+        return
+    errors = rows.where(F.col("kind") == ERROR).select(
         F.lit("decode").alias("stage"),
         "topic",
         "partition",
@@ -250,12 +420,62 @@ def _append_errors(paths: LakePaths, rows: DataFrame, batch: int) -> None:
         F.lit(None).cast("string").alias("database"),
         F.lit(None).cast("string").alias("table"),
         F.lit(None).cast("long").alias("commit_ts"),
-        F.col("batch"),
+        F.lit(batch).cast("long").alias("batch"),
     )
-    append_quarantine(paths, errors, app_id="decode", version=batch)
+    append_quarantine(paths, errors, app_id=app_id, version=version)
 
 
 # Totals -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """Row changes of one table were corrected by decoding their records again.
+
+    Attributes:
+        database: database they cite; None if watermarks were corrected, which tell replays of rows
+            of tables without a key.
+        table: table they cite; the same.
+        batch: number of the newest batch of the change log that corrected some.
+        min_ts: lowest commit ts of any that ever were.
+    """
+
+    database: str | None
+    table: str | None
+    batch: int
+    min_ts: int
+
+    def undoes(self, batch: int, tso: int) -> bool:
+        """Return whether a cut at `tso`, made of what there was up to `batch`, had them wrong."""
+        return batch < self.batch and self.min_ts <= tso
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recheck:
+    """Batches whose row checksums are to be compared again, since rows of them were corrected.
+
+    Attributes:
+        batch: number of the batch of the change log that corrected them.
+        first: the first of them.
+        last: the last of them.
+    """
+
+    batch: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemasAnew:
+    """DDL or bootstraps were corrected, so that the schema registry is to be made anew.
+
+    Attributes:
+        batch: number of the batch of the change log that corrected them.
+        kept_ts: TSO up to which bootstraps may be gone from the change log, 0 if none are.
+    """
+
+    batch: int = 0
+    kept_ts: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,10 +485,16 @@ class ChangeGroups:
     Attributes:
         batch: newest batch included.
         rows: one dict a group, fields as in the `change_groups` table.
+        repairs: what was corrected by decoding records again, at most one a table.
+        rechecks: batches whose checksums are to be compared again.
+        schemas_anew: since when the schema registry is to be made anew.
     """
 
     batch: int
     rows: tuple[dict[str, Any], ...]
+    repairs: tuple[Repair, ...] = ()
+    rechecks: tuple[Recheck, ...] = ()
+    schemas_anew: SchemasAnew = SchemasAnew()
 
     def row_groups(self) -> list[RowGroup]:
         """Return the row changes, one group per schema or shape cited, over all partitions."""
@@ -329,38 +555,40 @@ class ChangeGroups:
 
 def read_groups(paths: LakePaths) -> ChangeGroups:
     """Return the newest totals; needs no Spark."""
+    metadata = commit_metadata(paths.change_groups)
     return ChangeGroups(
-        batch=commit_metadata(paths.change_groups).get("batch", 0),
+        batch=metadata.get("batch", 0),
         rows=tuple(read_rows(paths.change_groups)),
+        repairs=tuple(Repair(**item) for item in metadata.get("repairs", ())),
+        rechecks=tuple(Recheck(**item) for item in metadata.get("rechecks", ())),
+        schemas_anew=SchemasAnew(**metadata.get("schemas_anew", {})),
     )
 
 
-def add_to_groups(spark: SparkSession, paths: LakePaths, batch: int) -> dict[str, int]:
-    """Add batch `batch` of the change log to `change_groups`; return its rows by kind."""
-    log = spark.read.format("delta").load(str(paths.change_log)).where(F.col("batch") == batch)
-    new = (
-        log.groupBy(*_GROUP_KEY)
-        .agg(
-            *_totals(),
-            # Watermarks in offset order, to see which of them step back.
-            F.sort_array(
-                F.collect_list(
-                    F.when(F.col("kind") == "watermark", F.struct("offset", "index", "commit_ts"))
-                )
-            ).alias("watermarks"),
-        )
-        .toArrow()
-        .to_pylist()
-    )
-    groups = {
-        tuple(row[name] for name in _GROUP_KEY): row for row in read_rows(paths.change_groups)
-    }
-    counts: dict[str, int] = {}
-    for row in new:
-        key = tuple(row[name] for name in _GROUP_KEY)
+def add_to_groups(
+    spark: SparkSession, paths: LakePaths, batch: int, new: list[Totals] | None = None
+) -> Added:
+    """Add batch `batch` of the change log to `change_groups`; return what it has.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        batch: number of the batch.
+        new: its totals, if they are known.
+    """
+    if new is None:
+        new = _totals_here(paths, batch)
+    if new is None:
+        new = _totals_in_spark(spark, paths, batch)
+    groups = {tuple(row[name] for name in GROUP_KEY): row for row in read_rows(paths.change_groups)}
+    kinds, days = Counter[str](), Counter[date]()
+    # A batch is of one day, but one of re-driven records may be of several.
+    for row in sorted(new, key=lambda row: row["landed_day"]):
+        key = tuple(row[name] for name in GROUP_KEY)
         watermarks = row.pop("watermarks")
         present = groups.get(key)
-        counts[row["kind"]] = counts.get(row["kind"], 0) + row["rows"]
+        kinds[row["kind"]] += row["rows"]
+        days[row.pop("landed_day")] += row["rows"]
         place = (row["topic"], row["partition"])
         before = PartitionProgress()
         if present is not None:
@@ -377,13 +605,153 @@ def add_to_groups(spark: SparkSession, paths: LakePaths, batch: int) -> dict[str
         if present is not None:
             row["rows"] += present["rows"]
             row["checksums"] += present["checksums"]
-            row["min_ts"] = _least(row["min_ts"], present["min_ts"])
-            row["max_ts"] = _greatest(row["max_ts"], present["max_ts"])
+            row["min_ts"] = least(row["min_ts"], present["min_ts"])
+            row["max_ts"] = greatest(row["max_ts"], present["max_ts"])
             row["first_landed_at"] = min(row["first_landed_at"], present["first_landed_at"])
             row["last_landed_at"] = max(row["last_landed_at"], present["last_landed_at"])
         groups[key] = row
     _write_groups(paths, list(groups.values()), batch)
-    return counts
+    return Added(kinds=dict(kinds), days=dict(days))
+
+
+def regroup(spark: SparkSession, paths: LakePaths) -> None:
+    """Write `change_groups` anew after the newest commit of the change log, which corrected rows.
+
+    Where the change log was cut off, what was removed counts on as far as is known: as much as the
+    totals had beyond the change log before that commit and what that commit restored.
+    """
+    metadata = commit_metadata(paths.change_log)
+    batch, correction = metadata["batch"], Correction.from_json(metadata["redecode"])
+    known = read_groups(paths)
+    log = spark.read.format("delta").load(str(paths.change_log))
+    groups = _all_totals(log)
+    if correction.cut_off_ts:
+        before = spark.read.format("delta").option("versionAsOf", correction.before)
+        then = _counted(before.load(str(paths.change_log)), log, batch)
+        _add_removed(groups, known, _all_totals(then), correction)
+    repairs = {(item.database, item.table): item for item in known.repairs}
+    for database, table, min_ts in correction.tables:
+        older = repairs.get((database, table))
+        repairs[database, table] = Repair(
+            database=database,
+            table=table,
+            batch=batch,
+            min_ts=min_ts if older is None else min(min_ts, older.min_ts),
+        )
+    compared = commit_metadata(paths.checksums).get("batch", 0)
+    rechecks = [item for item in known.rechecks if item.batch > compared]
+    if correction.batches is not None:
+        first, last = correction.batches
+        rechecks.append(Recheck(batch=batch, first=first, last=last))
+    anew = known.schemas_anew
+    if correction.schemas:
+        anew = SchemasAnew(batch=batch, kept_ts=correction.cut_off_ts)
+    write_table(
+        paths.change_groups,
+        pa.Table.from_pylist(list(groups.values()), schema=_GROUPS_SCHEMA),
+        overwrite=True,
+        metadata={
+            "batch": batch,
+            "repairs": [asdict(item) for item in repairs.values()],
+            "rechecks": [asdict(item) for item in rechecks],
+            "schemas_anew": asdict(anew),
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """What a commit that corrects rows of the change log says of itself.
+
+    Attributes:
+        tables: (database, table, lowest commit ts) of corrected row changes; see `Repair`.
+        batches: first and last batch that had or have them, None if there are none.
+        schemas: whether DDL or bootstraps are among the corrected rows.
+        cut_off_ts: TSO up to which the change log was cut off, 0 if it was not.
+        before: Delta version of the change log before it.
+    """
+
+    tables: tuple[tuple[str | None, str | None, int], ...]
+    batches: tuple[int, int] | None
+    schemas: bool
+    cut_off_ts: int
+    before: int
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "Correction":
+        """Read what a commit carries."""
+        batches = values["batches"]
+        return cls(
+            **values
+            | {
+                "tables": tuple((item[0], item[1], item[2]) for item in values["tables"]),
+                "batches": None if batches is None else (batches[0], batches[1]),
+            }
+        )
+
+
+def _counted(before: DataFrame, log: DataFrame, batch: int) -> DataFrame:
+    """Return what was counted of the change log before a correction: what was lost, too.
+
+    What the correction added was counted when it was decoded first, but for what had been in
+    quarantine, which is of the correction's own batch.
+    """
+    place = ["topic", "partition", "offset", "index"]
+    lost = log.where(F.col("batch") < batch).join(before.select(*place), place, "left_anti")
+    return before.unionByName(lost.select(*before.columns))
+
+
+def _all_totals(log: DataFrame) -> dict[tuple[object, ...], dict[str, Any]]:
+    """Return the totals of a whole change log, by their keys."""
+    rows = log.groupBy(*GROUP_KEY).agg(*_totals(), F.max("batch").alias("last_batch"))
+    places = Window.partitionBy("topic", "partition").orderBy("offset", "index")
+    above = F.max("commit_ts").over(places.rowsBetween(Window.unboundedPreceding, -1))
+    steps = (
+        log.where(F.col("kind") == "watermark")
+        .select("topic", "partition", (F.col("commit_ts") < above).alias("steps"))
+        .groupBy("topic", "partition")
+        .agg(F.count_if("steps").alias("steps"))
+        .collect()
+    )
+    steps_back = {(row["topic"], row["partition"]): row["steps"] for row in steps}
+    groups: dict[tuple[object, ...], dict[str, Any]] = {}
+    for row in rows.toArrow().to_pylist():
+        place = (row["topic"], row["partition"])
+        is_watermark = row["kind"] == "watermark"
+        row["steps_back"] = steps_back.get(place, 0) if is_watermark else 0
+        groups[tuple(row[name] for name in GROUP_KEY)] = row
+    return groups
+
+
+def _add_removed(
+    groups: dict[tuple[object, ...], dict[str, Any]],
+    known: ChangeGroups,
+    before: dict[tuple[object, ...], dict[str, Any]],
+    correction: Correction,
+) -> None:
+    """Add to totals what the known ones have of rows that were cut off."""
+    cut_off = correction.cut_off_ts
+    for row in known.rows:
+        key = tuple(row[name] for name in GROUP_KEY)
+        there, present = before.get(key, {}), groups.get(key)
+        removed = {
+            name: max(0, row[name] - there.get(name, 0))
+            for name in ("rows", "checksums", "steps_back")
+        }
+        is_below = row["min_ts"] is None or row["min_ts"] <= cut_off
+        if not removed["rows"] or not is_below:
+            continue
+        newest = None if row["max_ts"] is None else min(row["max_ts"], cut_off)
+        if present is None:
+            groups[key] = row | removed | {"max_ts": newest}
+            continue
+        groups[key] = present | {
+            **{name: present[name] + count for name, count in removed.items()},
+            "min_ts": least(present["min_ts"], row["min_ts"]),
+            "max_ts": greatest(present["max_ts"], newest),
+            "first_landed_at": min(present["first_landed_at"], row["first_landed_at"]),
+            "last_batch": present["last_batch"],
+        }
 
 
 def group_at_once(log: DataFrame, paths: LakePaths, batch: int) -> None:
@@ -391,7 +759,7 @@ def group_at_once(log: DataFrame, paths: LakePaths, batch: int) -> None:
 
     Steps back of watermarks are not counted: that takes them one by one, in order.
     """
-    rows = log.groupBy(*_GROUP_KEY).agg(*_totals(), F.max("batch").alias("last_batch"))
+    rows = log.groupBy(*GROUP_KEY).agg(*_totals(), F.max("batch").alias("last_batch"))
     groups = [row | {"steps_back": 0} for row in rows.toArrow().to_pylist()]
     _write_groups(paths, groups, batch)
 
@@ -403,11 +771,11 @@ def add_groups_below(paths: LakePaths, known: ChangeGroups, tso: int) -> None:
     of a group grows; a group that it has nothing of gets no rows.
     """
     own = read_groups(paths)
-    groups = {tuple(row[name] for name in _GROUP_KEY): row for row in own.rows}
+    groups = {tuple(row[name] for name in GROUP_KEY): row for row in own.rows}
     for row in known.rows:
         if row["min_ts"] is not None and row["min_ts"] > tso:
             continue
-        key = tuple(row[name] for name in _GROUP_KEY)
+        key = tuple(row[name] for name in GROUP_KEY)
         present = groups.get(key)
         span = {"max_ts": None if row["max_ts"] is None else min(row["max_ts"], tso)}
         span["min_ts"] = row["min_ts"]
@@ -415,11 +783,45 @@ def add_groups_below(paths: LakePaths, known: ChangeGroups, tso: int) -> None:
             groups[key] = row | span | {"rows": 0, "checksums": 0, "last_batch": 0}
             continue
         groups[key] = present | {
-            "min_ts": _least(present["min_ts"], span["min_ts"]),
-            "max_ts": _greatest(present["max_ts"], span["max_ts"]),
+            "min_ts": least(present["min_ts"], span["min_ts"]),
+            "max_ts": greatest(present["max_ts"], span["max_ts"]),
             "first_landed_at": min(present["first_landed_at"], row["first_landed_at"]),
         }
     _write_groups(paths, list(groups.values()), own.batch)
+
+
+def _totals_in_spark(spark: SparkSession, paths: LakePaths, batch: int) -> list[dict[str, Any]]:
+    """Return the totals of each group of a batch, by landing day."""
+    log = spark.read.format("delta").load(str(paths.change_log)).where(F.col("batch") == batch)
+    return (
+        log.groupBy(*GROUP_KEY, "landed_day")
+        .agg(
+            *_totals(),
+            # Watermarks in offset order, to see which of them step back.
+            F.sort_array(
+                F.collect_list(
+                    F.when(F.col("kind") == "watermark", F.struct("offset", "index", "commit_ts"))
+                )
+            ).alias("watermarks"),
+        )
+        .toArrow()
+        .to_pylist()
+    )
+
+
+def _totals_here(paths: LakePaths, batch: int) -> list[dict[str, Any]] | None:
+    """Return the same without Spark, whose fixed cost is all of it for few rows; None for many."""
+    table = open_table(paths.change_log)
+    if table is None:
+        return None
+    log = dataset_of(table, paths.change_log)
+    scanner = log.scanner(columns=list(TOTALS_COLUMNS), filter=ds.field("batch") == batch)
+    rows = scanner.head(_LOCAL_ROWS + 1)
+    return totals_of(rows) if rows.num_rows <= _LOCAL_ROWS else None
+
+
+_LOCAL_ROWS = 20_000
+"""Rows of a batch up to which its totals are made without Spark."""
 
 
 def _totals() -> list[Column]:
@@ -438,13 +840,6 @@ def _write_groups(paths: LakePaths, groups: list[dict[str, Any]], batch: int) ->
         paths.change_groups,
         pa.Table.from_pylist(groups, schema=_GROUPS_SCHEMA),
         overwrite=True,
-        metadata={"batch": batch},
+        # What was corrected is said on.
+        metadata=commit_metadata(paths.change_groups) | {"batch": batch},
     )
-
-
-def _least(left: int | None, right: int | None) -> int | None:
-    return min((value for value in (left, right) if value is not None), default=None)
-
-
-def _greatest(left: int | None, right: int | None) -> int | None:
-    return max((value for value in (left, right) if value is not None), default=None)

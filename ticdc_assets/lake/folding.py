@@ -11,20 +11,24 @@ In: effects (`mirror_rows`), as a DataFrame or, for a small change set, as Arrow
 
 There are two ways to the same result. Spark's scales; but a sync moves few rows into many mirrors,
 and then Spark's fixed cost per job is nearly all of the time. So up to `LOCAL_ROWS` rows are folded
-here, in Arrow, without a job. Folding is pure and writes nothing.
+here, in Arrow, without a job, and stay here for who can use them so (`Folding.here`). Folding is
+pure and writes nothing.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ticdc_assets.lake.mirror_rows import PARTIAL, SEQUENCE_FIELDS, effect_schema
+from ticdc_assets.lake.effects import SEQUENCE_FIELDS, effect_schema
+from ticdc_assets.lake.mirror_rows import PARTIAL
 from ticdc_assets.schemas import TableSchema
 
 LOCAL_ROWS = 10_000
@@ -55,23 +59,44 @@ class FoldCounts:
     with_missing: int
     puts: int
 
+    def plus(self, other: "FoldCounts") -> "FoldCounts":
+        """Return the counts of two foldings that have no key in common."""
+        return FoldCounts(
+            **{
+                item.name: getattr(self, item.name) + getattr(other, item.name)
+                for item in fields(self)
+            }
+        )
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Folding:
     """Folded effects.
 
+    They have one row a key: the columns of an effect, `copies`, and `keeps_row`: whether a row that
+    is there stays as it is but for the mark.
+
     Attributes:
-        frame: one row a key: the columns of an effect, `copies`, and `keeps_row`: whether a row
-            that is there stays as it is but for the mark.
         counts: in numbers.
         never_sent: columns that every image of the put rows lacked.
         before: what is known of the columns of the rows that the changes were folded over.
+        here: the rows, if they were folded in this process.
+        untouched: rows of the older mirror that no change is about, as its table has them; they are
+            counted and stand beside the others.
+        made: how to have the rows in Spark.
     """
 
-    frame: DataFrame
     counts: FoldCounts
     never_sent: frozenset[str]
     before: "KnownColumns" = field(default_factory=lambda: KnownColumns())
+    here: pa.Table | None = None
+    untouched: pa.Table | None = None
+    made: Callable[[], DataFrame]
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The rows in Spark."""
+        return self.made()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,13 +115,111 @@ class KnownColumns:
 # Here -------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldedRows:
+    """Effects folded in one process.
+
+    Attributes:
+        rows: as `Folding` describes them.
+        counts: in numbers.
+        missing: what images of put rows lacked, each list of names once; those that lacked nothing
+            are not among them.
+    """
+
+    rows: pa.Table
+    counts: FoldCounts
+    missing: frozenset[tuple[str, ...]]
+
+
 def fold_here(
     spark: SparkSession, batches: Iterable[pa.RecordBatch], schema: TableSchema
 ) -> Folding:
     """Fold the effects on a table with a key in this process."""
-    effects = pa.Table.from_batches(list(batches), effect_schema(schema))
+    folded = fold_rows(pa.Table.from_batches(list(batches), effect_schema(schema)))
+    return Folding(
+        here=folded.rows,
+        made=lambda: frame_of(spark, folded.rows),
+        counts=folded.counts,
+        never_sent=never_sent(folded.counts, folded.missing),
+    )
+
+
+def fold_rows(effects: pa.Table) -> FoldedRows:
+    """Fold effects on a table with a key; none of another table with the same key may be missing.
+
+    Most keys have whole puts and deletes that fit, and their first and last effect say everything:
+    they are found by one sort. The others are gone through one by one.
+    """
+    effects = effects.combine_chunks()
+    size = effects.num_rows
+    if not size:
+        return _fold_each(effects, np.empty(0, np.int64))
+    codes = effects.column("key").chunk(0).dictionary_encode().indices.to_numpy()
+    faulty = effects.column("reason").is_valid().to_numpy()
+    special = faulty | effects.column("is_partial").to_numpy()
+    order = _order(effects, codes)
+    ranks = effects.column("sequence").chunk(0).field("rank").to_numpy()
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    ends = np.append(starts[1:], size) - 1
+    is_plain = ~np.logical_or.reduceat(special[order], starts)
+    each = _fold_each(effects, order[np.repeat(~is_plain, ends - starts + 1)])
+    changed = np.maximum.reduceat(ranks[order], starts)[is_plain] >= 0
+    first, last = order[starts[is_plain]], order[ends[is_plain]]
+    is_delete = effects.column("is_delete").to_numpy()
+    was_delete, is_gone = is_delete[first], is_delete[last]
+    is_new = effects.column("is_new").to_numpy()[first]
+    put = changed & ~is_gone
+    missing = effects.column("missing").chunk(0)
+    lacking: frozenset[tuple[str, ...]] = frozenset()
+    with_missing = 0
+    if missing.null_count < size:
+        lists = missing.take(pa.array(last[put])).drop_null()
+        with_missing = len(lists)
+        lacking = frozenset(map(tuple, lists.to_pylist()))
+    rows = effects.take(pa.array(last))
+    rows = rows.append_column("copies", pa.array((~is_gone).astype(np.int32)))
+    rows = rows.append_column("keeps_row", pa.array(np.zeros(len(last), np.bool_)))
+    counts = FoldCounts(
+        copies=int(np.count_nonzero(~is_gone)),
+        changed=int(np.count_nonzero(changed)),
+        unknown_deletes=int(np.count_nonzero(was_delete)),
+        taken=int(np.count_nonzero(is_gone & ~is_new)),
+        errors=0,
+        lost=0,
+        with_missing=with_missing,
+        puts=int(np.count_nonzero(put)),
+    )
+    return FoldedRows(
+        rows=pa.concat_tables([rows, each.rows]) if each.rows.num_rows else rows,
+        counts=counts.plus(each.counts),
+        missing=lacking | each.missing,
+    )
+
+
+def _order(effects: pa.Table, codes: np.ndarray) -> np.ndarray:
+    """Return the places of effects by key, and of each key in the order of their sequence."""
+    sequence = effects.column("sequence").chunk(0)
+    levels = [codes]
+    for name in SEQUENCE_FIELDS:
+        level = sequence.field(name)
+        if name == "topic":
+            encoded = level.dictionary_encode()
+            names = encoded.dictionary.to_pylist()
+            place = np.empty(len(names), np.int64)
+            place[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+            level = place[encoded.indices.to_numpy()]
+        else:
+            level = level.to_numpy()
+        if level.size and (level != level[0]).any():
+            levels.append(level)
+    return np.lexsort(levels[::-1])
+
+
+def _fold_each(all_effects: pa.Table, places: np.ndarray) -> FoldedRows:
+    """Fold the effects at `places`, which are all of their keys, in their order, one by one."""
+    effects = all_effects.take(pa.array(places))
     sequence = effects.column("sequence").combine_chunks()
-    order = list(zip(*(sequence.field(name).to_pylist() for name in SEQUENCE_FIELDS), strict=True))
+    stamps = sequence.field("commit_ts").to_pylist()
     ranks = sequence.field("rank").to_pylist()
     keys = effects.column("key").to_pylist()
     is_delete = effects.column("is_delete").to_pylist()
@@ -108,8 +231,7 @@ def fold_here(
     marked: dict[str, str] = {}
     whole: set[str] = set()
     changed: set[str] = set()
-    for number in sorted(range(len(keys)), key=order.__getitem__):
-        key = keys[number]
+    for number, key in enumerate(keys):
         if faulty[number]:
             faults[key] = number
             continue
@@ -126,7 +248,7 @@ def fold_here(
         if before is None or is_delete[before] or is_partial[before]:
             last[key] = number
         else:
-            marked[key] = str(order[number][0])
+            marked[key] = str(stamps[number])
     is_new = effects.column("is_new").to_pylist()
     missing = effects.column("missing").to_pylist()
     puts = [key for key in last if key in changed and not is_delete[last[key]]]
@@ -149,12 +271,17 @@ def fold_here(
     folded = folded.append_column("keeps_row", pa.array(keeps, pa.bool_()))
     if marked:
         folded = _with_marks(folded, [marked.get(key) for key in last] + [None] * len(bad))
-    return Folding(
-        frame=spark.createDataFrame(
-            folded, schema=from_arrow_schema(folded.schema, prefer_timestamp_ntz=True)
-        ),
+    return FoldedRows(
+        rows=folded,
         counts=counts,
-        never_sent=_never_sent(lacking),
+        missing=frozenset(tuple(names) for names in lacking if names is not None),
+    )
+
+
+def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Return rows that are here as a DataFrame."""
+    return spark.createDataFrame(
+        rows, schema=from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
     )
 
 
@@ -170,10 +297,16 @@ def _with_marks(folded: pa.Table, marks: list[str | None]) -> pa.Table:
     return folded.set_column(number, field, pa.array(extras, field.type))
 
 
-def _never_sent(lacking: list[list[str] | None]) -> frozenset[str]:
-    if not lacking or None in lacking:
+def never_sent(counts: FoldCounts, missing: Iterable[tuple[str, ...]]) -> frozenset[str]:
+    """Return the columns that every image of the put rows lacked.
+
+    Args:
+        counts: of the folding.
+        missing: what images lacked, where they lacked something.
+    """
+    if not counts.puts or counts.with_missing != counts.puts:
         return frozenset()
-    return frozenset.intersection(*(frozenset(names or ()) for names in lacking))
+    return frozenset.intersection(*map(frozenset[str], missing))
 
 
 # In Spark ---------------------------------------------------------------------------------------
@@ -186,7 +319,7 @@ def folded_in_spark(effects: DataFrame, schema: TableSchema) -> Iterator[Folding
     folded = folded.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         counts = _count(folded)
-        never_sent = frozenset[str]()
+        missing: list[tuple[str, ...]] = []
         if counts.with_missing and counts.with_missing == counts.puts:
             lists = (
                 folded.where("reason is null and is_changed and not is_delete")
@@ -194,8 +327,9 @@ def folded_in_spark(effects: DataFrame, schema: TableSchema) -> Iterator[Folding
                 .distinct()
                 .collect()
             )
-            never_sent = _never_sent([row["missing"] for row in lists])
-        yield Folding(frame=folded, counts=counts, never_sent=never_sent)
+            missing = [tuple(row["missing"]) for row in lists]
+        never = never_sent(counts, missing)
+        yield Folding(made=lambda: folded, counts=counts, never_sent=never)
     finally:
         folded.unpersist()
 

@@ -23,7 +23,6 @@ MERGE.
 Not here: histories of tables that are gone. The last cut that had such a table names its history.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from functools import reduce
 from operator import and_
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 from delta.tables import DeltaTable
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -42,10 +42,10 @@ from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake import folding
 from ticdc_assets.lake.change_folding import ChangeFolding, quoted, read_version
-from ticdc_assets.lake.control import latest_version, operation_metrics
+from ticdc_assets.lake.control import latest_version, operation_metrics, read_plain
 from ticdc_assets.lake.cuts import MirrorCut
+from ticdc_assets.lake.effects import SEQUENCE_FIELDS
 from ticdc_assets.lake.history_rows import (
-    SEQUENCE,
     HistoryLayout,
     Passage,
     fold_versions,
@@ -53,14 +53,14 @@ from ticdc_assets.lake.history_rows import (
     history_effects,
     version_schema,
 )
-from ticdc_assets.lake.in_place import EXACT_KINDS
-from ticdc_assets.lake.mirror_rows import PARTIAL, ArrowMap, MirrorLayout
+from ticdc_assets.lake.mirror_rows import EXACT_KINDS, PARTIAL, ArrowMap, MirrorLayout
+from ticdc_assets.lake.overwriting import PLAIN_ROWS, give_features, overwrite
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.retention import read_horizon
 from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.schemas import TableSchema
 
-SMALL_HISTORY_ROWS = 5_000
+SMALL_HISTORY_ROWS = PLAIN_ROWS
 """Versions up to which a history is overwritten whole: that costs less than a MERGE."""
 
 
@@ -108,7 +108,7 @@ class HistoryBase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Versions:
+class Versions:
     """Versions under one schema: here if they are few, else in Spark."""
 
     schema: TableSchema
@@ -116,12 +116,8 @@ class _Versions:
     frame: DataFrame | None = None
 
     def in_spark(self, spark: SparkSession) -> DataFrame:
-        if self.frame is not None:
-            return self.frame
-        assert self.here is not None
-        return spark.createDataFrame(
-            self.here, schema=from_arrow_schema(self.here.schema, prefer_timestamp_ntz=True)
-        )
+        """Return them in Spark, as `version_schema` has them."""
+        return folding.frame_of(spark, self.here) if self.frame is None else self.frame
 
 
 class HistoryFolding:
@@ -153,8 +149,8 @@ class HistoryFolding:
     @contextmanager
     def folded(
         self, plan: MirrorPlan, *, until: int, base: HistoryBase | None = None
-    ) -> Iterator[DataFrame]:
-        """Yield the versions up to a cut, as `version_schema` has them.
+    ) -> Iterator[Versions]:
+        """Yield the versions up to a cut.
 
         Args:
             plan: the table's plan at the cut.
@@ -162,19 +158,19 @@ class HistoryFolding:
             base: the history to go on from, None to fold all changes there are.
         """
         with ExitStack() as stack:
-            yield self._folded(plan, until, base, stack).in_spark(self._spark)
+            yield self._folded(plan, until, base, stack)
 
     def _folded(
         self, plan: MirrorPlan, until: int, base: HistoryBase | None, stack: ExitStack
-    ) -> _Versions:
+    ) -> Versions:
         """Fold what came before each plan before it; a table may have begun anew many times."""
-        folded: dict[int, _Versions] = {}
+        folded: dict[int, Versions] = {}
         for item in _past_first(plan, base):
             # A key may have changed since: what is asked for is known under the last one only.
             only_key = self._only_key if item is plan else None
             ends_at = until if item is plan else item.bindings[-1].until_ts
             assert ends_at is not None
-            sources: list[tuple[_Versions, Passage]] = []
+            sources: list[tuple[Versions, Passage]] = []
             above = 0
             if base is not None and _goes_on_from(item, base):
                 above = base.tso
@@ -222,8 +218,17 @@ class HistoryFolding:
                 )
                 yield part.plan, passage
 
-    def _of_cut(self, base: HistoryBase) -> _Versions:
+    def _of_cut(self, base: HistoryBase) -> Versions:
         layout = HistoryLayout(schema=base.cut.table_schema)
+        target = version_schema(layout.schema)
+        if base.cut.history_version is not None:
+            path = self._paths.history(base.cut.mirror_id)
+            here = read_plain(path, base.cut.history_version)
+            if here is not None:
+                is_head = pa.array([False] * here.num_rows)
+                partial_ts = pa.nulls(here.num_rows, pa.string())
+                columns = [*(here[name] for name in layout.names), is_head, partial_ts]
+                return Versions(schema=layout.schema, here=pa.table(columns, schema=target))
         if base.cut.history_version is None:
             frame = self._mirror_rows(base.cut)
         else:
@@ -233,9 +238,8 @@ class HistoryFolding:
             {"is_head": F.lit(False), "partial_ts": F.lit(None).cast("string")}
         )
         if base.rows <= folding.LOCAL_ROWS:
-            target = version_schema(layout.schema)
-            return _Versions(schema=layout.schema, here=frame.toArrow().cast(target))
-        return _Versions(schema=layout.schema, frame=frame)
+            return Versions(schema=layout.schema, here=frame.toArrow().cast(target))
+        return Versions(schema=layout.schema, frame=frame)
 
     def _mirror_rows(self, cut: MirrorCut) -> DataFrame:
         """Return the rows of a mirror as versions; how each came is not known any more."""
@@ -257,12 +261,12 @@ class HistoryFolding:
     def _over(
         self,
         plan: MirrorPlan,
-        sources: list[tuple[_Versions, Passage]],
+        sources: list[tuple[Versions, Passage]],
         above: int,
         until: int,
         only_key: str | None,
         stack: ExitStack,
-    ) -> _Versions:
+    ) -> Versions:
         """Fold the plan's changes in (above, until] behind the versions of `sources`."""
         convert = history_effects(plan, self._timezone, only_key)
         fold = fold_versions(plan.schema, heads=False)
@@ -273,7 +277,7 @@ class HistoryFolding:
                 batches = list(convert(changes.to_batches()))
                 for table, (_, passage) in zip(here, sources, strict=True):
                     batches += passage.effects(only_key)(table.to_batches())
-                return _Versions(schema=plan.schema, here=fold_here(batches, plan.schema, fold))
+                return Versions(schema=plan.schema, here=fold_here(batches, plan.schema, fold))
         effects = _mapped(
             self._changes.change_frame(plan, above, until),
             convert,
@@ -293,7 +297,7 @@ class HistoryFolding:
             versions = versions.unionByName(frame)
         versions = versions.persist(StorageLevel.MEMORY_AND_DISK)
         stack.callback(versions.unpersist)
-        return _Versions(schema=plan.schema, frame=versions)
+        return Versions(schema=plan.schema, frame=versions)
 
 
 def _past_first(plan: MirrorPlan, base: HistoryBase | None) -> list[MirrorPlan]:
@@ -324,7 +328,7 @@ def _mapped(rows: DataFrame, function: ArrowMap, target: pa.Schema) -> DataFrame
     return rows.mapInArrow(function, from_arrow_schema(target, prefer_timestamp_ntz=True))
 
 
-_ORDER = ("key", *SEQUENCE)
+_ORDER = ("key", *SEQUENCE_FIELDS)
 
 
 def fold_here(batches: Iterable[pa.RecordBatch], schema: TableSchema, fold: ArrowMap) -> pa.Table:
@@ -422,23 +426,23 @@ class HistoryWriter:
     def _overwrite(self, plan: MirrorPlan, base: HistoryBase | None) -> MadeHistory:
         layout = HistoryLayout(schema=plan.schema)
         with self._folding.folded(plan, until=self._tso, base=base) as versions:
-            counts = versions.agg(
-                F.count("valid_from").alias("rows"), F.count("*").alias("all")
-            ).collect()[0]
-            (
-                versions.where("valid_from is not null")
-                .select(*layout.places)
-                .toDF(*layout.names)
-                .write.format("delta")
-                .mode("overwrite")
-                .option("overwriteSchema", "true")
-                .option("delta.columnMapping.mode", "name")
-                .option("delta.enableDeletionVectors", "true")
-                .option("delta.enableTypeWidening", "true")
-                # A table without a DATETIME may get one: then Delta would not enable it by itself.
-                .option("delta.feature.timestampNtz", "supported")
-                .option("userMetadata", self._metadata(plan))
-                .save(str(self._paths.history(plan.mirror_id)))
+            if versions.here is not None:
+                made = versions.here.filter(ds.field("valid_from").is_valid())
+                counts = {"rows": made.num_rows, "all": versions.here.num_rows}
+                rows = made.select(layout.places).rename_columns(layout.names)
+            else:
+                frame = versions.in_spark(self._spark)
+                counts = frame.agg(
+                    F.count("valid_from").alias("rows"), F.count("*").alias("all")
+                ).collect()[0]
+                frame = frame.where("valid_from is not null")
+                rows = frame.select(*layout.places).toDF(*layout.names)
+            overwrite(
+                self._spark,
+                rows,
+                self._paths.history(plan.mirror_id),
+                self._changefeed.retention,
+                metadata=self._metadata(plan),
             )
         unread = counts["all"] - counts["rows"]
         return MadeHistory(
@@ -451,10 +455,11 @@ class HistoryWriter:
     def _merge(self, plan: MirrorPlan, base: HistoryBase) -> MadeHistory:
         """Append the versions that began since the last cut, and end those that they follow."""
         path = self._paths.history(plan.mirror_id)
-        table = DeltaTable.forPath(self._spark, str(path))
         if latest_version(path) != base.version:
             # What a killed run committed and did not publish.
-            table.restoreToVersion(base.version)
+            DeltaTable.forPath(self._spark, str(path)).restoreToVersion(base.version)
+        give_features(self._spark, path)
+        table = DeltaTable.forPath(self._spark, str(path))
         layout = HistoryLayout(schema=plan.schema)
         with self._heads(plan, base.tso) as source:
             names = dict(zip(layout.names, layout.places, strict=True))
@@ -498,7 +503,7 @@ class HistoryWriter:
         changes = self._changes.change_rows(plan, above, self._tso)
         if changes is not None:
             table = fold_here(convert(changes.to_batches()), plan.schema, fold)
-            yield _Versions(schema=plan.schema, here=table).in_spark(self._spark)
+            yield Versions(schema=plan.schema, here=table).in_spark(self._spark)
             return
         frame = self._changes.change_frame(plan, above, self._tso)
         effects = _mapped(frame, convert, history_effect_schema(plan.schema))
@@ -509,8 +514,8 @@ class HistoryWriter:
         finally:
             source.unpersist()
 
-    def _metadata(self, plan: MirrorPlan) -> str:
-        return json.dumps({"tso": self._tso, "database": plan.database, "table": plan.table})
+    def _metadata(self, plan: MirrorPlan) -> dict[str, object]:
+        return {"tso": self._tso, "database": plan.database, "table": plan.table}
 
     def _version(self, plan: MirrorPlan) -> int:
         version = latest_version(self._paths.history(plan.mirror_id))

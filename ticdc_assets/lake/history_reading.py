@@ -22,12 +22,11 @@ from ticdc_assets.changelog.plan import build_plan, seen_shapes
 from ticdc_assets.config import Changefeed, Settings, load_settings
 from ticdc_assets.errors import ConfigError, NotFoundError
 from ticdc_assets.lake.change_folding import ChangeFolding, quoted
-from ticdc_assets.lake.cuts import MirrorCut, require_cut
+from ticdc_assets.lake.cuts import MirrorCut, require_cut, tso_as_of
 from ticdc_assets.lake.decoding import read_groups
 from ticdc_assets.lake.history import HistoryBase, HistoryFolding, history_rows
 from ticdc_assets.lake.history_rows import HistoryLayout
-from ticdc_assets.lake.in_place import EXACT_KINDS
-from ticdc_assets.lake.mirror_rows import MirrorLayout, canonical_rows, map_batches
+from ticdc_assets.lake.mirror_rows import EXACT_KINDS, MirrorLayout, canonical_rows, map_batches
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.reading import require_mirror
 from ticdc_assets.lake.retention import read_horizon
@@ -36,7 +35,7 @@ from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.schemas import TableSchema
-from ticdc_assets.tso import cut_of, to_datetime
+from ticdc_assets.tso import to_datetime
 from ticdc_assets.values import UNFIT, key_text, typed_of
 
 
@@ -94,10 +93,7 @@ def read_with_deleted(
         ConfigError: `as_of` is neither, or a TSO where there are none.
     """
     paths, mirror = _kept(changefeed, database, table, settings)
-    tso = None
-    if as_of is not None:
-        text = as_of.isoformat() if isinstance(as_of, datetime) else str(as_of)
-        tso = cut_of(text, es_only=require_cut(paths).es_only)
+    tso = None if as_of is None else tso_as_of(paths, as_of)
     return with_deleted(spark, paths, mirror, as_of=tso)
 
 
@@ -372,7 +368,8 @@ def _versions_of(
     horizon = read_horizon(paths)
     kept = horizon.mirror(mirror.mirror_id)
     base = None if kept is None else HistoryBase(cut=kept, tso=horizon.tso)
-    with folding.folded(plan, until=cut.tso, base=base) as frame:
+    with folding.folded(plan, until=cut.tso, base=base) as versions:
+        frame = versions.in_spark(spark)
         yield frame.where("valid_from is not null")
 
 

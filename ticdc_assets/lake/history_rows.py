@@ -8,7 +8,7 @@ many. The meaning is `changelog.history_changes`; `changelog.history_fold` is th
 A version's columns go by numbers here (`c0`, `c1`, ...), because a table's may have any name.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -20,20 +20,20 @@ from ticdc_assets.changelog.history_changes import (
     VersionCarrier,
     VersionEvent,
     first_cut_after,
-    hands_over,
+    surely_given,
 )
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
+from ticdc_assets.changelog.resolve import hands_over
 from ticdc_assets.changelog.sequence import rank_of
-from ticdc_assets.errors import InputError, PartitionError
+from ticdc_assets.errors import InputError
 from ticdc_assets.events import Op
-from ticdc_assets.lake.mirror_rows import PARTIAL, ArrowMap, MirrorLayout, canonical_rows
+from ticdc_assets.lake.effects import EXTRA_TYPE, SEQUENCE_FIELDS, SEQUENCE_TYPE
+from ticdc_assets.lake.mirror_rows import PARTIAL, ArrowMap, MirrorLayout, canonical_rows, free_name
 from ticdc_assets.mysql_types import arrow_type
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.values import UNFIT, typed_array, typed_of
 from ticdc_assets.wire.rows import image_from_json
-
-_EXTRA_TYPE = pa.map_(pa.string(), pa.string())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,32 +49,32 @@ class HistoryLayout:
     @cached_property
     def valid_from(self) -> str:
         """Name of the column with the first cut that has the version."""
-        return self._free_name("_ticdc_valid_from")
+        return free_name("_ticdc_valid_from", self.schema)
 
     @cached_property
     def valid_to(self) -> str:
         """Name of the column with the first cut that has the version no longer."""
-        return self._free_name("_ticdc_valid_to")
+        return free_name("_ticdc_valid_to", self.schema)
 
     @cached_property
     def op(self) -> str:
         """Name of the column that says how the version came."""
-        return self._free_name("_ticdc_op")
+        return free_name("_ticdc_op", self.schema)
 
     @cached_property
     def ended_by(self) -> str:
         """Name of the column that says how the version ended."""
-        return self._free_name("_ticdc_ended_by")
+        return free_name("_ticdc_ended_by", self.schema)
 
     @cached_property
     def deleted_at(self) -> str:
         """Name, in the table with deleted rows, of the column that says since when one is gone."""
-        return self._free_name("_ticdc_deleted_at")
+        return free_name("_ticdc_deleted_at", self.schema)
 
     @cached_property
     def newest(self) -> str:
         """Name of a column that numbers the versions of a key, newest first."""
-        return self._free_name("_ticdc_newest")
+        return free_name("_ticdc_newest", self.schema)
 
     @cached_property
     def extra(self) -> str:
@@ -96,15 +96,8 @@ class HistoryLayout:
         """Where in a version each of `names` is."""
         return [*column_places(self.schema), *_OWN]
 
-    def _free_name(self, name: str) -> str:
-        taken = {column.name.lower() for column in self.schema.columns}
-        while name in taken:
-            name += "_"
-        return name
-
 
 _OWN = ("valid_from", "valid_to", "op", "ended_by", "extra")
-SEQUENCE = ("commit_ts", "rank", "topic", "partition", "offset", "index")
 
 
 def column_places(schema: TableSchema) -> list[str]:
@@ -125,7 +118,7 @@ def version_schema(schema: TableSchema) -> pa.Schema:
             ("valid_to", pa.int64()),
             ("op", pa.string()),
             ("ended_by", pa.string()),
-            ("extra", _EXTRA_TYPE),
+            ("extra", EXTRA_TYPE),
             ("is_head", pa.bool_()),
             ("partial_ts", pa.string()),
         ]
@@ -137,12 +130,7 @@ def history_effect_schema(schema: TableSchema) -> pa.Schema:
     return pa.schema(
         [
             ("key", pa.string()),
-            ("commit_ts", pa.int64()),
-            ("rank", pa.int32()),
-            ("topic", pa.string()),
-            ("partition", pa.int32()),
-            ("offset", pa.int64()),
-            ("index", pa.int32()),
+            *SEQUENCE_TYPE,
             ("op", pa.string()),
             ("is_delete", pa.bool_()),
             ("is_partial", pa.bool_()),
@@ -153,7 +141,7 @@ def history_effect_schema(schema: TableSchema) -> pa.Schema:
             ("ends_at", pa.int64()),
             ("removed_by", pa.string()),
             *_typed_fields(schema),
-            ("extra", _EXTRA_TYPE),
+            ("extra", EXTRA_TYPE),
         ]
     )
 
@@ -200,7 +188,7 @@ def _light(plan: MirrorPlan) -> MirrorPlan:
 
 def _effects_of(resolver: HistoryResolver, row: dict[str, Any]) -> list[dict[str, Any]]:
     before, after = row["before"], row["after"]
-    place = {name: row[name] for name in SEQUENCE if name != "rank"}
+    place = {name: row[name] for name in SEQUENCE_FIELDS if name != "rank"}
     try:
         changes = resolver.resolve(
             Op(row["op"]),
@@ -317,7 +305,7 @@ class _Going:
         for row, version in zip(rows, known, strict=True):
             try:
                 effect = self._effect(row, version)
-            except (InputError, PartitionError):
+            except InputError:
                 effect = _unread(_NOWHERE)
             if effect is not None:
                 yield effect
@@ -333,7 +321,7 @@ class _Going:
         elif (
             valid_to is None
             and passage.ends is not None
-            and not (self._given is not None and _is(self._given, row))
+            and not (self._given is not None and surely_given(self._given, row))
         ):
             valid_to, ended_by = first_cut_after(passage.plan.floor_ts), passage.ends
         end = self._carrier.end(row, valid_from) if valid_to is None else None
@@ -364,13 +352,6 @@ class _Going:
         }
 
 
-def _is(test: Callable[[CanonicalRow], bool], row: CanonicalRow) -> bool:
-    try:
-        return test(row)
-    except PartitionError:
-        return False
-
-
 class _EffectBuilder:
     """Builds effect batches with typed columns."""
 
@@ -398,7 +379,7 @@ class _EffectBuilder:
             for number, text in enumerate(texts if unfit is not None else ()):
                 if text is not None and unfit is not None and unfit[number]:
                     extras[number].append((name, text))
-        arrays["extra"] = pa.array([extra or None for extra in extras], _EXTRA_TYPE)
+        arrays["extra"] = pa.array([extra or None for extra in extras], EXTRA_TYPE)
         for field in self._schema:
             if field.name not in arrays:
                 values = [effect.get(field.name) for effect in effects]
@@ -639,7 +620,7 @@ def _built(versions: list[_Version], target: pa.Schema) -> pa.RecordBatch:
                 entries if version.partial_ts is None else _marked(entries, version.partial_ts)
                 for entries, version in zip(extra.to_pylist(), ordered, strict=True)
             ],
-            _EXTRA_TYPE,
+            EXTRA_TYPE,
         )
     arrays: dict[str, Any] = {name: rows.column(name) for name in places}
     arrays["extra"] = extra

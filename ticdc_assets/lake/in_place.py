@@ -21,15 +21,12 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ticdc_assets.lake.change_folding import quoted
-from ticdc_assets.lake.mirror_rows import MirrorLayout, spark_type_name
+from ticdc_assets.lake.mirror_rows import EXACT_KINDS, MirrorLayout, spark_type_name
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.mysql_types import Kind, arrow_type, kind_of
+from ticdc_assets.mysql_types import arrow_type, kind_of
 from ticdc_assets.registry.evolution import SchemaStep, added_value
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.values import cast_is_identity
-
-EXACT_KINDS = frozenset({Kind.INTEGER, Kind.BIT, Kind.YEAR, Kind.TEXT, Kind.BINARY, Kind.SET})
-"""Kinds whose typed column holds every value, so that the extra map has no entry of them."""
 
 _WIDER: dict[pa.DataType, frozenset[pa.DataType]] = {
     pa.int8(): frozenset({pa.int16(), pa.int32(), pa.int64()}),

@@ -10,30 +10,82 @@ commit is the only memory of position; no consumer group is used. A run killed b
 has changed nothing, one killed after it is continued behind it, and a batch whose number the table
 has seen is skipped by Delta.
 
+There are two ways to the same rows. Spark's scales: its workers fetch ranges of offsets and write
+files (`landing_files`), and its own source takes what they leave. Few records (`small_batches`) of
+a topic are fetched here by the client that lists its offsets, few records of a capture are in
+memory anyway, and both are appended without Spark, whose fixed cost would be nearly all of the
+time. Records with headers, and clients that are told how to see transactions, are left to Spark's
+source.
+
 Records that are gone before they were landed stop landing with `LandingGapError`: offsets that
 expired, a topic that was deleted and made again, a capture that lost its end. Nothing is skipped.
+A topic may be deleted once all of its tables are gone and all of it is landed; it stays listed.
+
+The ends of all partitions are asked for twice. A partition that had nothing more the second time is
+*settled*: nothing at or below any watermark of this landing is left in it. That is what lets a
+topic that gets no watermarks be left out of the global watermark (`changelog.progress`).
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, date, datetime
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ticdc_assets.capture import CaptureRecord, read_capture
-from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
+from ticdc_assets.changelog.progress import TopicState
+from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, StartKind
 from ticdc_assets.errors import LandingGapError
-from ticdc_assets.kafka import end_offsets, spark_options, topic_ids
-from ticdc_assets.lake.control import commit_metadata, read_rows, write_table
+from ticdc_assets.kafka import (
+    OffsetRange,
+    end_offsets,
+    fetch,
+    fetches_plainly,
+    list_twice,
+    spark_options,
+    start_offsets,
+)
+from ticdc_assets.lake.control import commit_metadata, partition_days, write_table
+from ticdc_assets.lake.landing_files import land_into_files
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.positions import (
+    PartitionOffsets,
+    Position,
+    TopicPartition,
+    known_partitions,
+    read_position,
+)
+from ticdc_assets.lake.small_batches import (
+    BY_LANDING_DAY,
+    LOCAL_BYTES,
+    LOCAL_RECORDS,
+    append_files,
+    append_rows,
+    are_plain,
+)
+from ticdc_assets.lake.watermark import read_watermark
 
-TopicPartition: TypeAlias = tuple[str, int]
+_RECORD_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp_ms", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        (
+            "headers",
+            pa.list_(
+                pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
+            ),
+        ),
+    ]
+)
 
 RAW_SCHEMA = T.StructType(
     [
@@ -62,32 +114,17 @@ RAW_SCHEMA = T.StructType(
 )
 """`raw_messages`: one row a Kafka record."""
 
+_RAW_ARROW = pa.schema(
+    [
+        ("batch", pa.int64()),
+        ("landed_at", pa.timestamp("us", tz="UTC")),
+        *_RECORD_SCHEMA,
+        ("landed_day", pa.date32()),
+    ]
+)
+
 _CHUNK_RECORDS = 50_000
 _CHUNK_BYTES = 64 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionOffsets:
-    """One partition of the source and how far it is landed.
-
-    Attributes:
-        topic: topic.
-        partition: partition.
-        earliest: first offset the source still has.
-        end: offset after the last one the source has.
-        landed: next offset to land.
-    """
-
-    topic: str
-    partition: int
-    earliest: int
-    end: int
-    landed: int
-
-    @property
-    def backlog(self) -> int:
-        """Offsets the source has and we have not."""
-        return max(0, self.end - max(self.landed, self.earliest))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,46 +147,44 @@ class Landing:
         return sum(partition.backlog for partition in self.partitions)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
-    """The landed position: batch number and, per partition, the next offset to land."""
-
-    batch: int
-    next_offsets: Mapping[TopicPartition, int]
-    topic_ids: Mapping[str, str]
-
-
-def read_position(paths: LakePaths) -> Position:
-    """Return the position from the newest commit of `raw_messages`; needs no Spark."""
-    metadata = commit_metadata(paths.raw_messages)
-    return Position(
-        batch=metadata.get("batch", 0),
-        next_offsets={
-            (topic, partition): offset for topic, partition, offset in metadata.get("next", [])
-        },
-        topic_ids=metadata.get("topic_ids", {}),
-    )
-
-
 def source_offsets(changefeed: Changefeed, position: Position) -> tuple[PartitionOffsets, ...]:
     """Return what the source has beside what is landed; needs no Spark."""
     match changefeed.source:
         case KafkaSource() as source:
-            ranges = {
-                place: (offsets.earliest, offsets.end)
-                for place, offsets in end_offsets(source).items()
-            }
+            ranges = end_offsets(source)
+            begins = _begins(source, ranges, position)
         case CaptureSource() as source:
-            ranges = _capture_ranges(source)
+            ranges = begins = _capture_ranges(source)
+    return _beside(ranges, begins, position)
+
+
+def _begins(
+    source: KafkaSource, ranges: Mapping[TopicPartition, OffsetRange], position: Position
+) -> Mapping[TopicPartition, OffsetRange]:
+    """Return `ranges`, beginning where the first landing is to begin if this is the first."""
+    if position.batch or source.start.kind is StartKind.EARLIEST:
+        return ranges
+    starts = start_offsets(source, ranges)
+    return {
+        place: OffsetRange(earliest=starts[place], end=offsets.end)
+        for place, offsets in ranges.items()
+    }
+
+
+def _beside(
+    ranges: Mapping[TopicPartition, OffsetRange],
+    begins: Mapping[TopicPartition, OffsetRange],
+    position: Position,
+) -> tuple[PartitionOffsets, ...]:
     return tuple(
         PartitionOffsets(
             topic=topic,
             partition=partition,
-            earliest=earliest,
-            end=end,
-            landed=position.next_offsets.get((topic, partition), earliest),
+            earliest=offsets.earliest,
+            end=offsets.end,
+            landed=position.next_offsets.get((topic, partition), begins[topic, partition].earliest),
         )
-        for (topic, partition), (earliest, end) in sorted(ranges.items())
+        for (topic, partition), offsets in sorted(ranges.items())
     )
 
 
@@ -167,40 +202,114 @@ def land(
         SourceUnavailableError: the source cannot be read now.
     """
     position = read_position(paths)
-    partitions = source_offsets(changefeed, position)
-    ids = topic_ids(changefeed.source) if isinstance(changefeed.source, KafkaSource) else {}
-    _check_gaps(partitions, position, ids)
     match changefeed.source:
         case KafkaSource() as source:
-            landed = _land_topic(spark, paths, source, position, partitions, ids, max_records)
+            listing = list_twice(source)
+            begins = _begins(source, listing.ranges, position)
+            partitions = _beside(listing.ranges, begins, position)
+            later: Mapping[TopicPartition, OffsetRange] = listing.later_ends
+            partitions, gone = _with_gone(paths, partitions, position)
+            _check_gaps(partitions, position, listing.topic_ids)
+            landed, newest = _land_topic(
+                spark,
+                paths,
+                source,
+                position,
+                [item for item in partitions if (item.topic, item.partition) not in gone],
+                listing.topic_ids,
+                max_records,
+            )
         case CaptureSource() as source:
-            landed = _land_capture(spark, paths, source, position, partitions, max_records)
+            later = _capture_ranges(source)
+            partitions, gone = _beside(later, later, position), frozenset[TopicPartition]()
+            _check_gaps(partitions, position, {})
+            landed, newest = _land_capture(spark, paths, source, position, partitions, max_records)
     after = read_position(paths)
+    newest = _kept_times(paths, after) | newest
     result = Landing(
         batch=after.batch,
         records=landed,
-        partitions=tuple(
-            PartitionOffsets(
-                topic=item.topic,
-                partition=item.partition,
-                earliest=item.earliest,
-                end=item.end,
-                landed=after.next_offsets.get((item.topic, item.partition), item.earliest),
-            )
-            for item in partitions
+        partitions=(
+            *(
+                item if (item.topic, item.partition) in gone else _after(item, after, newest, later)
+                for item in partitions
+            ),
+            # Of topics that came while the others were listed nothing is landed yet.
+            *_beside(
+                {
+                    place: offsets
+                    for place, offsets in later.items()
+                    if place not in {(item.topic, item.partition) for item in partitions}
+                },
+                later,
+                after,
+            ),
         ),
     )
     _log_landing(paths, result)
     return result
 
 
-def known_partitions(paths: LakePaths) -> tuple[PartitionOffsets, ...]:
-    """Return the partitions of the source as the newest landing saw them; needs no Spark."""
-    number = commit_metadata(paths.landings).get("number")
-    if number is None:
-        return ()
-    (row,) = read_rows(paths.landings, ds.field("number") == number)
-    return tuple(PartitionOffsets(**item) for item in row["partitions"])
+def _after(
+    item: PartitionOffsets,
+    position: Position,
+    newest: Mapping[TopicPartition, int],
+    later: Mapping[TopicPartition, OffsetRange],
+) -> PartitionOffsets:
+    place = (item.topic, item.partition)
+    landed = position.next_offsets.get(place, item.landed)
+    return replace(
+        item,
+        landed=landed,
+        newest_ms=newest.get(place),
+        settled=place in later and landed >= later[place].end,
+    )
+
+
+def _kept_times(paths: LakePaths, position: Position) -> dict[TopicPartition, int]:
+    """Return the times of the newest landed records, where they are those of the last landing.
+
+    A landing that was killed before it was logged leaves no time: then none is known.
+    """
+    return {
+        (item.topic, item.partition): item.newest_ms
+        for item in known_partitions(paths)
+        if item.newest_ms is not None
+        and position.next_offsets.get((item.topic, item.partition)) == item.landed
+    }
+
+
+def landed_days(paths: LakePaths) -> list[date]:
+    """Return the days (UTC) of which landed records are there, in order; needs no Spark."""
+    return partition_days(paths.raw_messages, "landed_day")
+
+
+def _with_gone(
+    paths: LakePaths, partitions: tuple[PartitionOffsets, ...], position: Position
+) -> tuple[tuple[PartitionOffsets, ...], frozenset[TopicPartition]]:
+    """Add the partitions of topics that were deleted when nothing of them was left to land.
+
+    So it is if none of the topic's tables exists any more, and all of it was landed when it was
+    looked at last: TiCDC sends nothing to such a topic.
+    """
+    there = {item.topic for item in partitions}
+    missing = {topic for topic, _ in position.next_offsets} - there
+    if not missing:
+        return partitions, frozenset()
+    retired = {
+        item.topic
+        for item in read_watermark(paths).topics_in(TopicState.RETIRED)
+        if item.topic in missing
+    }
+    kept = [item for item in known_partitions(paths) if item.topic in retired]
+    unsettled = {item.topic for item in kept if not item.settled}
+    kept = [item for item in kept if item.topic not in unsettled]
+    gone = frozenset((item.topic, item.partition) for item in kept)
+    return tuple(sorted((*partitions, *kept), key=_by_place)), gone
+
+
+def _by_place(item: PartitionOffsets) -> TopicPartition:
+    return (item.topic, item.partition)
 
 
 def _check_gaps(
@@ -251,17 +360,96 @@ def _land_topic(
     paths: LakePaths,
     source: KafkaSource,
     position: Position,
-    partitions: tuple[PartitionOffsets, ...],
+    partitions: Sequence[PartitionOffsets],
     ids: Mapping[str, str],
     max_records: int | None,
-) -> int:
+) -> tuple[int, dict[TopicPartition, int]]:
+    """Land ranges of offsets; return how many, and the time of the last record of each."""
     ranges = share_out(
         {(item.topic, item.partition): (item.landed, item.end) for item in partitions},
         max_records,
     )
     ranges = {place: (start, end) for place, (start, end) in ranges.items() if end > start}
+    next_offsets = dict(position.next_offsets)
+    next_offsets.update({place: end for place, (_, end) in ranges.items()})
+    for item in partitions:
+        next_offsets.setdefault((item.topic, item.partition), item.landed)
     if not ranges:
-        return 0
+        if position.batch == 0 and source.start.kind is not StartKind.EARLIEST:
+            # Where landing begins is a matter of now: it is kept, or it would move on.
+            _append(paths, _RECORD_SCHEMA.empty_table(), 1, next_offsets, ids)
+        return 0, {}
+    # The id of a topic that was deleted stays known: made again, it is another one.
+    known = {**position.topic_ids, **ids}
+    fetched = _fetched_here(paths, source, ranges)
+    if fetched is not None:
+        _append(paths, _table_of(fetched), position.batch + 1, next_offsets, known)
+    newest = (
+        _land_in_spark(spark, paths, source, position.batch + 1, ranges, next_offsets, known)
+        if fetched is None
+        else {
+            (item.topic, item.partition): item.timestamp_ms
+            for item in fetched
+            if item.offset == ranges[item.topic, item.partition][1] - 1
+        }
+    )
+    # Kafka says -1 where it has no time.
+    times = {place: time for place, time in newest.items() if time > 0}
+    return sum(end - start for start, end in ranges.values()), times
+
+
+def _fetched_here(
+    paths: LakePaths, source: KafkaSource, ranges: Mapping[TopicPartition, tuple[int, int]]
+) -> list[CaptureRecord] | None:
+    """Return the records of `ranges` in order if they are few and plain, or None."""
+    if sum(end - start for start, end in ranges.values()) > LOCAL_RECORDS:
+        return None
+    if not are_plain((paths.raw_messages,)):
+        return None
+    wanted = {place: OffsetRange(earliest=start, end=end) for place, (start, end) in ranges.items()}
+    records = fetch(source, wanted, max_bytes=LOCAL_BYTES)
+    if records is None:
+        return None
+    return sorted(records, key=lambda item: (item.topic, item.partition, item.offset))
+
+
+def _table_of(records: Sequence[CaptureRecord]) -> pa.Table:
+    """Return records without headers as rows."""
+    columns = [
+        pa.array([getattr(record, field.name) for record in records], field.type)
+        for field in _RECORD_SCHEMA
+        if field.name != "headers"
+    ]
+    columns.append(pa.nulls(len(records), _RECORD_SCHEMA.field("headers").type))
+    return pa.Table.from_arrays(columns, schema=_RECORD_SCHEMA)
+
+
+def _land_in_spark(
+    spark: SparkSession,
+    paths: LakePaths,
+    source: KafkaSource,
+    batch: int,
+    ranges: Mapping[TopicPartition, tuple[int, int]],
+    next_offsets: Mapping[TopicPartition, int],
+    known: Mapping[str, str],
+) -> dict[TopicPartition, int]:
+    """Land ranges of offsets by Spark; return the time of the last record of each."""
+    if fetches_plainly(source) and are_plain((paths.raw_messages,)):
+        landed_at = datetime.now(UTC)
+        found = land_into_files(
+            spark, source, ranges, paths.raw_messages, _RAW_ARROW, batch=batch, landed_at=landed_at
+        )
+        if found is not None:
+            append_files(
+                paths.raw_messages,
+                found.files,
+                _RAW_ARROW,
+                app_id="land",
+                version=batch,
+                metadata=_metadata(batch, next_offsets, known),
+                layout=BY_LANDING_DAY,
+            )
+            return dict(found.newest)
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
     for (topic, partition), (start, end) in ranges.items():
@@ -288,12 +476,21 @@ def _land_topic(
             "headers",
         )
     )
-    next_offsets = dict(position.next_offsets)
-    next_offsets.update({place: end for place, (_, end) in ranges.items()})
-    for item in partitions:
-        next_offsets.setdefault((item.topic, item.partition), item.landed)
-    _append(spark, paths, records, position.batch + 1, next_offsets, ids)
-    return sum(end - start for start, end in ranges.values())
+    # The last record of each range tells its time on its way, so that nothing is read again.
+    last = F.struct("topic", "partition", "offset").isin(
+        [
+            F.struct(F.lit(topic), F.lit(partition), F.lit(end - 1).cast("long"))
+            for (topic, partition), (_, end) in ranges.items()
+        ]
+    )
+    times = F.collect_list(F.when(last, F.struct("topic", "partition", "timestamp_ms")))
+    observation = Observation()
+    records = records.observe(observation, F.to_json(times).alias("times"))
+    _append(paths, records, batch, next_offsets, known)
+    return {
+        (item["topic"], item["partition"]): item["timestamp_ms"]
+        for item in json.loads(observation.get["times"])
+    }
 
 
 def share_out(
@@ -317,8 +514,8 @@ def share_out(
 # Captures ---------------------------------------------------------------------------------------
 
 
-def _capture_ranges(source: CaptureSource) -> dict[TopicPartition, tuple[int, int]]:
-    """Return (first offset, offset after the last) of each partition of the whole file."""
+def _capture_ranges(source: CaptureSource) -> dict[TopicPartition, OffsetRange]:
+    """Return the offsets of each partition of the whole file."""
     ranges: dict[TopicPartition, tuple[int, int]] = {}
     with read_capture(source.path) as records:
         for record in records:
@@ -328,7 +525,7 @@ def _capture_ranges(source: CaptureSource) -> dict[TopicPartition, tuple[int, in
     for topic, count in source.partitions.items():
         for partition in range(count):
             ranges.setdefault((topic, partition), (0, 0))
-    return ranges
+    return {place: OffsetRange(earliest=first, end=end) for place, (first, end) in ranges.items()}
 
 
 def _land_capture(
@@ -338,31 +535,30 @@ def _land_capture(
     position: Position,
     partitions: tuple[PartitionOffsets, ...],
     max_records: int | None,
-) -> int:
-    """Land a capture in chunks of bounded size, each a batch of its own."""
+) -> tuple[int, dict[TopicPartition, int]]:
+    """Land a capture in chunks of bounded size, each a batch of its own.
+
+    Return how many records were landed, and the time of the last one of each partition.
+    """
     next_offsets = dict(position.next_offsets)
     for item in partitions:
         next_offsets.setdefault((item.topic, item.partition), item.landed)
     batch = position.batch
     landed = 0
+    newest: dict[TopicPartition, int] = {}
     for chunk in _chunks(source, next_offsets, max_records):
         batch += 1
         landed += len(chunk)
-        rows = pa.table(
-            {
-                "topic": pa.array([record.topic for record in chunk], pa.string()),
-                "partition": pa.array([record.partition for record in chunk], pa.int32()),
-                "offset": pa.array([record.offset for record in chunk], pa.int64()),
-                "timestamp_ms": pa.array([record.timestamp_ms for record in chunk], pa.int64()),
-                "key": pa.array([record.key for record in chunk], pa.binary()),
-                "value": pa.array([record.value for record in chunk], pa.binary()),
-            }
+        rows = _table_of(chunk)
+        is_small = (
+            len(chunk) <= LOCAL_RECORDS
+            and rows.nbytes <= LOCAL_BYTES
+            and are_plain((paths.raw_messages,))
         )
-        records = spark.createDataFrame(rows).withColumn(
-            "headers", F.lit(None).cast(RAW_SCHEMA["headers"].dataType)
-        )
-        _append(spark, paths, records, batch, next_offsets, {})
-    return landed
+        records = rows if is_small else spark.createDataFrame(rows)
+        _append(paths, records, batch, next_offsets, {})
+        newest.update(((record.topic, record.partition), record.timestamp_ms) for record in chunk)
+    return landed, {place: time for place, time in newest.items() if time > 0}
 
 
 def _chunks(
@@ -392,15 +588,47 @@ def _chunks(
 # Writing ----------------------------------------------------------------------------------------
 
 
+def _metadata(
+    batch: int, next_offsets: Mapping[TopicPartition, int], ids: Mapping[str, str]
+) -> dict[str, Any]:
+    return {
+        "batch": batch,
+        "next": [
+            [topic, partition, offset]
+            for (topic, partition), offset in sorted(next_offsets.items())
+        ],
+        "topic_ids": dict(ids),
+    }
+
+
 def _append(
-    spark: SparkSession,
     paths: LakePaths,
-    records: DataFrame,
+    records: DataFrame | pa.Table,
     batch: int,
     next_offsets: Mapping[TopicPartition, int],
     ids: Mapping[str, str],
 ) -> None:
     landed_at = datetime.now(UTC)
+    metadata = _metadata(batch, next_offsets, ids)
+    if not isinstance(records, DataFrame):
+        rows = pa.Table.from_arrays(
+            [
+                pa.array([batch] * records.num_rows, pa.int64()),
+                pa.array([landed_at] * records.num_rows, pa.timestamp("us", tz="UTC")),
+                *records.columns,
+                pa.array([landed_at.date()] * records.num_rows, pa.date32()),
+            ],
+            schema=_RAW_ARROW,
+        )
+        append_rows(
+            paths.raw_messages,
+            rows,
+            app_id="land",
+            version=batch,
+            metadata=metadata,
+            layout=BY_LANDING_DAY,
+        )
+        return
     rows = records.select(
         F.lit(batch).cast("long").alias("batch"),
         F.lit(landed_at).alias("landed_at"),
@@ -413,14 +641,6 @@ def _append(
         "headers",
         F.lit(landed_at.date()).alias("landed_day"),
     )
-    metadata: dict[str, Any] = {
-        "batch": batch,
-        "next": [
-            [topic, partition, offset]
-            for (topic, partition), offset in sorted(next_offsets.items())
-        ],
-        "topic_ids": dict(ids),
-    }
     (
         rows.write.format("delta")
         .mode("append")
@@ -449,6 +669,8 @@ _LANDINGS_SCHEMA = pa.schema(
                         ("earliest", pa.int64()),
                         ("end", pa.int64()),
                         ("landed", pa.int64()),
+                        ("settled", pa.bool_()),
+                        ("newest_ms", pa.int64()),
                     ]
                 )
             ),
@@ -467,16 +689,7 @@ def _log_landing(paths: LakePaths, landing: Landing) -> None:
         "landed_at": datetime.now(UTC),
         "batch": landing.batch,
         "records": landing.records,
-        "partitions": [
-            {
-                "topic": item.topic,
-                "partition": item.partition,
-                "earliest": item.earliest,
-                "end": item.end,
-                "landed": item.landed,
-            }
-            for item in landing.partitions
-        ],
+        "partitions": [asdict(item) for item in landing.partitions],
     }
     write_table(
         paths.landings,

@@ -6,14 +6,14 @@ cleaning of `_delta_log`. The caller holds the writer lock.
 
 What a kept cut needs is never removed:
 
-- OPTIMIZE of a mirror makes a new version, which would be taken back as what a killed run left. So
-  once all mirrors are done a new cut is published: same TSO, same rows, the new versions. Older
-  cuts go on naming the versions they had.
+- OPTIMIZE of a mirror or a history makes a new version, which would be taken back as what a killed
+  run left. So once all are done a new cut is published: same TSO, same rows, the new versions.
+  Older cuts go on naming the versions they had.
 - A file that a version needs is only removed by a commit behind that version, and that commit came
-  after the cut that names it was published. So VACUUM keeps what was removed from a mirror since
-  the oldest kept cut was published. The same age, as configured, stands in the mirror's properties,
+  after the cut that names it was published. So VACUUM keeps what was removed from these tables
+  since the oldest kept cut was published. The same age, as configured, stands in their properties,
   so that a VACUUM by hand keeps it too.
-- A log entry is needed by the versions behind it, from the last checkpoint on. A mirror's log is
+- A log entry is needed by the versions behind it, from the last checkpoint on. Their logs are
   cut off at the newest checkpoint at or below the oldest version that a kept cut names. Delta
   itself goes by age and would not know that an old version is still named; so its own clean-up is
   put off by a property (`delta.logRetentionDuration`).
@@ -36,13 +36,20 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Changefeed, Retention
-from ticdc_assets.lake.control import commit_metadata, commit_properties, open_table
+from ticdc_assets.lake.change_folding import quoted
+from ticdc_assets.lake.control import (
+    commit_metadata,
+    commit_properties,
+    is_plain,
+    latest_version,
+    open_table,
+)
 from ticdc_assets.lake.cuts import Cut, MirrorCut, newest_cut, publish, read_cuts
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.retention import Retaining, carrying, mirror_properties, retain
 
 FEW_FILES = 8
-"""Files of a mirror from which it is compacted."""
+"""Files of a mirror or a history from which it is compacted."""
 
 MARGIN = timedelta(hours=1)
 """How much longer than the oldest kept cut removed files of mirrors are kept."""
@@ -85,7 +92,7 @@ class TableReport:
     """What was done to one table.
 
     Attributes:
-        name: the table's, for a mirror with its id.
+        name: the table's, for a mirror or a history with its id.
         rows_removed: rows that retention removed.
         before: the table before.
         after: the table afterwards.
@@ -203,7 +210,11 @@ def _optimize_days(spark: SparkSession, table: Path) -> None:
 
 
 def optimize_mirrors(spark: SparkSession, paths: LakePaths, retention: Retention) -> Cut | None:
-    """Compact the mirrors of the newest cut; return the cut that was published for it, if any."""
+    """Compact the mirrors and histories of the newest cut.
+
+    Returns:
+        The cut that was published for it, None if there was nothing to do.
+    """
     cut = newest_cut(paths)
     if cut is None:
         return None
@@ -226,27 +237,42 @@ def optimize_mirrors(spark: SparkSession, paths: LakePaths, retention: Retention
 def _optimized(
     spark: SparkSession, paths: LakePaths, mirror: MirrorCut, retention: Retention
 ) -> MirrorCut:
-    """Compact one mirror, and bring its properties up to date; return it at its new version."""
-    path = mirror.path(paths)
+    """Return a mirror with its history, both as they are after their compaction."""
+    version = _optimized_table(spark, mirror.path(paths), mirror.version, retention)
+    history_version = mirror.history_version
+    if history_version is not None:
+        history = paths.history(mirror.mirror_id)
+        history_version = _optimized_table(spark, history, history_version, retention)
+    return replace(mirror, version=version, history_version=history_version)
+
+
+def _optimized_table(spark: SparkSession, path: Path, version: int, retention: Retention) -> int:
+    """Compact a table that is at `version`, and bring its properties up to date.
+
+    Returns:
+        The version with the same rows that a cut may name now.
+    """
     table = open_table(path)
-    if table is None or table.version() != mirror.version:
-        return mirror  # a killed run is ahead of the cut: the next sync takes it back
+    if table is None or table.version() != version:
+        return version  # a killed run is ahead of the cut: the next sync takes it back
     wanted = mirror_properties(retention)
     has = table.metadata().configuration
+    if is_plain(table):
+        # One file, and Spark would refuse names that only column mapping allows.
+        if any(has.get(name) != value for name, value in wanted.items()):
+            properties = commit_properties(commit_metadata(path))
+            table.alter.set_table_properties(wanted, commit_properties=properties)
+        return latest_version(path) or version
     if any(has.get(name) != value for name, value in wanted.items()):
         listed = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
         session = carrying(spark, path, {})
-        session.sql(f"ALTER TABLE delta.`{_escaped(path)}` SET TBLPROPERTIES ({listed})")
+        session.sql(f"ALTER TABLE delta.{quoted(str(path))} SET TBLPROPERTIES ({listed})")
     if len(table.file_uris()) >= FEW_FILES:
         session = carrying(spark, path, _OPTIMIZE_CONF)
         DeltaTable.forPath(session, str(path)).optimize().executeCompaction()
     newest = open_table(path)
     assert newest is not None
-    return replace(mirror, version=newest.version())
-
-
-def _escaped(path: Path) -> str:
-    return str(path).replace("`", "``")
+    return newest.version()
 
 
 def _control_tables(paths: LakePaths) -> tuple[Path, ...]:
@@ -386,6 +412,8 @@ def _states(paths: LakePaths) -> dict[str, TableState]:
     cut = newest_cut(paths)
     for mirror in cut.mirrors if cut is not None else ():
         named[f"mirrors/{mirror.mirror_id}"] = mirror.path(paths)
+        if mirror.history_version is not None:
+            named[f"histories/{mirror.mirror_id}"] = paths.history(mirror.mirror_id)
     states = {name: _state(path) for name, path in named.items()}
     return {name: state for name, state in states.items() if state.disk_files}
 

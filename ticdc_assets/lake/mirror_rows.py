@@ -13,9 +13,10 @@ row's other columns are not known.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
@@ -31,15 +32,23 @@ from ticdc_assets.changelog.resolve import (
 from ticdc_assets.changelog.sequence import PUT_RANK, REMOVED_RANK, rank_of
 from ticdc_assets.errors import ImageError, InputError
 from ticdc_assets.events import Op
-from ticdc_assets.mysql_types import arrow_type
+from ticdc_assets.lake.effects import EXTRA_TYPE, SEQUENCE_TYPE, effect_schema
+from ticdc_assets.mysql_types import Kind, arrow_type
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.schemas import ColumnSchema, TableSchema
 from ticdc_assets.values import text_of, typed_array
 from ticdc_assets.wire.rows import image_from_json
 
+if TYPE_CHECKING:
+    from ticdc_assets.lake.column_effects import ColumnEffects
+
 ArrowMap: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-_EXTRA_TYPE = pa.map_(pa.string(), pa.string())
+EXACT_KINDS = frozenset({Kind.INTEGER, Kind.BIT, Kind.YEAR, Kind.TEXT, Kind.BINARY, Kind.SET})
+"""Kinds whose typed column holds every value, so that the extra map has no entry of them."""
+
+COLUMN_ROWS = 500
+"""Rows from which on a batch is worth being converted a column at a time."""
 
 PARTIAL = ""
 """Key in the extra map of a row whose newest change was sent as its handle key alone."""
@@ -72,12 +81,12 @@ class MirrorLayout:
     @cached_property
     def commit_ts(self) -> str:
         """Name of our column with the commit ts of the row's last change."""
-        return self._free_name("_ticdc_commit_ts")
+        return free_name("_ticdc_commit_ts", self.schema)
 
     @cached_property
     def extra(self) -> str:
         """Name of our map column with the exact text of what typed columns cannot hold."""
-        return self._free_name("_ticdc_extra")
+        return free_name("_ticdc_extra", self.schema)
 
     @property
     def names(self) -> list[str]:
@@ -91,7 +100,7 @@ class MirrorLayout:
             [
                 *((column.name, arrow_type(column)) for column in self.schema.columns),
                 (self.commit_ts, pa.int64()),
-                (self.extra, _EXTRA_TYPE),
+                (self.extra, EXTRA_TYPE),
             ]
         )
 
@@ -100,11 +109,13 @@ class MirrorLayout:
         """Spark schema of the table."""
         return from_arrow_schema(self.arrow, prefer_timestamp_ntz=True)
 
-    def _free_name(self, name: str) -> str:
-        taken = {column.name.lower() for column in self.schema.columns}
-        while name in taken:
-            name += "_"
-        return name
+
+def free_name(name: str, schema: TableSchema) -> str:
+    """Return our column name `name`, with underscores at its end until the table has none such."""
+    taken = {column.name.lower() for column in schema.columns}
+    while name in taken:
+        name += "_"
+    return name
 
 
 def spark_type_name(column: ColumnSchema) -> str:
@@ -112,43 +123,19 @@ def spark_type_name(column: ColumnSchema) -> str:
     return from_arrow_type(arrow_type(column), prefer_timestamp_ntz=True).simpleString()
 
 
-SEQUENCE_FIELDS = ("commit_ts", "rank", "topic", "partition", "offset", "index")
-_SEQUENCE = pa.struct(
-    [
-        ("commit_ts", pa.int64()),
-        ("rank", pa.int32()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("index", pa.int32()),
-    ]
-)
+def put_rows(folded: pa.Table, layout: MirrorLayout) -> pa.Table:
+    """Return the rows that folded effects on a table with a key leave, as its mirror has them.
 
-
-def effect_schema(schema: TableSchema) -> pa.Schema:
-    """Return the Arrow schema of effects: one row a put, delete or error.
-
-    An error has a `reason`. If its row could be told, it is a put or delete that came to nothing,
-    and any later one of the same key makes it void. `is_new` says that the row was not there before
-    (an insert), so that a delete or update of a row that is not there can be counted. `is_partial`
-    is a put that knows the key alone.
+    Args:
+        folded: effects with `copies`, as `folding.Folding` describes them.
+        layout: of the mirror.
     """
-    return pa.schema(
-        [
-            ("key", pa.string()),
-            ("sequence", _SEQUENCE),
-            ("is_delete", pa.bool_()),
-            ("is_new", pa.bool_()),
-            ("is_partial", pa.bool_()),
-            ("missing", pa.list_(pa.string())),
-            ("reason", pa.string()),
-            ("position", pa.string()),
-            ("expected", pa.string()),
-            ("got", pa.string()),
-            *((f"c{number}", arrow_type(column)) for number, column in enumerate(schema.columns)),
-            ("extra", _EXTRA_TYPE),
-        ]
-    )
+    puts = folded.filter(ds.field("reason").is_null() & (ds.field("copies") > 0)).combine_chunks()
+    columns = [puts[f"c{number}"] for number in range(len(layout.schema.columns))]
+    if not puts.num_rows:
+        return layout.arrow.empty_table()
+    stamps = puts["sequence"].chunk(0).field("commit_ts")
+    return pa.table([*columns, stamps, puts["extra"]], schema=layout.arrow)
 
 
 @dataclass(slots=True)
@@ -190,10 +177,26 @@ def change_effects(plan: MirrorPlan, timezone: str) -> ArrowMap:
         resolver = RowResolver(plan, timezone)
         builder = _EffectBuilder(plan.schema, timezone)
         key_columns = plan.schema.handle_key
+        columns: ColumnEffects | None = None
         for batch in batches:
+            # Without a key all values are needed as text.
+            if key_columns and batch.num_rows >= COLUMN_ROWS:
+                columns = columns or _column_effects(resolver, plan.schema, timezone)
+                effects, batch = columns.effects(batch)
+                if effects is not None:
+                    yield effects
+                    if not batch.num_rows:
+                        continue
             yield builder.build(list(_resolve_batch(resolver, key_columns, batch)))
 
     return convert
+
+
+def _column_effects(resolver: RowResolver, schema: TableSchema, timezone: str) -> "ColumnEffects":
+    # Compiled loops take a moment to load.
+    from ticdc_assets.lake.column_effects import ColumnEffects
+
+    return ColumnEffects(resolver, schema, timezone)
 
 
 def _resolve_batch(
@@ -291,7 +294,7 @@ class _EffectBuilder:
         return pa.RecordBatch.from_arrays(
             [
                 pa.array([effect.key for effect in effects], pa.string()),
-                pa.array([effect.sequence for effect in effects], _SEQUENCE),
+                pa.array([effect.sequence for effect in effects], SEQUENCE_TYPE),
                 pa.array([effect.is_delete for effect in effects], pa.bool_()),
                 pa.array([effect.is_new for effect in effects], pa.bool_()),
                 pa.array([effect.is_partial for effect in effects], pa.bool_()),
@@ -310,7 +313,7 @@ class _EffectBuilder:
                     for name in ("reason", "position", "expected", "got")
                 ),
                 *typed,
-                pa.array(extras, _EXTRA_TYPE),
+                pa.array(extras, EXTRA_TYPE),
             ],
             schema=self._schema,
         )

@@ -11,7 +11,7 @@ How a mirror is made, cheapest first:
 - *merge*: the changes since the last cut are folded to one per key and merged.
 - *rewrite*: the rows of the last cut, carried through the schema steps since, and the changes are
   folded together and overwrite it. So it is for a schema change that touches rows that are there,
-  for a table without a key, and for a small mirror, where a MERGE would cost more.
+  for a table without a key, and for a small mirror, which is written without Spark (`overwriting`).
 - *fold*: all changes of the table since it was created or truncated are folded, and overwrite it;
   where the change log was cut off, over its rows in the base cut (`retention`).
   So it is for a new mirror, and for one whose past changed: a schema arrived for rows that were
@@ -25,6 +25,11 @@ is taken back first. Nothing is published before every mirror is there, and publ
 append. Replays fold into what is there: a key's last change is the same change.
 
 Values that do not fit their schema go to quarantine, one change each, and never stop a cut.
+
+The tables that the configuration leaves out have no mirror, no held rows and no quarantined changes
+in a cut. The cut says by which filter it was made, so a filter that changed makes a new cut even if
+nothing was landed. A table goes by its name at the cut: one that is included later, or is renamed
+to a name that is included, is folded like a new one, from all of its changes.
 """
 
 import json
@@ -50,32 +55,46 @@ from ticdc_assets.changelog.plan import (
     build_plan,
     seen_shapes,
 )
-from ticdc_assets.changelog.progress import GlobalWatermark, global_watermark
+from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import Changefeed
+from ticdc_assets.lake import folding
 from ticdc_assets.lake.change_folding import (
     ChangeFolding,
     effect_columns,
     folded_rows,
     hidden_columns,
+    is_removed_from,
+    is_repaired,
+    is_touched,
     quoted,
     read_version,
-    steps_since,
+    rows_here,
 )
-from ticdc_assets.lake.control import latest_version, operation_metrics
-from ticdc_assets.lake.cuts import Cut, HeldRows, MirrorCut, newest_cut, publish
+from ticdc_assets.lake.control import is_plain, latest_version, open_table, operation_metrics
+from ticdc_assets.lake.cuts import (
+    Cut,
+    HeldRows,
+    MirrorCut,
+    filter_text,
+    newest_cut,
+    publish,
+)
 from ticdc_assets.lake.decoding import ChangeGroups, read_groups
-from ticdc_assets.lake.folding import Folding
+from ticdc_assets.lake.first_folds import FoldedFiles
+from ticdc_assets.lake.folding import Folding, frame_of, never_sent
 from ticdc_assets.lake.history import HistoryBase, HistoryWriter, MadeHistory
-from ticdc_assets.lake.in_place import EXACT_KINDS, alter, alterations
-from ticdc_assets.lake.landing import known_partitions
+from ticdc_assets.lake.in_place import alter, alterations
 from ticdc_assets.lake.mirror_rows import (
+    EXACT_KINDS,
     PARTIAL,
     MirrorLayout,
 )
+from ticdc_assets.lake.overwriting import PLAIN_ROWS, commit_files, give_features, overwrite
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import append_quarantine, close_rows, count_open
-from ticdc_assets.lake.retention import BELOW, Horizon, marks_below, mirror_properties
+from ticdc_assets.lake.retention import BELOW, Horizon, marks_below
 from ticdc_assets.lake.schema_tables import read_history
+from ticdc_assets.lake.watermark import read_watermark
 from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.history import SchemaHistory
@@ -109,7 +128,7 @@ class Applying:
     watermark: GlobalWatermark
 
 
-SMALL_MIRROR_ROWS = 5_000
+SMALL_MIRROR_ROWS = PLAIN_ROWS
 """Rows up to which a mirror is rewritten whole: that costs less than a MERGE."""
 
 PARALLEL_MIRRORS = 2
@@ -125,6 +144,7 @@ def apply_changes(
     refold: Collection[tuple[str, str]] = (),
     only: tuple[str, str] | None = None,
     horizon: Horizon | None = None,
+    complete_ts: int | None = None,
 ) -> Applying:
     """Cut every mirror at min(until, global watermark) and publish the cut.
 
@@ -136,11 +156,12 @@ def apply_changes(
         refold: (database, table) of mirrors to fold again from the change log whatever happened.
         only: (database, table) of the one mirror that the cut is to have, in a place of its own.
         horizon: up to where the change log was cut off; as its table says if None.
+        complete_ts: TSO up to which all is there whatever the watermarks say: that of a cut that
+            was published from the same records.
     """
     groups = read_groups(paths)
     last = newest_cut(paths)
-    places = [(item.topic, item.partition) for item in known_partitions(paths)]
-    watermark = global_watermark(groups.progress(), places)
+    watermark = read_watermark(paths, groups=groups, cut=last)
 
     def ended(outcome: Outcome, reason: str) -> Applying:
         return Applying(outcome=outcome, reason=reason, cut=last, watermark=watermark)
@@ -153,7 +174,10 @@ def apply_changes(
         )
     # Without commit ts nothing says what is complete: everything that landed is applied.
     limit = groups.newest_change if groups.es_only else watermark.watermark_ts
-    if limit is None:
+    waits = bool(watermark.waiting) and not groups.es_only
+    if complete_ts is not None:
+        limit, waits = max(limit or 0, complete_ts), False
+    if limit is None or waits:
         waiting = ", ".join(f"{topic}/{partition}" for topic, partition in watermark.waiting)
         return ended(
             Outcome.WAITING,
@@ -173,6 +197,7 @@ def apply_changes(
         and (tso, groups.batch) == (last.tso, last.batch)
         and not refold
         and not _lacks_history(last, changefeed)
+        and last.tables == filter_text(changefeed.tables)
     ):
         return ended(
             Outcome.UNCHANGED, f"the mirrors are at {last.moment} and nothing new was landed"
@@ -210,7 +235,7 @@ def _same_content(cut: Cut, last: Cut) -> bool:
             )
             for item in of.mirrors
         ]
-        return (mirrors, of.held, of.quarantined)
+        return (mirrors, of.held, of.quarantined, of.tables)
 
     return content(cut) == content(last)
 
@@ -279,16 +304,22 @@ class _Run:
 
     def make(self, refold: frozenset[tuple[str, str]], only: tuple[str, str] | None) -> Cut:
         """Bring every mirror to the cut and return the cut, unpublished."""
-        plan = build_plan(self._history, self._row_groups, self._tso, self._changefeed.timezone)
+        tables = self._changefeed.tables
+        plan = build_plan(
+            self._history, self._row_groups, self._tso, self._changefeed.timezone
+        ).of_tables(tables.includes)
         if only is not None:
             plan = replace(plan, mirrors=tuple(item for item in plan.mirrors if item.name == only))
         replays, late_rows, late = self._late_rows()
         below = self._below(plan)
         stale = self._stale(plan, refold, late)
+        first = self._first_folds(plan, stale)
         with ThreadPoolExecutor(PARALLEL_MIRRORS) as pool:
             made = list(
                 pool.map(
-                    lambda mirror: self._make_both(mirror, mirror.mirror_id in stale),
+                    lambda mirror: self._make_both(
+                        mirror, mirror.mirror_id in stale, first.get(mirror.mirror_id)
+                    ),
                     plan.mirrors,
                 )
             )
@@ -312,6 +343,7 @@ class _Run:
             ignored=dict(plan.ignored),
             es_only=self._groups.es_only,
             unplaced=self._unplaced(),
+            tables=filter_text(tables),
         )
 
     # What changed in the past -----------------------------------------------------------------
@@ -334,7 +366,8 @@ class _Run:
                 before is None
                 or digests.get(mirror.mirror_id) != before.digest
                 or mirror.name in refold
-                or any(_bound(mirror, group) for group in late)
+                or any(mirror.meets(group.name, group.min_ts, group.max_ts) for group in late)
+                or is_repaired(mirror, self._groups.repairs, self._last)
             ):
                 stale.add(mirror.mirror_id)
         return stale
@@ -351,6 +384,8 @@ class _Run:
             How many were replays, how many were late, and what is to be folded in.
         """
         if self._last is None or self._groups.batch <= self._last.batch:
+            return 0, 0, []
+        if not self._changes.has_late_rows(self._last.batch, self._last.tso):
             return 0, 0, []
         # The last millisecond of a cut without TSO, else nothing.
         open_ts = from_physical_ms(physical_ms(self._last.tso)) if self._groups.es_only else MAX_TSO
@@ -461,11 +496,10 @@ class _Run:
             for mirror in plan.mirrors
             if any(
                 row["commit_ts"] > mirror.floor_ts
-                and binding.meets(
+                and mirror.meets(
                     (row["database"], row["table"]), row["commit_ts"], row["commit_ts"]
                 )
                 for row in rows
-                for binding in mirror.bindings
             )
         ]
 
@@ -513,9 +547,10 @@ class _Run:
 
     # One mirror -------------------------------------------------------------------------------
 
-    def _make_both(self, mirror: MirrorPlan, stale: bool) -> _Made:
-        """Make a mirror, and its history if one is kept."""
-        made = self._make_mirror(mirror, stale)
+    def _make_both(self, mirror: MirrorPlan, stale: bool, made: _Made | None) -> _Made:
+        """Make a mirror if it is not made yet, and its history if one is kept."""
+        if made is None:
+            made = self._make_mirror(mirror, stale)
         if not self._changefeed.keeps_history(mirror.database, mirror.table):
             return made
         base = None
@@ -534,25 +569,32 @@ class _Run:
 
     def _has_changed(self, mirror: MirrorPlan, since_ts: int) -> bool:
         """Whether a row of the mirror may have changed since a cut."""
-        return any(group.max_ts > since_ts and _bound(mirror, group) for group in self._row_groups)
+        return since_ts < self._tso and any(
+            group.max_ts > since_ts and mirror.meets(group.name, group.min_ts, group.max_ts)
+            for group in self._row_groups
+        )
 
     def _make_mirror(self, mirror: MirrorPlan, stale: bool) -> _Made:
-        before = self._take_back(mirror)
+        before = self._before.get(mirror.mirror_id)
         if before is None or stale or before.floor_ts != mirror.floor_ts:
             return self._overwrite(mirror, before, Mode.FOLD)
         assert self._last is not None
-        steps = steps_since(mirror, before.table_schema)
-        touched = (
-            any(step.changes_rows for step in steps)
-            or before.table_schema.handle_key != mirror.schema.handle_key
-            or _types(before.table_schema) != _types(mirror.schema)
-            or any(removal.ts >= self._last.tso for removal in mirror.removals)
-        )
+        # What a killed run committed and did not publish.
+        is_ahead = latest_version(self._paths.mirror(mirror.mirror_id)) != before.version
+        touched = is_touched(mirror, before.table_schema, self._last.tso)
         changed = self._has_changed(mirror, self._last.tso)
-        if not changed and not touched:
+        if not changed and not touched and not is_ahead:
             return self._carried(before)
         if not mirror.schema.handle_key or before.rows <= SMALL_MIRROR_ROWS:
             return self._overwrite(mirror, before, Mode.REWRITE)
+        if is_ahead and self._was_plain(before):
+            # Spark, which has begun to change it since, cannot take every plain table back.
+            return self._overwrite(mirror, before, Mode.REWRITE)
+        if is_ahead:
+            before = self._taken_back(mirror, before)
+        if not changed and not touched:
+            return self._carried(before)
+        give_features(self._spark, self._paths.mirror(mirror.mirror_id))
         if touched and not self._altered(mirror, before):
             return self._overwrite(mirror, before, Mode.REWRITE)
         return self._merge(mirror, before)
@@ -560,9 +602,12 @@ class _Run:
     def _altered(self, mirror: MirrorPlan, before: MirrorCut) -> bool:
         """Take the table to the schema at the cut without touching its rows, if that is enough."""
         assert self._last is not None
+        if is_removed_from(mirror, self._last.tso):
+            return False
         schema, zone = before.table_schema, self._changefeed.timezone
-        changes = alterations(schema, mirror.schema, steps_since(mirror, schema), zone)
-        if changes is None or any(item.ts >= self._last.tso for item in mirror.removals):
+        steps = mirror.steps_since(schema.version)
+        changes = alterations(schema, mirror.schema, steps, zone)
+        if changes is None:
             return False
         if changes.extras:
             extra = F.col(quoted(MirrorLayout(schema=schema).extra))
@@ -574,18 +619,17 @@ class _Run:
         table = self._spark.read.format("delta").load(str(self._paths.mirror(mirror.mirror_id)))
         return table.columns == MirrorLayout(schema=mirror.schema).names
 
-    def _take_back(self, mirror: MirrorPlan) -> MirrorCut | None:
-        """Return the mirror as the last cut has it, and make that its newest version again.
+    def _was_plain(self, before: MirrorCut) -> bool:
+        """Return whether a mirror is a plain table as a cut has it."""
+        table = open_table(before.path(self._paths), before.version)
+        return table is not None and is_plain(table)
 
-        What a killed run committed and did not publish is taken back. The restored version has
-        the content of the published one under a number of its own.
+    def _taken_back(self, mirror: MirrorPlan, before: MirrorCut) -> MirrorCut:
+        """Make the mirror's newest version what the last cut has, and return it as it is then.
+
+        The restored version has the content of the published one under a number of its own.
         """
-        before = self._before.get(mirror.mirror_id)
-        if before is None:
-            return None
         path = self._paths.mirror(mirror.mirror_id)
-        if latest_version(path) == before.version:
-            return before
         DeltaTable.forPath(self._spark, str(path)).restoreToVersion(before.version)
         return replace(before, version=_version(self._paths, mirror))
 
@@ -609,19 +653,13 @@ class _Run:
             if counts.lost:
                 # A value of the last cut does not survive a schema step: its change must be found.
                 return self._overwrite(mirror, before, Mode.FOLD)
-            (
-                folded_rows(folded.frame, mirror)
-                .write.format("delta")
-                .mode("overwrite")
-                .option("overwriteSchema", "true")
-                .option("delta.columnMapping.mode", "name")
-                .option("delta.enableDeletionVectors", "true")
-                .option("delta.enableTypeWidening", "true")
-                # A table without a DATETIME may get one: then Delta would not enable it by itself.
-                .option("delta.feature.timestampNtz", "supported")
-                .options(**mirror_properties(self._changefeed.retention))
-                .option("userMetadata", self._metadata(mirror, mode))
-                .save(str(self._paths.mirror(mirror.mirror_id)))
+            rows = rows_here(folded, mirror)
+            overwrite(
+                self._spark,
+                folded_rows(folded, mirror) if rows is None else rows,
+                self._paths.mirror(mirror.mirror_id),
+                self._changefeed.retention,
+                metadata=self._metadata(mirror, mode),
             )
             self._quarantine(mirror, folded, mode)
             hidden = hidden_columns(mirror, folded)
@@ -633,6 +671,57 @@ class _Run:
             mode=mode,
             changes=counts.changed,
             unknown_deletes=counts.unknown_deletes + (start.unknown_deletes if start else 0),
+        )
+
+    def _first_folds(self, plan: Plan, stale: Collection[str]) -> dict[str, _Made]:
+        """Make the mirrors that have no table yet and many changes, all at once."""
+        wanted: list[tuple[MirrorPlan, int]] = []
+        for mirror in plan.mirrors:
+            if mirror.mirror_id in self._before and mirror.mirror_id not in stale:
+                continue
+            rows = sum(
+                group.rows
+                for group in self._row_groups
+                if mirror.meets(group.name, group.min_ts, group.max_ts)
+            )
+            if (
+                rows > folding.LOCAL_ROWS
+                and self._changes.begins_empty(mirror)
+                and open_table(self._paths.mirror(mirror.mirror_id)) is None
+            ):
+                wanted.append((mirror, rows))
+        if not wanted:
+            return {}
+        found = self._changes.folded_into_files(wanted, until=self._tso)
+        return {
+            mirror.mirror_id: self._published(mirror, files)
+            for (mirror, _), files in zip(wanted, found, strict=True)
+            if files is not None
+        }
+
+    def _published(self, mirror: MirrorPlan, found: FoldedFiles) -> _Made:
+        """Make a mirror's first version of files that workers have written."""
+        commit_files(
+            found.files,
+            MirrorLayout(schema=mirror.schema).arrow,
+            self._paths.mirror(mirror.mirror_id),
+            self._changefeed.retention,
+            metadata=self._metadata(mirror, Mode.FOLD),
+        )
+        folded = Folding(
+            counts=found.counts,
+            never_sent=never_sent(found.counts, found.missing),
+            made=lambda: frame_of(self._spark, found.errors),
+        )
+        self._quarantine(mirror, folded, Mode.FOLD)
+        return _Made(
+            version=_version(self._paths, mirror),
+            rows=found.counts.copies,
+            hidden=hidden_columns(mirror, folded),
+            quarantined=found.counts.errors,
+            mode=Mode.FOLD,
+            changes=found.counts.changed,
+            unknown_deletes=found.counts.unknown_deletes,
         )
 
     def _merge(self, mirror: MirrorPlan, before: MirrorCut) -> _Made:
@@ -785,25 +874,13 @@ class _Run:
             history_digest=made.history.digest if made.history else None,
         )
 
-    def _metadata(self, mirror: MirrorPlan, mode: Mode) -> str:
-        return json.dumps(
-            {
-                "tso": self._tso,
-                "mode": mode,
-                "database": mirror.database,
-                "table": mirror.table,
-            }
-        )
-
-
-def _bound(mirror: MirrorPlan, group: RowGroup) -> bool:
-    """Whether rows of the group may be rows of the mirror."""
-    return any(binding.meets(group.name, group.min_ts, group.max_ts) for binding in mirror.bindings)
-
-
-def _types(schema: TableSchema) -> dict[str, object]:
-    arrow = MirrorLayout(schema=schema).arrow
-    return dict(zip(arrow.names, arrow.types, strict=True))
+    def _metadata(self, mirror: MirrorPlan, mode: Mode) -> dict[str, object]:
+        return {
+            "tso": self._tso,
+            "mode": mode,
+            "database": mirror.database,
+            "table": mirror.table,
+        }
 
 
 def _version(paths: LakePaths, mirror: MirrorPlan) -> int:

@@ -89,6 +89,11 @@ class LakePaths:
         return self.base / "checksums"
 
     @property
+    def report(self) -> Path:
+        """Page about the changefeed, for people; no table."""
+        return self.base / "report" / "index.html"
+
+    @property
     def lock(self) -> Path:
         """Lock file of the one writer."""
         return self.base / "writer.lock"
@@ -105,6 +110,17 @@ class LakePaths:
     def history(self, mirror_id: str) -> Path:
         """Table of the history of one mirror."""
         return self.base / "histories" / _checked(mirror_id)
+
+
+def changefeeds_in(root: Path) -> list[str]:
+    """Return the names of the changefeeds that a lake has landed something of, sorted."""
+    if not root.is_dir():
+        return []
+    return sorted(
+        folder.name
+        for folder in root.iterdir()
+        if (LakePaths(root=root, changefeed=folder.name).raw_messages / "_delta_log").is_dir()
+    )
 
 
 def _checked(mirror_id: str) -> str:

@@ -7,17 +7,21 @@ lost. A row is *open* until its record was re-driven with success; then `redrive
 the row stays as history.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ticdc_assets.config import TableFilter
 from ticdc_assets.lake.control import read_rows
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.small_batches import append_rows
 
 COLUMNS = (
     "stage",
@@ -33,6 +37,26 @@ COLUMNS = (
     "table",
     "commit_ts",
     "batch",
+)
+
+_SCHEMA = pa.schema(
+    [
+        ("stage", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("index", pa.int32()),
+        ("reason", pa.string()),
+        ("position", pa.string()),
+        ("expected", pa.string()),
+        ("got", pa.string()),
+        ("database", pa.string()),
+        ("table", pa.string()),
+        ("commit_ts", pa.int64()),
+        ("batch", pa.int64()),
+        ("quarantined_at", pa.timestamp("us", tz="UTC")),
+        ("redriven_at", pa.timestamp("us", tz="UTC")),
+    ]
 )
 
 
@@ -60,18 +84,43 @@ def append_quarantine(paths: LakePaths, rows: DataFrame, *, app_id: str, version
     )
 
 
-def read_quarantine(paths: LakePaths, *, open_only: bool = True) -> list[dict[str, Any]]:
-    """Return quarantine rows in the order of their coordinates; needs no Spark."""
+def append_quarantine_here(
+    paths: LakePaths, faults: Sequence[Mapping[str, Any]], *, app_id: str, version: int
+) -> None:
+    """Append few faults, without Spark; a version that the table has seen is skipped."""
+    now = {"quarantined_at": datetime.now(UTC), "redriven_at": None}
+    rows = pa.Table.from_pylist([{**fault, **now} for fault in faults], schema=_SCHEMA)
+    append_rows(paths.quarantine, rows, app_id=app_id, version=version)
+
+
+def read_quarantine(
+    paths: LakePaths, *, open_only: bool = True, tables: TableFilter | None = None
+) -> list[dict[str, Any]]:
+    """Return quarantine rows in the order of their coordinates; needs no Spark.
+
+    Args:
+        paths: tables of the changefeed.
+        open_only: whether to leave out what was re-driven.
+        tables: the tables that are mirrored: row changes of others are left out, for there is no
+            mirror that lacks them. Records that could not be decoded are of no table yet.
+    """
     condition = ds.field("redriven_at").is_null() if open_only else None
+    rows = read_rows(paths.quarantine, condition)
     return sorted(
-        read_rows(paths.quarantine, condition),
+        (
+            row
+            for row in rows
+            if tables is None
+            or row["stage"] != "apply"
+            or tables.includes(row["database"], row["table"])
+        ),
         key=lambda row: (row["topic"], row["partition"], row["offset"], row["index"], row["stage"]),
     )
 
 
-def count_open(paths: LakePaths) -> QuarantineCounts:
-    """Return how many rows are open; needs no Spark."""
-    rows = read_quarantine(paths)
+def count_open(paths: LakePaths, tables: TableFilter | None = None) -> QuarantineCounts:
+    """Return how many rows are open, of row changes those of `tables`; needs no Spark."""
+    rows = read_quarantine(paths, tables=tables)
     decode = sum(row["stage"] == "decode" for row in rows)
     return QuarantineCounts(decode=decode, apply=len(rows) - decode)
 

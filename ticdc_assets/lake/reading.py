@@ -19,7 +19,8 @@ from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.lake.as_of import AsOf, TableRows
 from ticdc_assets.lake.change_folding import quoted, read_version
-from ticdc_assets.lake.cuts import MirrorCut, newest_cut, require_cut
+from ticdc_assets.lake.control import read_plain
+from ticdc_assets.lake.cuts import MirrorCut, newest_cut, require_cut, tso_as_of
 from ticdc_assets.lake.mirror_rows import (
     MirrorLayout,
     canonical_rows,
@@ -28,7 +29,7 @@ from ticdc_assets.lake.mirror_rows import (
 )
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.schemas import TableSchema
-from ticdc_assets.tso import cut_of, physical_ms
+from ticdc_assets.tso import physical_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +142,8 @@ def published_table(spark: SparkSession, paths: LakePaths, mirror: MirrorCut) ->
         schema=mirror.table_schema,
         hidden=frozenset(mirror.hidden),
         rows=mirror.rows,
-        frame=read_version(spark, paths, mirror),
+        made=lambda: read_version(spark, paths, mirror),
+        here=lambda: read_plain(mirror.path(paths), mirror.version),
         warnings=tuple(mirror.marks),
     )
 
@@ -179,9 +181,7 @@ def read_mirror(
     if as_of is None:
         found = published_table(spark, paths, require_mirror(paths, database, table))
     else:
-        text = as_of.isoformat() if isinstance(as_of, datetime) else str(as_of)
-        tso = cut_of(text, es_only=require_cut(paths).es_only)
-        found = AsOf(spark, paths, feed, tso).table(database, table)
+        found = AsOf(spark, paths, feed, tso_as_of(paths, as_of)).table(database, table)
     names = [name for name in MirrorLayout(schema=found.schema).names if name not in found.hidden]
     return found.frame.select(*(quoted(name) for name in names))
 
@@ -194,6 +194,12 @@ def iterate_rows(
     A table of up to `_ROWS_AT_ONCE` rows comes in one piece, a larger one a partition at a time.
     """
     for table in tables:
+        here = table.here()
+        if here is not None:
+            batches = here.slice(0, limit).to_batches()
+            for text in _texts(batches, table.schema, table.hidden, timezone):
+                yield table.database, table.table, text
+            continue
         rows = table.frame if limit is None else table.frame.limit(limit)
         if min(table.rows, table.rows if limit is None else limit) <= _ROWS_AT_ONCE:
             texts = _texts(rows.toArrow().to_batches(), table.schema, table.hidden, timezone)

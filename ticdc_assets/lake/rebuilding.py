@@ -176,7 +176,7 @@ class _Rebuild:
             side = self._paths.side_place(uuid4().hex)
             counts = self._decode(raw, side, landed, names)
             self._take_over(side)
-            register_new(self._spark, side, self._changefeed)
+            register_new(side, self._changefeed)
             if names is None or self._table is None:
                 break
             # The registry made anew may know the table by names that the old one did not.
@@ -189,10 +189,17 @@ class _Rebuild:
         applying = apply_changes(
             self._spark,
             side,
-            replace(self._changefeed, history=TableChoice(), soft_delete=TableChoice()),
+            replace(
+                self._changefeed,
+                history=TableChoice(),
+                soft_delete=TableChoice(),
+                # Of the tables that the cut has, whatever the configuration says by now.
+                tables=self._cut.table_filter,
+            ),
             until=self._cut.tso,
             only=self._table,
             horizon=self._side_horizon(),
+            complete_ts=self._cut.tso,
         )
         return Rebuilding(
             paths=side,

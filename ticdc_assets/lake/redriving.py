@@ -9,7 +9,9 @@ Why running it again is safe: a row whose coordinates the change log has is left
 killed between the append and the closing of the quarantine rows appends nothing twice.
 """
 
+from collections import Counter
 from dataclasses import dataclass
+from datetime import date
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -36,23 +38,28 @@ class Redriving:
         decoded: of these, decoded now.
         still_quarantined: of these, still refused.
         refold: (database, table) with quarantined row changes, to be folded again.
+        days: rows appended to the change log, by landing day.
     """
 
     records: int
     decoded: int
     still_quarantined: int
     refold: frozenset[tuple[str, str]]
+    days: dict[date, int]
 
 
 def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Redriving:
     """Decode the quarantined records again."""
-    decode_new(spark, paths, changefeed)  # finishes a batch that a killed run left half done
+    # Finishes a batch that a killed run left half done.
+    days = decode_new(spark, paths, changefeed).days
     refold = frozenset(
-        (row["database"], row["table"]) for row in read_quarantine(paths) if row["stage"] == "apply"
+        (row["database"], row["table"])
+        for row in read_quarantine(paths, tables=changefeed.tables)
+        if row["stage"] == "apply"
     )
     waiting = count_open(paths).decode
     if not waiting or latest_version(paths.raw_messages) is None:
-        return Redriving(records=0, decoded=0, still_quarantined=0, refold=refold)
+        return Redriving(records=0, decoded=0, still_quarantined=0, refold=refold, days=days)
     place = ["topic", "partition", "offset"]
     event = [*place, "index"]
     open_rows = (
@@ -74,11 +81,17 @@ def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Re
         new = good.join(log.select(*event), event, "left_anti")
         if not new.isEmpty():
             append_changes(paths, new, batch=batch, landed=landed, redrive=True)
-            add_to_groups(spark, paths, batch)
+            days = dict(Counter(days) + Counter(add_to_groups(spark, paths, batch).days))
         fixed = good.join(F.broadcast(open_rows), event, "left_semi").select(*event).distinct()
         done = fixed.count()
         if done:
             close_rows(spark, paths, "decode", fixed)
     finally:
         rows.unpersist()
-    return Redriving(records=waiting, decoded=done, still_quarantined=waiting - done, refold=refold)
+    return Redriving(
+        records=waiting,
+        decoded=done,
+        still_quarantined=waiting - done,
+        refold=refold,
+        days=days,
+    )

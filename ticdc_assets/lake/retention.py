@@ -21,6 +21,9 @@ A record of `raw_messages` goes when it is decodable and everything in it is at 
 of `raw_messages` and not among what the base lacks; that is found out by decoding it once more, so
 it does not depend on what the change log still has.
 
+A table that is not mirrored is in no base. Its changes go with those of the others, and a mirror of
+it that is made later is marked. A cut that lacks a table which is mirrored by now is no base.
+
 Not handled: a row that lands after its place was removed cannot be told from a replay; who folds
 counts it. Ages count from the publishing of a cut, so a changefeed that publishes none keeps all.
 """
@@ -185,23 +188,34 @@ def marks_below(
     held = {(item.database, item.table) for item in plan_there.held} | {
         (item.database, item.table) for item in base.held if item.mirror_id is None
     }
+
+    def is_gone(plan: MirrorPlan) -> bool:
+        """Whether changes that rows came from are gone and no mirror of the base has the rows."""
+        if plan.floor_ts <= horizon.tso:
+            until = plan.bindings[-1].until_ts
+            lived_on = until is None or until > horizon.tso
+            if lived_on and horizon.mirror(plan.mirror_id) is not None:
+                return False
+            if any(
+                plan.meets(group.name, group.min_ts, min(group.max_ts, horizon.tso))
+                and group.name not in held
+                for group in below
+            ):
+                return True
+        parts = plan.handover.parts if plan.handover is not None else ()
+        return any(is_gone(part.plan) for part in parts)
+
     marks: dict[str, str] = {}
     for mirror in mirrors:
-        if mirror.floor_ts > horizon.tso:
-            continue
         was = horizon.mirror(mirror.mirror_id)
-        if was is not None:
+        if was is not None and mirror.floor_ts <= horizon.tso:
             # What the base holds was kept for the day its schema comes.
             is_told = was.held > 0 or now.get(mirror.mirror_id) == was.digest
         else:
-            is_told = not any(
-                binding.meets(group.name, group.min_ts, min(group.max_ts, horizon.tso))
-                and group.name not in held
-                for group in below
-                for binding in mirror.bindings
-            )
+            is_told = not is_gone(mirror)
         if not is_told:
-            marks[mirror.mirror_id] = f"{BELOW}, since {horizon.tso}"
+            # The mark is kept until the rows of then count no more.
+            marks[mirror.mirror_id] = f"{BELOW}, since {max(horizon.tso, mirror.floor_ts)}"
     return marks
 
 
@@ -354,9 +368,12 @@ class _CutOff:
         self._horizon = horizon
         self._dry_run = dry_run
         self._groups = groups.row_groups()
+        self._repairs = groups.repairs
         self._history: SchemaHistory = complete(
             read_history(paths), seen_shapes(self._groups), changefeed.timezone
         )
+        # By the ids: a table may have been left out of older cuts by another name.
+        self._mirrored = {mirror.mirror_id for mirror in cuts[-1].mirrors}
         self._registered = commit_metadata(paths.schema_registry).get("batch", 0)
         self._compared = _compared(paths, groups)
         self._faults = [
@@ -399,13 +416,22 @@ class _CutOff:
             return "its schemas were not registered yet"
         if self._came_late(cut):
             return "rows came late to it"
-        now = {
-            mirror.mirror_id: mirror.digest
-            for mirror in build_plan(
-                self._history, self._groups, cut.tso, self._changefeed.timezone
-            ).mirrors
+        if any(item.undoes(cut.batch, cut.tso) for item in self._repairs):
+            return "rows of it were decoded again since, and differed"
+        then = build_plan(self._history, self._groups, cut.tso, self._changefeed.timezone)
+        left_out = {
+            mirror.mirror_id
+            for mirror in then.mirrors
+            if mirror.mirror_id not in self._mirrored
+            and not self._changefeed.tables.includes(mirror.database, mirror.table)
         }
-        if now != {mirror.mirror_id: mirror.digest for mirror in cut.mirrors}:
+        now, has = (
+            {item.mirror_id: item.digest for item in mirrors if item.mirror_id not in left_out}
+            for mirrors in (then.mirrors, cut.mirrors)
+        )
+        if cut.tables is not None and now.keys() - has.keys():
+            return "tables that it left out are mirrored by now"
+        if now != has:
             return "what is known of its tables changed since"
         if any(
             row["commit_ts"] <= cut.tso
@@ -437,6 +463,7 @@ class _CutOff:
         """Return what the base lacks and what is needed to place it."""
         plan = build_plan(self._history, self._groups, base.tso, self._changefeed.timezone)
         faults = self._open_faults(base)
+        had = {mirror.mirror_id for mirror in base.mirrors}
         lacking = [
             _Lacking(
                 database=group.database,
@@ -446,16 +473,14 @@ class _CutOff:
             )
             for group in plan.held
         ]
+        # Of held rows of no table all stay: a table may turn out to be mirrored.
         for mirror in plan.mirrors:
+            if mirror.mirror_id not in had:
+                continue
             own = [
                 row
                 for row in faults
-                if any(
-                    binding.meets(
-                        (row["database"], row["table"]), row["commit_ts"], row["commit_ts"]
-                    )
-                    for binding in mirror.bindings
-                )
+                if mirror.meets((row["database"], row["table"]), row["commit_ts"], row["commit_ts"])
             ]
             if not own and not mirror.held:
                 continue
@@ -604,6 +629,10 @@ def _newest_of_days(cuts: Iterable[Cut]) -> list[Cut]:
     return sorted(days.values(), key=lambda cut: cut.number, reverse=True)
 
 
+def _newest_of_hours(cuts: Iterable[Cut]) -> list[Cut]:
+    return list({int(cut.published_at.timestamp()) // 3600: cut for cut in cuts}.values())
+
+
 def _compared(paths: LakePaths, groups: ChangeGroups) -> int:
     """Return up to which batch the row checksums were compared."""
     if not groups.checksums:
@@ -649,6 +678,9 @@ def carrying(spark: SparkSession, table: Path, conf: dict[str, str]) -> SparkSes
 
 # Cuts -------------------------------------------------------------------------------------------
 
+_EVERY_CUT = timedelta(days=1)
+"""How long every cut is kept, if cuts are not kept for ever; after that, one an hour."""
+
 
 def kept_cuts(
     cuts: Sequence[Cut],
@@ -660,14 +692,18 @@ def kept_cuts(
 ) -> list[Cut]:
     """Return the cuts to keep, oldest first.
 
-    Beside those that are young enough: the newest, bases, and what may become one: the newest of
-    each day, and those that say that rows came late.
+    Those that are young enough, but of those older than a day only the newest of each hour: a run
+    that follows its source publishes one every few seconds, each with a version of every mirror
+    that has to stay. Moments between them are read from the change log. Beside these: the newest,
+    bases, and what may become one: the newest of each day, and those that say that rows came late.
     """
     retention = changefeed.retention
     if retention.cuts is None:
         return list(cuts)
     kept = {cuts[-1].number, horizon.number, raw_horizon.number}
-    kept |= {cut.number for cut in cuts if cut.published_at > now - retention.cuts}
+    young = [cut for cut in cuts if cut.published_at > now - retention.cuts]
+    kept |= {cut.number for cut in young if cut.published_at > now - _EVERY_CUT or cut.late}
+    kept |= {cut.number for cut in _newest_of_hours(young)}
     for age, below in (
         (retention.change_log, horizon.number),
         (retention.raw_messages, raw_horizon.number),

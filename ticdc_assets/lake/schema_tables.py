@@ -14,13 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.plan import seen_shapes
 from ticdc_assets.config import Changefeed
 from ticdc_assets.events import DdlEvent
-from ticdc_assets.lake.control import commit_metadata, read_rows, write_table
+from ticdc_assets.lake.control import (
+    commit_metadata,
+    dataset_of,
+    open_table,
+    read_rows,
+    write_table,
+)
 from ticdc_assets.lake.decoding import read_groups
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.registry.catalog import complete
@@ -151,17 +156,20 @@ class Registering:
     conflicts: int
 
 
-def register_new(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Registering:
+def register_new(paths: LakePaths, changefeed: Changefeed) -> Registering:
     """Register the schemas and DDL of every batch that is not registered yet.
 
-    Where messages carry no schemas, those that DDL text and rows tell are registered as inferred.
+    After DDL or bootstraps were corrected, all of them are registered anew. Where messages carry no
+    schemas, those that DDL text and rows tell are registered as inferred. It needs no Spark.
     """
     groups = read_groups(paths)
     done = commit_metadata(paths.schema_registry).get("batch", 0)
     history = read_history(paths)
-    changed = False
+    changed = is_anew = groups.schemas_anew.batch > done
+    if is_anew:
+        history, done = _kept(history, groups.schemas_anew.kept_ts), 0
     if groups.newest_batch(_SCHEMA_KINDS) > done:
-        changed = _add_new(spark, paths, history, done, groups.batch)
+        changed |= _add_new(paths, history, done, groups.batch)
     completed = complete(history, seen_shapes(groups.row_groups()), changefeed.timezone)
     if completed is not history:
         # New rows alone may prove a schema, and a late one may change what follows from it.
@@ -177,6 +185,21 @@ def register_new(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) 
     )
 
 
+def _kept(history: SchemaHistory, kept_ts: int) -> SchemaHistory:
+    """Return what is known of bootstraps that may be gone from the change log."""
+    kept = SchemaHistory()
+    kept.restore(
+        versions=(
+            version
+            for version in history.versions
+            if version.source is SchemaSource.BOOTSTRAP and version.schema.version <= kept_ts
+        ),
+        ddls=(),
+        conflicts=(),
+    )
+    return kept
+
+
 def _registered(paths: LakePaths) -> set[tuple[str, str]]:
     return {(row["source"], row["schema"]) for row in read_rows(paths.schema_registry)}
 
@@ -185,49 +208,13 @@ def _content(version: SchemaVersion) -> tuple[str, str | None]:
     return (str(version.source), _schema_text(version.schema))
 
 
-def _add_new(
-    spark: SparkSession, paths: LakePaths, history: SchemaHistory, done: int, newest: int
-) -> bool:
-    log = (
-        spark.read.format("delta")
-        .load(str(paths.change_log))
-        .where((F.col("batch") > done) & (F.col("batch") <= newest))
-        .where(F.col("kind").isin(*_SCHEMA_KINDS))
-    )
+def _add_new(paths: LakePaths, history: SchemaHistory, done: int, newest: int) -> bool:
     # In the order of the batches: of two claims the one that came first stays, however many batches
     # are registered at a time.
-    ddls = log.where(F.col("kind") == "ddl").select(
-        "kind",
-        "schema",
-        "batch",
-        F.struct("topic", "partition", "offset", "index").alias("place"),
-        "pre_schema",
-        "sql",
-        "ddl_type",
-        "commit_ts",
-        "build_ts_ms",
-        "database",
-        "table",
-        "es_only",
-    )
-    # Bootstraps repeat every two minutes per table and partition: only the first copy counts.
-    bootstraps = (
-        log.where(F.col("kind") == "bootstrap")
-        .groupBy("kind", "schema")
-        .agg(F.min(F.struct("batch", "topic", "partition", "offset", "index")).alias("first"))
-        .select(
-            "kind",
-            "schema",
-            "first.batch",
-            F.struct("first.topic", "first.partition", "first.offset", "first.index").alias(
-                "place"
-            ),
-        )
-    )
     changed = False
-    rows = ddls.unionByName(bootstraps, allowMissingColumns=True).toArrow().to_pylist()
-    for row in sorted(rows, key=lambda row: (row["batch"], *row["place"].values())):
-        coordinates = Coordinates(**row["place"])
+    for row in sorted(_new_rows(paths, done, newest), key=_order):
+        place = ("topic", "partition", "offset", "index")
+        coordinates = Coordinates(**{name: row[name] for name in place})
         schema = _schema(row["schema"])
         if row["kind"] == "ddl":
             changed |= history.add_ddl(
@@ -257,6 +244,58 @@ def _add_new(
     return changed
 
 
+def _new_rows(paths: LakePaths, done: int, newest: int) -> list[dict[str, Any]]:
+    """Return the DDL rows of the batches in (done, newest], and one bootstrap row a schema.
+
+    Bootstraps repeat every two minutes for each table and partition: only the first copy counts.
+    """
+    log = open_table(paths.change_log)
+    if log is None:
+        return []
+    condition = (
+        (ds.field("batch") > done)
+        & (ds.field("batch") <= newest)
+        & ds.field("kind").isin(sorted(_SCHEMA_KINDS))
+    )
+    ddls: list[dict[str, Any]] = []
+    bootstraps: dict[str | None, dict[str, Any]] = {}
+    batches = dataset_of(log, paths.change_log).to_batches(
+        columns=list(_READ_COLUMNS), filter=condition, batch_size=1024
+    )
+    for batch in batches:
+        for row in batch.to_pylist():
+            if row["kind"] == "ddl":
+                ddls.append(row)
+                continue
+            known = bootstraps.setdefault(row["schema"], row)
+            if _order(row) < _order(known):
+                bootstraps[row["schema"]] = row
+    return [*ddls, *bootstraps.values()]
+
+
+_READ_COLUMNS = (
+    "kind",
+    "batch",
+    "topic",
+    "partition",
+    "offset",
+    "index",
+    "schema",
+    "pre_schema",
+    "sql",
+    "ddl_type",
+    "commit_ts",
+    "build_ts_ms",
+    "database",
+    "table",
+    "es_only",
+)
+
+
+def _order(row: dict[str, Any]) -> tuple[int, str, int, int, int]:
+    return (row["batch"], row["topic"], row["partition"], row["offset"], row["index"])
+
+
 def _schema(text: str | None) -> TableSchema | None:
     return None if text is None else schema_from_json(json.loads(text), "$")
 
@@ -273,10 +312,15 @@ def read_history(paths: LakePaths) -> SchemaHistory:
     versions = (_version_of(row) for row in read_rows(paths.schema_registry))
     history.restore(
         versions=(version for version in versions if version.source not in INFERRED_SOURCES),
-        ddls=(_ddl_of(row) for row in read_rows(paths.ddl_history)),
+        ddls=read_ddls(paths),
         conflicts=(_conflict_of(row) for row in read_rows(paths.schema_conflicts)),
     )
     return history
+
+
+def read_ddls(paths: LakePaths) -> list[RegisteredDdl]:
+    """Return every DDL, in the order of the table; needs no Spark."""
+    return [_ddl_of(row) for row in read_rows(paths.ddl_history)]
 
 
 def write_history(

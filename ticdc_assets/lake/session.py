@@ -10,6 +10,8 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -59,6 +61,31 @@ def session_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     }
     conf.update(extra or {})
     return conf
+
+
+class LazySession(SparkSession):
+    """A Spark session that starts when something of it is first asked for.
+
+    A sync that moves few rows needs none, and the start of Spark is then most of what it would
+    take. Whoever is given one need not know: it is a session in all that is asked of it.
+    """
+
+    def __init__(self, extra: Mapping[str, str] | None = None) -> None:
+        lock = Lock()
+        started: list[SparkSession] = []
+
+        def session() -> SparkSession:
+            with lock:
+                if not started:
+                    started.append(SparkSession.getActiveSession() or get_spark(extra))
+            return started[0]
+
+        object.__setattr__(self, "_started", session)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__class__":
+            return LazySession
+        return getattr(object.__getattribute__(self, "_started")(), name)
 
 
 def get_spark(extra: Mapping[str, str] | None = None) -> SparkSession:

@@ -84,7 +84,7 @@ class Feed:
         """Land, decode, register and apply once."""
         self.land(max_records)
         decode_new(self.spark, self.paths, self.changefeed)
-        register_new(self.spark, self.paths, self.changefeed)
+        register_new(self.paths, self.changefeed)
         return apply_changes(self.spark, self.paths, self.changefeed, until=until, refold=refold)
 
     @property

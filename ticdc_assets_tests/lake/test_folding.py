@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from ticdc_assets.lake.effects import effect_schema
 from ticdc_assets.lake.folding import Folding, fold_here, folded_in_spark
-from ticdc_assets.lake.mirror_rows import effect_schema
 from ticdc_assets.schemas import IndexSchema, TableSchema
 from ticdc_assets.simulator.columns import column
 

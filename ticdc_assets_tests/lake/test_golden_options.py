@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import ClaimCheck
-from ticdc_assets.defs.checks import judge_checksums
+from ticdc_assets.defs.content_verdicts import judge_checksums
 from ticdc_assets.events import Op, RowChange
 from ticdc_assets.lake import folding, mirrors
 from ticdc_assets.lake.checksums import Agreement, Checksums, compare_new, read_checksums

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.config import Retention
-from ticdc_assets.lake import maintenance, mirrors
+from ticdc_assets.config import Retention, TableChoice
+from ticdc_assets.lake import history, maintenance, mirrors, overwriting
 from ticdc_assets.lake.control import commit_metadata, open_table, read_table, write_table
-from ticdc_assets.lake.cuts import CUT_SCHEMA, Cut, read_cuts
+from ticdc_assets.lake.cuts import CUT_SCHEMA, Cut, MirrorCut, read_cuts
+from ticdc_assets.lake.history import history_rows
 from ticdc_assets.lake.maintenance import clean_logs, maintain, optimize_mirrors
 from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.lake.paths import LakePaths
@@ -240,3 +241,87 @@ def test_a_killed_optimize_is_taken_back(
     maintain(spark, feed.paths, feed.changefeed)
     assert commit_metadata(feed.paths.raw_messages) == position
     assert clean_logs(feed.paths, kept=timedelta()) == 0
+
+
+@pytest.mark.spark
+def test_a_history_is_kept_for_as_long_as_its_mirror(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From its first version on; one of an older lake since the next maintenance."""
+    monkeypatch.setattr(maintenance, "FEW_FILES", 2)
+    monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
+    monkeypatch.setattr(history, "SMALL_HISTORY_ROWS", 0)
+    upstream = Upstream()
+    upstream.create_database("d")
+    changefeed = StandInChangefeed(upstream, "d")
+    retention = Retention(cuts=timedelta(days=40))
+    feed = Feed.of(spark, tmp_path)
+    feed = replace(
+        feed,
+        changefeed=replace(feed.changefeed, retention=retention, soft_delete=TableChoice(("*.*",))),
+    )
+    for name in NAMES:
+        upstream.create_table(
+            name,
+            (column("id", "int", nullable=False), column("v", "varchar(20)")),
+            primary_key=("id",),
+        )
+        fill(upstream, name, rows=5)
+        feed.write(changefeed.tick())
+        with monkeypatch.context() as patch:
+            if name == NAMES[0]:
+                patch.setattr(overwriting, "mirror_properties", lambda _: {})
+            feed.sync()
+    churn(upstream, steps=6, seed=1)
+    feed.write(changefeed.tick())
+    feed.sync()
+    cut, wanted = feed.cut, mirror_properties(retention).items()
+    older, newer = (cut.mirror(*name) for name in NAMES)
+    assert older is not None
+    assert newer is not None
+    assert not wanted & configuration(feed.paths.history(older.mirror_id)).items()
+    assert wanted <= configuration(feed.paths.history(newer.mirror_id)).items()
+    assert wanted <= configuration(feed.paths.mirror(newer.mirror_id)).items()
+    versions = {item.mirror_id: history_texts(feed, item) for item in cut.mirrors}
+
+    done = maintain(spark, feed.paths, feed.changefeed, margin=timedelta())
+    assert f"histories/{older.mirror_id}" in {item.name for item in done.tables}
+    made = done.cut
+    assert made is not None
+    for item in made.mirrors:
+        path = feed.paths.history(item.mirror_id)
+        assert wanted <= configuration(path).items()
+        table = open_table(path)
+        assert table is not None
+        assert (table.version(), len(table.file_uris())) == (item.history_version, 1)
+        assert history_texts(feed, item) == versions[item.mirror_id]
+    assert {item.mirror_id: history_texts(feed, item) for item in cut.mirrors} == versions
+    assert optimize_mirrors(spark, feed.paths, retention) is None
+
+    # And it is continued from there.
+    churn(upstream, steps=6, seed=9)
+    feed.write(changefeed.tick())
+    feed.sync()
+    current = {
+        (item.database, item.table): sum(
+            '"_ticdc_valid_to":null' in x for x in history_texts(feed, item)
+        )
+        for item in feed.cut.mirrors
+    }
+    assert current == {name: found.total() for name, found in feed.rows().items()}
+
+
+def configuration(path: Path) -> dict[str, str | None]:
+    table = open_table(path)
+    assert table is not None
+    return table.metadata().configuration
+
+
+def history_texts(feed: Feed, mirror: MirrorCut) -> list[str]:
+    """Return the versions of a table's rows as a cut names them."""
+    return sorted(
+        row["value"]
+        for row in history_rows(feed.spark, feed.paths, mirror)
+        .selectExpr("to_json(struct(*), map('ignoreNullFields', 'false')) as value")
+        .collect()
+    )

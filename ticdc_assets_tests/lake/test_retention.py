@@ -19,7 +19,7 @@ from ticdc_assets.errors import NotFoundError
 from ticdc_assets.lake import retention
 from ticdc_assets.lake.control import read_table
 from ticdc_assets.lake.cuts import Cut, read_cuts
-from ticdc_assets.lake.landing import read_position
+from ticdc_assets.lake.positions import read_position
 from ticdc_assets.lake.quarantine import read_quarantine
 from ticdc_assets.lake.redriving import redrive
 from ticdc_assets.lake.retention import (
@@ -88,6 +88,17 @@ def test_cuts_go_by_their_age_but_for_the_newest() -> None:
     assert kept(cuts, Retention(cuts=3 * DAY), START + 99 * DAY) == [5]
 
 
+def test_cuts_older_than_a_day_are_thinned_to_one_an_hour() -> None:
+    minutes = [START + number * timedelta(minutes=20) for number in range(1, 13)]
+    cuts = [cut_at(number, at, late=number == 4) for number, at in enumerate(minutes, 1)]
+    ages = Retention(cuts=9 * DAY)
+    assert kept(cuts, ages, START + DAY) == list(range(1, 13))
+    # The newest of each hour, and the one that says that rows came late.
+    hours = sorted({(number * 20) // 60: number for number in range(1, 13)}.values())
+    assert kept(cuts, ages, START + 2 * DAY) == sorted({*hours, 4})
+    assert kept(cuts, Retention(cuts=None), START + 2 * DAY) == list(range(1, 13))
+
+
 def test_bases_and_what_may_become_one_are_kept() -> None:
     hours = [START + number * timedelta(hours=3) for number in range(9)]
     cuts = [cut_at(number, at, late=number == 2) for number, at in enumerate(hours, 1)]
@@ -149,7 +160,7 @@ def test_what_is_cut_off_changes_nothing(
         feed.write(changefeed.tick())
         feed.sync()
         moments.append(feed.cut.tso)
-    base = read_cuts(feed.paths)[1]
+    first, base, *_ = read_cuts(feed.paths)
     stamps = [
         row["commit_ts"]
         for row in log_rows(feed, (ds.field("kind") == "row") & (ds.field("commit_ts") > base.tso))
@@ -186,7 +197,7 @@ def test_what_is_cut_off_changes_nothing(
     assert not any(mark.startswith(BELOW) for item in feed.cut.mirrors for mark in item.marks)
 
     # What is sent again from below is not applied but counted; what is new is applied.
-    changefeed.restart(read_cuts(feed.paths)[0].tso)
+    changefeed.restart(first.tso)
     churn(upstream, steps=6, seed=8)
     feed.write(changefeed.tick())
     feed.sync()

@@ -1,0 +1,163 @@
+"""A landed batch decoded by Spark's Python workers, from files to files.
+
+In: the files of `raw_messages` that may hold the batch, and the function from records to decoded
+rows. Out: files in the folder of `change_log` that no commit names yet, their totals, and how many
+records could not be decoded.
+
+Spark shares out row groups of files and sees no row: records do not pass from Parquet to the JVM's
+rows, to Arrow's, to Python, and back the same way, which costs several times what decoding does.
+What a worker holds is one row group's worth of decoded rows (`_GROUP_BYTES`).
+
+Why running it again is safe: see `files`. Records that could not be decoded are counted and left
+out; who needs them decodes the batch again.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from deltalake.transaction import AddAction
+from pyspark.sql import SparkSession
+
+from ticdc_assets.lake.files import FileWriter
+from ticdc_assets.lake.small_batches import BOUNDED, RECORD_COLUMNS
+from ticdc_assets.lake.totals import Totals, joined_totals, totals_of
+
+Decode: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""From batches of records to decoded rows."""
+
+_READ_RECORDS = 5_000
+_GROUP_BYTES = 64 << 20
+_TASK_BYTES = 256 << 20
+_GROUP_BATCHES = 40
+
+_PLAIN = ("before", "after", "offset", "sql", "schema", "pre_schema", "claim_check_location")
+"""Columns whose values hardly ever repeat."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedFiles:
+    """What became of a batch.
+
+    Attributes:
+        files: files of the change log, relative to its folder.
+        errors: records that could not be decoded.
+        totals: of the rows in the files.
+    """
+
+    files: Sequence[AddAction]
+    errors: int
+    totals: list[Totals]
+
+
+def decode_into_files(
+    spark: SparkSession,
+    raw: Path,
+    files: Sequence[str],
+    batch: int,
+    decode: Decode,
+    *,
+    log: Path,
+    columns: Sequence[str],
+) -> DecodedFiles:
+    """Decode a landed batch into files.
+
+    Args:
+        spark: the session.
+        raw: folder of `raw_messages`.
+        files: its files that may hold records of the batch.
+        batch: number of the landed batch.
+        decode: the function from records to rows.
+        log: folder of `change_log`.
+        columns: its columns, `landed_day` among them, by which it is partitioned.
+    """
+    pieces: list[tuple[str, int]] = []
+    size = 0
+    for name in files:
+        footer = pq.read_metadata(raw / name)
+        groups = range(footer.num_row_groups)
+        pieces += ((str(raw / name), group) for group in groups)
+        size += sum(footer.row_group(group).total_byte_size for group in groups)
+    # Each task writes a file.
+    least = spark.sparkContext.defaultParallelism
+    tasks = max(1, min(len(pieces), max(least, size // _TASK_BYTES)))
+
+    def decoded(some: Iterable[tuple[str, int]]) -> Iterator[DecodedFiles]:
+        records = (found for piece in some for found in _records(*piece, batch))
+        yield _written(decode(records), log, columns)
+
+    found: list[DecodedFiles] = (
+        spark.sparkContext.parallelize(pieces, tasks).mapPartitions(decoded).collect()
+    )
+    return DecodedFiles(
+        files=[file for part in found for file in part.files],
+        errors=sum(part.errors for part in found),
+        totals=joined_totals(group for part in found for group in part.totals),
+    )
+
+
+def _records(path: str, row_group: int, batch: int) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(path) as file:
+        for records in file.iter_batches(
+            batch_size=_READ_RECORDS,
+            row_groups=[row_group],
+            columns=list(RECORD_COLUMNS),
+            use_threads=False,
+        ):
+            yield from _of_batch(records, batch)
+
+
+def _of_batch(records: pa.RecordBatch, batch: int) -> Iterable[pa.RecordBatch]:
+    """Return the records that are of a landed batch: all or none, but where files were joined."""
+    numbers = records.column("batch").unique().to_pylist()
+    if numbers == [batch]:
+        return [records]
+    if batch not in numbers:
+        return []
+    return pa.Table.from_batches([records]).filter(ds.field("batch") == batch).to_batches()
+
+
+def _written(rows: Iterable[pa.RecordBatch], log: Path, columns: Sequence[str]) -> DecodedFiles:
+    """Write decoded rows, those of each landing day into a file."""
+    names = [name for name in columns if name != "landed_day"]
+    writers: dict[date, FileWriter] = {}
+    totals: list[Totals] = []
+    errors = 0
+    for group in _groups(rows):
+        changes = group.filter(ds.field("kind") != "error")
+        errors += group.num_rows - changes.num_rows
+        totals += totals_of(changes)
+        days = changes["landed_day"].unique().to_pylist()
+        for day in days:
+            own = changes if len(days) == 1 else changes.filter(ds.field("landed_day") == day)
+            own = own.select(names)
+            if day not in writers:
+                partition = {"landed_day": day.isoformat()}
+                writers[day] = FileWriter(
+                    log, own.schema, partition=partition, bounded=BOUNDED, plain=_PLAIN
+                )
+            writers[day].write(own)
+    return DecodedFiles(
+        files=[writer.close() for writer in writers.values()],
+        errors=errors,
+        totals=joined_totals(totals),
+    )
+
+
+def _groups(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield rows in tables of bounded size."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in rows:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= _GROUP_BYTES or len(held) >= _GROUP_BATCHES:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)

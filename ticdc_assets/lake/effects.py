@@ -1,0 +1,52 @@
+"""What effects look like in Arrow: what changes do to the rows of a mirror, one row an effect.
+
+Made by `mirror_rows` from rows of the change log and of mirrors, folded by `folding`.
+"""
+
+import pyarrow as pa
+
+from ticdc_assets.mysql_types import arrow_type
+from ticdc_assets.schemas import TableSchema
+
+EXTRA_TYPE = pa.map_(pa.string(), pa.string())
+"""Arrow type of the extra map."""
+
+SEQUENCE_TYPE = pa.struct(
+    [
+        ("commit_ts", pa.int64()),
+        ("rank", pa.int32()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("index", pa.int32()),
+    ]
+)
+"""Arrow type of what orders the changes of a key."""
+
+SEQUENCE_FIELDS = tuple(field.name for field in SEQUENCE_TYPE)
+
+
+def effect_schema(schema: TableSchema) -> pa.Schema:
+    """Return the Arrow schema of effects: one row a put, delete or error.
+
+    An error has a `reason`. If its row could be told, it is a put or delete that came to nothing,
+    and any later one of the same key makes it void. `is_new` says that the row was not there before
+    (an insert), so that a delete or update of a row that is not there can be counted. `is_partial`
+    is a put that knows the key alone.
+    """
+    return pa.schema(
+        [
+            ("key", pa.string()),
+            ("sequence", SEQUENCE_TYPE),
+            ("is_delete", pa.bool_()),
+            ("is_new", pa.bool_()),
+            ("is_partial", pa.bool_()),
+            ("missing", pa.list_(pa.string())),
+            ("reason", pa.string()),
+            ("position", pa.string()),
+            ("expected", pa.string()),
+            ("got", pa.string()),
+            *((f"c{number}", arrow_type(column)) for number, column in enumerate(schema.columns)),
+            ("extra", EXTRA_TYPE),
+        ]
+    )

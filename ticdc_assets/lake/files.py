@@ -1,0 +1,116 @@
+"""Data files of Delta tables, written by Arrow in any process and committed by one.
+
+In: rows as Arrow tables. Out: a Parquet file with a name of its own in the table's folder, and the
+action that adds it to the table: size, partition, number of rows, and bounds of the columns that
+readers skip files by. Bounds are those of Parquet's own footer.
+
+Why writing again is safe: a file counts for nothing until a commit names it. What a killed run or a
+repeated task leaves is removed by a VACUUM.
+"""
+
+import json
+import uuid
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake.transaction import AddAction
+
+_LONGEST_BOUND = 256
+
+
+class FileWriter:
+    """Writes one file.
+
+    Args:
+        table: folder of the table.
+        schema: columns of the file, without those that the table is partitioned by.
+        partition: values of these, as Delta writes them.
+        bounded: columns whose bounds are kept: whole numbers, text or moments.
+        plain: columns whose values hardly ever repeat, so that no dictionary is tried.
+    """
+
+    def __init__(
+        self,
+        table: Path,
+        schema: pa.Schema,
+        *,
+        partition: Mapping[str, str] | None = None,
+        bounded: Collection[str] = (),
+        plain: Collection[str] = (),
+    ) -> None:
+        self._table = table
+        self._partition = dict(partition or {})
+        self._bounded = bounded
+        folders = [f"{name}={value}" for name, value in self._partition.items()]
+        self._path = table.joinpath(*folders, f"part-{uuid.uuid4()}.snappy.parquet")
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        names = set(schema.names)
+        self._writer = pq.ParquetWriter(
+            self._path,
+            schema,
+            compression="snappy",
+            # Both take names too, which their annotations do not say.
+            use_dictionary=[*names - set(plain)],  # pyright: ignore[reportArgumentType]
+            write_statistics=[*names & set(bounded)],  # pyright: ignore[reportArgumentType]
+            store_decimal_as_integer=True,
+            store_schema=False,
+        )
+
+    def write(self, rows: pa.Table) -> None:
+        """Write rows as one row group."""
+        self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+
+    def close(self) -> AddAction:
+        """End the file and return the action that adds it."""
+        self._writer.close()
+        stat = self._path.stat()
+        return AddAction(
+            path=self._path.relative_to(self._table).as_posix(),
+            size=stat.st_size,
+            partition_values=self._partition,
+            modification_time=int(stat.st_mtime * 1000),
+            data_change=True,
+            stats=json.dumps(self._statistics()),
+        )
+
+    def _statistics(self) -> dict[str, Any]:
+        """Return the file's statistics as Delta writes them."""
+        metadata = pq.read_metadata(self._path)
+        least: dict[str, Any] = {}
+        greatest: dict[str, Any] = {}
+        nulls: dict[str, int] = {}
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        for number in range(metadata.num_columns):
+            name = metadata.schema.column(number).path
+            if name not in self._bounded:
+                continue
+            found = [group.column(number).statistics for group in groups]
+            if not found or any(item is None or not item.has_null_count for item in found):
+                continue
+            nulls[name] = sum(item.null_count for item in found)
+            values = [item for item in found if item.num_values]
+            if not values or not all(item.has_min_max for item in values):
+                continue
+            low, high = min(item.min for item in values), max(item.max for item in values)
+            if isinstance(low, datetime):
+                least[name], greatest[name] = _bounds_of_moments(low, high)
+            elif isinstance(low, int) or max(len(low), len(high)) <= _LONGEST_BOUND:
+                least[name], greatest[name] = low, high
+        return {
+            "numRecords": metadata.num_rows,
+            "minValues": least,
+            "maxValues": greatest,
+            "nullCount": nulls,
+        }
+
+
+def _bounds_of_moments(low: datetime, high: datetime) -> tuple[str, str]:
+    """Return bounds in whole milliseconds, which is what Delta writes."""
+    low -= timedelta(microseconds=low.microsecond % 1000)
+    high += timedelta(microseconds=-high.microsecond % 1000)
+    first, last = (item.astimezone(UTC).isoformat(timespec="milliseconds") for item in (low, high))
+    return first.replace("+00:00", "Z"), last.replace("+00:00", "Z")

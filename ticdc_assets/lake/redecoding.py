@@ -1,0 +1,517 @@
+"""Re-decoding: the records of whole landing days once more, compared with what came of them.
+
+In: landing days (UTC), their records in `raw_messages`, and what `change_log` and `quarantine` have
+of these. Out: nothing at all where they say the same. Where they differ, because the decoder was
+fixed or rows were lost, changed or added, the rows that differ are replaced, in one commit a day;
+the quarantine of the day's records is renewed and the totals are made anew. If DDL or bootstraps
+differed, the next registering makes the schema registry anew; and the next apply folds every table
+of which row changes differed. The commit tells both (`decoding.Correction`) and so do the totals
+(`ChangeGroups.repairs`), so it does not depend on who runs next.
+
+A row that is replaced or restored is of the batch that its record was decoded in, as if it had been
+right from the start; one whose record was in quarantine is new, and so of the commit's own batch,
+as a re-driven one is. The commit's number is a new one in any case: the next sync sees it by that.
+
+A record that was decoded once and is refused now keeps its rows and is counted by reason: the file
+of a claim check may be gone, and then nothing could bring the rows back.
+
+Why running it again is safe: a day that was corrected is equal, so it is left alone. A run killed
+behind the commit is finished by whoever decodes next (`decode_new`), but for the quarantine, which
+is renewed by the next re-decoding of the day.
+
+Not handled: days of which `retention` may have cut off records or rows are refused, for there is
+nothing whole to compare. A row whose landing day was changed is missed on the one day and left on
+the other until that one is decoded again too.
+"""
+
+import json
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, timedelta
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ticdc_assets.config import Changefeed
+from ticdc_assets.errors import NotFoundError
+from ticdc_assets.lake.control import latest_version
+from ticdc_assets.lake.decoding import (
+    CHANGE_LOG_COLUMNS,
+    Correction,
+    Decoding,
+    append_errors,
+    decode_new,
+    decoded,
+    decoded_position,
+    regroup,
+)
+from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.quarantine import close_rows
+from ticdc_assets.lake.rebuilding import RefusedRecords
+from ticdc_assets.lake.retention import Horizon, read_horizon, read_raw_horizon
+
+_RECORD = ("topic", "partition", "offset")
+_EVENT = (*_RECORD, "index")
+_CONTENT = tuple(name for name in CHANGE_LOG_COLUMNS if name not in (*_EVENT, "batch"))
+_SCHEMA_KINDS = ("ddl", "bootstrap")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedecodedDay:
+    """What decoding one landing day again did.
+
+    Attributes:
+        day: the day (UTC).
+        records: landed records of it.
+        replaced: rows of the change log that differed.
+        restored: rows that the change log lacked.
+        removed: rows that the change log had too many.
+        refused: records that keep their rows although they are refused now.
+        quarantined: faults that came into quarantine.
+        released: faults in quarantine that are none any more.
+        tables: (database, table) that the next apply folds again.
+        schemas: whether DDL or bootstraps differed.
+        batch: batch of the change log that says so; None if nothing was written there.
+    """
+
+    day: date
+    records: int
+    replaced: int = 0
+    restored: int = 0
+    removed: int = 0
+    refused: tuple[RefusedRecords, ...] = ()
+    quarantined: int = 0
+    released: int = 0
+    tables: tuple[tuple[str, str], ...] = ()
+    schemas: bool = False
+    batch: int | None = None
+
+    @property
+    def equal(self) -> bool:
+        """Whether nothing was changed."""
+        return self.batch is None and not self.quarantined and not self.released
+
+    def sentence(self) -> str:
+        """Return what was done, for people."""
+        if self.equal:
+            said = f"{self.day}: {self.records} records decoded again, nothing differs"
+        else:
+            said = (
+                f"{self.day}: {self.records} records decoded again: {self.replaced} rows replaced, "
+                f"{self.restored} restored, {self.removed} removed; {self.quarantined} faults came "
+                f"into quarantine, {self.released} left it"
+            )
+        if self.tables:
+            said += f"; {len(self.tables)} tables are folded again by the next sync"
+        if self.schemas:
+            said += "; the schema registry is made anew by it"
+        kept = sum(item.records for item in self.refused)
+        if kept:
+            reasons = ", ".join(sorted({item.reason for item in self.refused}))
+            said += f"; {kept} records are refused now ({reasons}) and keep their rows"
+        return said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redecoding:
+    """What one re-decoding did.
+
+    Attributes:
+        days: each day, in order.
+        decoding: what was decoded before it, because it had landed or a run was killed.
+    """
+
+    days: tuple[RedecodedDay, ...]
+    decoding: Decoding
+
+    @property
+    def equal(self) -> bool:
+        """Whether nothing was changed on any day."""
+        return all(item.equal for item in self.days)
+
+
+def redecode(
+    spark: SparkSession, paths: LakePaths, changefeed: Changefeed, days: Collection[date]
+) -> Redecoding:
+    """Decode the landed records of `days` again and correct what differs.
+
+    The caller holds the writer lock.
+
+    Raises:
+        NotFoundError: records or rows of a day were cut off, or its records are gone.
+    """
+    _require_kept(paths, days)
+    horizon = read_horizon(paths)
+    decoding = decode_new(spark, paths, changefeed)
+    return Redecoding(
+        days=tuple(
+            _Day(spark, paths, changefeed, day, horizon).redecode() for day in sorted(set(days))
+        ),
+        decoding=decoding,
+    )
+
+
+def first_whole_day(paths: LakePaths) -> date:
+    """Return the first landing day of which nothing was cut off; needs no Spark."""
+    cuts = [item.cut for item in (read_horizon(paths), read_raw_horizon(paths)) if item.cut]
+    # What a base is made of had landed when it was published.
+    published = (cut.published_at.astimezone(UTC).date() for cut in cuts)
+    return max((day + timedelta(days=1) for day in published), default=date.min)
+
+
+def _require_kept(paths: LakePaths, days: Collection[date]) -> None:
+    first = first_whole_day(paths)
+    if days and min(days) < first:
+        raise NotFoundError(
+            f"{min(days)} of changefeed {paths.changefeed!r} cannot be decoded again: retention "
+            f"removed records or rows that landed before {first}; that is the first day that can be"
+        )
+
+
+class _Day:
+    """One landing day."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        paths: LakePaths,
+        changefeed: Changefeed,
+        day: date,
+        horizon: Horizon,
+    ) -> None:
+        self._spark = spark
+        self._paths = paths
+        self._changefeed = changefeed
+        self._day = day
+        self._horizon = horizon
+
+    def redecode(self) -> RedecodedDay:
+        """Compare and correct the day."""
+        if latest_version(self._paths.raw_messages) is None:
+            return RedecodedDay(day=self._day, records=0)
+        records = self._raw().count()
+        if not records:
+            if latest_version(self._paths.change_log) is not None and not self._log().isEmpty():
+                raise NotFoundError(
+                    f"change_log of changefeed {self._paths.changefeed!r} has rows that landed on "
+                    f"{self._day}, but raw_messages has no record of that day: nothing was changed"
+                )
+            return RedecodedDay(day=self._day, records=0)
+        found = self._compared().persist()
+        try:
+            errors = found.where("refused > 0").select(*_RECORD).distinct().persist()
+            kept = self._kept(found, errors)
+            differing = found.where("differs").join(kept.select(*_EVENT), [*_EVENT], "left_anti")
+            differing = differing.persist()
+            try:
+                done = self._correct(differing)
+                refused = self._refused(kept, errors)
+                quarantined, released = self._renew(errors, kept)
+            finally:
+                differing.unpersist()
+                errors.unpersist()
+        finally:
+            found.unpersist()
+        return RedecodedDay(
+            day=self._day,
+            records=records,
+            replaced=done.replaced,
+            restored=done.restored,
+            removed=done.removed,
+            tables=done.tables,
+            schemas=done.schemas,
+            batch=done.batch,
+            refused=refused,
+            quarantined=quarantined,
+            released=released,
+        )
+
+    def _raw(self) -> DataFrame:
+        raw = self._spark.read.format("delta").load(str(self._paths.raw_messages))
+        return raw.where(F.col("landed_day") == F.lit(self._day))
+
+    def _log(self) -> DataFrame:
+        log = self._spark.read.format("delta").load(str(self._paths.change_log))
+        return log.where(F.col("landed_day") == F.lit(self._day))
+
+    def _decoded(self, raw: DataFrame) -> DataFrame:
+        """Return the rows of records; `batch` is the landed batch."""
+        return decoded(raw, self._changefeed, batch=None)
+
+    # Comparing --------------------------------------------------------------------------------
+
+    def _compared(self) -> DataFrame:
+        """Return the places of events that differ, or that are refused now.
+
+        One row a place: what is there `now` and what the change log has `there`, by digest and
+        what else is told of it; the images themselves are compared by their digest alone.
+        """
+        now = self._decoded(self._raw())
+        is_error = F.col("kind") == "error"
+        both = now.select(
+            *_EVENT,
+            F.when(~is_error, _told()).alias("now"),
+            F.lit(None).alias("there"),
+            is_error.cast("int").alias("refused"),
+        ).unionByName(
+            self._log().select(
+                *_EVENT, F.lit(None).alias("now"), _told().alias("there"), F.lit(0).alias("refused")
+            )
+        )
+        return (
+            both.groupBy(*_EVENT)
+            .agg(
+                F.sort_array(F.collect_list("now")).alias("now"),
+                F.sort_array(F.collect_list("there")).alias("there"),
+                F.sum("refused").alias("refused"),
+            )
+            .withColumn("differs", F.col("now.digest") != F.col("there.digest"))
+            .where(F.col("differs") | (F.col("refused") > 0))
+        )
+
+    def _kept(self, found: DataFrame, errors: DataFrame) -> DataFrame:
+        """Return the places whose rows stay because their record is refused now."""
+        return found.where("size(now) = 0 and size(there) > 0").join(
+            errors, [*_RECORD], "left_semi"
+        )
+
+    def _refused(self, kept: DataFrame, errors: DataFrame) -> tuple[RefusedRecords, ...]:
+        if kept.isEmpty():
+            return ()
+        reasons = self._errors(errors).groupBy(*_RECORD).agg(F.min("error_reason").alias("reason"))
+        found = (
+            kept.select(*_RECORD, F.explode("there").alias("row"))
+            .select(*_RECORD, "row.database", "row.table")
+            .distinct()
+            .join(reasons, [*_RECORD])
+            .groupBy("database", "table", "reason")
+            .agg(F.count("*").alias("records"))
+            .collect()
+        )
+        return tuple(
+            sorted(
+                (RefusedRecords(**row.asDict()) for row in found),
+                key=lambda item: (item.database or "", item.table or "", item.reason),
+            )
+        )
+
+    def _errors(self, records: DataFrame) -> DataFrame:
+        """Return the errors of refused records, once more with what is wrong."""
+        rows = self._decoded(self._raw().join(records, [*_RECORD], "left_semi"))
+        return rows.where(F.col("kind") == "error")
+
+    # Correcting -------------------------------------------------------------------------------
+
+    def _correct(self, differing: DataFrame) -> "_Corrected":
+        """Replace the rows at differing places, in one commit."""
+        ranges = (
+            differing.groupBy("topic", "partition")
+            .agg(F.min("offset").alias("first"), F.max("offset").alias("last"))
+            .orderBy("topic", "partition")
+            .collect()
+        )
+        if not ranges:
+            return _Corrected()
+        counts = differing.agg(
+            F.count_if(F.size("there") == 0).alias("restored"),
+            F.count_if(F.size("now") == 0).alias("removed"),
+            F.count("*").alias("places"),
+        ).collect()[0]
+        version = latest_version(self._paths.change_log)
+        assert version is not None
+        batch, landed = decoded_position(self._paths)
+        batch += 1
+        batches = self._batches().persist()
+        tables, schemas = self._tables(differing)
+        correction = Correction(
+            tables=tables,
+            batches=self._touched(differing, batches),
+            schemas=schemas,
+            cut_off_ts=self._horizon.tso,
+            before=version,
+        )
+        within = reduce(
+            or_,
+            (
+                (F.col("topic") == F.lit(row["topic"]))
+                & (F.col("partition") == row["partition"])
+                & F.col("offset").between(row["first"], row["last"])
+                for row in ranges
+            ),
+        )
+        places = differing.select(*_EVENT)
+        rows = self._with_batch(self._decoded(self._raw().where(within)), batches, batch)
+        rows = rows.where(F.col("kind") != "error").join(places, [*_EVENT], "left_semi")
+        stay = self._log().where(within).join(places, [*_EVENT], "left_anti")
+        where = " or ".join(
+            f"(topic = {_text(row['topic'])} and partition = {row['partition']} "
+            f"and offset between {row['first']} and {row['last']})"
+            for row in ranges
+        )
+        metadata = {"batch": batch, "landed": landed, "redecode": asdict(correction)}
+        (
+            rows.select(*CHANGE_LOG_COLUMNS)
+            .unionByName(stay.select(*CHANGE_LOG_COLUMNS))
+            .write.format("delta")
+            .mode("overwrite")
+            .option("replaceWhere", f"landed_day = date'{self._day}' and ({where})")
+            .option("txnAppId", "decode")
+            .option("txnVersion", batch)
+            .option("userMetadata", json.dumps(metadata))
+            .save(str(self._paths.change_log))
+        )
+        batches.unpersist()
+        regroup(self._spark, self._paths)
+        return _Corrected(
+            replaced=counts["places"] - counts["restored"] - counts["removed"],
+            restored=counts["restored"],
+            removed=counts["removed"],
+            tables=tuple(
+                (database, table)
+                for database, table, _ in tables
+                if database is not None and table is not None
+            ),
+            schemas=schemas,
+            batch=batch,
+        )
+
+    def _tables(
+        self, differing: DataFrame
+    ) -> tuple[tuple[tuple[str | None, str | None, int], ...], bool]:
+        """Return the tables whose row changes differ from which commit ts on, and whether DDL do.
+
+        Watermarks stand for the tables without a key, as (None, None, commit ts).
+        """
+        told = differing.select(F.explode(F.concat("now", "there")).alias("row")).select("row.*")
+        found = told.groupBy(
+            "kind",
+            F.when(F.col("kind") == "row", F.col("database")).alias("database"),
+            F.when(F.col("kind") == "row", F.col("table")).alias("table"),
+        ).agg(F.min("commit_ts").alias("min_ts"))
+        rows = found.orderBy("kind", "database", "table").collect()
+        tables = tuple(
+            (row["database"], row["table"], row["min_ts"])
+            for row in rows
+            if row["kind"] in ("row", "watermark")
+        )
+        return tables, any(row["kind"] in _SCHEMA_KINDS for row in rows)
+
+    def _batches(self) -> DataFrame:
+        """Return the batch of the change log that each landed batch of the day was decoded in.
+
+        Re-driven rows are of a later one, so the lowest one that rows of it are of is it. Of one
+        that has no rows, the distance to the landed batch is that of the next one below.
+        """
+        known = self._log().groupBy("landed_at").agg(F.min("batch").alias("known"))
+        landed = self._raw().groupBy("batch", "landed_at").agg(F.count("*").alias("records"))
+        rows = landed.join(known, "landed_at", "left").orderBy("batch").collect()
+        distance = 0
+        found: list[tuple[int, int]] = []
+        for row in rows:
+            if row["known"] is not None and row["known"] >= row["batch"]:
+                distance = row["known"] - row["batch"]
+            found.append((row["batch"], row["batch"] + distance))
+        return self._spark.createDataFrame(found, "landed_batch long, log_batch long")
+
+    def _with_batch(self, rows: DataFrame, batches: DataFrame, batch: int) -> DataFrame:
+        """Return decoded rows with their batch of the change log in place of the landed one."""
+        rows = rows.withColumnRenamed("batch", "landed_batch").join(
+            F.broadcast(batches), "landed_batch"
+        )
+        waiting = self._open_faults()
+        if waiting is None:
+            return rows.withColumn("batch", F.col("log_batch"))
+        waiting = waiting.select(*_RECORD).distinct().withColumn("waited", F.lit(True))
+        return rows.join(F.broadcast(waiting), [*_RECORD], "left").withColumn(
+            "batch",
+            F.when(F.col("waited"), F.lit(batch).cast("long")).otherwise(F.col("log_batch")),
+        )
+
+    def _touched(self, differing: DataFrame, batches: DataFrame) -> tuple[int, int] | None:
+        """Return the first and the last batch that rows at differing places had or get."""
+        had = differing.select(F.explode("there.batch").alias("batch"))
+        gets = (
+            differing.select(F.explode("now.batch").alias("landed_batch"))
+            .join(F.broadcast(batches), "landed_batch")
+            .select(F.col("log_batch").alias("batch"))
+        )
+        row = had.unionByName(gets).agg(F.min("batch"), F.max("batch")).collect()[0]
+        return None if row[0] is None else (row[0], row[1])
+
+    # Quarantine -------------------------------------------------------------------------------
+
+    def _open_faults(self) -> DataFrame | None:
+        """Return the open faults of decoding, None if nothing ever was in quarantine."""
+        if latest_version(self._paths.quarantine) is None:
+            return None
+        faults = self._spark.read.format("delta").load(str(self._paths.quarantine))
+        return faults.where("stage = 'decode' and redriven_at is null").select(*_EVENT).distinct()
+
+    def _renew(self, errors: DataFrame, kept: DataFrame) -> tuple[int, int]:
+        """Quarantine what is refused now, close what is not; return how many of each."""
+        faults = self._open_faults()
+        refused = self._errors(errors).persist()
+        fixed, released = None, 0
+        try:
+            new = refused.join(kept.select(*_RECORD).distinct(), [*_RECORD], "left_anti")
+            if faults is not None:
+                fixed = (
+                    faults.join(self._raw().select(*_RECORD), [*_RECORD], "left_semi")
+                    .join(refused.select(*_EVENT), [*_EVENT], "left_anti")
+                    .persist()
+                )
+                new = new.join(faults, [*_EVENT], "left_anti")
+                released = fixed.count()
+            quarantined = new.count()
+            if quarantined:
+                append_errors(
+                    self._paths,
+                    new,
+                    decoded_position(self._paths)[0],
+                    app_id="redecode",
+                    # Only has to grow: what is open already is left out.
+                    version=(latest_version(self._paths.quarantine) or 0) + 1,
+                )
+            if fixed is not None and released:
+                close_rows(self._spark, self._paths, "decode", fixed)
+        finally:
+            refused.unpersist()
+        return quarantined, released
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Corrected:
+    """What was corrected in the change log."""
+
+    replaced: int = 0
+    restored: int = 0
+    removed: int = 0
+    tables: tuple[tuple[str, str], ...] = ()
+    schemas: bool = False
+    batch: int | None = None
+
+
+def _told() -> Column:
+    """Return what is told of a row, its digest first."""
+    content = F.struct(
+        *(
+            F.unix_micros("landed_at").alias("landed_at") if name == "landed_at" else F.col(name)
+            for name in _CONTENT
+        )
+    )
+    return F.struct(
+        F.sha2(F.to_json(content), 256).alias("digest"),
+        "kind",
+        "database",
+        "table",
+        "commit_ts",
+        "batch",
+    )
+
+
+def _text(value: str) -> str:
+    """Return a literal of SQL."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,113 @@
+"""Totals of rows of the change log: how many of each kind, table and schema, and between which ts.
+
+In: rows of the change log as Arrow tables. Out: one dict a group, with the columns of `GROUP_KEY`,
+the landing day, and what `change_groups` counts, by which it is known what is complete and what a
+mirror is made of without reading a row. Totals of parts are put together by `joined_totals`, in any
+order. `decoding` says the same in Spark's words for logs that are counted whole.
+"""
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+GROUP_KEY = (
+    "kind",
+    "topic",
+    "partition",
+    "database",
+    "table",
+    "table_id",
+    "schema_version",
+    "shape",
+    "handle_key_only",
+    "es_only",
+)
+"""Columns of the change log that tell groups apart."""
+
+WATERMARK_ORDER = ("offset", "index", "commit_ts")
+"""What is kept of a watermark, in the order in which watermarks are looked at."""
+
+TOTALS_COLUMNS = (*GROUP_KEY, "landed_day", "landed_at", "commit_ts", "checksum", "offset", "index")
+"""Columns of the change log that totals are made of."""
+
+Totals: TypeAlias = dict[str, Any]
+
+
+def totals_of(rows: pa.Table) -> list[Totals]:
+    """Return the totals of rows with the columns `TOTALS_COLUMNS`, by landing day.
+
+    A group has its watermarks, in their order: which of them step back is told one by one.
+    """
+    keys = [*GROUP_KEY, "landed_day"]
+    groups = (
+        rows.group_by(keys, use_threads=False)
+        .aggregate(
+            [
+                ([], "count_all"),
+                ("commit_ts", "min"),
+                ("commit_ts", "max"),
+                ("landed_at", "min"),
+                ("landed_at", "max"),
+                ("checksum", "count"),
+            ]
+        )
+        .to_pylist()
+    )
+    found = {
+        tuple(group[name] for name in keys): {name: group[name] for name in keys}
+        | {
+            "rows": group["count_all"],
+            "min_ts": group["commit_ts_min"],
+            "max_ts": group["commit_ts_max"],
+            "first_landed_at": group["landed_at_min"],
+            "last_landed_at": group["landed_at_max"],
+            "checksums": group["checksum_count"],
+            "watermarks": [],
+        }
+        for group in groups
+    }
+    watermarks = rows.filter(ds.field("kind") == "watermark")
+    for row in watermarks.select([*keys, *WATERMARK_ORDER]).to_pylist():
+        key = tuple(row[name] for name in keys)
+        found[key]["watermarks"].append({name: row[name] for name in WATERMARK_ORDER})
+    return _ordered(found.values())
+
+
+def joined_totals(parts: Iterable[Totals]) -> list[Totals]:
+    """Return the totals of rows whose parts have these totals."""
+    groups: dict[tuple[object, ...], Totals] = {}
+    for part in parts:
+        key = (*(part[name] for name in GROUP_KEY), part["landed_day"])
+        present = groups.get(key)
+        if present is None:
+            groups[key] = part
+            continue
+        groups[key] = present | {
+            "rows": present["rows"] + part["rows"],
+            "min_ts": least(present["min_ts"], part["min_ts"]),
+            "max_ts": greatest(present["max_ts"], part["max_ts"]),
+            "first_landed_at": min(present["first_landed_at"], part["first_landed_at"]),
+            "last_landed_at": max(present["last_landed_at"], part["last_landed_at"]),
+            "checksums": present["checksums"] + part["checksums"],
+            "watermarks": present["watermarks"] + part["watermarks"],
+        }
+    return _ordered(groups.values())
+
+
+def _ordered(groups: Iterable[Totals]) -> list[Totals]:
+    found = list(groups)
+    for group in found:
+        group["watermarks"].sort(key=lambda item: tuple(item.values()))
+    return found
+
+
+def least(left: int | None, right: int | None) -> int | None:
+    """Return the lower of two numbers, where None is none."""
+    return min((value for value in (left, right) if value is not None), default=None)
+
+
+def greatest(left: int | None, right: int | None) -> int | None:
+    """Return the higher of two numbers, where None is none."""
+    return max((value for value in (left, right) if value is not None), default=None)

@@ -1,0 +1,148 @@
+"""New mirrors written by Spark's workers: the rows, counts and faults of the other ways."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.lake import change_files, first_folds, folding, mirrors
+from ticdc_assets.lake.change_folding import ChangeFolding
+from ticdc_assets.lake.control import is_plain, open_table
+from ticdc_assets.lake.cuts import MirrorCut
+from ticdc_assets.lake.files import FileWriter
+from ticdc_assets.lake.quarantine import read_quarantine
+from ticdc_assets_tests.golden import Scenario
+from ticdc_assets_tests.lake.feeds import Feed
+
+
+def counted(mirror: MirrorCut) -> MirrorCut:
+    """Return a mirror's part of a cut without what is of the moment of making it."""
+    return replace(mirror, version=0)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("variant", "name"),
+    [("simple-json", "types"), ("open", "corrupt"), ("canal-json", "shop")],
+)
+def test_workers_make_the_mirrors_that_are_made_here(
+    spark: SparkSession,
+    tmp_path: Path,
+    golden_dir: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    variant: str,
+    name: str,
+) -> None:
+    scenario = Scenario(golden_dir(variant, name))
+    here = Feed.of(
+        spark,
+        tmp_path / "here",
+        capture=scenario.capture,
+        timezone=scenario.timezone,
+        wire_format=scenario.wire_format,
+    )
+    there = here.in_folder(tmp_path / "there")
+    old = here.in_folder(tmp_path / "old")
+    here.sync()
+    made: list[int] = []
+    fold = ChangeFolding.folded_into_files
+
+    def counting(self: ChangeFolding, *args: object, **options: object) -> object:
+        found = fold(self, *args, **options)  # pyright: ignore[reportArgumentType]
+        made.append(sum(item is not None for item in found))
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folding, "LOCAL_ROWS", -1)
+        patch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
+        patch.setattr(ChangeFolding, "folded_into_files", counting)
+        # Keys in many parts, handed on a few at a time.
+        patch.setattr(first_folds, "_ROWS_PER_PART", 300)
+        patch.setattr(first_folds, "_BLOB_BYTES", 4096)
+        there.sync()
+        # Spark folds what workers find too much wrong with.
+        patch.setattr(first_folds, "MAX_ERRORS", -1)
+        old.sync()
+    keyed = [item for item in there.cut.mirrors if item.table_schema.handle_key]
+    assert made[0] == len(keyed) > 0
+    assert made[1] == 0
+    for mirror in keyed:
+        table = open_table(mirror.path(there.paths))
+        assert table is not None
+        assert is_plain(table)
+    for other in (there, old):
+        assert other.rows() == here.rows()
+        assert [*map(counted, other.cut.mirrors)] == [*map(counted, here.cut.mirrors)]
+        assert faults(other) == faults(here)
+
+
+def faults(feed: Feed) -> list[dict[str, object]]:
+    moment = "quarantined_at"
+    return [
+        {name: value for name, value in row.items() if name != moment}
+        for row in read_quarantine(feed.paths)
+    ]
+
+
+@pytest.mark.spark
+def test_later_changes_are_merged_into_what_workers_wrote(
+    spark: SparkSession,
+    tmp_path: Path,
+    golden_dir: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scenario = Scenario(golden_dir("simple-json", "types"))
+    feed = Feed.of(spark, tmp_path, capture=scenario.capture, timezone=scenario.timezone)
+    whole = feed.in_folder(tmp_path / "whole")
+    whole.sync()
+    monkeypatch.setattr(folding, "LOCAL_ROWS", -1)
+    monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
+    monkeypatch.setattr(change_files, "_READ_RECORDS", 3)
+    feed.land()
+    feed.sync(until=whole.cut.tso - 1)
+    feed.sync()
+    assert feed.rows() == whole.rows()
+
+
+def test_a_file_says_what_it_holds(tmp_path: Path) -> None:
+    moments = [datetime(2026, 1, 2, 3, 4, 5, 678_901, UTC), datetime(2026, 1, 2, tzinfo=UTC)]
+    schema = pa.schema(
+        [
+            ("number", pa.int64()),
+            ("text", pa.string()),
+            ("moment", pa.timestamp("us", tz="UTC")),
+            ("long", pa.string()),
+            ("none", pa.int32()),
+            ("other", pa.string()),
+        ]
+    )
+    writer = FileWriter(
+        tmp_path,
+        schema,
+        partition={"day": "2026-01-02"},
+        bounded=("number", "text", "moment", "long", "none", "absent"),
+        plain=("other",),
+    )
+    for number, text in ((3, "b"), (-1, None)):
+        row = [number, text, moments.pop(), "x" * 300, None, "o"]
+        writer.write(
+            pa.Table.from_arrays(
+                [pa.array([value], field.type) for value, field in zip(row, schema, strict=True)],
+                schema=schema,
+            )
+        )
+    action = writer.close()
+    assert action.partition_values == {"day": "2026-01-02"}
+    assert (tmp_path / action.path).stat().st_size == action.size
+    assert action.path.startswith("day=2026-01-02/part-")
+    assert json.loads(action.stats) == {
+        "numRecords": 2,
+        "minValues": {"number": -1, "text": "b", "moment": "2026-01-02T00:00:00.000Z"},
+        "maxValues": {"number": 3, "text": "b", "moment": "2026-01-02T03:04:05.679Z"},
+        "nullCount": {"number": 0, "text": 1, "moment": 0, "long": 0, "none": 2},
+    }
