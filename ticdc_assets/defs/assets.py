@@ -1,22 +1,21 @@
 """The assets of one changefeed, in the order in which records become rows.
 
-    kafka_topic -> raw_messages -> change_log, quarantine
+    kafka_topic -> raw_messages -> decode_messages, quarantine -> change_log
     change_log -> schema_registry -> apply_changes -> mirrors
 
 A step reads what is new since its own last commit, so running any of them again is safe and an
 interrupted run is continued by the next. The bodies only call `lake` and say what it did.
 
-`mirrors` has one partition a table. `apply_changes` reports each changed table on it while it
-works, so one unpartitioned run moves any set of tables; materialising partitions of `mirrors`
-themselves folds those tables again from the change log, at the cut they are at.
-
-Not here: daily partitions for `raw_messages` and `change_log`. A job cannot mix daily and dynamic
-partitions, and a run without a key fails on partitioned assets; so these tables are partitioned on
-disk (`landed_day`) and not in Dagster, and decoding a day again is not offered by the UI.
+`change_log` has one partition a landing day and `mirrors` one a table. A run cannot mix the two,
+and a sync has no partition at all; so `decode_messages` and `apply_changes`, which have none, do a
+sync's work and report each day or table that changed on these two while they work. Materialising
+partitions of `change_log` itself decodes those days again and puts right what differs; partitions
+of `mirrors` folds those tables again from the change log, at the cut they are at.
 """
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from datetime import date
 from typing import TypedDict
 
 import dagster as dg
@@ -24,22 +23,21 @@ from pydantic import Field
 
 from ticdc_assets.config import CaptureSource, KafkaSource
 from ticdc_assets.defs.metadata import (
-    Metadata,
-    applying_metadata,
-    changed_mirrors,
-    decoding_metadata,
-    history_metadata,
-    landing_metadata,
     maintaining_metadata,
     mirror_metadata,
-    quarantine_metadata,
-    redriving_metadata,
-    registering_metadata,
+    redecoding_metadata,
     utc_now,
 )
-from ticdc_assets.defs.partitions import FeedNames, partition_of, table_of
+from ticdc_assets.defs.partitions import (
+    DAY_FORMAT,
+    FeedNames,
+    landing_days,
+    partition_of,
+    table_of,
+)
 from ticdc_assets.defs.resources import LakeSpark
 from ticdc_assets.defs.steps import ChangefeedSteps
+from ticdc_assets.defs.syncing import LOGGED, Event, Syncing, Told
 from ticdc_assets.defs.table_schemas import (
     change_log_columns,
     quarantine_columns,
@@ -47,24 +45,12 @@ from ticdc_assets.defs.table_schemas import (
     schema_registry_columns,
 )
 from ticdc_assets.errors import ConfigError, NotFoundError, TicdcError
-from ticdc_assets.lake.checksums import compare_new
-from ticdc_assets.lake.cuts import Cut, MirrorCut, require_cut
-from ticdc_assets.lake.decoding import decode_new, read_groups
-from ticdc_assets.lake.landing import land
+from ticdc_assets.lake.cuts import Cut, require_cut
+from ticdc_assets.lake.decoding import read_groups
 from ticdc_assets.lake.maintenance import maintain
 from ticdc_assets.lake.mirrors import Applying, Outcome, apply_changes
-from ticdc_assets.lake.quarantine import QuarantineCounts, count_open, read_quarantine
-from ticdc_assets.lake.redriving import redrive
-from ticdc_assets.lake.schema_tables import register_new
+from ticdc_assets.lake.redecoding import redecode
 from ticdc_assets.tso import cut_of
-
-APPLIED = dg.DataVersion("applied")
-"""The data version of every `apply_changes`, and so the one that each mirror was made from.
-
-An apply writes the mirrors itself. Would it have a version of its own each time, every mirror that
-it left alone (and, being reported within the step, every one that it changed) would be shown as
-out of date.
-"""
 
 
 class LandConfig(dg.Config):
@@ -119,13 +105,14 @@ def changefeed_assets(steps: ChangefeedSteps) -> list[dg.AssetsDefinition | dg.A
         assets = [make(steps) for make in _MAKERS]
         if steps.changefeed.history or steps.changefeed.soft_delete:
             assets.append(_history(steps))
-        return assets
+        owners = list(steps.changefeed.owners)
+        return list(dg.map_asset_specs(lambda spec: spec.replace_attributes(owners=owners), assets))
 
 
 def _kafka_topic(steps: ChangefeedSteps) -> dg.AssetSpec:
     match steps.changefeed.source:
-        case KafkaSource(topics=topics):
-            kind, what = "kafka", f"Kafka topic {', '.join(topics)}"
+        case KafkaSource() as source:
+            kind, what = "kafka", f"Kafka topic {source.topics_shown}"
         case CaptureSource():
             kind, what = "file", "A capture: a file of Kafka records"
     return dg.AssetSpec(
@@ -155,35 +142,27 @@ def _raw_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, config: LandConfig, spark: LakeSpark
     ) -> dg.MaterializeResult:
         with steps.writing(context):
-            landing = steps.note(
-                land(
-                    spark.spark_session,
-                    steps.paths,
-                    steps.changefeed,
-                    max_records=config.max_records,
-                )
-            )
-        return dg.MaterializeResult(metadata=landing_metadata(landing, steps.paths))
+            syncing = Syncing(steps, spark.spark_session, context.instance)
+            return syncing.land(max_records=config.max_records).report.result()
 
     return raw_messages
 
 
-def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
+def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     names = steps.names
 
     @dg.multi_asset(
-        name=names.op("change_log"),
+        name=names.op("decode_messages"),
         pool=names.pool,
         specs=[
             dg.AssetSpec(
-                key=names.asset("change_log"),
+                key=names.asset("decode_messages"),
                 deps=[names.asset("raw_messages")],
                 description=(
-                    "One row a change, with images as sent; DDL, bootstraps and watermarks are "
-                    "rows of it too (column `kind`). It needs no schema, so nothing waits before "
-                    "it: mirrors and the schema registry are made from it and can be made again."
+                    "Decodes what has landed since it ran last, into change_log, and what is no "
+                    "message into quarantine. Each landing day that it appended to is reported on "
+                    "`change_log`."
                 ),
-                metadata={"dagster/column_schema": change_log_columns()},
                 group_name=names.changefeed,
                 kinds=_KINDS,
             ),
@@ -201,25 +180,51 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             ),
         ],
     )
-    def change_log(
+    def decode_messages(
         context: dg.AssetExecutionContext, config: DecodeConfig, spark: LakeSpark
     ) -> Iterator[dg.MaterializeResult]:
-        redriven: Metadata = {}
         with steps.writing(context):
-            decoding = steps.note(decode_new(spark.spark_session, steps.paths, steps.changefeed))
-            if config.redrive:
-                redriven = redriving_metadata(
-                    steps.note(redrive(spark.spark_session, steps.paths, steps.changefeed))
-                )
-            groups, counts = read_groups(steps.paths), count_open(steps.paths)
-        yield dg.MaterializeResult(
-            asset_key=names.asset("change_log"),
-            metadata=decoding_metadata(decoding, groups, steps.paths) | redriven,
-        )
-        yield dg.MaterializeResult(
-            asset_key=names.asset("quarantine"),
-            metadata=quarantine_metadata(decoding.quarantined, counts, steps.paths) | redriven,
-        )
+            syncing = Syncing(steps, spark.spark_session, context.instance)
+            step = syncing.decode(redrive_quarantined=config.redrive)
+        _log(context, step.events)
+        for report in step.reports:
+            yield report.result()
+
+    return decode_messages
+
+
+def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=steps.names.asset("change_log"),
+        deps=[steps.names.asset("decode_messages")],
+        partitions_def=landing_days(steps.paths, utc_now().date()),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        description=(
+            "One row a change, with images as sent; DDL, bootstraps and watermarks are rows of it "
+            "too (column `kind`). It needs no schema, so nothing waits before it: mirrors and the "
+            "schema registry are made from it and can be made again. One partition a landing day "
+            "(UTC), appended to by `decode_messages`. Materialise a partition to decode that day's "
+            "records again: what differs is put right, and the next sync folds the tables it is of."
+        ),
+        metadata={"dagster/column_schema": change_log_columns()},
+        **_common(steps.names),
+    )
+    def change_log(context: dg.AssetExecutionContext, spark: LakeSpark) -> dg.MaterializeResult:
+        days = [date.fromisoformat(key) for key in context.partition_keys]
+        with steps.writing(context):
+            redecoding = steps.note(
+                redecode(spark.spark_session, steps.paths, steps.changefeed, days)
+            )
+        told = Told(steps, context.instance)
+        _log(context, told.days(redecoding.decoding.days, but=frozenset(days)))
+        for item in redecoding.days:
+            say = context.log.warning if item.refused else context.log.info
+            say("%s", item.sentence())
+            context.add_asset_metadata(
+                redecoding_metadata(item, steps.paths),
+                partition_key=f"{item.day:{DAY_FORMAT}}",
+            )
+        return dg.MaterializeResult(data_version=LOGGED)
 
     return change_log
 
@@ -227,7 +232,8 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
 def _schema_registry(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     @dg.asset(
         key=steps.names.asset("schema_registry"),
-        deps=[steps.names.asset("change_log")],
+        # A sync leaves change_log out, so the order of its steps needs the step that it has.
+        deps=[steps.names.asset("decode_messages"), steps.names.asset("change_log")],
         description=(
             "Every version of every table's schema, from when to when it holds and what it was "
             "learnt from; the DDL history and conflicting claims stand in tables beside it. Rows "
@@ -240,10 +246,8 @@ def _schema_registry(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, spark: LakeSpark
     ) -> dg.MaterializeResult:
         with steps.writing(context):
-            registering = steps.note(
-                register_new(spark.spark_session, steps.paths, steps.changefeed)
-            )
-        return dg.MaterializeResult(metadata=registering_metadata(registering, steps.paths))
+            syncing = Syncing(steps, spark.spark_session, context.instance)
+            return syncing.register().report.result()
 
     return schema_registry
 
@@ -264,23 +268,15 @@ def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, config: ApplyConfig, spark: LakeSpark
     ) -> dg.MaterializeResult:
         with steps.writing(context):
-            groups, before = read_groups(steps.paths), count_open(steps.paths)
-            applying = steps.note(
-                apply_changes(
-                    spark.spark_session,
-                    steps.paths,
-                    steps.changefeed,
-                    until=config.cut(es_only=groups.es_only),
-                    refold=_quarantined_tables(steps) if config.refold_quarantined else (),
-                )
+            step = Syncing(steps, spark.spark_session, context.instance).apply(
+                until=None
+                if config.until is None
+                else config.cut(es_only=read_groups(steps.paths).es_only),
+                refold_quarantined=config.refold_quarantined,
             )
-            compare_new(spark.spark_session, steps.paths, steps.changefeed, groups=groups)
-        _report_mirrors(context, steps, applying)
-        _report_quarantine(context, steps, before)
-        context.log.info("%s: %s", applying.outcome, applying.reason)
-        return dg.MaterializeResult(
-            metadata=applying_metadata(applying, groups.batch, utc_now()), data_version=APPLIED
-        )
+        _log(context, step.events)
+        context.log.info("%s", step.said)
+        return step.report.result()
 
     return apply_changes_asset
 
@@ -313,7 +309,7 @@ def _mirrors(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                 )
             )
             made = _require_published(applying)
-        _report_mirrors(context, steps, applying, but=tables)
+        _log(context, Told(steps, context.instance).mirrors(applying, but=tables))
         for mirror in (item for item in made.mirrors if (item.database, item.table) in tables):
             context.add_asset_metadata(
                 mirror_metadata(mirror, made, steps.paths, utc_now()),
@@ -363,6 +359,7 @@ def _history(steps: ChangefeedSteps) -> dg.AssetSpec:
 _MAKERS: tuple[Callable[[ChangefeedSteps], dg.AssetsDefinition | dg.AssetSpec], ...] = (
     _kafka_topic,
     _raw_messages,
+    _decode_messages,
     _change_log,
     _schema_registry,
     _apply_changes,
@@ -384,14 +381,6 @@ def _common(names: FeedNames) -> _Common:
     return {"group_name": names.changefeed, "kinds": _KINDS, "pool": names.pool}
 
 
-def _quarantined_tables(steps: ChangefeedSteps) -> frozenset[tuple[str, str]]:
-    return frozenset(
-        (row["database"], row["table"])
-        for row in read_quarantine(steps.paths)
-        if row["stage"] == "apply"
-    )
-
-
 def _require_tables(cut: Cut, tables: Iterable[tuple[str, str]]) -> None:
     missing = [
         f"{database}.{table}"
@@ -411,97 +400,6 @@ def _require_published(applying: Applying) -> Cut:
     return applying.cut
 
 
-def _report_mirrors(
-    context: dg.AssetExecutionContext,
-    steps: ChangefeedSteps,
-    applying: Applying,
-    *,
-    but: frozenset[tuple[str, str]] = frozenset(),
-) -> None:
-    """Make the partitions of `mirrors` those of the cut, and report what changed.
-
-    Also reported is what this instance has never heard of: mirrors of a lake that is older than
-    it, or of a run that was killed between publishing and reporting.
-    """
-    cut = applying.cut
-    if cut is None:
-        return
-    key, instance, partitions = steps.names.asset("mirrors"), context.instance, steps.names.tables
-    assert partitions.name is not None
-    by_partition = {partition_of(item.database, item.table): item for item in cut.mirrors}
-    there = set(instance.get_dynamic_partitions(partitions.name))
-    # Partitions come first: an event of a partition that does not exist shows up nowhere.
-    instance.add_dynamic_partitions(partitions.name, sorted(by_partition.keys() - there))
-    for gone in sorted(there - by_partition.keys()):
-        instance.delete_dynamic_partition(partitions.name, gone)
-    changed = {(item.database, item.table) for item in changed_mirrors(applying)}
-    known = instance.get_materialized_partitions(key)
-    for partition, mirror in sorted(by_partition.items()):
-        name = (mirror.database, mirror.table)
-        if name not in but and (name in changed or partition not in known):
-            context.log_event(_materialization(key, partition, mirror, cut, steps))
-    _report_histories(context, steps, cut, changed)
-
-
-def _report_histories(
-    context: dg.AssetExecutionContext,
-    steps: ChangefeedSteps,
-    cut: Cut,
-    changed: set[tuple[str, str]],
-) -> None:
-    """Report the histories of the tables that changed, and those never reported before."""
-    kept = [item for item in cut.mirrors if item.history_version is not None]
-    if not kept:
-        return
-    key = steps.names.asset("history")
-    known = context.instance.get_materialized_partitions(key)
-    for mirror in kept:
-        partition = partition_of(mirror.database, mirror.table)
-        if (mirror.database, mirror.table) in changed or partition not in known:
-            context.log_event(
-                dg.AssetMaterialization(
-                    asset_key=key,
-                    partition=partition,
-                    description=f"{mirror.history_rows} versions, {mirror.rows} current",
-                    metadata=history_metadata(mirror, cut, steps.paths),
-                )
-            )
-
-
-def _report_quarantine(
-    context: dg.AssetExecutionContext, steps: ChangefeedSteps, before: QuarantineCounts
-) -> None:
-    """Report on `quarantine` what an apply put there or took out of it."""
-    after = count_open(steps.paths)
-    if after == before:
-        return
-    context.log_event(
-        dg.AssetObservation(
-            asset_key=steps.names.asset("quarantine"),
-            description=f"apply_changes: {before.apply} open row changes before, {after.apply} now",
-            metadata=quarantine_metadata(max(0, after.apply - before.apply), after, steps.paths),
-        )
-    )
-
-
-def _materialization(
-    key: dg.AssetKey, partition: str, mirror: MirrorCut, cut: Cut, steps: ChangefeedSteps
-) -> dg.AssetMaterialization:
-    return dg.AssetMaterialization(
-        asset_key=key,
-        partition=partition,
-        description=f"{mirror.mode}: {mirror.changes} keys changed, {mirror.rows} rows",
-        metadata=mirror_metadata(mirror, cut, steps.paths, utc_now()),
-        tags=_provenance(steps.names, mirror),
-    )
-
-
-def _provenance(names: FeedNames, mirror: MirrorCut) -> dict[str, str]:
-    """Return the tags that Dagster itself gives to what a step returns, for a reported mirror."""
-    apply = names.asset("apply_changes").to_user_string()
-    return {
-        "dagster/data_version": f"{mirror.mirror_id}@{mirror.version}",
-        "dagster/code_version": "none",
-        f"dagster/input_data_version/{apply}": APPLIED.value,
-        f"dagster/input_event_pointer/{apply}": "NULL",
-    }
+def _log(context: dg.AssetExecutionContext, events: Iterable[Event]) -> None:
+    for event in events:
+        context.log_event(event)

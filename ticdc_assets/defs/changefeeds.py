@@ -11,10 +11,20 @@ import dagster as dg
 from ticdc_assets.config import Settings
 from ticdc_assets.defs.assets import changefeed_assets
 from ticdc_assets.defs.checks import changefeed_checks
-from ticdc_assets.defs.jobs import changefeed_jobs, maintenance_schedule, verify_schedule
+from ticdc_assets.defs.follow_job import follow_job
+from ticdc_assets.defs.jobs import (
+    changefeed_jobs,
+    maintenance_schedule,
+    redecode_schedule,
+    verify_schedule,
+)
+from ticdc_assets.defs.report import report_asset, report_job, report_schedules
 from ticdc_assets.defs.resources import LakeSpark
 from ticdc_assets.defs.sensors import changefeed_sensor
 from ticdc_assets.defs.steps import ChangefeedSteps, steps_of
+from ticdc_assets.defs.tables_sensor import tables_sensor
+
+_SCHEDULES = (maintenance_schedule, verify_schedule, redecode_schedule)
 
 
 def all_definitions(settings: Settings) -> dg.Definitions:
@@ -25,13 +35,23 @@ def all_definitions(settings: Settings) -> dg.Definitions:
 def definitions_of(changefeeds: Sequence[ChangefeedSteps]) -> dg.Definitions:
     """Return the definitions of `changefeeds`; their results are kept in each."""
     return dg.Definitions(
-        assets=[asset for steps in changefeeds for asset in changefeed_assets(steps)],
-        asset_checks=[check for steps in changefeeds for check in changefeed_checks(steps)],
-        jobs=[job for steps in changefeeds for job in changefeed_jobs(steps)],
-        schedules=[
-            make(steps) for steps in changefeeds for make in (maintenance_schedule, verify_schedule)
+        assets=[
+            *(asset for steps in changefeeds for asset in changefeed_assets(steps)),
+            *(report_asset(steps) for steps in changefeeds),
         ],
-        sensors=[changefeed_sensor(steps) for steps in changefeeds],
+        asset_checks=[check for steps in changefeeds for check in changefeed_checks(steps)],
+        jobs=[
+            *(job for steps in changefeeds for job in changefeed_jobs(steps)),
+            *(follow_job(steps) for steps in changefeeds),
+            *(report_job(steps) for steps in changefeeds),
+        ],
+        schedules=[
+            *(make(steps) for steps in changefeeds for make in _SCHEDULES),
+            *(schedule for steps in changefeeds for schedule in report_schedules(steps)),
+        ],
+        sensors=[
+            make(steps) for steps in changefeeds for make in (changefeed_sensor, tables_sensor)
+        ],
         resources={"spark": LakeSpark()},
         executor=dg.in_process_executor,
     )

@@ -3,15 +3,22 @@
 `<changefeed>_sync` lands, decodes, registers and applies what is there now. `<changefeed>_redrive`
 is the same way without landing, and tries quarantined records and rows again first.
 `<changefeed>_maintenance` removes what is not kept and compacts the rest, once a day.
-`<changefeed>_verify` runs the one check that no sync runs: it rebuilds the mirrors and compares.
+`<changefeed>_redecode` decodes landing days again and puts right what differs.
+`<changefeed>_verify` runs the checks that no sync runs: it counts keys, rebuilds the mirrors and
+compares.
 """
 
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from ticdc_assets.defs.checks import MIRROR_EQUALS_REBUILD
+from ticdc_assets.config import OFF
+from ticdc_assets.defs.checks import KEYS_UNIQUE, MIRROR_EQUALS_REBUILD
+from ticdc_assets.defs.partitions import DAY_FORMAT
 from ticdc_assets.defs.steps import ChangefeedSteps
+from ticdc_assets.lake.landing import landed_days
+from ticdc_assets.lake.redecoding import first_whole_day
 
 if TYPE_CHECKING:
     # What `define_asset_job` returns; Dagster does not export its name.
@@ -19,13 +26,82 @@ if TYPE_CHECKING:
         UnresolvedAssetJobDefinition,
     )
 
-_REDRIVEN = ("change_log", "quarantine", "schema_registry", "apply_changes")
+MAINTENANCE_CRON = "30 1 * * *"
+"""When maintenance is due unless the configuration says: when the day before is complete."""
+
+VERIFY_CRON = "0 3 * * 0"
+"""When the mirrors are verified unless the configuration says."""
+
+REDECODE_CRON = "0 2 * * *"
+"""When days are decoded again unless the configuration says: behind maintenance, before verify."""
+
+_REDRIVEN = ("decode_messages", "quarantine", "schema_registry", "apply_changes")
 _SYNCED = ("raw_messages", *_REDRIVEN)
 
 
 def changefeed_jobs(steps: ChangefeedSteps) -> "list[UnresolvedAssetJobDefinition]":
     """Return the jobs of one changefeed."""
-    return [sync_job(steps), redrive_job(steps), verify_job(steps), maintenance_job(steps)]
+    return [
+        sync_job(steps),
+        redrive_job(steps),
+        redecode_job(steps),
+        verify_job(steps),
+        maintenance_job(steps),
+    ]
+
+
+def redecode_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
+    """Return the job that decodes landing days again; its partitions are the days."""
+    names = steps.names
+    return dg.define_asset_job(
+        name=names.redecode_job,
+        selection=dg.AssetSelection.assets(names.asset("change_log")),
+        description=(
+            f"Decodes the records of {names.changefeed} that landed on the chosen days again and "
+            "compares. Where nothing differs nothing is written; what differs is put right, and "
+            "the next sync folds the tables it is of."
+        ),
+        tags=names.tags,
+        executor_def=dg.in_process_executor,
+    )
+
+
+def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
+    """Return the daily schedule that decodes the day before again.
+
+    Without a time in the configuration it is stopped until somebody starts it: it is a proof, and
+    costs a day's decoding.
+    """
+    names, cron = steps.names, steps.changefeed.schedules.redecode
+    runs = cron is not None and cron != OFF
+
+    @dg.schedule(
+        name=names.redecode_schedule,
+        job_name=names.redecode_job,
+        cron_schedule=cron if cron is not None and runs else REDECODE_CRON,
+        execution_timezone="UTC",
+        default_status=dg.DefaultScheduleStatus.RUNNING
+        if runs
+        else dg.DefaultScheduleStatus.STOPPED,
+        description=(
+            "Decodes what landed the day before (UTC) again and compares. It says why not, where "
+            "nothing landed or records of that day are not kept any more."
+        ),
+    )
+    def yesterday_again(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        # A schedule made of the partitions would ask for today, which is a partition already.
+        day = context.scheduled_execution_time.astimezone(UTC).date() - timedelta(days=1)
+        if day not in landed_days(steps.paths):
+            return dg.SkipReason(f"nothing landed on {day}")
+        first = first_whole_day(steps.paths)
+        if day < first:
+            return dg.SkipReason(
+                f"retention removed records or rows of {day}; the first whole day is {first}"
+            )
+        key = f"{day:{DAY_FORMAT}}"
+        return dg.RunRequest(run_key=key, partition_key=key, tags=names.tags)
+
+    return yesterday_again
 
 
 def maintenance_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
@@ -48,23 +124,32 @@ def maintenance_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
 
     It runs by default: nothing else removes files, and reading slows down as they pile up.
     """
+    said = steps.changefeed.schedules.maintenance
+    runs_daily = said is None or said == OFF
     return dg.ScheduleDefinition(
         name=steps.names.maintenance_schedule,
         job_name=steps.names.maintenance_job,
-        cron_schedule="30 1 * * *",
+        cron_schedule=MAINTENANCE_CRON if said is None or said == OFF else said,
         execution_timezone="UTC",
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-        description="Daily at 1:30 UTC, when the day before is complete.",
+        default_status=dg.DefaultScheduleStatus.STOPPED
+        if said == OFF
+        else dg.DefaultScheduleStatus.RUNNING,
+        description="Daily at 1:30 UTC, when the day before is complete."
+        if runs_daily
+        else "When schedules.maintenance of the changefeed says.",
     )
 
 
 def verify_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
     """Return the job that compares the mirrors with their rebuild."""
     names = steps.names
-    check = dg.AssetCheckKey(names.asset("mirrors"), MIRROR_EQUALS_REBUILD)
+    checks = [
+        dg.AssetCheckKey(names.asset("mirrors"), name)
+        for name in (KEYS_UNIQUE, MIRROR_EQUALS_REBUILD)
+    ]
     return dg.define_asset_job(
         name=names.verify_job,
-        selection=dg.AssetSelection.checks(check),
+        selection=dg.AssetSelection.checks(*checks),
         description=(
             f"Rebuilds the mirrors of {names.changefeed} from the landed records in a side place "
             "and compares them with the newest cut. It changes no table, and syncs go on meanwhile."
@@ -74,19 +159,26 @@ def verify_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
 
 
 def verify_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
-    """Return the weekly schedule of the verify job; it is stopped until somebody starts it.
+    """Return the weekly schedule of the verify job.
 
-    It decodes all that ever landed, beside the syncs on the same machine: when it may do so is for
-    whoever knows the machine.
+    Without a time in the configuration it is stopped until somebody starts it: it decodes all that
+    ever landed, beside the syncs on the same machine, and when it may do so is for whoever knows
+    the machine.
     """
+    said = steps.changefeed.schedules.verify
+    runs = said is not None and said != OFF
     return dg.ScheduleDefinition(
         name=steps.names.verify_schedule,
         job_name=steps.names.verify_job,
-        cron_schedule="0 3 * * 0",
+        cron_schedule=said if said is not None and runs else VERIFY_CRON,
         execution_timezone="UTC",
-        default_status=dg.DefaultScheduleStatus.STOPPED,
+        default_status=dg.DefaultScheduleStatus.RUNNING
+        if runs
+        else dg.DefaultScheduleStatus.STOPPED,
         description=(
-            "Sundays at 3:00 UTC. It decodes everything that ever landed, so it is stopped at "
+            "When schedules.verify of the changefeed says. It decodes everything that ever landed."
+            if runs
+            else "Sundays at 3:00 UTC. It decodes everything that ever landed, so it is stopped at "
             "first: start it where the machine has the time."
         ),
     )
@@ -119,7 +211,7 @@ def redrive_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
         ),
         config={
             "ops": {
-                names.op("change_log"): {"config": {"redrive": True}},
+                names.op("decode_messages"): {"config": {"redrive": True}},
                 names.op("apply_changes"): {"config": {"refold_quarantined": True}},
             }
         },

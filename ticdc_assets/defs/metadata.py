@@ -11,14 +11,17 @@ from typing import TypeAlias
 
 import dagster as dg
 
+from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.defs.table_schemas import mirror_columns, table_of_records
 from ticdc_assets.lake.cuts import Cut, MirrorCut
 from ticdc_assets.lake.decoding import ChangeGroups, Decoding
-from ticdc_assets.lake.landing import Landing, PartitionOffsets
+from ticdc_assets.lake.landing import Landing
 from ticdc_assets.lake.maintenance import Maintaining
 from ticdc_assets.lake.mirrors import Applying, Mode, Outcome
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.positions import PartitionOffsets
 from ticdc_assets.lake.quarantine import QuarantineCounts
+from ticdc_assets.lake.redecoding import RedecodedDay
 from ticdc_assets.lake.redriving import Redriving
 from ticdc_assets.lake.schema_tables import Registering
 from ticdc_assets.tso import physical_ms, to_datetime
@@ -80,8 +83,16 @@ def landing_metadata(landing: Landing, paths: LakePaths) -> Metadata:
     }
 
 
+def rate_metadata(count: int, seconds: float) -> Metadata:
+    """Return how long a step took and, if it had anything to do, how many a second that is."""
+    metadata: Metadata = {"seconds": dg.MetadataValue.float(round(seconds, 3))}
+    if count and seconds > 0:
+        metadata["per_second"] = dg.MetadataValue.float(round(count / seconds, 1))
+    return metadata
+
+
 def decoding_metadata(decoding: Decoding, groups: ChangeGroups, paths: LakePaths) -> Metadata:
-    """Return what a decoding did, for the change log."""
+    """Return what a decoding did."""
     watermarks = [
         {
             "topic": topic,
@@ -111,6 +122,34 @@ def decoding_metadata(decoding: Decoding, groups: ChangeGroups, paths: LakePaths
                 "time": "string",
                 "steps_back": "int",
             },
+        ),
+        "path": dg.MetadataValue.path(str(paths.change_log)),
+    }
+
+
+def day_metadata(appended: int, paths: LakePaths) -> Metadata:
+    """Return what was appended to one landing day of the change log."""
+    return {
+        "appended": dg.MetadataValue.int(appended),
+        "path": dg.MetadataValue.path(str(paths.change_log)),
+    }
+
+
+def redecoding_metadata(day: RedecodedDay, paths: LakePaths) -> Metadata:
+    """Return what decoding one landing day again did."""
+    return {
+        "result": dg.MetadataValue.text(day.sentence()),
+        "records": dg.MetadataValue.int(day.records),
+        "rows_replaced": dg.MetadataValue.int(day.replaced),
+        "rows_restored": dg.MetadataValue.int(day.restored),
+        "rows_removed": dg.MetadataValue.int(day.removed),
+        "records_refused_now": dg.MetadataValue.int(sum(item.records for item in day.refused)),
+        "quarantined": dg.MetadataValue.int(day.quarantined),
+        "left_quarantine": dg.MetadataValue.int(day.released),
+        "schemas_differ": dg.MetadataValue.bool(day.schemas),
+        "tables_to_fold": table_of_records(
+            [{"database": database, "table": table} for database, table in day.tables],
+            {"database": "string", "table": "string"},
         ),
         "path": dg.MetadataValue.path(str(paths.change_log)),
     }
@@ -202,9 +241,39 @@ def applying_metadata(applying: Applying, batch: int, now: datetime) -> Metadata
         metadata["partitions_without_watermark"] = dg.MetadataValue.text(
             ", ".join(f"{topic}/{partition}" for topic, partition in applying.watermark.waiting)
         )
+    metadata["topics"] = _topics_metadata(applying.watermark)
     if applying.cut is not None:
         metadata |= _cut_metadata(applying.cut, now)
     return metadata
+
+
+def _topics_metadata(watermark: GlobalWatermark) -> dg.MetadataValue:
+    """Return every topic with what it is to the global watermark."""
+    return table_of_records(
+        [
+            {
+                "topic": topic.topic,
+                "state": str(topic.state),
+                "partitions": topic.partitions,
+                "tables": "unknown" if topic.tables is None else str(topic.tables),
+                "watermark": _moment_of(topic.watermark_ts),
+                "retired": _moment_of(topic.retired_ts),
+            }
+            for topic in watermark.topics
+        ],
+        {
+            "topic": "string",
+            "state": "string",
+            "partitions": "int",
+            "tables": "string",
+            "watermark": "string",
+            "retired": "string",
+        },
+    )
+
+
+def _moment_of(tso: int | None) -> str:
+    return "" if tso is None else to_datetime(tso).isoformat(timespec="milliseconds")
 
 
 def _cut_metadata(cut: Cut, now: datetime) -> Metadata:

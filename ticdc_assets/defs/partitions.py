@@ -6,13 +6,24 @@ reads as syntax) stands as percent-encoded UTF-8, so the only bare dot is the on
 names. Letters and symbols of any script stay as they are.
 """
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import date
 from urllib.parse import unquote
 
 import dagster as dg
 
+from ticdc_assets.lake.landing import landed_days
+from ticdc_assets.lake.paths import LakePaths
+
 CHANGEFEED_TAG = "ticdc/changefeed"
 """Tag of every run of a changefeed's jobs; its value is the changefeed's name."""
+
+DAY_FORMAT = "%Y-%m-%d"
+"""How the partition key of a landing day is written."""
+
+REPORT = "report"
+"""Name of the asset that is a page for people; what makes it reads, and no sync waits for it."""
 
 _PLAIN = frozenset("_-$#@~+=")
 
@@ -42,6 +53,11 @@ class FeedNames:
         return f"{self.changefeed}_sync"
 
     @property
+    def follow_job(self) -> str:
+        """The job that goes on syncing what arrives."""
+        return f"{self.changefeed}_follow"
+
+    @property
     def redrive_job(self) -> str:
         """The job that tries quarantined records again."""
         return f"{self.changefeed}_redrive"
@@ -67,9 +83,34 @@ class FeedNames:
         return f"{self.maintenance_job}_schedule"
 
     @property
+    def report_job(self) -> str:
+        """The job that writes the report."""
+        return f"{self.changefeed}_report"
+
+    @property
+    def report_schedule(self) -> str:
+        """The schedule of that job."""
+        return f"{self.report_job}_schedule"
+
+    @property
+    def redecode_job(self) -> str:
+        """The job that decodes landing days again."""
+        return f"{self.changefeed}_redecode"
+
+    @property
+    def redecode_schedule(self) -> str:
+        """The schedule of that job."""
+        return f"{self.redecode_job}_schedule"
+
+    @property
     def sensor(self) -> str:
         """The sensor that asks for syncs."""
         return f"{self.changefeed}_sync_sensor"
+
+    @property
+    def tables_sensor(self) -> str:
+        """The sensor that tells of tables and schemas."""
+        return f"{self.changefeed}_tables_sensor"
 
     @property
     def tags(self) -> dict[str, str]:
@@ -80,6 +121,32 @@ class FeedNames:
     def tables(self) -> dg.DynamicPartitionsDefinition:
         """One partition a mirror."""
         return dg.DynamicPartitionsDefinition(name=f"ticdc_{self.changefeed}_tables")
+
+
+def landing_days(paths: LakePaths, today: date) -> dg.DailyPartitionsDefinition:
+    """Return one partition a day (UTC), from the first one that landed records are there of.
+
+    Without any records it is from `today`. Today's partition is there, though the day goes on.
+    """
+    first = min(landed_days(paths), default=today)
+    return dg.DailyPartitionsDefinition(
+        start_date=first.isoformat(), end_offset=1, timezone="UTC", fmt=DAY_FORMAT
+    )
+
+
+def ranges_of(wanted: Collection[str], keys: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the ranges (first, last) of neighbours in `keys` that together are `wanted`.
+
+    A run is of one range: that is how Dagster's own backfills cut them too.
+    """
+    places = sorted(keys.index(key) for key in set(wanted))
+    ranges: list[tuple[int, int]] = []
+    for place in places:
+        if ranges and ranges[-1][1] == place - 1:
+            ranges[-1] = (ranges[-1][0], place)
+        else:
+            ranges.append((place, place))
+    return [(keys[first], keys[last]) for first, last in ranges]
 
 
 def partition_of(database: str, table: str) -> str:

@@ -1,14 +1,15 @@
 """The Spark session as a Dagster resource: the one of `lake.session`, started when first used.
 
-Sensors, checks and the loading of definitions never ask for it, so they cost no JVM. A run asks
-once: steps run in one process (`in_process_executor`), and each gets the same session.
+Sensors, checks and the loading of definitions never ask for it, so they cost no JVM; nor does a run
+that moves few rows. A run asks once: steps run in one process (`in_process_executor`), and each
+gets the same session.
 """
 
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 from pyspark.sql import SparkSession
 
-from ticdc_assets.lake.session import get_spark
+from ticdc_assets.lake.session import LazySession
 
 
 class LakeSpark(LazyPySparkResource):
@@ -31,10 +32,10 @@ class LakeSpark(LazyPySparkResource):
     def _init_session(self) -> None:
         if self._spark_session is None:
             # A session that runs keeps its own settings: only a new one is given ours.
-            self._spark_session = SparkSession.getActiveSession() or get_spark(self.spark_config)
+            self._spark_session = LazySession(self.spark_config)
 
     @property
     def spark_session(self) -> SparkSession:
-        """The session, started now if it does not run yet."""
+        """The session, started when something of it is asked for, if it does not run yet."""
         self._init_session()
         return self._spark_session

@@ -8,14 +8,15 @@ Errors of this package come out as they were raised in the step; that the step f
 run. Anything else is a bug and comes out as it is.
 """
 
+import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,13 +27,13 @@ from dagster import DagsterInstance
 
 import ticdc_assets
 from ticdc_assets.config import CHANGEFEEDS_VARIABLE, LAKE_VARIABLE, Settings
+from ticdc_assets.defs.active_runs import FOLLOW_TAG, end_orphans
 from ticdc_assets.defs.changefeeds import definitions_of
-from ticdc_assets.defs.sensors import end_orphans
-from ticdc_assets.defs.steps import ChangefeedSteps, steps_of
+from ticdc_assets.defs.following import Followed
+from ticdc_assets.defs.steps import ChangefeedSteps, patient_lock, steps_of
 from ticdc_assets.errors import PrerequisiteError, TicdcError
 from ticdc_assets.lake.decoding import Decoding
 from ticdc_assets.lake.landing import Landing
-from ticdc_assets.lake.lock import writer_lock
 from ticdc_assets.lake.maintenance import Maintaining
 from ticdc_assets.lake.mirrors import Applying
 from ticdc_assets.lake.redriving import Redriving
@@ -42,6 +43,8 @@ from ticdc_assets.ports import HOST, port_is_free
 HOME_VARIABLE = "DAGSTER_HOME"
 INSTANCE_FILE = "dagster.yaml"
 LOCATION_NAME = "ticdc_assets"
+
+_LOG = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
@@ -135,6 +138,56 @@ def run_sync(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowReport:
+    """What a run that followed its source did.
+
+    Attributes:
+        run_id: id of the Dagster run.
+        followed: the numbers, and why it ended.
+    """
+
+    run_id: str
+    followed: Followed
+
+
+def run_follow(
+    settings: Settings,
+    changefeed: str,
+    *,
+    seconds: float | None = None,
+    say: Callable[[str], None] | None = None,
+    instance: DagsterInstance | None = None,
+) -> FollowReport:
+    """Follow the source of a changefeed, in this process.
+
+    A signal ends it after the sync that is under way.
+
+    Args:
+        settings: the settings.
+        changefeed: name of the changefeed.
+        seconds: how long it goes on; as configured if None.
+        say: told what it does, while it does it.
+        instance: where the run is recorded; that of `dagster_home(settings)` if None.
+
+    Raises:
+        BusyError: another process writes to the changefeed's tables now.
+        TicdcError: a sync failed; it is its error.
+    """
+    steps = steps_of(settings, settings.changefeed(changefeed))
+    if say is not None:
+        steps = replace(steps, say=say)
+    names = steps.names
+    config = {names.op("follow"): {"seconds": seconds}}
+    tags = {FOLLOW_TAG: "true"}
+    try:
+        run_id, _ = _execute(settings, steps, names.follow_job, config, instance, tags=tags)
+    except dg.DagsterExecutionInterruptedError:
+        # A second signal, or one before Spark was there: it is recorded as cancelled.
+        raise KeyboardInterrupt from None
+    return FollowReport(run_id=run_id, followed=_result(steps, Followed))
+
+
 def run_redrive(
     settings: Settings, changefeed: str, *, instance: DagsterInstance | None = None
 ) -> RedriveReport:
@@ -147,7 +200,7 @@ def run_redrive(
     steps = steps_of(settings, settings.changefeed(changefeed))
     names = steps.names
     config = {
-        names.op("change_log"): {"redrive": True},
+        names.op("decode_messages"): {"redrive": True},
         names.op("apply_changes"): {"refold_quarantined": True},
     }
     run_id, checks = _execute(settings, steps, names.redrive_job, config, instance)
@@ -180,26 +233,12 @@ def _execute(
     job_name: str,
     config: Mapping[str, Mapping[str, Any]],
     instance: DagsterInstance | None,
+    *,
+    tags: Mapping[str, str] | None = None,
 ) -> tuple[str, tuple[CheckReport, ...]]:
-    # A run that cannot get the lock would be recorded as failed; say so before there is one.
-    with writer_lock(steps.paths):
-        pass
     job = definitions_of([steps]).resolve_job_def(job_name)
-    run_config = {
-        "ops": {name: {"config": dict(values)} for name, values in config.items()},
-        # Dagster's log lines are in the run; on the console they would bury the caller's own.
-        "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
-    }
     with nullcontext(instance) if instance else open_instance(settings) as where:
-        end_orphans(where, steps.names)
-        try:
-            result = job.execute_in_process(
-                run_config=run_config, instance=where, tags=steps.names.tags
-            )
-        except dg.Failure as failure:
-            if isinstance(failure.__cause__, TicdcError):
-                raise failure.__cause__ from None
-            raise
+        result = execute(steps, job, where, config=config, tags=tags)
     checks = tuple(
         CheckReport(
             asset=evaluation.asset_key.path[-1],
@@ -211,6 +250,53 @@ def _execute(
         for evaluation in result.get_asset_check_evaluations()
     )
     return result.run_id, checks
+
+
+def execute(
+    steps: ChangefeedSteps,
+    job: dg.JobDefinition,
+    instance: DagsterInstance,
+    *,
+    config: Mapping[str, Mapping[str, Any]] | None = None,
+    tags: Mapping[str, str] | None = None,
+    selection: Sequence[dg.AssetKey] | None = None,
+    patience: float = 0,
+) -> dg.ExecuteInProcessResult:
+    """Execute a job of a changefeed in this process.
+
+    Args:
+        steps: the changefeed.
+        job: the job.
+        instance: where the run is recorded.
+        config: configuration of its ops, by their names.
+        tags: tags of the run, beside those of the changefeed.
+        selection: the assets to materialise; those of the job if None.
+        patience: for how many seconds to wait for another writer.
+
+    Raises:
+        BusyError: another process writes to the changefeed's tables.
+        TicdcError: a step failed; it is the error of that step.
+    """
+    end_orphans(instance, steps.names)
+    # A run that cannot get the lock would be recorded as failed; say so before there is one.
+    with patient_lock(steps, instance, seconds=patience, waiting=_LOG.warning):
+        pass
+    try:
+        return job.execute_in_process(
+            run_config={
+                "ops": {name: {"config": dict(values)} for name, values in (config or {}).items()},
+                # Dagster's log lines are in the run; on the console they would bury the
+                # caller's own.
+                "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
+            },
+            instance=instance,
+            tags=steps.names.tags | dict(tags or {}),
+            asset_selection=selection,
+        )
+    except dg.Failure as failure:
+        if isinstance(failure.__cause__, TicdcError):
+            raise failure.__cause__ from None
+        raise
 
 
 def _result(steps: ChangefeedSteps, kind: type[_Result]) -> _Result:

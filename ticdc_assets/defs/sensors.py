@@ -1,9 +1,9 @@
 """The sensor of one changefeed: looks, says what it sees in numbers, asks for a run if one helps.
 
 In: the offsets of the source, and the small tables that say how far the lake is; no Spark. Out: at
-most one run of the sync job, or a reason why not. Its memory is the lake itself; the cursor only
-keeps what would otherwise be said again and again (a source that is down, offsets already
-observed, a lag already reported), so losing it loses nothing.
+most one run of the follow job (of the sync job where `follow_seconds` is 0), or a reason why not.
+Its memory is the lake itself; the cursor only keeps what would otherwise be said again and again (a
+source that is down, offsets already observed, verdicts already reported): losing it loses nothing.
 
 A run is asked for when records wait, a partition is new, a landed batch was not decoded or a
 decoded one not applied, or the watermark is beyond the newest cut. It is not asked for while a run
@@ -18,44 +18,41 @@ is worse than one that works unasked. Every tick costs one look at the source, h
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
-from ticdc_assets.changelog.progress import GlobalWatermark, global_watermark
+from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import CaptureSource, Changefeed
-from ticdc_assets.defs.checks import REPLICATION_LAG, judge_lag, read_watermark
+from ticdc_assets.defs.active_runs import STATUS_WORDS, active_runs, end_orphans
+from ticdc_assets.defs.checks import REPLICATION_LAG, status_verdicts
 from ticdc_assets.defs.metadata import LOOKED_AT_BATCH, lag_seconds, offsets_metadata, utc_now
-from ticdc_assets.defs.partitions import CHANGEFEED_TAG, FeedNames
-from ticdc_assets.defs.steps import WORKER_TAG, ChangefeedSteps, is_gone
+from ticdc_assets.defs.partitions import FeedNames
+from ticdc_assets.defs.steps import ChangefeedSteps
 from ticdc_assets.errors import TicdcError
 from ticdc_assets.lake.cuts import Cut, newest_cut
 from ticdc_assets.lake.decoding import decoded_position, read_groups
-from ticdc_assets.lake.landing import (
+from ticdc_assets.lake.landing import source_offsets
+from ticdc_assets.lake.positions import (
     PartitionOffsets,
     Position,
     known_partitions,
     read_position,
-    source_offsets,
 )
+from ticdc_assets.lake.status import read_status
+from ticdc_assets.lake.watermark import read_watermark
 from ticdc_assets.tso import to_datetime
 
 INTERVAL_SECONDS = 20
 OBSERVATION_SECONDS = 60
 FIRST_PAUSE_SECONDS = 60
 LONGEST_PAUSE_SECONDS = 1800
-
-ACTIVE_STATUSES = (
-    DagsterRunStatus.NOT_STARTED,
-    DagsterRunStatus.QUEUED,
-    DagsterRunStatus.STARTING,
-    DagsterRunStatus.STARTED,
-    DagsterRunStatus.CANCELING,
-)
+REPEAT_SECONDS = 900
+"""Seconds after which a verdict that is not well is told again, with the numbers of then."""
 
 _RUNS_LOOKED_AT = 10
 
@@ -69,14 +66,14 @@ class SensorCursor:
         failing_since: when that began, ISO 8601; "" if it is available.
         observed: digest of the offsets observed last.
         observed_at: when that was, in epoch seconds.
-        lag: level of the lag reported last (`Verdict.level`).
+        levels: level of each cheap check as it was seen last (`Verdict.level`), by its name.
     """
 
     failures: int = 0
     failing_since: str = ""
     observed: str = ""
     observed_at: int = 0
-    lag: str = ""
+    levels: dict[str, str] = field(default_factory=dict[str, str])
 
     @classmethod
     def from_text(cls, text: str | None) -> "SensorCursor":
@@ -90,9 +87,9 @@ class SensorCursor:
         defaults = asdict(cls())
         return cls(
             **{
-                field.name: values[field.name]
-                for field in fields(cls)
-                if type(values.get(field.name)) is type(defaults[field.name])
+                item.name: values[item.name]
+                for item in fields(cls)
+                if type(values.get(item.name)) is type(defaults[item.name])
             }
         )
 
@@ -195,14 +192,15 @@ def changefeed_sensor(steps: ChangefeedSteps) -> dg.SensorDefinition:
 
     @dg.sensor(
         name=names.sensor,
-        job_name=names.sync_job,
+        job_name=asked_job(steps),
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
             f"Compares what the source of {names.changefeed} has with what is landed, decoded and "
-            "applied, and asks for one sync when there is something to do. Every tick says why it "
+            "applied, and asks for a run when there is something to do. Every tick says why it "
             "did nothing, in numbers. It also reports the source's offsets on kafka_topic, and "
-            "the replication lag when its verdict changes."
+            "the verdict of every check that needs no Spark when it changes: lag, watermark and "
+            "held rows grow old exactly when no sync runs."
         ),
     )
     def sync_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -219,14 +217,11 @@ def tick(
     cursor = SensorCursor.from_text(context.cursor)
     end_orphans(instance, names)
     cut = newest_cut(steps.paths)
-    events: list[Any] = []
-    verdict = judge_lag(steps.changefeed, cut, read_watermark(steps.paths), now)
-    if cut is not None and verdict.level != cursor.lag:
-        events.append(verdict.evaluation(names.asset("apply_changes"), REPLICATION_LAG))
-        cursor = replace(cursor, lag=verdict.level)
     try:
         sight = look(instance, steps, cut)
     except TicdcError as error:
+        # What is behind grows while the source is away: that is told all the same.
+        events, cursor = changed_verdicts(instance, steps, cursor, now)
         cursor = replace(
             cursor,
             failures=cursor.failures + 1,
@@ -240,6 +235,7 @@ def tick(
             cursor=cursor.to_text(),
             asset_events=events,
         )
+    events, cursor = changed_verdicts(instance, steps, cursor, now, sight=sight)
     cursor = replace(cursor, failures=0, failing_since="")
     observed = sight.offsets_digest()
     if observed != cursor.observed and now.timestamp() - cursor.observed_at >= OBSERVATION_SECONDS:
@@ -248,8 +244,50 @@ def tick(
     request = ask(instance, names, sight, now)
     if isinstance(request, str):
         return dg.SensorResult(skip_reason=request, cursor=cursor.to_text(), asset_events=events)
-    context.log.info("asking for a sync: %s; %s", "; ".join(sight.reasons()), sight.numbers(now))
+    context.log.info("asking for a run: %s; %s", "; ".join(sight.reasons()), sight.numbers(now))
     return dg.SensorResult(run_requests=[request], cursor=cursor.to_text(), asset_events=events)
+
+
+def changed_verdicts(
+    instance: DagsterInstance,
+    steps: ChangefeedSteps,
+    cursor: SensorCursor,
+    now: datetime,
+    *,
+    sight: Sight | None = None,
+) -> tuple[list[Any], SensorCursor]:
+    """Return the evaluations of cheap checks that say something new, and the cursor after them.
+
+    What counts as known is the newest evaluation that Dagster shows, whoever made it; while a run
+    is to evaluate a check, what the last tick saw. That all is well is no news where nothing is
+    known.
+    """
+    status = read_status(
+        steps.paths,
+        steps.changefeed,
+        now,
+        source=None if sight is None else sight.partitions,
+        watermark=None if sight is None else sight.watermark,
+    )
+    verdicts = status_verdicts(steps.names, steps.changefeed, status)
+    shown = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(verdicts))
+    events: list[Any] = []
+    levels: dict[str, str] = {}
+    for key, verdict in verdicts.items():
+        if key.name == REPLICATION_LAG and status.cut is None:
+            continue
+        record = shown.get(key)
+        evaluation = None if record is None else record.evaluation
+        known = cursor.levels.get(key.name, "")
+        since = 0.0
+        if isinstance(evaluation, dg.AssetCheckEvaluation) and record is not None:
+            known = "passed" if evaluation.passed else evaluation.severity.value.lower()
+            since = record.create_timestamp
+        levels[key.name] = verdict.level
+        stale = 0 < since <= now.timestamp() - REPEAT_SECONDS and not verdict.passed
+        if stale or verdict.level != (known or "passed"):
+            events.append(verdict.evaluation(key))
+    return events, replace(cursor, levels=levels)
 
 
 def look(instance: DagsterInstance, steps: ChangefeedSteps, cut: Cut | None) -> Sight:
@@ -272,10 +310,16 @@ def look(instance: DagsterInstance, steps: ChangefeedSteps, cut: Cut | None) -> 
         applied_batch=max(
             cut.batch if cut else 0, _looked_at(instance, steps.names.asset("apply_changes"))
         ),
-        watermark=global_watermark(groups.progress(), known),
+        watermark=read_watermark(paths, groups=groups, cut=cut),
         cut_tso=cut.tso if cut else None,
         cut_number=cut.number if cut else 0,
     )
+
+
+def asked_job(steps: ChangefeedSteps) -> str:
+    """Return the job that the sensor asks for: one that follows the source, or a single sync."""
+    follows = steps.changefeed.follow_seconds > 0
+    return steps.names.follow_job if follows else steps.names.sync_job
 
 
 def ask(
@@ -286,11 +330,20 @@ def ask(
     active = active_runs(instance, names)
     if active:
         run = active[0]
-        return f"run {run.run_id} is {_STATUS_WORDS[run.status]}; {sight.numbers(now)}"
+        return f"run {run.run_id} is {STATUS_WORDS[run.status]}; {sight.numbers(now)}"
     if not reasons:
         return f"nothing to do: {sight.numbers(now)}"
-    last = instance.get_run_records(
-        filters=RunsFilter(job_name=names.sync_job), limit=_RUNS_LOOKED_AT
+    # A sync that somebody else started and that failed tells as much as one that was asked for.
+    last = sorted(
+        (
+            record
+            for job in (names.sync_job, names.follow_job)
+            for record in instance.get_run_records(
+                filters=RunsFilter(job_name=job), limit=_RUNS_LOOKED_AT
+            )
+        ),
+        key=lambda record: record.create_timestamp,
+        reverse=True,
     )
     failures = 0
     for record in last:
@@ -308,51 +361,6 @@ def ask(
             )
     last_run = last[0].dagster_run.run_id[:8] if last else "none"
     return dg.RunRequest(run_key=f"{sight.digest()} after {last_run}", tags=names.tags)
-
-
-def active_runs(instance: DagsterInstance, names: FeedNames) -> list[DagsterRun]:
-    """Return the runs of the changefeed that are queued or at work, whoever started them."""
-    runs = instance.get_runs(filters=RunsFilter(statuses=list(ACTIVE_STATUSES)))
-    return [run for run in runs if _belongs(run, names)]
-
-
-def end_orphans(instance: DagsterInstance, names: FeedNames) -> list[str]:
-    """Mark runs as failed whose process has ended without saying so; return their ids.
-
-    Nobody else does it for a run that a command line executed and that was killed; it would look
-    active for ever.
-    """
-    ended: list[str] = []
-    for run in active_runs(instance, names):
-        worker = run.tags.get(WORKER_TAG)
-        if worker is None or not is_gone(worker):
-            continue
-        # It may have ended well between the two looks.
-        fresh = instance.get_run_by_id(run.run_id)
-        if fresh is not None and fresh.status in ACTIVE_STATUSES:
-            instance.report_run_failed(
-                fresh, f"the process that worked on the run ({worker}) is gone"
-            )
-            ended.append(run.run_id)
-    return ended
-
-
-_STATUS_WORDS = {
-    DagsterRunStatus.NOT_STARTED: "queued",
-    DagsterRunStatus.QUEUED: "queued",
-    DagsterRunStatus.STARTING: "starting",
-    DagsterRunStatus.STARTED: "at work",
-    DagsterRunStatus.CANCELING: "being cancelled",
-}
-
-
-def _belongs(run: DagsterRun, names: FeedNames) -> bool:
-    return (
-        run.tags.get(CHANGEFEED_TAG) == names.changefeed
-        or run.job_name in (names.sync_job, names.redrive_job, names.maintenance_job)
-        # Runs that the UI starts go by an implicit job and carry none of our tags.
-        or any(key.path[0] == names.changefeed for key in run.asset_selection or ())
-    )
 
 
 def _looked_at(instance: DagsterInstance, key: dg.AssetKey) -> int:

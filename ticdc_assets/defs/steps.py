@@ -1,31 +1,43 @@
 """What every step of a changefeed does around its work: the lock, the errors, the results.
 
-A step holds the changefeed's writer lock while it writes. An error that this package raises on
-purpose fails the step with its one sentence, and without a wall of wrappers; `defs.run` gives it
-back to its caller as it was. Whoever runs the job in its own process finds the lake's results in
-`ChangefeedSteps.results`; Dagster itself sees metadata only.
+A step holds the changefeed's writer lock while it writes, and waits for it: a command line may have
+it, which no pool of runs knows. A run that follows the source takes it for each of its syncs and
+ends when it sees another run; so where one is at work even who has no patience waits. An error that
+this package raises on purpose fails the step with its one sentence, and without a wall of wrappers;
+`defs.run` gives it back to its caller as it was. Whoever runs the job in its own process finds the
+lake's results in `ChangefeedSteps.results`; Dagster itself sees metadata only.
 """
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from socket import gethostname
 from typing import TypeVar
 
 import dagster as dg
+from dagster import DagsterInstance
 
 from ticdc_assets.config import Changefeed, Settings
+from ticdc_assets.defs.active_runs import follows_beside
 from ticdc_assets.defs.partitions import FeedNames
-from ticdc_assets.errors import TicdcError
+from ticdc_assets.defs.workers import name_worker
+from ticdc_assets.errors import BusyError, TicdcError
 from ticdc_assets.lake.lock import writer_lock
 from ticdc_assets.lake.paths import LakePaths
 
-WORKER_TAG = "ticdc/worker"
-"""Tag of a run: which process works on it (see `worker_name`)."""
+PATIENCE_SECONDS = 300.0
+"""How long the lock of a run that follows is waited for: that is one sync of it at most."""
+
+_LOOK_SECONDS = 0.2
+
+LOCK_PATIENCE_SECONDS = 600
+"""How long a run waits for a command line that writes to the changefeed's tables."""
 
 _Result = TypeVar("_Result")
+
+
+def _say_nothing(_: str) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +48,13 @@ class ChangefeedSteps:
         changefeed: its configuration.
         paths: its tables.
         results: what the lake's functions returned, in the order of the steps run.
+        say: told what a run that follows does, while it does it.
     """
 
     changefeed: Changefeed
     paths: LakePaths
     results: list[object] = field(default_factory=list[object])
+    say: Callable[[str], None] = _say_nothing
 
     @property
     def names(self) -> FeedNames:
@@ -49,17 +63,27 @@ class ChangefeedSteps:
 
     @contextmanager
     def writing(self, context: dg.AssetExecutionContext) -> Iterator[None]:
-        """Hold the writer lock; turn an error of ours into a failure of the step."""
-        _name_worker(context)
-        try:
-            with writer_lock(self.paths):
-                yield
-        except TicdcError as error:
-            raise dg.Failure(
-                description=str(error),
-                metadata={"error": type(error).__name__, "retriable": error.retriable},
-                allow_retries=error.retriable,
-            ) from error
+        """Hold the writer lock; turn an error of ours into a failure of the step.
+
+        Runs of one instance wait for each other in the changefeed's pool. The lock may be held by
+        what no pool knows, a command line; it is waited for some time, and the log says so.
+        """
+        name_worker(context)
+
+        def waiting(reason: str) -> None:
+            context.log.info("waiting up to %d s: %s", LOCK_PATIENCE_SECONDS, reason)
+
+        with (
+            plain_failures(),
+            patient_lock(
+                self,
+                context.instance,
+                own_id=context.run.run_id,
+                seconds=LOCK_PATIENCE_SECONDS,
+                waiting=waiting,
+            ),
+        ):
+            yield
 
     def note(self, result: _Result) -> _Result:
         """Keep a result for `defs.run`, and return it."""
@@ -74,45 +98,55 @@ def steps_of(settings: Settings, changefeed: Changefeed) -> ChangefeedSteps:
     )
 
 
-# Workers ----------------------------------------------------------------------------------------
+@contextmanager
+def plain_failures() -> Iterator[None]:
+    """Turn an error of ours into a failure of the step, with its one sentence."""
+    try:
+        yield
+    except TicdcError as error:
+        raise dg.Failure(
+            description=str(error),
+            metadata={"error": type(error).__name__, "retriable": error.retriable},
+            allow_retries=error.retriable,
+        ) from error
 
 
-def worker_name() -> str:
-    """Return what tells this process from all others: host, process id, start time."""
-    return f"{gethostname()}:{os.getpid()}:{_start_time(os.getpid()) or 0}"
+@contextmanager
+def patient_lock(
+    steps: ChangefeedSteps,
+    instance: DagsterInstance,
+    *,
+    own_id: str = "",
+    seconds: float = 0.0,
+    waiting: Callable[[str], None] = _say_nothing,
+) -> Iterator[None]:
+    """Hold the writer lock, waiting for it as long as there is hope.
 
+    Args:
+        steps: the changefeed.
+        instance: the instance that knows of runs that follow.
+        own_id: id of the run that waits.
+        seconds: how long to wait for any program; a run that follows is waited for in any case,
+            till the end of its sync.
+        waiting: called once with who holds the lock, if there is a wait.
 
-def is_gone(worker: str) -> bool:
-    """Return whether `worker` was a process of this host and has ended.
-
-    False where nobody can tell from here: a process of another host.
+    Raises:
+        BusyError: another program held it for `seconds`, or a sync for `PATIENCE_SECONDS`.
     """
-    host, _, rest = worker.rpartition(":")[0].rpartition(":")
-    if host != gethostname() or not rest.isdigit():
-        return False
-    pid, started = int(rest), worker.rpartition(":")[2]
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    # A process id is given again after a while; then the start time differs.
-    now = _start_time(pid)
-    return now is not None and started not in ("0", str(now))
-
-
-def _start_time(pid: int) -> int | None:
-    """Return when a process started, in the kernel's ticks; None where that is not told."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    # The second field is the program's name in parentheses, which may hold anything.
-    return int(stat.rpartition(")")[2].split()[19])
-
-
-def _name_worker(context: dg.AssetExecutionContext) -> None:
-    worker = worker_name()
-    if context.run.tags.get(WORKER_TAG) != worker:
-        context.instance.add_run_tags(context.run.run_id, {WORKER_TAG: worker})
+    began, said = time.monotonic(), False
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(writer_lock(steps.paths))
+                break
+            except BusyError as error:
+                waited = time.monotonic() - began
+                if waited >= seconds and (
+                    waited > PATIENCE_SECONDS or not follows_beside(instance, steps.names, own_id)
+                ):
+                    raise
+                if not said:
+                    waiting(str(error))
+                    said = True
+                time.sleep(_LOOK_SECONDS)
+        yield

@@ -16,7 +16,7 @@ from ticdc_assets.lake.decoding import CHANGE_LOG_SCHEMA
 from ticdc_assets.lake.landing import RAW_SCHEMA
 from ticdc_assets.lake.mirror_rows import MirrorLayout, spark_type_name
 from ticdc_assets.lake.schema_tables import REGISTRY_SCHEMA
-from ticdc_assets.mysql_types import Kind, kind_of
+from ticdc_assets.registry.differences import declared_type
 from ticdc_assets.schemas import ColumnSchema
 
 _PLACE = {
@@ -163,25 +163,9 @@ def mirror_columns(mirror: MirrorCut) -> dg.TableSchema:
     return dg.TableSchema(columns=[*upstream, *ours])
 
 
-_SIZED = frozenset({Kind.TEXT, Kind.BINARY, Kind.BIT, Kind.VECTOR})
-_UNSIZED_TYPES = ("text", "blob")
-_FRACTIONAL = frozenset({Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME})
-
-
 def _upstream_type(column: ColumnSchema, *, key: bool) -> str:
-    """Return a column's type as upstream declares it; widths that only guide displays left out."""
-    kind, text = kind_of(column), column.mysql_type
-    if column.elements:
-        text += f"({', '.join(column.elements)})"
-    elif kind is Kind.DECIMAL:
-        text += f"({column.length},{column.decimal})"
-    elif kind in _SIZED and column.length > 0 and not text.endswith(_UNSIZED_TYPES):
-        text += f"({column.length})"
-    elif kind in _FRACTIONAL and column.decimal > 0:
-        text += f"({column.decimal})"
-    if column.unsigned:
-        text += " unsigned"
-    return f"{text} upstream{'; part of the key' if key else ''}"
+    """Return what a column is upstream."""
+    return f"{declared_type(column)} upstream{'; part of the key' if key else ''}"
 
 
 def _described(schema: T.StructType, descriptions: Mapping[str, str]) -> dg.TableSchema:

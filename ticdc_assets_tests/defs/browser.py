@@ -48,6 +48,7 @@ class Page:
         self._socket = socket
         self._session = session
         self._numbers = itertools.count(100)
+        self._events: list[dict[str, Any]] | None = None
 
     def open(self, url: str) -> None:
         """Go to `url`; what it shows comes later."""
@@ -62,6 +63,64 @@ class Page:
             deviceScaleFactor=1,
             mobile=False,
         )
+
+    def watch(self) -> None:
+        """Keep from now on what pages ask of the network, and what they complain of."""
+        self._events = []
+        for domain in ("Network", "Runtime", "Log"):
+            self._call(f"{domain}.enable")
+
+    def requests(self) -> list[str]:
+        """Return the addresses that were asked for since `watch`, but for files and inline ones."""
+        self._call("Runtime.evaluate", expression="0")
+        urls = [
+            event["params"]["request"]["url"]
+            for event in self._events or ()
+            if event["method"] == "Network.requestWillBeSent"
+        ]
+        return [url for url in urls if not url.startswith(("file:", "data:", "blob:", "about:"))]
+
+    def complaints(self) -> list[str]:
+        """Return errors and warnings of pages since `watch`."""
+        self._call("Runtime.evaluate", expression="0")
+        found: list[str] = []
+        for event in self._events or ():
+            params = event["params"]
+            match event["method"]:
+                case "Runtime.exceptionThrown":
+                    found.append(json.dumps(params["exceptionDetails"]))
+                case "Runtime.consoleAPICalled" if params["type"] in ("error", "warning", "assert"):
+                    found.append(json.dumps(params["args"]))
+                case "Log.entryAdded" if params["entry"]["level"] in ("error", "warning"):
+                    found.append(json.dumps(params["entry"]))
+                case _:
+                    pass
+        return found
+
+    def prefer(self, scheme: str) -> None:
+        """Let the reader prefer `light` or `dark`."""
+        self._call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
+        )
+
+    def in_zone(self, zone: str) -> None:
+        """Put the reader into a time zone."""
+        self._call("Emulation.setTimezoneOverride", timezoneId=zone)
+
+    def press(self, key: str) -> None:
+        """Press a key, `Tab` or `Enter`."""
+        codes = {"Tab": (9, ""), "Enter": (13, "\r")}
+        code, text = codes[key]
+        for kind in ("keyDown", "keyUp"):
+            self._call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode=code,
+                text=text if kind == "keyDown" else "",
+            )
 
     def text(self) -> str:
         """Return the text that a reader sees now."""
@@ -100,7 +159,7 @@ class Page:
         path.write_bytes(base64.b64decode(answer["data"]))
 
     def _call(self, method: str, **params: Any) -> dict[str, Any]:
-        return _call(self._socket, next(self._numbers), method, params, self._session)
+        return _call(self._socket, next(self._numbers), method, params, self._session, self._events)
 
 
 @contextmanager
@@ -150,6 +209,7 @@ def _call(
     method: str,
     params: dict[str, Any],
     session: str | None = None,
+    events: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     message: dict[str, Any] = {"id": number, "method": method, "params": params}
     if session is not None:
@@ -161,3 +221,5 @@ def _call(
         if answer.get("id") == number:
             assert "error" not in answer, f"{method}: {answer['error']}"
             return answer["result"]
+        if events is not None and "method" in answer:
+            events.append(answer)

@@ -1,21 +1,29 @@
-"""The three checks, judged on values; that Dagster records them is tested end to end."""
+"""The checks, judged on values; that Dagster records them is tested end to end."""
 
-from datetime import UTC, datetime, timedelta
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
-from ticdc_assets import tso
-from ticdc_assets.changelog.progress import GlobalWatermark
-from ticdc_assets.config import CaptureSource, Changefeed
+from ticdc_assets.config import CaptureSource, Changefeed, CheckLimits
 from ticdc_assets.defs.changefeeds import all_definitions
-from ticdc_assets.defs.checks import judge_lag, judge_mirrors, judge_quarantine
-from ticdc_assets.lake.cuts import Cut, HeldRows, MirrorCut
+from ticdc_assets.defs.content_verdicts import (
+    judge_conflicts,
+    judge_keys,
+    judge_mirrors,
+    judge_quarantine,
+)
+from ticdc_assets.defs.progress_verdicts import judge_held, judge_lag, judge_watermark
+from ticdc_assets.lake.status import ChangeTimes, TopicStatus
+from ticdc_assets.lake.uniqueness import KeyCounts, RepeatedKey, RepeatedKeys
+from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema, schema_to_json
 from ticdc_assets_tests.defs.small_shop import SmallShop
+from ticdc_assets_tests.statuses import NOW, at, cut, held, mirror, status
 
-NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 FEED = Changefeed(
     name="shop",
     wire_format="simple-json",
@@ -24,57 +32,6 @@ FEED = Changefeed(
     lag_warn_seconds=60,
     lag_error_seconds=600,
 )
-
-
-def at(seconds_ago: float) -> int:
-    return tso.from_datetime(NOW - timedelta(seconds=seconds_ago))
-
-
-def watermark(seconds_ago: float | None, *, waiting: tuple[tuple[str, int], ...] = ()) -> Any:
-    return GlobalWatermark(
-        watermark_ts=None if seconds_ago is None else at(seconds_ago),
-        waiting=waiting,
-        slowest=None if seconds_ago is None else ("shop", 1),
-    )
-
-
-def mirror(table: str = "orders", **changes: Any) -> MirrorCut:
-    values: dict[str, Any] = {
-        "mirror_id": "1",
-        "database": "shop",
-        "table": table,
-        "table_id": 1,
-        "version": 0,
-        "rows": 3,
-        "hidden": [],
-        "schema": "{}",
-        "floor_ts": 0,
-        "digest": "",
-        "held": 0,
-        "quarantined": 0,
-        "marks": [],
-        "mode": "carried",
-        "changes": 0,
-        "unknown_deletes": 0,
-    }
-    return MirrorCut(**values | changes)
-
-
-def cut(seconds_ago: float = 0, **changes: Any) -> Cut:
-    values: dict[str, Any] = {
-        "number": 1,
-        "tso": at(seconds_ago),
-        "published_at": NOW,
-        "batch": 1,
-        "mirrors": (mirror(),),
-        "held": (),
-        "quarantined": 0,
-        "replays": 0,
-        "late": 0,
-        "steps_back": 0,
-        "ignored": {},
-    }
-    return Cut(**values | changes)
 
 
 # Lag --------------------------------------------------------------------------------------------
@@ -94,38 +51,246 @@ def cut(seconds_ago: float = 0, **changes: Any) -> Cut:
     ],
 )
 def test_lag_by_the_limits(seconds_ago: float, level: str) -> None:
-    verdict = judge_lag(FEED, cut(seconds_ago), watermark(seconds_ago), NOW)
+    verdict = judge_lag(FEED, status(seconds_ago, seconds_ago))
     assert verdict.level == level
     assert verdict.metadata["lag_seconds"].value == pytest.approx(seconds_ago, abs=0.001)
 
 
 def test_a_small_lead_of_the_clock_is_no_negative_lag() -> None:
-    assert judge_lag(FEED, cut(-3), watermark(-3), NOW).description == (
-        "The mirrors are 0.0 s behind now."
+    assert judge_lag(FEED, status(-3, -3)).description == (
+        "The mirrors are 0.0 s behind now: source to Kafka 0.0 s, Kafka to raw_messages 0.0 s, "
+        "raw_messages to mirrors 0.0 s."
     )
 
 
 def test_a_clock_that_is_ahead_is_named() -> None:
-    description = judge_lag(FEED, cut(-90), watermark(-90), NOW).description
+    description = judge_lag(FEED, status(-90, -90)).description
     assert description.startswith("The newest cut is 90.0 s in the future")
     assert "NTP" in description
 
 
 def test_no_cut_warns_and_says_which_partition_is_missing() -> None:
-    verdict = judge_lag(FEED, None, watermark(None, waiting=(("shop", 2), ("shop", 3))), NOW)
+    verdict = judge_lag(FEED, status(None, None, waiting=(("shop", 2), ("shop", 3))))
     assert verdict.level == "warn"
     assert "no watermark has come from shop/2, shop/3" in verdict.description
-    assert "nothing has landed" in judge_lag(FEED, None, watermark(None), NOW).description
+    assert "nothing has landed" in judge_lag(FEED, status(None, None)).description
 
 
-def test_the_lag_says_whose_it_is() -> None:
-    ours = judge_lag(FEED, cut(700), watermark(10), NOW).description
-    assert "11.7 min behind now (limit 10.0 min)" in ours
-    assert "A watermark 11.5 min newer has landed and was not applied" in ours
-    theirs = judge_lag(FEED, cut(700), watermark(700), NOW).description
-    assert "The newest landed watermark (from shop/1) is 11.7 min old itself" in theirs
-    silent = judge_lag(FEED, cut(700), watermark(None, waiting=(("shop", 4),)), NOW).description
+def test_the_lag_says_where_most_of_it_is_and_what_to_do() -> None:
+    ours = judge_lag(FEED, status(700, 10)).description
+    assert "11.7 min behind now (limit 10.0 min): source to Kafka 10.0 s, Kafka" in ours
+    assert "Most of it has landed and was not applied: look at the runs of shop_sync" in ours
+    undecoded = judge_lag(FEED, status(700, 10, landed_batch=5)).description
+    assert "not applied, 2 landed batches are not decoded" in undecoded
+    kafka = judge_lag(FEED, status(700, 690, waiting_since=650)).description
+    assert (
+        "source to Kafka 40.0 s, Kafka to raw_messages 10.8 min, raw_messages to mirrors" in kafka
+    )
+    assert "records wait to be landed. Look whether the sensor shop_sync_sensor" in kafka
+    theirs = judge_lag(FEED, status(700, 700)).description
+    assert "before Kafka: the newest landed watermark (from shop/1) is old itself" in theirs
+    silent = judge_lag(FEED, status(700, None, waiting=(("shop", 4),))).description
     assert "no watermark has come from shop/4" in silent
+
+
+def test_the_parts_are_in_the_metadata() -> None:
+    metadata = judge_lag(FEED, status(100, 70, waiting_since=50)).metadata
+    parts = {
+        name: metadata[f"{name}_seconds"].value
+        for name in ("source_to_kafka", "kafka_to_raw", "raw_to_mirror")
+    }
+    assert parts == {"source_to_kafka": 20.0, "kafka_to_raw": 50.0, "raw_to_mirror": 30.0}
+    assert metadata["lag_seconds"].value == 100.0
+
+
+def test_the_worst_table_is_named_where_it_is_worse_than_the_cut() -> None:
+    behind = status(10, 10, cut_changes={"held": (held(300),)})
+    verdict = judge_lag(FEED, behind)
+    assert verdict.passed
+    assert "The worst table, crm.visits, is complete only up to 10.0 min ago (4 held)." in (
+        verdict.description
+    )
+    assert verdict.metadata["worst_table"].value == "crm.visits"
+    assert verdict.metadata["worst_table_lag_seconds"].value == 600.0
+    assert "worst" not in judge_lag(FEED, status(10, 10)).description
+
+
+# The watermark ----------------------------------------------------------------------------------
+
+
+def times(newest_ago: float | None, first_watermark_ago: float | None = 1e5) -> ChangeTimes:
+    newest = None if newest_ago is None else at(newest_ago)
+    first = None if first_watermark_ago is None else at(first_watermark_ago)
+    return ChangeTimes(oldest=newest, newest=newest, first_watermark=first)
+
+
+@pytest.mark.parametrize(
+    ("beyond", "level"),
+    [(-10, "passed"), (0, "passed"), (299.999, "passed"), (300, "warn"), (900, "error")],
+)
+def test_a_watermark_that_rows_run_away_from(beyond: float, level: str) -> None:
+    verdict = judge_watermark(FEED, status(1000, 1000, times=times(1000 - beyond)))
+    assert verdict.level == level
+    assert verdict.metadata["rows_beyond_seconds"].value == max(0.0, beyond)
+    assert ("The slowest partition is shop/1." in verdict.description) is (level != "passed")
+
+
+def test_the_limits_are_those_of_the_changefeed() -> None:
+    feed = replace(FEED, checks=CheckLimits(stuck_warn_seconds=5, stuck_error_seconds=6))
+    assert judge_watermark(feed, status(10, 10, times=times(6))).level == "passed"
+    assert judge_watermark(feed, status(10, 10, times=times(5))).level == "warn"
+    assert judge_watermark(feed, status(10, 10, times=times(4))).level == "error"
+
+
+def test_a_watermark_that_never_came_is_measured_from_the_first_change() -> None:
+    waiting = (("shop", 0), ("shop", 3))
+    seen = status(
+        None,
+        None,
+        waiting=waiting,
+        times=ChangeTimes(oldest=at(2000), newest=at(1000), first_watermark=None),
+    )
+    verdict = judge_watermark(FEED, seen)
+    assert verdict.level == "error"
+    assert "No watermark has come from shop (partitions 0, 3)." in verdict.description
+    young = replace(seen, times=ChangeTimes(oldest=at(9), newest=at(1), first_watermark=None))
+    assert judge_watermark(FEED, young).level == "passed"
+    assert "no watermark has come from shop/0" in judge_watermark(FEED, young).description
+
+
+def test_a_watermark_that_moves_while_nothing_comes() -> None:
+    limit = FEED.checks.quiet_warn_seconds
+    assert limit is not None
+    started = status(10, 10, times=times(1e6, 100))
+    assert judge_watermark(FEED, started).passed, "nobody knows of the time before"
+    quiet = status(10, 10, times=times(10 + limit, 1e6))
+    verdict = judge_watermark(FEED, quiet)
+    assert verdict.level == "warn"
+    assert "no row and no DDL came for 24.0 h" in verdict.description
+    assert judge_watermark(FEED, replace(quiet, times=times(9 + limit, 1e6))).passed
+    never = status(10, 10, times=times(None, 10 + limit))
+    assert judge_watermark(FEED, never).level == "warn"
+    endless = replace(FEED, checks=CheckLimits(quiet_warn_seconds=None))
+    assert judge_watermark(endless, quiet).passed
+
+
+def test_a_source_without_watermarks_and_an_empty_one_pass() -> None:
+    assert judge_watermark(FEED, status(1e6, None, es_only=True)).passed
+    empty = ChangeTimes(oldest=None, newest=None, first_watermark=None)
+    assert judge_watermark(FEED, status(None, None, times=empty)).passed
+
+
+def test_many_topics_are_shown_slowest_first() -> None:
+    topics = tuple(
+        TopicStatus(
+            topic=f"t{number}",
+            state="live",
+            partitions=1,
+            backlog=0,
+            watermark_ts=at(number),
+            waiting=(),
+        )
+        for number in range(30)
+    )
+    shown: Any = judge_watermark(FEED, status(0, 0, topics=topics)).metadata["topics"]
+    assert [record.data["topic"] for record in shown.records][:2] == ["t29", "t28"]
+    assert len(shown.records) == 20
+
+
+# Held rows --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "level"),
+    [(0, "passed"), (599, "passed"), (600, "warn"), (3599, "warn"), (3600, "error")],
+)
+def test_held_rows_by_their_age(seconds: float, level: str) -> None:
+    rows = (held(1, "new"), held(seconds))
+    verdict = judge_held(FEED, status(10, 10, cut_changes={"held": rows}))
+    assert verdict.level == level
+    assert verdict.metadata["held"].value == 8
+    assert "crm.visits (4 rows of schema version 7, for " in verdict.description
+    assert ("send-bootstrap-interval-in-sec" in verdict.description) is (level != "passed")
+
+
+def test_nothing_held_passes() -> None:
+    assert judge_held(FEED, status(None, None)).passed
+    assert judge_held(FEED, status(5, 5)).description == "No row waits for its schema."
+
+
+# Schemas ----------------------------------------------------------------------------------------
+
+
+def claim(*columns: ColumnSchema) -> str:
+    key = IndexSchema(name="primary", unique=True, primary=True, nullable=False, columns=("id",))
+    schema = TableSchema(
+        database="shop", table="orders", table_id=1, version=7, columns=columns, indexes=(key,)
+    )
+    return json.dumps(schema_to_json(schema))
+
+
+def conflict(claimed: str | None, **changes: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "database": "shop",
+        "table": "orders",
+        "schema_version": 7,
+        "registered_source": "DDL tableSchema",
+        "registered": claim(ID, PRICE),
+        "claimed_source": "BOOTSTRAP",
+        "claimed": claimed,
+        "topic": "shop",
+        "partition": 1,
+        "offset": 9,
+        "index": 0,
+    }
+    return values | changes
+
+
+ID = ColumnSchema(name="id", mysql_type="bigint", nullable=False)
+PRICE = ColumnSchema(name="price", mysql_type="int", nullable=False)
+
+
+def test_conflicts_tell_both_claims() -> None:
+    assert judge_conflicts("shop", []).passed
+    wide = replace(PRICE, mysql_type="decimal", length=10, decimal=2)
+    verdict = judge_conflicts("shop", [conflict(claim(ID, wide))])
+    assert verdict.level == "warn"
+    assert (
+        "shop.orders at version 7: DDL tableSchema says price int not null, BOOTSTRAP says price "
+        "decimal(10,2) not null"
+    ) in verdict.description
+    assert verdict.metadata["conflicts"].value == 1
+    missing = judge_conflicts("shop", [conflict(claim(ID))]).description
+    assert "BOOTSTRAP says no price" in missing
+    assert "BOOTSTRAP says no schema" in judge_conflicts("shop", [conflict(None)]).description
+    many = judge_conflicts("shop", [conflict(claim(ID), offset=n) for n in range(23)])
+    assert "and 3 more" in many.description
+
+
+# Keys -------------------------------------------------------------------------------------------
+
+
+def test_keys_that_are_there_twice_are_named() -> None:
+    counts = KeyCounts(cut=3, tso=at(0), mirrors=2, without_key=1, rows=7, repeated=())
+    assert judge_keys(None).passed
+    assert judge_keys(counts).description == (
+        "Every key is once in its mirror: 7 rows of 2 mirrors; 1 without a key cannot be checked."
+    )
+    repeated = RepeatedKeys(
+        database="shop",
+        table="orders",
+        keys=6,
+        examples=(
+            RepeatedKey(key={"id": "1", "region": None}, rows=2),
+            RepeatedKey(key={"id": "2", "region": "n"}, rows=3),
+        ),
+    )
+    verdict = judge_keys(replace(counts, repeated=(repeated,)))
+    assert verdict.level == "error"
+    assert (
+        "shop.orders: (id=1, region=NULL) 2 times, (id=2, region=n) 3 times and 4 more."
+    ) in verdict.description
+    assert verdict.metadata["repeated_keys"].value == 6
 
 
 # Quarantine -------------------------------------------------------------------------------------
@@ -182,15 +347,6 @@ def test_complete_mirrors_pass() -> None:
 
 
 def test_every_shortcoming_is_named() -> None:
-    held = HeldRows(
-        database="crm",
-        table="visits",
-        schema_version=7,
-        mirror_id=None,
-        rows=4,
-        min_ts=at(100),
-        since=NOW,
-    )
     verdict = judge_mirrors(
         "shop",
         cut(
@@ -199,7 +355,7 @@ def test_every_shortcoming_is_named() -> None:
                 mirror("b", marks=["no_key"]),
                 mirror("c"),
             ),
-            held=(held,),
+            held=(held(50),),
             quarantined=9,
         ),
     )
@@ -224,7 +380,7 @@ def test_checks_run_alone_on_an_empty_lake_and_start_no_spark(
     def refuse(*_: object) -> None:
         raise AssertionError("a check asked for Spark")
 
-    monkeypatch.setattr("ticdc_assets.defs.resources.get_spark", refuse)
+    monkeypatch.setattr("ticdc_assets.lake.session.get_spark", refuse)
     definitions = all_definitions(shop.settings)
     job = dg.define_asset_job("checks", selection=dg.AssetSelection.all_asset_checks()).resolve(
         asset_graph=definitions.resolve_asset_graph()
@@ -232,8 +388,12 @@ def test_checks_run_alone_on_an_empty_lake_and_start_no_spark(
     result = job.execute_in_process(instance=instance)
     assert {item.check_name: item.passed for item in result.get_asset_check_evaluations()} == {
         "replication_lag": False,
+        "watermark_progress": True,
+        "held_rows": True,
+        "schema_conflicts": True,
         "quarantine_growth": True,
         "mirrors_complete": True,
         "row_checksums": True,
+        "keys_unique": True,
         "mirror_equals_rebuild": True,
     }

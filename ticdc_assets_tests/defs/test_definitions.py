@@ -12,6 +12,7 @@ from ticdc_assets.config import CaptureSource, Changefeed, Settings, TableChoice
 from ticdc_assets.defs import table_schemas
 from ticdc_assets.defs.assets import ApplyConfig
 from ticdc_assets.defs.changefeeds import all_definitions
+from ticdc_assets.defs.metadata import utc_now
 from ticdc_assets.defs.run import dagster_home
 from ticdc_assets.errors import ConfigError
 from ticdc_assets.lake.quarantine import COLUMNS
@@ -38,12 +39,14 @@ def definitions(tmp_path: Path) -> dg.Definitions:
 PARENTS = {
     "kafka_topic": set(),
     "raw_messages": {"kafka_topic"},
-    "change_log": {"raw_messages"},
+    "decode_messages": {"raw_messages"},
     "quarantine": {"raw_messages"},
-    "schema_registry": {"change_log"},
+    "change_log": {"decode_messages"},
+    "schema_registry": {"decode_messages", "change_log"},
     "apply_changes": {"change_log", "schema_registry"},
     "mirrors": {"apply_changes"},
     "maintenance": {"apply_changes"},
+    "report": {"apply_changes", "schema_registry", "quarantine"},
 }
 
 
@@ -86,9 +89,18 @@ def test_groups_kinds_pools_and_partitions(definitions: dg.Definitions) -> None:
             assert node.is_external
             assert node.kinds == {"file"}
             continue
+        if name == "report":
+            assert node.kinds == {"plotly"}
+            assert node.pools == set()
+            continue
         assert node.kinds == {"spark", "deltalake"}
-        assert graph.get(key).pools == {f"ticdc_{feed}"}
         partitions = node.partitions_def
+        assert graph.get(key).pools == {f"ticdc_{feed}"}
+        if name == "change_log":
+            assert isinstance(partitions, dg.DailyPartitionsDefinition)
+            assert partitions.get_last_partition_key() == f"{utc_now():%Y-%m-%d}"
+            assert node.backfill_policy == dg.BackfillPolicy.single_run()
+            continue
         if name == "mirrors":
             assert isinstance(partitions, dg.DynamicPartitionsDefinition)
             assert partitions.name == f"ticdc_{feed}_tables"
@@ -100,14 +112,20 @@ def test_groups_kinds_pools_and_partitions(definitions: dg.Definitions) -> None:
 def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
     repository = definitions.get_repository_def()
     assert {name for name in repository.job_names if not name.startswith("__")} == {
+        "shop_follow",
         "shop_sync",
         "shop_redrive",
+        "shop_redecode",
         "shop_verify",
         "shop_maintenance",
+        "shop_report",
+        "crm_follow",
         "crm_sync",
         "crm_redrive",
+        "crm_redecode",
         "crm_verify",
         "crm_maintenance",
+        "crm_report",
     }
     assert {
         schedule.name: (schedule.job_name, schedule.cron_schedule, schedule.default_status)
@@ -120,9 +138,23 @@ def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
         )
         for feed in ("shop", "crm")
     } | {
+        f"{feed}_redecode_schedule": (
+            f"{feed}_redecode",
+            "0 2 * * *",
+            dg.DefaultScheduleStatus.STOPPED,
+        )
+        for feed in ("shop", "crm")
+    } | {
         f"{feed}_maintenance_schedule": (
             f"{feed}_maintenance",
             "30 1 * * *",
+            dg.DefaultScheduleStatus.RUNNING,
+        )
+        for feed in ("shop", "crm")
+    } | {
+        f"{feed}_report_schedule": (
+            f"{feed}_report",
+            "*/15 * * * *",
             dg.DefaultScheduleStatus.RUNNING,
         )
         for feed in ("shop", "crm")
@@ -131,8 +163,10 @@ def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
         sensor.name: ([target.job_name for target in sensor.targets], sensor.default_status)
         for sensor in repository.sensor_defs
     } == {
-        "shop_sync_sensor": (["shop_sync"], dg.DefaultSensorStatus.RUNNING),
-        "crm_sync_sensor": (["crm_sync"], dg.DefaultSensorStatus.RUNNING),
+        "shop_sync_sensor": (["shop_follow"], dg.DefaultSensorStatus.RUNNING),
+        "crm_sync_sensor": (["crm_follow"], dg.DefaultSensorStatus.RUNNING),
+        "shop_tables_sensor": ([], dg.DefaultSensorStatus.RUNNING),
+        "crm_tables_sensor": ([], dg.DefaultSensorStatus.RUNNING),
     }
     checks = definitions.resolve_asset_graph().asset_check_keys
     assert {(*check.asset_key.path, check.name) for check in checks} == {
@@ -140,9 +174,13 @@ def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
         for feed in ("shop", "crm")
         for asset, name in (
             ("apply_changes", "replication_lag"),
+            ("apply_changes", "watermark_progress"),
+            ("apply_changes", "held_rows"),
             ("apply_changes", "mirrors_complete"),
             ("apply_changes", "row_checksums"),
             ("quarantine", "quarantine_growth"),
+            ("schema_registry", "schema_conflicts"),
+            ("mirrors", "keys_unique"),
             ("mirrors", "mirror_equals_rebuild"),
         )
     }
@@ -152,27 +190,40 @@ def test_a_sync_runs_the_steps_in_order_and_its_checks(definitions: dg.Definitio
     job = definitions.resolve_job_def("shop_sync")
     assert [node.name for node in job.graph.nodes_in_topological_order] == [
         "shop__raw_messages",
-        "shop__change_log",
+        "shop__decode_messages",
         "shop__schema_registry",
         "shop__apply_changes",
+        "shop__apply_changes_held_rows",
         "shop__apply_changes_mirrors_complete",
         "shop__apply_changes_replication_lag",
         "shop__apply_changes_row_checksums",
+        "shop__apply_changes_watermark_progress",
         "shop__quarantine_quarantine_growth",
+        "shop__schema_registry_schema_conflicts",
     ]
     assert job.executor_def is dg.in_process_executor
     assert job.tags["ticdc/changefeed"] == "shop"
 
 
-def test_the_rebuild_is_compared_by_a_job_of_its_own(definitions: dg.Definitions) -> None:
+def test_keys_and_the_rebuild_have_a_job_of_their_own(definitions: dg.Definitions) -> None:
     job = definitions.resolve_job_def("shop_verify")
-    (node,) = job.graph.nodes_in_topological_order
-    assert node.name == "shop__mirrors_mirror_equals_rebuild"
+    assert {node.name for node in job.graph.nodes} == {
+        "shop__mirrors_keys_unique",
+        "shop__mirrors_mirror_equals_rebuild",
+    }
     assert job.executor_def is dg.in_process_executor
     assert "ticdc/changefeed" not in job.tags
-    assert "shop__mirrors_mirror_equals_rebuild" not in {
-        node.name for node in definitions.resolve_job_def("shop_redrive").graph.nodes
-    }
+    redrive = {node.name for node in definitions.resolve_job_def("shop_redrive").graph.nodes}
+    assert not redrive & {"shop__mirrors_keys_unique", "shop__mirrors_mirror_equals_rebuild"}
+    assert "shop__apply_changes_replication_lag" in redrive
+
+
+def test_each_check_says_what_to_do_and_where_more_is_told(definitions: dg.Definitions) -> None:
+    graph = definitions.resolve_asset_graph()
+    for key in graph.asset_check_keys:
+        description = graph.get(key).description or ""
+        assert description.endswith(f"See docs/operate.md#{key.name}."), key
+        assert len(description) > 150, key
 
 
 def test_runs_of_the_ui_are_one_process_too(definitions: dg.Definitions) -> None:

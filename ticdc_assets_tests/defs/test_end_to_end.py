@@ -74,6 +74,9 @@ def test_a_sync_is_a_run_with_everything_in_it(
     assert report.applying.outcome is Outcome.PUBLISHED
     assert {check.name: check.passed for check in report.checks} == {
         "replication_lag": True,
+        "watermark_progress": True,
+        "held_rows": True,
+        "schema_conflicts": True,
         "quarantine_growth": True,
         "mirrors_complete": True,
         "row_checksums": True,
@@ -173,7 +176,7 @@ def test_quarantine_grows_once_and_a_redrive_says_what_stays(
     checks = {check.name: check for check in redriven.checks}
     assert checks["quarantine_growth"].passed
     assert "1 from before are still open" in checks["quarantine_growth"].description
-    log = metadata(materializations(instance, dg.AssetKey(["shop", "change_log"]))[-1])
+    log = metadata(materializations(instance, dg.AssetKey(["shop", "decode_messages"]))[-1])
     assert (log["redriven"], log["redriven_still_quarantined"]) == (1, 1)
 
 

@@ -1,0 +1,129 @@
+"""Which runs of a changefeed are queued or at work, whoever started them.
+
+The sensor asks for no sync while there is one; a run that follows ends for one; and a run whose
+process was killed is given its end here, because nobody else does it for one that a command line
+executed.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+
+from ticdc_assets.defs.partitions import CHANGEFEED_TAG, REPORT, FeedNames
+from ticdc_assets.defs.workers import is_gone, worker_of
+
+QUEUED_STATUSES = (DagsterRunStatus.NOT_STARTED, DagsterRunStatus.QUEUED)
+
+ACTIVE_STATUSES = (
+    *QUEUED_STATUSES,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+)
+
+STATUS_WORDS = {
+    DagsterRunStatus.NOT_STARTED: "queued",
+    DagsterRunStatus.QUEUED: "queued",
+    DagsterRunStatus.STARTING: "starting",
+    DagsterRunStatus.STARTED: "at work",
+    DagsterRunStatus.CANCELING: "being cancelled",
+}
+
+_LONG_QUEUED_SECONDS = 60.0
+
+
+def active_runs(instance: DagsterInstance, names: FeedNames) -> list[DagsterRun]:
+    """Return the runs of the changefeed that are queued or at work, whoever started them."""
+    runs = instance.get_runs(filters=RunsFilter(statuses=list(ACTIVE_STATUSES)))
+    return [run for run in runs if _belongs(run, names)]
+
+
+def run_to_let_in(instance: DagsterInstance, names: FeedNames, own_id: str, now: datetime) -> str:
+    """Return the run, in words, that the run `own_id` of the changefeed is to end for; "" if none.
+
+    That is any other run of the changefeed. It is also a run of another one which waits in the
+    queue for long while no more may run at a time, if `own_id` is the one that began first:
+    changefeeds that are followed must not keep all others out.
+    """
+    records = instance.get_run_records(filters=RunsFilter(statuses=list(ACTIVE_STATUSES)))
+    others = [item for item in records if item.dagster_run.run_id != own_id]
+    for record in others:
+        run = record.dagster_run
+        if _belongs(run, names) and not _is_gone(run):
+            return f"{run.job_name} {run.run_id} is {STATUS_WORDS[run.status]}"
+    limit = instance.get_concurrency_config().run_queue_config
+    at_work = [item for item in records if item.dagster_run.status not in QUEUED_STATUSES]
+    if limit is None or not 0 <= limit.max_concurrent_runs <= len(at_work):
+        return ""
+    follows = [item for item in at_work if FOLLOW_TAG in item.dagster_run.tags]
+    oldest = min(follows, key=lambda item: (item.create_timestamp, item.storage_id), default=None)
+    if oldest is None or oldest.dagster_run.run_id != own_id:
+        return ""
+    for record in others:
+        run, waits = record.dagster_run, now - record.create_timestamp.astimezone(UTC)
+        if run.status in QUEUED_STATUSES and waits.total_seconds() > _LONG_QUEUED_SECONDS:
+            return (
+                f"{run.job_name} {run.run_id} has been queued for {waits.total_seconds():.0f} s; "
+                f"{len(at_work)} runs at a time are the limit"
+            )
+    return ""
+
+
+FOLLOW_TAG = "ticdc/follow"
+"""Tag of the runs that follow their source."""
+
+
+def follows_beside(instance: DagsterInstance, names: FeedNames, own_id: str = "") -> bool:
+    """Return whether another run of the changefeed follows its source now."""
+    return any(
+        run.run_id != own_id and FOLLOW_TAG in run.tags and not _is_gone(run)
+        for run in active_runs(instance, names)
+    )
+
+
+def end_orphans(instance: DagsterInstance, names: FeedNames) -> list[str]:
+    """Mark runs as failed whose process has ended without saying so; return their ids.
+
+    Nobody else does it for a run that a command line executed and that was killed; it would look
+    active for ever.
+    """
+    ended: list[str] = []
+    for run in _orphans(active_runs(instance, names)):
+        # It may have ended well between the two looks.
+        fresh = instance.get_run_by_id(run.run_id)
+        if fresh is not None and fresh.status in ACTIVE_STATUSES:
+            instance.report_run_failed(
+                fresh, f"the process that worked on the run ({worker_of(run)}) is gone"
+            )
+            ended.append(run.run_id)
+    return ended
+
+
+def _orphans(runs: Iterable[DagsterRun]) -> list[DagsterRun]:
+    return [run for run in runs if _is_gone(run)]
+
+
+def _is_gone(run: DagsterRun) -> bool:
+    worker = worker_of(run)
+    return worker is not None and is_gone(worker)
+
+
+def _belongs(run: DagsterRun, names: FeedNames) -> bool:
+    return (
+        run.tags.get(CHANGEFEED_TAG) == names.changefeed
+        or run.job_name
+        in (
+            names.sync_job,
+            names.follow_job,
+            names.redrive_job,
+            names.redecode_job,
+            names.maintenance_job,
+        )
+        # Runs that the UI starts go by an implicit job and carry none of our tags.
+        or any(
+            # The report only reads.
+            key.path[0] == names.changefeed and key != names.asset(REPORT)
+            for key in run.asset_selection or ()
+        )
+    )

@@ -1,0 +1,274 @@
+"""The run that follows its source: one process, one warm Spark session, sync after sync.
+
+In: a changefeed. Out: the same tables and the same reports in Dagster as from runs of the sync job,
+without a process and a session to start each time. When it syncs, waits and ends stands in
+`following`; what a sync does, in `syncing`. Here the two meet Dagster.
+
+What is reported: a sync that brought changes reports what a run of the sync job does. One that
+brought watermarks only is reported once a minute, and what is not reported is counted in the run's
+last log line. The checks that read small tables are evaluated after such a report, at most once a
+minute unless one's verdict changes.
+
+The writer lock is held for each sync, not between them. A signal (cancelling the run, Ctrl-C) lets
+the sync that is under way end; a second one does not. Killing it is safe at any time, as it is for
+a sync: the next sync finishes what was begun.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+from typing import TypeAlias
+
+import dagster as dg
+from dagster import DagsterInstance, DagsterRunStatus
+from pydantic import Field
+from pyspark.sql import SparkSession
+
+from ticdc_assets.defs.active_runs import FOLLOW_TAG, run_to_let_in
+from ticdc_assets.defs.checks import judge_cheaply
+from ticdc_assets.defs.following import Brought, Ending, Followed, Following
+from ticdc_assets.defs.metadata import utc_now
+from ticdc_assets.defs.news import News
+from ticdc_assets.defs.resources import LakeSpark
+from ticdc_assets.defs.steps import ChangefeedSteps, plain_failures
+from ticdc_assets.defs.syncing import Event, Step, Syncing
+from ticdc_assets.defs.workers import name_worker
+from ticdc_assets.lake.lock import writer_lock
+
+REPORT_SECONDS = 60.0
+"""How long syncs that brought watermarks only, and checks that say the same, go unreported."""
+
+_Told: TypeAlias = Event | dg.AssetCheckEvaluation
+
+
+class FollowConfig(dg.Config):
+    """How long to follow."""
+
+    seconds: float | None = Field(
+        default=None,
+        ge=0,
+        description="How long it goes on syncing; as the changefeed's follow_seconds if not set.",
+    )
+
+
+def follow_job(steps: ChangefeedSteps) -> dg.JobDefinition:
+    """Return the job whose run follows the source of a changefeed."""
+    names, default = steps.names, steps.changefeed.follow_seconds
+
+    @dg.op(
+        name=names.op("follow"),
+        pool=names.pool,
+        out=dg.Out(dg.Nothing),
+        description=(
+            "Syncs, waits until the source has more, syncs again. It ends after a sync when its "
+            f"time is over (follow_seconds, {default:g} s, or `seconds` of its configuration) or "
+            "when another run of the changefeed waits."
+        ),
+    )
+    def follow(
+        context: dg.OpExecutionContext, config: FollowConfig, spark: LakeSpark
+    ) -> Iterator[_Told | dg.Output[None]]:
+        name_worker(context)
+        seconds = default if config.seconds is None else config.seconds
+        with plain_failures():
+            surroundings = Surroundings(steps, spark.spark_session, context)
+            following = Following(surroundings, seconds)
+            steps.note(following.followed)
+            yield from surroundings.follow(following)
+        _end_cancelled(context, following.followed)
+        yield dg.Output(None)
+
+    @dg.job(
+        name=names.follow_job,
+        description=(
+            f"Keeps the mirrors of {names.changefeed} as fresh as can be: one run that syncs again "
+            "and again without starting anew. The sensor asks for it; other runs of the changefeed "
+            "wait for one of its syncs at most."
+        ),
+        tags=names.tags | {FOLLOW_TAG: "true"},
+        executor_def=dg.in_process_executor,
+    )
+    def job() -> None:
+        follow()
+
+    return job
+
+
+def _end_cancelled(context: dg.OpExecutionContext, followed: Followed) -> None:
+    """End the run as cancelled if it is being cancelled, not as done."""
+    if followed.ending is not Ending.STOPPED:
+        return
+    run = context.instance.get_run_by_id(context.run_id)
+    if run is not None and run.status is DagsterRunStatus.CANCELING:
+        raise dg.DagsterExecutionInterruptedError(followed.summary)
+
+
+class Surroundings:
+    """The world of one run that follows, and what is to be reported of it.
+
+    Args:
+        steps: the changefeed.
+        spark: the session.
+        context: of the op that follows.
+    """
+
+    def __init__(
+        self, steps: ChangefeedSteps, spark: SparkSession, context: dg.OpExecutionContext
+    ) -> None:
+        self._steps = steps
+        self._context = context
+        self._syncing = Syncing(steps, spark, self._instance)
+        self._news = News(steps.changefeed, steps.paths)
+        self._stop = threading.Event()
+        self._told: list[_Told] = []
+        self._unreported: dict[tuple[dg.AssetKey, ...], Step] = {}
+        self._reported_at = float("-inf")
+        self._levels: dict[dg.AssetCheckKey, str] = {}
+        self._judged_at = float("-inf")
+        self._number = 0
+
+    @property
+    def _instance(self) -> DagsterInstance:
+        return self._context.instance
+
+    def follow(self, following: Following) -> Iterator[_Told]:
+        """Follow, and yield what is to be reported, as soon as it is known."""
+        loop = following.run()
+        while True:
+            # Dagster and Spark each have a handler of their own, which would cut a sync off; they
+            # are put back whenever this generator hands over.
+            with self._stopping():
+                goes_on = next(loop, None)
+            yield from self._drained()
+            if goes_on is None:
+                break
+        self._report_rest()
+        yield from self._drained()
+
+    def _drained(self) -> list[_Told]:
+        told, self._told = self._told, []
+        return told
+
+    @contextmanager
+    def _stopping(self) -> Iterator[None]:
+        """Take a signal as the wish to stop; a second one is not waited with."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            if self._stop.is_set():
+                raise KeyboardInterrupt
+            self._stop.set()
+
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number in before:
+            signal.signal(number, stop)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    # What the loop asks for -----------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Return seconds of a clock that never goes back."""
+        return time.monotonic()
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass; return early when asked to stop."""
+        self._stop.wait(seconds)
+
+    def is_stopped(self) -> bool:
+        """Return whether somebody asked to stop."""
+        return self._stop.is_set()
+
+    def other_run(self) -> str:
+        """Return another run that wants to write, in words; "" if there is none."""
+        return run_to_let_in(self._instance, self._steps.names, self._context.run_id, utc_now())
+
+    def look(self) -> Hashable:
+        """Return how far the source is; equal as long as it has nothing more."""
+        return self._news.look()
+
+    def say(self, text: str) -> None:
+        """Tell whoever reads the run's log."""
+        self._context.log.info("%s", text)
+        self._steps.say(text)
+
+    def sync(self) -> Brought:
+        """Sync once, and keep what is to be reported."""
+        began = self.now()
+        with writer_lock(self._steps.paths):
+            done = (
+                self._syncing.land(),
+                self._syncing.decode(),
+                self._syncing.register(),
+                self._syncing.apply(),
+            )
+        # Results are for those who run a job once; a run that goes on would pile them up.
+        del self._steps.results[1:]
+        self._number += 1
+        brought = _together(done)
+        if brought is not Brought.NOTHING:
+            said = "; ".join(step.said for step in (*done[:2], done[-1]))
+            self.say(f"sync {self._number}, {self.now() - began:.1f} s: {said}")
+        self._keep(done, brought)
+        return brought
+
+    # What is reported -----------------------------------------------------------------------------
+
+    def _keep(self, done: tuple[Step, ...], brought: Brought) -> None:
+        """Report what a sync did, or keep it for later."""
+        match brought:
+            case Brought.CHANGES:
+                self._report(tuple(step for step in done if _is_told(step)))
+            case Brought.WATERMARKS:
+                # What a step says of other assets is never put off: nobody would say it again.
+                self._told += [event for step in done for event in step.events]
+                for step in (step for step in done if _is_told(step)):
+                    key = tuple(report.asset for report in step.reports)
+                    self._unreported[key] = replace(step, events=())
+                if self.now() - self._reported_at >= REPORT_SECONDS:
+                    self._report_rest()
+            case Brought.NOTHING:
+                self._told += [event for step in done for event in step.events]
+        self._judge()
+
+    def _report_rest(self) -> None:
+        """Report what was put off."""
+        if self._unreported:
+            self._report(tuple(self._unreported.values()))
+
+    def _report(self, done: tuple[Step, ...]) -> None:
+        for step in done:
+            self._told += [report.event() for report in step.reports]
+            self._told += step.events
+        self._unreported.clear()
+        self._reported_at = self.now()
+
+    def _judge(self) -> None:
+        """Evaluate the checks that read small tables; report those that are due."""
+        due = self.now() - self._judged_at >= REPORT_SECONDS
+        for key, verdict in judge_cheaply(self._steps, self._instance, utc_now()).items():
+            if due or verdict.level != self._levels.get(key):
+                self._told.append(verdict.evaluation(key))
+                self._levels[key] = verdict.level
+        if due:
+            self._judged_at = self.now()
+
+
+def _together(done: tuple[Step, ...]) -> Brought:
+    """Return what a whole sync brought: the most that one of its steps did."""
+    brought = {step.brought for step in done}
+    most = (Brought.CHANGES, Brought.WATERMARKS, Brought.NOTHING)
+    return next(item for item in most if item in brought)
+
+
+def _is_told(step: Step) -> bool:
+    return step.brought is not Brought.NOTHING

@@ -1,0 +1,218 @@
+"""When a run that follows its source syncs, waits and ends; no Dagster, no Spark, no clock here.
+
+In: a `World` that can look at the source, sync, and tell what else wants to run. Out: `Followed`,
+how often it synced and why it ended. What a sync does stands in `syncing`; this is the loop only.
+
+A sync begins when the source has something that the last one did not see. Watermarks come every
+second, also of tables that nobody changes; so after syncs that brought watermarks only the loop
+rests longer and longer, because each sync is a commit in five tables and a published cut.
+
+It ends after a sync, never within one: when its time is over, when another run of the changefeed
+wants to write, or when it is told to. A source that is away, and a writer's lock that somebody else
+holds, are waited for with growing pauses; every other error ends it.
+
+Why running it again is safe: a sync is safe to repeat wherever it was cut off, and the first one of
+a run is made without asking whether there is news: it finishes what a killed run left.
+"""
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from ticdc_assets.errors import BusyError, SourceUnavailableError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often what is done, in seconds.
+
+    Attributes:
+        look: from one look at the source to the next.
+        ask: from one look for other runs to the next.
+        longest_rest: the longest rest after a sync that brought watermarks only; the first is
+            `look`, each further one is twice as long.
+        first_pause: the first pause when the source is away; each further one is twice as long.
+        longest_pause: the longest of these.
+    """
+
+    look: float = 1.0
+    ask: float = 3.0
+    longest_rest: float = 10.0
+    first_pause: float = 1.0
+    longest_pause: float = 60.0
+
+
+class Ending(StrEnum):
+    """Why a run that follows ended."""
+
+    TIME = "its time is over"
+    OTHER = "another run wants to write"
+    STOPPED = "it was asked to stop"
+
+
+class Brought(StrEnum):
+    """What a sync brought."""
+
+    NOTHING = "nothing"
+    WATERMARKS = "watermarks only"
+    CHANGES = "changes"
+
+
+@dataclass(slots=True, kw_only=True)
+class Followed:
+    """What a run that follows did; it is counted up while it goes on.
+
+    Attributes:
+        changed: syncs that brought changes.
+        quiet: syncs that brought watermarks only.
+        empty: syncs that brought nothing.
+        failures: times that the source was away or the lock was held by somebody else.
+        ending: why it ended; None while it goes on.
+        other: the run that it ended for, "" if none.
+    """
+
+    changed: int = 0
+    quiet: int = 0
+    empty: int = 0
+    failures: int = 0
+    ending: Ending | None = None
+    other: str = ""
+
+    @property
+    def syncs(self) -> int:
+        """Syncs in all."""
+        return self.changed + self.quiet + self.empty
+
+    @property
+    def summary(self) -> str:
+        """One sentence with the numbers."""
+        away = f", waited {self.failures} times for the source or the lock" if self.failures else ""
+        why = f"; ended because {self.ending}" if self.ending else ""
+        other = f" ({self.other})" if self.other else ""
+        return (
+            f"{self.syncs} syncs: {self.changed} brought changes, {self.quiet} watermarks only, "
+            f"{self.empty} nothing{away}{why}{other}"
+        )
+
+
+class World(Protocol):
+    """What the loop needs of its surroundings."""
+
+    def now(self) -> float:
+        """Return seconds of a clock that never goes back."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass; return early when asked to stop."""
+        ...
+
+    def is_stopped(self) -> bool:
+        """Return whether somebody asked to stop."""
+        ...
+
+    def other_run(self) -> str:
+        """Return another run that wants to write, in words; "" if there is none."""
+        ...
+
+    def look(self) -> Hashable:
+        """Return how far the source is; equal as long as it has nothing more."""
+        ...
+
+    def sync(self) -> Brought:
+        """Sync once."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Tell whoever reads the run's log."""
+        ...
+
+
+class Following:
+    """One run that follows.
+
+    Args:
+        world: its surroundings.
+        seconds: how long it goes on; a sync that is under way then is finished.
+        pace: how often what is done.
+    """
+
+    def __init__(self, world: World, seconds: float, pace: Pace | None = None) -> None:
+        self._world = world
+        self._pace = pace or Pace()
+        self._end = world.now() + seconds
+        self._due = world.now()
+        self._asked = float("-inf")
+        self._seen: Hashable = None
+        self._has_synced = False
+        self._pause = 0.0
+        self._rest = 0.0
+        self.followed = Followed()
+
+    def run(self) -> Iterator[Followed]:
+        """Follow until it is to end; yield what was done so far after each look or sync.
+
+        Raises:
+            TicdcError: a sync failed with an error that waiting does not mend.
+        """
+        while not self._has_ended():
+            if self._world.now() >= self._due:
+                self._step()
+                yield self.followed
+            if self._has_ended():
+                break
+            now = self._world.now()
+            self._world.wait(max(0.0, min(self._pace.look, self._end - now)))
+        self._world.say(self.followed.summary)
+
+    def _has_ended(self) -> bool:
+        """Find out whether it is to end, and keep why."""
+        followed = self.followed
+        now = self._world.now()
+        if followed.ending is not None:
+            return True
+        if self._world.is_stopped():
+            followed.ending = Ending.STOPPED
+        elif now >= self._end and (self._has_synced or followed.failures):
+            followed.ending = Ending.TIME
+        elif now - self._asked >= self._pace.ask:
+            self._asked = now
+            followed.other = self._world.other_run()
+            if followed.other:
+                followed.ending = Ending.OTHER
+        return followed.ending is not None
+
+    def _step(self) -> None:
+        """Look at the source, and sync if it has news."""
+        try:
+            seen = self._world.look()
+            if self._has_synced and seen == self._seen:
+                return
+            brought = self._world.sync()
+        except (SourceUnavailableError, BusyError) as error:
+            self._wait_for(error)
+            return
+        if self._pause:
+            self._pause = 0.0
+            self._world.say("goes on")
+        self._has_synced, self._seen = True, seen
+        self._asked = float("-inf")
+        self._count(brought)
+
+    def _count(self, brought: Brought) -> None:
+        match brought:
+            case Brought.CHANGES:
+                self.followed.changed += 1
+                self._rest = 0.0
+            case Brought.WATERMARKS:
+                self.followed.quiet += 1
+                self._rest = min(max(self._pace.look, self._rest * 2), self._pace.longest_rest)
+            case Brought.NOTHING:
+                self.followed.empty += 1
+        self._due = self._world.now() + self._rest
+
+    def _wait_for(self, error: SourceUnavailableError | BusyError) -> None:
+        self.followed.failures += 1
+        self._pause = min(max(self._pace.first_pause, self._pause * 2), self._pace.longest_pause)
+        self._due = self._world.now() + self._pause
+        self._world.say(f"waits {self._pause:g} s: {error}")

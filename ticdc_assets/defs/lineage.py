@@ -1,0 +1,88 @@
+"""Which columns come from which: what the UI draws between the columns of a changefeed's assets.
+
+In: a changefeed's asset keys and, for a mirror, its columns. Out: Dagster's column lineage. Nothing
+is read; a test holds the names to the tables' columns.
+
+An image is one column of the change log and many of a mirror, so every column of a mirror comes
+from `after`, and from `before` where that is all a deletion or a narrow image has. What a value
+means is told by the schema registry.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import dagster as dg
+
+from ticdc_assets.defs.partitions import FeedNames
+from ticdc_assets.defs.table_schemas import CHANGE_LOG, QUARANTINE, SCHEMA_REGISTRY
+from ticdc_assets.lake.cuts import MirrorCut
+from ticdc_assets.lake.mirror_rows import MirrorLayout
+
+COLUMN_LINEAGE = "dagster/column_lineage"
+"""The key of the metadata that Dagster draws."""
+
+_LANDED = ("topic", "partition", "offset", "landed_at", "landed_day")
+_FROM_CHANGE_LOG: Mapping[str, tuple[str, ...]] = {
+    "database": ("schema", "database"),
+    "table": ("schema", "table"),
+    "sql": ("sql",),
+    "commit_ts": ("commit_ts",),
+    "valid_from": ("commit_ts",),
+    "valid_to": ("commit_ts",),
+    "topic": ("topic",),
+    "partition": ("partition",),
+    "offset": ("offset",),
+    "index": ("index",),
+    "source": ("kind",),
+}
+
+
+def change_log_lineage(names: FeedNames) -> dg.MetadataValue:
+    """Return where the columns of `change_log` come from."""
+    return _decoded(names, CHANGE_LOG)
+
+
+def quarantine_lineage(names: FeedNames) -> dg.MetadataValue:
+    """Return where the columns of `quarantine` come from."""
+    return _decoded(names, QUARANTINE)
+
+
+def schema_registry_lineage(names: FeedNames) -> dg.MetadataValue:
+    """Return where the columns of `schema_registry` come from."""
+    log = names.asset("change_log")
+    return _drawn(
+        {
+            column: _of(log, _FROM_CHANGE_LOG.get(column, ("schema", "pre_schema", "shape")))
+            for column in SCHEMA_REGISTRY
+        }
+    )
+
+
+def mirror_lineage(names: FeedNames, mirror: MirrorCut) -> dg.MetadataValue:
+    """Return where the columns of a mirror come from."""
+    log, registry = names.asset("change_log"), names.asset("schema_registry")
+    schema = mirror.table_schema
+    layout = MirrorLayout(schema=schema)
+    images = [*_of(log, ("after", "before")), *_of(registry, ("columns",))]
+    deps = {column.name: images for column in schema.columns if column.name not in mirror.hidden}
+    deps[layout.commit_ts] = _of(log, ("commit_ts",))
+    deps[layout.extra] = images
+    return _drawn(deps)
+
+
+def _decoded(names: FeedNames, columns: Iterable[str]) -> dg.MetadataValue:
+    raw = names.asset("raw_messages")
+    return _drawn(
+        {
+            column: _of(raw, (column,) if column in _LANDED else ("key", "value"))
+            for column in columns
+            if column not in ("batch", "quarantined_at", "redriven_at")
+        }
+    )
+
+
+def _drawn(deps: Mapping[str, list[dg.TableColumnDep]]) -> dg.MetadataValue:
+    return dg.MetadataValue.column_lineage(dg.TableColumnLineage(deps_by_column=deps))
+
+
+def _of(key: dg.AssetKey, columns: Iterable[str]) -> list[dg.TableColumnDep]:
+    return [dg.TableColumnDep(asset_key=key, column_name=column) for column in columns]

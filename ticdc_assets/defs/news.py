@@ -1,0 +1,81 @@
+"""Looking whether a source has more than before, as cheaply as can be: no Spark, no lake.
+
+In: a changefeed. Out: from each look a value that is the same as long as the source has nothing
+more. A look at Kafka asks for the ends of the partitions over one connection that is kept; every
+half minute, and when that fails, the topics are listed again, so that a new one is found. A look at
+a capture is one look at its file.
+
+Not handled: what the new records are. Watermarks are news like any other record.
+"""
+
+import time
+from collections.abc import Callable, Hashable
+
+from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
+from ticdc_assets.errors import SourceUnavailableError
+from ticdc_assets.kafka import Administration
+from ticdc_assets.lake.landing import source_offsets
+from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.positions import read_position
+
+LISTING_SECONDS = 30.0
+"""How long the list of topics and partitions is taken as it was."""
+
+
+class News:
+    """Looks at one source; use it for as long as a run follows.
+
+    Args:
+        changefeed: whose source it is.
+        paths: its tables.
+        clock: seconds of a clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        changefeed: Changefeed,
+        paths: LakePaths,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._changefeed = changefeed
+        self._paths = paths
+        self._clock = clock
+        self._administration: Administration | None = None
+        self._places: list[tuple[str, int]] = []
+        self._listed_at = float("-inf")
+
+    def look(self) -> Hashable:
+        """Return how far the source is.
+
+        Raises:
+            SourceUnavailableError: it cannot be looked at now.
+        """
+        match self._changefeed.source:
+            case CaptureSource() as source:
+                try:
+                    stat = source.path.stat()
+                except OSError:
+                    return self._list()  # which says what is wrong
+                return (stat.st_size, stat.st_mtime_ns)
+            case KafkaSource() as source:
+                return self._look_at(source)
+
+    def _look_at(self, source: KafkaSource) -> Hashable:
+        if not self._places or self._clock() - self._listed_at >= LISTING_SECONDS:
+            return self._list()
+        if self._administration is None:
+            self._administration = Administration(source)
+        try:
+            ends = self._administration.ends(self._places)
+        except SourceUnavailableError:
+            # A topic may be gone while the others are there.
+            return self._list()
+        return tuple(sorted(ends.items()))
+
+    def _list(self) -> Hashable:
+        self._places = []
+        partitions = source_offsets(self._changefeed, read_position(self._paths))
+        self._places = [(item.topic, item.partition) for item in partitions]
+        self._listed_at = self._clock()
+        return tuple(((item.topic, item.partition), item.end) for item in partitions)

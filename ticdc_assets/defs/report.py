@@ -1,0 +1,125 @@
+"""The report as an asset: one HTML page a changefeed, written every quarter of an hour.
+
+It reads the small tables that steer the pipeline and starts no Spark, so it is in no pool: it never
+waits for the writer and no sync waits for it. The page is put in place at once, and a run that was
+killed leaves the one before. Its job has a schedule of its own instead of being part of a sync: a
+page that tells that nothing was synced has to be made when nothing is.
+"""
+
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from ticdc_assets.config import OFF
+from ticdc_assets.defs.metadata import Metadata, tso_metadata
+from ticdc_assets.defs.partitions import REPORT
+from ticdc_assets.defs.steps import ChangefeedSteps
+
+if TYPE_CHECKING:
+    # What `define_asset_job` returns; Dagster does not export its name.
+    from dagster._core.definitions.unresolved_asset_job_definition import (
+        UnresolvedAssetJobDefinition,
+    )
+
+    from ticdc_assets.lake.overview import FeedOverview
+
+DEFAULT_CRON = "*/15 * * * *"
+
+
+def report_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
+    """Return the asset that writes the page of a changefeed."""
+    names, paths = steps.names, steps.paths
+
+    @dg.asset(
+        key=names.asset(REPORT),
+        deps=[names.asset(name) for name in ("apply_changes", "schema_registry", "quarantine")],
+        description=(
+            "A status page to look at in a browser: lag, throughput, backlog, held rows and "
+            "quarantine over time, tables, DDL timeline, schema versions, partitions and cuts. One "
+            "file that needs no server; `path` says where. It starts no Spark and waits for nobody."
+        ),
+        group_name=names.changefeed,
+        kinds={"plotly"},
+        owners=list(steps.changefeed.owners),
+    )
+    def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        # plotly takes a while to import; loading definitions should not.
+        from ticdc_assets.lake.overview import read_overview
+        from ticdc_assets.report.page import page, write_page
+
+        overview = read_overview(steps.changefeed, paths)
+        text = page([overview])
+        write_page(paths.report, text)
+        return dg.MaterializeResult(
+            metadata={
+                "path": dg.MetadataValue.path(str(paths.report)),
+                "page": dg.MetadataValue.url(paths.report.absolute().as_uri()),
+                "bytes": dg.MetadataValue.int(len(text.encode("utf-8"))),
+                **_figures(overview),
+            }
+        )
+
+    return report
+
+
+def _figures(overview: "FeedOverview") -> Metadata:
+    """Return the headline figures with their verdict and advice, and those that make plots."""
+    from ticdc_assets.report.headlines import headlines, verdict
+
+    found = headlines(overview)
+    figures: Metadata = {
+        "verdict": dg.MetadataValue.text(verdict(found).word),
+        "headlines": dg.MetadataValue.md(
+            "\n".join(
+                ["| figure | value | verdict | |", "|---|---|---|---|"]
+                + [
+                    f"| {item.label} | {item.value} | {item.level.word} | {item.advice} |"
+                    for item in found
+                ]
+            )
+        ),
+        **tso_metadata("applied_ts", None if overview.cut is None else overview.cut.tso),
+        **tso_metadata("watermark", overview.watermark.watermark_ts),
+        "tables": dg.MetadataValue.int(len(overview.tables)),
+        "tables_incomplete": dg.MetadataValue.int(sum(item.incomplete for item in overview.tables)),
+        "held": dg.MetadataValue.int(overview.held),
+        "quarantined": dg.MetadataValue.int(overview.quarantine.open),
+        "backlog": dg.MetadataValue.int(overview.backlog),
+    }
+    if overview.lag_seconds is not None:
+        figures["lag_seconds"] = dg.MetadataValue.float(overview.lag_seconds)
+    return figures
+
+
+def report_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
+    """Return the job that writes the page; it carries no tag that would keep syncs waiting."""
+    names = steps.names
+    return dg.define_asset_job(
+        name=names.report_job,
+        selection=dg.AssetSelection.assets(names.asset(REPORT)),
+        description=(
+            f"Writes the status page of {names.changefeed}. It only reads, without Spark, and runs "
+            "beside syncs."
+        ),
+        executor_def=dg.in_process_executor,
+    )
+
+
+def report_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
+    """Return the schedule of that job; none if `schedules.report` is off."""
+    names, cron = steps.names, steps.changefeed.schedules.report or DEFAULT_CRON
+    if cron == OFF:
+        return []
+    return [
+        dg.ScheduleDefinition(
+            name=names.report_schedule,
+            job_name=names.report_job,
+            cron_schedule=cron,
+            execution_timezone="UTC",
+            default_status=dg.DefaultScheduleStatus.RUNNING,
+            description=(
+                "Every 15 minutes, or as `schedules.report` of the changefeed says (`off` leaves "
+                "it out): a page that nobody makes tells of no standstill."
+            ),
+        )
+    ]

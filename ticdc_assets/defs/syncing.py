@@ -1,0 +1,406 @@
+"""The four steps of a sync, each as its work and what is said of it; assets and follow runs use it.
+
+In: a changefeed's steps, a session, and the Dagster instance that is told. Out: for each step a
+`Step`: what it says of the assets that are its own, and events about others: the landing days of
+`change_log` that were appended to, the `mirrors` and histories that changed, `quarantine`. An
+asset's body returns the first and logs the second; a run that follows its source yields both.
+
+Whoever calls holds the changefeed's writer lock. Nothing is remembered from sync to sync but which
+partitions the instance knows: asking it costs more with every event it has. Losing that loses
+nothing.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
+from datetime import date
+from time import monotonic
+from typing import TypeAlias
+
+import dagster as dg
+from dagster import DagsterInstance
+from pyspark.sql import SparkSession
+
+from ticdc_assets.defs.following import Brought
+from ticdc_assets.defs.lineage import (
+    COLUMN_LINEAGE,
+    change_log_lineage,
+    mirror_lineage,
+    quarantine_lineage,
+    schema_registry_lineage,
+)
+from ticdc_assets.defs.metadata import (
+    Metadata,
+    applying_metadata,
+    changed_mirrors,
+    day_metadata,
+    decoding_metadata,
+    history_metadata,
+    landing_metadata,
+    mirror_metadata,
+    quarantine_metadata,
+    rate_metadata,
+    redriving_metadata,
+    registering_metadata,
+    utc_now,
+)
+from ticdc_assets.defs.partitions import DAY_FORMAT, partition_of
+from ticdc_assets.defs.schema_metadata import schema_metadata
+from ticdc_assets.defs.steps import ChangefeedSteps
+from ticdc_assets.lake.checksums import compare_new
+from ticdc_assets.lake.control import partition_days
+from ticdc_assets.lake.cuts import Cut, MirrorCut
+from ticdc_assets.lake.decoding import decode_new, read_groups
+from ticdc_assets.lake.landing import land
+from ticdc_assets.lake.mirrors import Applying, Outcome, apply_changes
+from ticdc_assets.lake.quarantine import QuarantineCounts, count_open, read_quarantine
+from ticdc_assets.lake.redriving import redrive
+from ticdc_assets.lake.schema_tables import register_new
+
+APPLIED = dg.DataVersion("applied")
+"""The data version of every `apply_changes`, and so the one that each mirror was made from.
+
+An apply writes the mirrors itself. Would it have a version of its own each time, every mirror that
+it left alone (and, being reported within the step, every one that it changed) would be shown as
+out of date.
+"""
+
+DECODED = dg.DataVersion("decoded")
+"""The data version of every `decode_messages`, for the same reason."""
+
+LOGGED = dg.DataVersion("logged")
+"""The data version of every day of `change_log`.
+
+A sync reads what is new of the newest days; that it left the others alone is no news.
+"""
+
+Event: TypeAlias = dg.AssetMaterialization | dg.AssetObservation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a step says of an asset of its own.
+
+    Attributes:
+        asset: the asset.
+        metadata: the numbers.
+        data_version: its data version; Dagster's own choice if None.
+    """
+
+    asset: dg.AssetKey
+    metadata: Metadata
+    data_version: dg.DataVersion | None = None
+
+    def result(self) -> dg.MaterializeResult:
+        """Return what an asset's body returns."""
+        return dg.MaterializeResult(
+            asset_key=self.asset, metadata=self.metadata, data_version=self.data_version
+        )
+
+    def event(self) -> dg.AssetMaterialization:
+        """Return the same as an event that any run may report."""
+        version = self.data_version
+        return dg.AssetMaterialization(
+            asset_key=self.asset,
+            metadata=self.metadata,
+            tags=None if version is None else {"dagster/data_version": version.value},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step of a sync, done.
+
+    Attributes:
+        said: one clause about what it did.
+        brought: what it brought.
+        reports: what it says of its own assets.
+        events: what it says of others.
+    """
+
+    said: str
+    brought: Brought
+    reports: tuple[Report, ...]
+    events: tuple[Event, ...] = ()
+
+    @property
+    def report(self) -> Report:
+        """The only report of a step that has one asset."""
+        (report,) = self.reports
+        return report
+
+
+class Syncing:
+    """The steps of a sync of one changefeed.
+
+    Args:
+        steps: the changefeed; results are noted there.
+        spark: the session.
+        instance: the Dagster instance that is told.
+    """
+
+    def __init__(
+        self, steps: ChangefeedSteps, spark: SparkSession, instance: DagsterInstance
+    ) -> None:
+        self._steps = steps
+        self._spark = spark
+        self._told = Told(steps, instance)
+        self._looked_at = 0
+
+    def land(self, *, max_records: int | None = None) -> Step:
+        """Land what the source has."""
+        steps, began = self._steps, monotonic()
+        landing = steps.note(
+            land(self._spark, steps.paths, steps.changefeed, max_records=max_records)
+        )
+        return Step(
+            said=f"{landing.records} records landed",
+            brought=Brought.WATERMARKS if landing.records else Brought.NOTHING,
+            reports=(
+                Report(
+                    asset=steps.names.asset("raw_messages"),
+                    metadata=landing_metadata(landing, steps.paths)
+                    | rate_metadata(landing.records, monotonic() - began),
+                ),
+            ),
+        )
+
+    def decode(self, *, redrive_quarantined: bool = False) -> Step:
+        """Decode what has landed, and with `redrive_quarantined` what is in quarantine too."""
+        steps, names, began = self._steps, self._steps.names, monotonic()
+        decoding = steps.note(decode_new(self._spark, steps.paths, steps.changefeed))
+        days, redriven = Counter(decoding.days), Metadata()
+        if redrive_quarantined:
+            redriving = steps.note(redrive(self._spark, steps.paths, steps.changefeed))
+            redriven = redriving_metadata(redriving)
+            days.update(redriving.days)
+        groups, counts = read_groups(steps.paths), count_open(steps.paths, steps.changefeed.tables)
+        changes = decoding.changes.get("row", 0) + decoding.changes.get("ddl", 0)
+        brought = Brought.WATERMARKS if decoding.batches else Brought.NOTHING
+        return Step(
+            said=f"{changes} changes decoded",
+            brought=Brought.CHANGES if changes or decoding.quarantined else brought,
+            reports=(
+                Report(
+                    asset=names.asset("decode_messages"),
+                    metadata=decoding_metadata(decoding, groups, steps.paths)
+                    | rate_metadata(sum(decoding.changes.values()), monotonic() - began)
+                    | redriven,
+                    data_version=DECODED,
+                ),
+                Report(
+                    asset=names.asset("quarantine"),
+                    metadata=quarantine_metadata(decoding.quarantined, counts, steps.paths)
+                    | {COLUMN_LINEAGE: quarantine_lineage(names)}
+                    | redriven,
+                ),
+            ),
+            events=tuple(self._told.days(days)),
+        )
+
+    def register(self) -> Step:
+        """Register what the change log says of schemas."""
+        steps = self._steps
+        registering = steps.note(register_new(steps.paths, steps.changefeed))
+        return Step(
+            said=f"{registering.schema_versions} schema versions",
+            brought=Brought.CHANGES if registering.changed else Brought.NOTHING,
+            reports=(
+                Report(
+                    asset=steps.names.asset("schema_registry"),
+                    metadata=registering_metadata(registering, steps.paths)
+                    | schema_metadata(steps.paths)
+                    | {COLUMN_LINEAGE: schema_registry_lineage(steps.names)},
+                ),
+            ),
+        )
+
+    def apply(self, *, until: int | None = None, refold_quarantined: bool = False) -> Step:
+        """Bring the mirrors to the newest cut there can be.
+
+        Args:
+            until: TSO not to go beyond.
+            refold_quarantined: whether to fold again every table with row changes in quarantine.
+        """
+        steps, began = self._steps, monotonic()
+        groups, before = read_groups(steps.paths), count_open(steps.paths, steps.changefeed.tables)
+        applying = steps.note(
+            apply_changes(
+                self._spark,
+                steps.paths,
+                steps.changefeed,
+                until=until,
+                refold=_quarantined_tables(steps) if refold_quarantined else (),
+            )
+        )
+        compare_new(self._spark, steps.paths, steps.changefeed, groups=groups)
+        changed = changed_mirrors(applying)
+        # Also to be told is that a batch was looked at which no cut has: nobody else would know.
+        looked_at = max(self._looked_at, applying.cut.batch if applying.cut else 0)
+        self._looked_at = groups.batch
+        new = applying.outcome is Outcome.PUBLISHED or groups.batch > looked_at
+        brought = Brought.WATERMARKS if new else Brought.NOTHING
+        return Step(
+            said=f"{applying.outcome}: {applying.reason}",
+            brought=Brought.CHANGES if changed else brought,
+            reports=(
+                Report(
+                    asset=steps.names.asset("apply_changes"),
+                    metadata=applying_metadata(applying, groups.batch, utc_now())
+                    | rate_metadata(sum(item.changes for item in changed), monotonic() - began),
+                    data_version=APPLIED,
+                ),
+            ),
+            events=(*self._told.mirrors(applying), *self._told.quarantine(before)),
+        )
+
+
+def _quarantined_tables(steps: ChangefeedSteps) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (row["database"], row["table"])
+        for row in read_quarantine(steps.paths, tables=steps.changefeed.tables)
+        if row["stage"] == "apply"
+    )
+
+
+class Told:
+    """What the instance has been told of a changefeed's partitions, and what it has not been.
+
+    Args:
+        steps: the changefeed.
+        instance: the instance.
+    """
+
+    def __init__(self, steps: ChangefeedSteps, instance: DagsterInstance) -> None:
+        self._steps = steps
+        self._instance = instance
+        self._known: dict[dg.AssetKey, set[str]] = {}
+        self._tables: set[str] | None = None
+
+    def days(
+        self, days: Mapping[date, int], *, but: frozenset[date] = frozenset()
+    ) -> Iterator[Event]:
+        """Yield reports on `change_log` of the landing days that were appended to.
+
+        Also reported is what this instance has never heard of: days of a lake that is older than
+        it, or of a run that was killed between decoding and reporting.
+        """
+        key = self._steps.names.asset("change_log")
+        known = self._known_partitions(key)
+        there = partition_days(self._steps.paths.change_log, "landed_day")
+        for day in sorted({*there, *days} - but):
+            partition = f"{day:{DAY_FORMAT}}"
+            if not days.get(day) and partition in known:
+                continue
+            known.add(partition)
+            yield dg.AssetMaterialization(
+                asset_key=key,
+                partition=partition,
+                description=f"{days.get(day, 0)} rows appended",
+                metadata=day_metadata(days.get(day, 0), self._steps.paths)
+                | {COLUMN_LINEAGE: change_log_lineage(self._steps.names)},
+                tags=_input_tags(LOGGED.value, self._steps.names.asset("decode_messages"), DECODED),
+            )
+
+    def mirrors(
+        self, applying: Applying, *, but: frozenset[tuple[str, str]] = frozenset()
+    ) -> Iterator[Event]:
+        """Make the partitions of `mirrors` those of the cut, and yield reports of what changed.
+
+        Also reported is what this instance has never heard of: mirrors of a lake that is older than
+        it, or of a run that was killed between publishing and reporting.
+        """
+        cut = applying.cut
+        if cut is None:
+            return
+        by_partition = {partition_of(item.database, item.table): item for item in cut.mirrors}
+        self._have_tables(by_partition.keys())
+        key = self._steps.names.asset("mirrors")
+        changed = {(item.database, item.table) for item in changed_mirrors(applying)}
+        known = self._known_partitions(key)
+        for partition, mirror in sorted(by_partition.items()):
+            name = (mirror.database, mirror.table)
+            if name not in but and (name in changed or partition not in known):
+                known.add(partition)
+                yield self._mirror(key, partition, mirror, cut)
+        yield from self._histories(cut, changed)
+
+    def quarantine(self, before: QuarantineCounts) -> Iterator[Event]:
+        """Yield a report on `quarantine` of what an apply put there or took out of it."""
+        paths = self._steps.paths
+        after = count_open(paths, self._steps.changefeed.tables)
+        if after != before:
+            yield dg.AssetObservation(
+                asset_key=self._steps.names.asset("quarantine"),
+                description=(
+                    f"apply_changes: {before.apply} open row changes before, {after.apply} now"
+                ),
+                metadata=quarantine_metadata(max(0, after.apply - before.apply), after, paths),
+            )
+
+    def _have_tables(self, wanted: Set[str]) -> None:
+        """Make the partitions of `mirrors` those that are wanted.
+
+        Partitions come first: an event of a partition that does not exist shows up nowhere.
+        """
+        name = self._steps.names.tables.name
+        assert name is not None
+        if self._tables is None:
+            self._tables = set(self._instance.get_dynamic_partitions(name))
+        new, gone = sorted(wanted - self._tables), sorted(self._tables - wanted)
+        if new:
+            self._instance.add_dynamic_partitions(name, new)
+        for partition in gone:
+            self._instance.delete_dynamic_partition(name, partition)
+            for known in self._known.values():
+                known.discard(partition)
+        self._tables = set(wanted)
+
+    def _known_partitions(self, key: dg.AssetKey) -> set[str]:
+        if key not in self._known:
+            self._known[key] = set(self._instance.get_materialized_partitions(key))
+        return self._known[key]
+
+    def _histories(self, cut: Cut, changed: set[tuple[str, str]]) -> Iterator[Event]:
+        """Yield reports of the histories that changed, and of those never reported."""
+        kept = [item for item in cut.mirrors if item.history_version is not None]
+        if not kept:
+            return
+        key = self._steps.names.asset("history")
+        known = self._known_partitions(key)
+        for mirror in kept:
+            partition = partition_of(mirror.database, mirror.table)
+            if (mirror.database, mirror.table) in changed or partition not in known:
+                known.add(partition)
+                yield dg.AssetMaterialization(
+                    asset_key=key,
+                    partition=partition,
+                    description=f"{mirror.history_rows} versions, {mirror.rows} current",
+                    metadata=history_metadata(mirror, cut, self._steps.paths),
+                )
+
+    def _mirror(
+        self, key: dg.AssetKey, partition: str, mirror: MirrorCut, cut: Cut
+    ) -> dg.AssetMaterialization:
+        version = f"{mirror.mirror_id}@{mirror.version}"
+        return dg.AssetMaterialization(
+            asset_key=key,
+            partition=partition,
+            description=f"{mirror.mode}: {mirror.changes} keys changed, {mirror.rows} rows",
+            metadata=mirror_metadata(mirror, cut, self._steps.paths, utc_now())
+            | {COLUMN_LINEAGE: mirror_lineage(self._steps.names, mirror)},
+            tags=_input_tags(version, self._steps.names.asset("apply_changes"), APPLIED),
+        )
+
+
+def _input_tags(
+    version: str, parent: dg.AssetKey, parent_version: dg.DataVersion
+) -> dict[str, str]:
+    """Return the tags that Dagster itself gives to what a step returns, for what is reported."""
+    name = parent.to_user_string()
+    return {
+        "dagster/data_version": version,
+        "dagster/code_version": "none",
+        f"dagster/input_data_version/{name}": parent_version.value,
+        f"dagster/input_event_pointer/{name}": "NULL",
+    }

@@ -1,0 +1,81 @@
+"""Numbers, times and names as people read them. Pure: the same value gives the same text.
+
+Names and other texts out of messages may hold anything: `visible` shows what a reader could not
+see, or what would change the order of what stands beside it, as an escape. That is for the eye;
+`markup` makes texts safe in HTML.
+"""
+
+import re
+import unicodedata
+from datetime import UTC, datetime, timedelta
+
+# Formatting characters that letters and emoji are joined by.
+_JOINERS = frozenset("\u200c\u200d")
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def visible(text: str) -> str:
+    """Return text with characters that show nothing, or steer a display, as escapes."""
+    return "".join(
+        char
+        if char in _JOINERS or unicodedata.category(char) not in _HIDDEN
+        else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return text, cut off with an ellipsis if it is longer than `limit` characters."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def one_line(text: str) -> str:
+    """Return text with its line ends and tabs as spaces, as a statement reads as well."""
+    return _LINE_ENDS.sub(" ", text).strip()
+
+
+_LINE_ENDS = re.compile(r"[\r\n\t]+")
+
+
+def count_text(number: float) -> str:
+    """Return a whole number with its thousands set apart."""
+    return f"{round(number):,}"
+
+
+def amount(number: int, one: str, many: str | None = None) -> str:
+    """Return a number with its noun: `1 row`, `2 rows`."""
+    return f"{count_text(number)} {one if number == 1 else many or f'{one}s'}"
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time in the unit a person would use."""
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    for limit, unit, name in _UNITS:
+        if seconds < limit:
+            return f"{seconds / unit:.1f} {name}"
+    return f"{seconds / 86_400:,.1f} days"
+
+
+_UNITS = ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h"))
+
+
+def rate_text(per_second: float) -> str:
+    """Return a rate in the unit that gives a number above 1, if there is one."""
+    if per_second >= 10:
+        return f"{per_second:,.0f}/s"
+    if per_second >= 1 or per_second == 0:
+        return f"{per_second:.1f}/s"
+    return f"{per_second * 60:.1f}/min"
+
+
+def moment_of(epoch_ms: float) -> datetime:
+    """Return the moment of epoch milliseconds."""
+    return _EPOCH + timedelta(milliseconds=epoch_ms)
+
+
+def utc_text(at: datetime, *, millis: bool = False) -> str:
+    """Return a moment in UTC, without saying so."""
+    text = f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"
+    return text[: -3 if millis else -7]

@@ -1,0 +1,246 @@
+"""Real runs that follow a capture which grows: what they do, report, and end for."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from os import getpid, kill
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from dagster import DagsterRunStatus
+from pyspark.sql import SparkSession
+
+from ticdc_assets.defs import sensors
+from ticdc_assets.defs.active_runs import FOLLOW_TAG, run_to_let_in
+from ticdc_assets.defs.changefeeds import all_definitions
+from ticdc_assets.defs.following import Ending
+from ticdc_assets.defs.metadata import utc_now
+from ticdc_assets.defs.run import open_instance, run_follow
+from ticdc_assets.defs.steps import patient_lock, steps_of
+from ticdc_assets.errors import BusyError, LandingGapError
+from ticdc_assets.lake.cuts import newest_cut, read_cuts
+from ticdc_assets.lake.lock import writer_lock
+from ticdc_assets_tests.defs.small_shop import ORDERS, SmallShop
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+# Whom a run lets in -----------------------------------------------------------------------------
+
+
+@pytest.mark.dagster
+def test_a_run_that_follows_lets_in_every_other_run_of_its_changefeed(
+    shop: SmallShop, instance: dg.DagsterInstance
+) -> None:
+    definitions = all_definitions(shop.settings)
+
+    def run(job: str, status: DagsterRunStatus, **tags: str) -> str:
+        made = instance.create_run_for_job(
+            definitions.resolve_job_def(job), status=status, tags=tags
+        )
+        return made.run_id
+
+    own = run("shop_follow", DagsterRunStatus.STARTED, **{FOLLOW_TAG: "true"})
+    assert run_to_let_in(instance, shop.names, own, NOW) == ""
+    ended = run("shop_sync", DagsterRunStatus.SUCCESS)
+    assert run_to_let_in(instance, shop.names, own, NOW) == ""
+    queued = run("shop_maintenance", DagsterRunStatus.NOT_STARTED)
+    found = run_to_let_in(instance, shop.names, own, NOW)
+    assert found == f"shop_maintenance {queued} is queued"
+    assert ended not in found
+    others = replace(shop.names, changefeed="crm")
+    assert run_to_let_in(instance, others, "none", NOW) == "", "runs of others are not its own"
+
+
+@pytest.mark.dagster
+def test_changefeeds_that_are_followed_do_not_keep_others_out_for_ever(
+    shop: SmallShop, tmp_path: Path
+) -> None:
+    job = all_definitions(shop.settings).resolve_job_def("shop_follow")
+    overrides = {"concurrency": {"runs": {"max_concurrent_runs": 2}}}
+    with dg.DagsterInstance.local_temp(str(tmp_path), overrides=overrides) as instance:
+
+        def run(feed: str, status: DagsterRunStatus) -> str:
+            tags = {FOLLOW_TAG: "true", "ticdc/changefeed": feed}
+            return instance.create_run_for_job(job, status=status, tags=tags).run_id
+
+        first = run("crm", DagsterRunStatus.STARTED)
+        second = run("erp", DagsterRunStatus.STARTED)
+        waiting = run("hr", DagsterRunStatus.NOT_STARTED)
+        names = {feed: replace(shop.names, changefeed=feed) for feed in ("crm", "erp")}
+        now = utc_now()
+        later = now + timedelta(seconds=90)
+        assert run_to_let_in(instance, names["crm"], first, now) == ""
+        assert waiting in run_to_let_in(instance, names["crm"], first, later)
+        assert run_to_let_in(instance, names["erp"], second, later) == "", "one of them is enough"
+
+
+# The lock ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.dagster
+def test_a_step_waits_for_a_run_that_follows_and_for_nobody_else(
+    shop: SmallShop, instance: dg.DagsterInstance
+) -> None:
+    steps = steps_of(shop.settings, shop.changefeed)
+    with writer_lock(shop.paths), pytest.raises(BusyError), patient_lock(steps, instance):
+        pass
+    job = all_definitions(shop.settings).resolve_job_def("shop_follow")
+    instance.create_run_for_job(
+        job, status=DagsterRunStatus.STARTED, tags=shop.names.tags | {FOLLOW_TAG: "true"}
+    )
+    held, entered = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with writer_lock(shop.paths):
+            held.set()
+            entered.wait(0.5)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    with patient_lock(steps, instance):
+        assert not holder.is_alive() or not entered.is_set()
+    holder.join()
+
+
+# Whole runs -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def growing(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> SmallShop:
+    """One changefeed whose capture grows; the session it uses is the tests' own."""
+    shop = SmallShop(tmp_path_factory.mktemp("shop"))
+    shop.create_tables()
+    shop.insert(ORDERS, 3)
+    shop.send()
+    return shop
+
+
+@pytest.fixture(scope="module")
+def home(growing: SmallShop) -> Iterator[dg.DagsterInstance]:
+    """The instance that a user of that lake has; the tests of this module go on from each other."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("DAGSTER_HOME", raising=False)
+        with open_instance(growing.settings) as instance:
+            yield instance
+
+
+def materializations(instance: dg.DagsterInstance, name: str) -> list[dict[str, Any]]:
+    """Return the numbers of the materialisations of an asset, oldest first."""
+    records = instance.fetch_materializations(dg.AssetKey(["shop", name]), limit=100).records
+    found = [record.asset_materialization for record in reversed(records)]
+    return [{k: v.value for k, v in item.metadata.items()} for item in found if item is not None]
+
+
+def after_sync(number: int, do: Callable[[], object], said: list[str]) -> Callable[[str], None]:
+    """Return what listens to a run, and does something when it has synced for the nth time."""
+
+    def say(text: str) -> None:
+        said.append(text)
+        if text.startswith(f"sync {number},"):
+            do()
+
+    return say
+
+
+@pytest.mark.spark
+def test_one_run_syncs_what_arrives_and_ends_for_a_run_that_waits(
+    growing: SmallShop, home: dg.DagsterInstance
+) -> None:
+    said: list[str] = []
+    definitions = all_definitions(growing.settings)
+    waiting: list[str] = []
+
+    def go_on() -> None:
+        growing.insert(ORDERS, 2)
+        growing.send()
+
+    def queue() -> None:
+        run = home.create_run_for_job(
+            definitions.resolve_job_def("shop_maintenance"),
+            status=DagsterRunStatus.NOT_STARTED,
+            tags=growing.names.tags,
+        )
+        waiting.append(run.run_id)
+
+    first, second = after_sync(1, go_on, said), after_sync(2, queue, [])
+
+    def say(text: str) -> None:
+        first(text)
+        second(text)
+
+    report = run_follow(growing.settings, "shop", seconds=300, say=say, instance=home)
+
+    assert (report.followed.changed, report.followed.ending) == (2, Ending.OTHER)
+    assert report.followed.other == f"shop_maintenance {waiting[0]} is queued"
+    assert said[-1] == report.followed.summary
+    run = home.get_run_by_id(report.run_id)
+    assert run is not None
+    assert (run.status, run.job_name) == (DagsterRunStatus.SUCCESS, "shop_follow")
+    assert (run.tags["ticdc/changefeed"], run.tags[FOLLOW_TAG]) == ("shop", "true")
+    # Each sync is reported like a run of its own, on every asset.
+    cuts = read_cuts(growing.paths)
+    assert [row["rows"] for row in materializations(home, "apply_changes")] == [3, 5]
+    assert [row["records"] > 0 for row in materializations(home, "raw_messages")] == [True, True]
+    assert [row["changes_row"] for row in materializations(home, "decode_messages")] == [3, 2]
+    assert [row["quarantined"] for row in materializations(home, "quarantine")] == [0, 0]
+    assert [row["appended"] > 0 for row in materializations(home, "change_log")] == [True, True]
+    assert len(materializations(home, "schema_registry")) == 1, "the second brought no schema"
+    mirrors = materializations(home, "mirrors")
+    assert [row["rows"] for row in mirrors if row["table"] == "orders"] == [3, 5]
+    assert len([row for row in mirrors if row["table"] != "orders"]) == 1, "it did not change"
+    assert len(cuts) == 2
+    lag = dg.AssetCheckKey(growing.names.asset("apply_changes"), "replication_lag")
+    (latest,) = home.event_log_storage.get_latest_asset_check_execution_by_key([lag]).values()
+    assert latest.run_id == report.run_id
+    home.report_run_canceled(home.get_run_by_id(waiting[0]))  # type: ignore[arg-type]
+
+
+@pytest.mark.spark
+def test_a_run_ends_at_its_time_and_the_sensor_asks_for_the_next_one(
+    growing: SmallShop, home: dg.DagsterInstance
+) -> None:
+    report = run_follow(growing.settings, "shop", seconds=2, instance=home)
+    assert report.followed.ending is Ending.TIME
+    assert report.followed.syncs == report.followed.empty == 1
+    before = len(materializations(home, "apply_changes"))
+    assert before == 2, "nothing new is not reported"
+
+    growing.send()  # a watermark
+
+    with dg.build_sensor_context(instance=home) as context:
+        result = sensors.tick(context, steps_of(growing.settings, growing.changefeed), utc_now())
+    assert isinstance(result.run_requests, list)
+    assert len(result.run_requests) == 1
+    said: list[str] = []
+    stop = after_sync(1, lambda: kill(getpid(), signal.SIGINT), said)
+    report = run_follow(growing.settings, "shop", seconds=300, say=stop, instance=home)
+    assert report.followed.ending is Ending.STOPPED
+    assert report.followed.quiet == 1
+    assert len(materializations(home, "apply_changes")) == before + 1
+    assert len(materializations(home, "mirrors")) == 3, "no mirror changed"
+    run = home.get_run_by_id(report.run_id)
+    assert run is not None
+    assert run.status is DagsterRunStatus.SUCCESS
+
+
+@pytest.mark.spark
+def test_an_error_ends_the_run_with_its_sentence(
+    growing: SmallShop, home: dg.DagsterInstance
+) -> None:
+    whole = growing.capture.read_bytes()
+    growing.capture.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
+    try:
+        with pytest.raises(LandingGapError, match="nothing was skipped"):
+            run_follow(growing.settings, "shop", seconds=300, instance=home)
+    finally:
+        growing.capture.write_bytes(whole)
+    (run,) = home.get_runs(limit=1)
+    assert run.status is DagsterRunStatus.FAILURE
+    cut = newest_cut(growing.paths)
+    assert cut is not None

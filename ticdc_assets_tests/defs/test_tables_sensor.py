@@ -1,0 +1,121 @@
+"""The sensor that tells of tables: partitions as the cut has them, and schemas that changed."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from ticdc_assets.config import CaptureSource, Changefeed, Settings
+from ticdc_assets.defs.lineage import (
+    change_log_lineage,
+    mirror_lineage,
+    quarantine_lineage,
+    schema_registry_lineage,
+)
+from ticdc_assets.defs.schema_metadata import schema_metadata
+from ticdc_assets.defs.steps import ChangefeedSteps, steps_of
+from ticdc_assets.defs.table_schemas import CHANGE_LOG, RAW_MESSAGES, SCHEMA_REGISTRY
+from ticdc_assets.defs.tables_sensor import TablesCursor, tick
+from ticdc_assets.lake.cuts import publish
+from ticdc_assets.tso import from_datetime
+from ticdc_assets_tests.report.small_lake import ago, cut_of, mirror_of, write_schemas
+
+
+@pytest.fixture
+def steps(tmp_path: Path) -> ChangefeedSteps:
+    feed = Changefeed(
+        name="shop",
+        wire_format="simple-json",
+        timezone="UTC",
+        source=CaptureSource(path=tmp_path / "none.jsonl"),
+    )
+    settings = Settings(changefeeds=(feed,), lake=tmp_path, path=tmp_path / "none.yaml")
+    return steps_of(settings, feed)
+
+
+def ticked(
+    steps: ChangefeedSteps, instance: dg.DagsterInstance, cursor: str | None = None
+) -> dg.SensorResult:
+    return tick(dg.build_sensor_context(instance=instance, cursor=cursor), steps)
+
+
+def keys(result: dg.SensorResult) -> list[list[str]]:
+    return [list(request.partition_keys) for request in result.dynamic_partitions_requests or ()]
+
+
+def test_partitions_follow_the_newest_cut(
+    steps: ChangefeedSteps, instance: dg.DagsterInstance
+) -> None:
+    name = steps.names.tables.name
+    assert name is not None
+    instance.add_dynamic_partitions(name, ["shop.gone", "shop.a"])
+    nothing = ticked(steps, instance)
+    assert keys(nothing) == [], "without a cut nobody knows what is gone"
+    publish(steps.paths, cut_of(1, ago(5), 1, mirrors=(mirror_of("shop", "a"),)))
+    publish(
+        steps.paths,
+        cut_of(2, ago(4), 1, mirrors=(mirror_of("shop", "a"), mirror_of("a.b", "c"))),
+    )
+    result = ticked(steps, instance)
+    assert keys(result) == [["a%2Eb.c"], ["shop.gone"]]
+    assert isinstance(result.skip_reason, dg.SkipReason | str)
+    assert "2 tables in the newest cut, 1 new, 1 gone" in str(result.skip_reason)
+
+
+def test_a_schema_that_changed_is_told_once(
+    steps: ChangefeedSteps, instance: dg.DagsterInstance
+) -> None:
+    write_schemas(steps.paths, "shop", "orders")
+    publish(steps.paths, cut_of(1, ago(5), 1, mirrors=(mirror_of("shop", "orders"),)))
+    first = ticked(steps, instance)
+    assert not first.asset_events, "what is older than the instance is no news"
+    before = TablesCursor(told_ts=from_datetime(ago(250)), versions=1)
+    (event,) = ticked(steps, instance, before.to_text()).asset_events
+    assert isinstance(event, dg.AssetObservation)
+    assert event.partition == "shop.orders"
+    assert event.description is not None
+    assert "a renamed to b" in event.description
+    assert "<b>c</b> added (varchar(10))" in event.description
+    again = ticked(steps, instance, first.cursor)
+    assert not again.asset_events
+    assert "0 new, 0 of them" in str(again.skip_reason)
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"told_ts": "1", "versions": 2}', "{}"])
+def test_any_cursor_is_read(text: str | None) -> None:
+    assert TablesCursor.from_text(text) == TablesCursor()
+
+
+def test_schema_history_and_ddl_are_tables_without_values(steps: ChangefeedSteps) -> None:
+    write_schemas(steps.paths, "shop", "orders")
+    metadata = schema_metadata(steps.paths)
+    history, timeline = metadata["schema_history"], metadata["ddl_timeline"]
+    assert isinstance(history, dg.TableMetadataValue)
+    assert isinstance(timeline, dg.TableMetadataValue)
+    newest, oldest = (record.data for record in history.records)
+    assert "a renamed to b" in str(newest["changes"])
+    assert oldest["changes"] == "first known"
+    assert {record.data["understood"] for record in timeline.records} == {True, False}
+    assert schema_metadata(steps.paths) == metadata
+
+
+def test_lineage_names_columns_that_are_there(steps: ChangefeedSteps) -> None:
+    names = steps.names
+    columns = {
+        names.asset("raw_messages"): set(RAW_MESSAGES),
+        names.asset("change_log"): set(CHANGE_LOG),
+        names.asset("schema_registry"): set(SCHEMA_REGISTRY),
+    }
+    mirror = mirror_of("shop", "orders")
+    for value in (
+        change_log_lineage(names),
+        quarantine_lineage(names),
+        schema_registry_lineage(names),
+        mirror_lineage(names, mirror),
+    ):
+        assert isinstance(value, dg.TableColumnLineageMetadataValue)
+        for deps in value.value.deps_by_column.values():
+            assert deps
+            for dep in deps:
+                assert dep.column_name in columns[dep.asset_key]
+    assert "id" in mirror_lineage(names, mirror).value.deps_by_column
