@@ -283,8 +283,10 @@ class LocalBroker:
 
     def _format(self, command: list[str]) -> None:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # In one word: an id may begin with a dash, and would be taken for an option.
+        named = f"--cluster-id={cluster}"
         done = subprocess.run(
-            [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", _SETTINGS],
+            [*command, "kafka.tools.StorageTool", "format", named, "-c", _SETTINGS],
             env=java_env(),
             cwd=self.directory,
             stdin=subprocess.DEVNULL,

@@ -53,7 +53,7 @@ class CaptureError(TicdcError):
         path: the file.
         line: number of the line, from 1.
         expected: what would have been accepted.
-        got: what was there, shortened.
+        got: what was there: a coordinate as it stands, of a payload only kind and size.
     """
 
     def __init__(self, path: str, line: int, expected: str, got: str) -> None:
@@ -196,9 +196,9 @@ class CaptureReader(Iterator[CaptureRecord]):
         try:
             parsed = orjson.loads(line)
         except orjson.JSONDecodeError as error:
-            raise self._error("one JSON object", f"{shorten(bytes(line))} ({error})") from error
+            raise self._error("one JSON object", f"{len(line)} bytes ({error})") from error
         if not isinstance(parsed, dict):
-            raise self._error("one JSON object", shorten(parsed))
+            raise self._error("one JSON object", _kind(parsed))
         fields = cast(dict[str, Any], parsed)
         yield CaptureRecord(
             topic=self._topic(fields),
@@ -272,11 +272,11 @@ class CaptureReader(Iterator[CaptureRecord]):
         if text is None:
             return None
         if not isinstance(text, str):
-            raise self._error(f"base64 text or null in {name!r}", shorten(text))
+            raise self._error(f"base64 text or null in {name!r}", _kind(text))
         try:
             return binascii.a2b_base64(text.encode(), strict_mode=True)
         except binascii.Error as error:
-            got = f"{shorten(text)} ({error})"
+            got = f"{len(text)} characters ({error})"
             raise self._error(f"base64 text or null in {name!r}", got) from error
 
     def _error(self, expected: str, got: str) -> CaptureError:
@@ -405,6 +405,21 @@ class CaptureWriter:
 
 def _base64(value: bytes | None) -> str | None:
     return None if value is None else b64encode(value).decode()
+
+
+def _kind(value: Any) -> str:
+    """Return what a JSON value is, without what it says: errors end up in logs."""
+    match value:
+        case dict():
+            return "an object"
+        case list():
+            return "an array"
+        case str(text):
+            return f"a text of {len(text)} characters"
+        case bool() | None:
+            return str(value)
+        case _:
+            return "a number"
 
 
 def _unavailable(path: Path, error: OSError) -> SourceUnavailableError:

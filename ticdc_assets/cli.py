@@ -11,8 +11,8 @@ Exit codes: 0 done, 1 an error that is told in one sentence, 2 wrong usage.
 import functools
 import json
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +28,7 @@ from ticdc_assets.config import (
 )
 from ticdc_assets.errors import ConfigError, TicdcError
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.report.texts import visible
 from ticdc_assets.tso import cut_of, to_datetime
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ticdc_assets.lake.as_of import TableRows
+    from ticdc_assets.lake.status import Status
     from ticdc_assets.lake.verifying import Verification, VerifiedMirror
 
 # Spark, Delta and Dagster are imported by the commands that need them: `--help` and errors in the
@@ -99,6 +101,9 @@ def _checked_moment(
 _AS_OF_HELP = "As it was at this TSO, or time in ISO 8601 (UTC), at or below the newest cut."
 
 
+_FOREVER_SECONDS = 10 * 365 * 86_400.0
+
+
 # Syncing ----------------------------------------------------------------------------------------
 
 
@@ -111,15 +116,37 @@ _AS_OF_HELP = "As it was at this TSO, or time in ISO 8601 (UTC), at or below the
     help="Do not cut beyond this TSO, or time in ISO 8601 (UTC).",
 )
 @click.option("--max-records", type=click.IntRange(min=1), help="Land at most so many records.")
+@click.option("--follow", is_flag=True, help="Go on syncing what arrives, until Ctrl-C.")
+@click.option(
+    "--seconds", type=click.FloatRange(min=0), help="With --follow: end after so many seconds."
+)
 @_plain_errors
-def sync(changefeed: str | None, until: str | None, max_records: int | None) -> None:
+def sync(
+    changefeed: str | None,
+    until: str | None,
+    max_records: int | None,
+    follow: bool,
+    seconds: float | None,
+) -> None:
     """Land, decode, register and apply what is there, once, as a run of the Dagster job.
+
+    With --follow it syncs again whenever the source has more; a sync that is under way is finished
+    before it ends. It ends too when another run of the changefeed wants to write.
 
     Without CHANGEFEED all of them, one after the other. The mirrors are cut at exactly
     min(TSO, global watermark). Where they are beyond TSO already, nothing is changed. A changefeed
     without commit ts (Canal-JSON without the TiDB extension) is cut at all that landed, or a TIME.
     """
     settings = load_settings()
+    if seconds is not None and not follow:
+        raise click.UsageError("--seconds says how long to --follow; give both")
+    if follow:
+        if changefeed is None:
+            raise click.UsageError("--follow needs the CHANGEFEED to follow")
+        if until is not None or max_records is not None:
+            raise click.UsageError("--follow syncs all there is; leave out --until, --max-records")
+        _follow(settings, changefeed, seconds)
+        return
     if changefeed is not None:
         _sync_one(settings, changefeed, until, max_records)
         return
@@ -133,6 +160,18 @@ def sync(changefeed: str | None, until: str | None, max_records: int | None) -> 
             failed.append(feed.name)
     if failed:
         raise click.ClickException(f"could not sync {', '.join(failed)}; the reasons stand above")
+
+
+def _follow(settings: Settings, name: str, seconds: float | None) -> None:
+    settings.changefeed(name)
+    from ticdc_assets.defs.run import run_follow
+
+    run_follow(
+        settings,
+        name,
+        seconds=_FOREVER_SECONDS if seconds is None else seconds,
+        say=lambda text: click.echo(f"{name}: {text}"),
+    )
 
 
 def _sync_one(settings: Settings, name: str, until: str | None, max_records: int | None) -> None:
@@ -201,6 +240,60 @@ def redrive(changefeed: str) -> None:
     click.echo(f"{changefeed}: {report.applying.outcome}: {report.applying.reason}")
 
 
+_DAY = click.DateTime(formats=["%Y-%m-%d"])
+
+
+@main.command()
+@click.argument("changefeed")
+@click.option("--day", "days", type=_DAY, multiple=True, help="Landing day (UTC) to decode again.")
+@click.option("--from", "first", type=_DAY, help="The first of several days; goes with --to.")
+@click.option("--to", "last", type=_DAY, help="The last of them.")
+@click.option(
+    "--table",
+    "tables",
+    metavar="DATABASE.TABLE",
+    multiple=True,
+    help="Table to fold again from the change log.",
+)
+@_plain_errors
+def backfill(
+    changefeed: str,
+    days: Sequence[datetime],
+    first: datetime | None,
+    last: datetime | None,
+    tables: Sequence[str],
+) -> None:
+    """Decode landing days of CHANGEFEED again, or fold tables again, while syncs go on.
+
+    A day's records are decoded once more and compared with the change log. Where nothing differs
+    nothing is written; what differs is put right, and the next sync folds the tables it is of. A
+    table is folded again from the whole change log, at the newest cut.
+    """
+    if (first is None) != (last is None):
+        raise click.UsageError("--from and --to go together")
+    if bool(tables) == bool(days or first):
+        raise click.UsageError("name days (--day, or --from and --to) or tables (--table)")
+    from ticdc_assets.defs.backfills import backfill_days, backfill_tables, days_between
+
+    settings = load_settings()
+    if tables:
+        report = backfill_tables(settings, changefeed, tables)
+        for item in report.mirrors:
+            click.echo(
+                f"{changefeed}: {_shown(item.database)}.{_shown(item.table)}: folded again, "
+                f"{item.rows} rows at {report.cut.moment}"
+            )
+        return
+    wanted = {day.date() for day in days}
+    if first is not None and last is not None:
+        wanted.update(days_between(first.date(), last.date()))
+    done = backfill_days(settings, changefeed, wanted)
+    for day in done.days:
+        click.echo(f"{changefeed}: {day.sentence()}")
+    if any(day.batch is not None for day in done.days):
+        click.echo(f"{changefeed}: run `ticdc-assets sync {changefeed}` if no sensor does")
+
+
 @main.command()
 @click.argument("changefeed")
 @click.option("--dry-run", is_flag=True, help="Only count what would be removed.")
@@ -234,6 +327,156 @@ def maintain(changefeed: str, *, dry_run: bool) -> None:
 
 
 # Looking ----------------------------------------------------------------------------------------
+
+
+_WORST_TABLES = 10
+
+
+@main.command()
+@click.argument("changefeed", required=False)
+@click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
+@_plain_errors
+def status(changefeed: str | None, *, as_json: bool) -> None:
+    """Show how far CHANGEFEED is, where it is behind, and its worst tables.
+
+    Without CHANGEFEED all of them. Spark is not started. The source is asked how many records wait;
+    where it does not answer, the figure is that of the newest landing.
+    """
+    found = list(_statuses(changefeed))
+    if as_json:
+        listed = [{**item.as_json(), "source_error": error} for item, error in found]
+        _print_json(json.dumps(listed, ensure_ascii=False))
+        return
+    for item, error in found:
+        _print_status(item, error)
+
+
+@main.command()
+@click.argument("changefeed", required=False)
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write to this file at once, for a textfile collector; it is never seen half written.",
+)
+@_plain_errors
+def metrics(changefeed: str | None, output: Path | None) -> None:
+    """Print the figures of CHANGEFEED, or of all, as OpenMetrics text."""
+    from ticdc_assets.lake.openmetrics import openmetrics_text
+
+    found = list(_statuses(changefeed))
+    text = openmetrics_text(
+        [item for item, _ in found],
+        source_up={item.changefeed: error is None for item, error in found},
+    )
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    _write_at_once(output, text)
+
+
+def _write_at_once(path: Path, text: str) -> None:
+    """Put a file in place whole; who reads it meanwhile sees the one before."""
+    import tempfile
+
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+    ) as file:
+        new = Path(file.name)
+        try:
+            file.write(text)
+            file.flush()
+            # Made for its owner alone; a collector is somebody else.
+            new.chmod(0o644)
+            new.replace(path)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+
+
+def _statuses(changefeed: str | None) -> "Iterable[tuple[Status, str | None]]":
+    """Yield the status of each changefeed, and why its source could not be looked at."""
+    from datetime import UTC, datetime
+
+    from ticdc_assets.lake.landing import source_offsets
+    from ticdc_assets.lake.positions import read_position
+    from ticdc_assets.lake.status import read_status
+
+    settings = load_settings()
+    feeds = settings.changefeeds if changefeed is None else (settings.changefeed(changefeed),)
+    for feed in feeds:
+        paths = LakePaths(root=settings.lake, changefeed=feed.name)
+        source, failure = None, None
+        try:
+            source = source_offsets(feed, read_position(paths))
+        except TicdcError as error:
+            failure = str(error)
+        yield read_status(paths, feed, datetime.now(UTC), source=source), failure
+
+
+def _print_status(item: "Status", source_error: str | None) -> None:
+    from rich.table import Table
+
+    from ticdc_assets.lake.status import LagPart
+
+    name, lag = item.changefeed, item.lag
+    if item.cut is None or lag is None:
+        click.echo(f"{name}: no published cut yet")
+    else:
+        parts = ", ".join(
+            f"{str(part).replace('_', ' ')} {lag.part_seconds(part):.1f} s" for part in LagPart
+        )
+        click.echo(
+            f"{name}: {lag.seconds:.1f} s behind ({parts}); cut {item.cut.number} at "
+            f"{item.cut.moment} ({to_datetime(item.cut.tso):%Y-%m-%d %H:%M:%S} UTC)"
+        )
+    watermark = item.watermark.watermark_ts
+    at = "none yet"
+    if watermark is not None:
+        at = f"{watermark} ({to_datetime(watermark):%Y-%m-%d %H:%M:%S} UTC)"
+    click.echo(f"{name}: watermark {at}; {item.backlog} records wait in the source")
+    if source_error is not None:
+        click.echo(f"{name}: the source was not looked at: {_shown(source_error)}")
+    quarantined = ", ".join(f"{count} at {stage}" for stage, count in item.quarantined.items())
+    click.echo(
+        f"{name}: {item.held_rows} rows held, quarantined {quarantined}, {len(item.conflicts)} "
+        "schema conflicts"
+    )
+    if item.topics:
+        topics = Table(title=_shown(f"{name}: topics"))
+        numbers = {"partitions", "tables", "waiting records"}
+        for title in ("topic", "state", "partitions", "tables", "waiting records", "watermark"):
+            topics.add_column(title, justify="right" if title in numbers else "left")
+        for topic in item.topics:
+            topics.add_row(
+                _shown(topic.topic),
+                topic.state,
+                str(topic.partitions),
+                "?" if topic.tables is None else str(topic.tables),
+                str(topic.backlog),
+                "none"
+                if topic.watermark_ts is None
+                else f"{to_datetime(topic.watermark_ts):%Y-%m-%d %H:%M:%S} UTC",
+            )
+        _print(topics)
+    if item.tables:
+        worst = Table(
+            title=_shown(f"{name}: tables, the worst first"),
+            caption=f"{len(item.tables)} tables in all",
+        )
+        for title in ("database", "table", "rows", "lag", "state"):
+            worst.add_column(title, justify="right" if title in {"rows", "lag"} else "left")
+        for table in item.tables[:_WORST_TABLES]:
+            state = [f"{table.held} held"] if table.held else []
+            state += [f"{table.quarantined} quarantined"] if table.quarantined else []
+            state = [f"incomplete: {', '.join(state)}"] if state else ["complete"]
+            worst.add_row(
+                _shown(table.database),
+                _shown(table.table),
+                str(table.rows) if table.has_mirror else "no mirror",
+                f"{table.lag_ms / 1000:.1f} s",
+                _shown("; ".join([*state, *table.marks])),
+            )
+        _print(worst)
 
 
 @main.command()
@@ -363,10 +606,10 @@ def _show_versions(
     """Show every version of one row, oldest first."""
     from ticdc_assets.lake.history_reading import row_versions
     from ticdc_assets.lake.reading import require_mirror
-    from ticdc_assets.lake.session import get_spark
+    from ticdc_assets.lake.session import LazySession
 
     mirror = require_mirror(paths, *name)
-    versions = [item.described() for item in row_versions(get_spark(), paths, feed, mirror, key)]
+    versions = [item.described() for item in row_versions(LazySession(), paths, feed, mirror, key)]
     if output == "jsonl":
         for version in versions:
             _print_json(json.dumps(version, ensure_ascii=False))
@@ -401,15 +644,15 @@ def _show_deleted(
     output: str,
 ) -> None:
     """Show the newest version of every row that a table ever had."""
-    from ticdc_assets.lake.cuts import require_cut
+    from ticdc_assets.lake.cuts import tso_as_of
     from ticdc_assets.lake.history_reading import deleted_lines, require_history
-    from ticdc_assets.lake.session import get_spark
+    from ticdc_assets.lake.session import LazySession
 
     mirror = require_history(paths, *name)
-    tso = None if as_of is None else cut_of(as_of, es_only=require_cut(paths).es_only)
+    tso = None if as_of is None else tso_as_of(paths, as_of)
     if limit is None and output == "table":
         limit = 20
-    lines = deleted_lines(get_spark(), paths, feed, mirror, as_of=tso, limit=limit)
+    lines = deleted_lines(LazySession(), paths, feed, mirror, as_of=tso, limit=limit)
     if output == "jsonl":
         for line in lines:
             _print_json(line)
@@ -442,14 +685,14 @@ def sql(changefeed: str, query: str, *, output: str, as_of: str | None) -> None:
     import io
     from itertools import chain
 
-    from ticdc_assets.lake.cuts import require_cut
+    from ticdc_assets.lake.cuts import tso_as_of
     from ticdc_assets.lake.session import get_spark
     from ticdc_assets.lake.views import query as opened
     from ticdc_assets.lake.views import text_rows
 
     settings = load_settings()
     _, paths = _feed(settings, changefeed)
-    tso = None if as_of is None else cut_of(as_of, es_only=require_cut(paths).es_only)
+    tso = None if as_of is None else tso_as_of(paths, as_of)
     with opened(get_spark(), settings, changefeed, query, as_of=tso) as frame:
         names, rows = list(frame.columns), text_rows(frame)
         match output:
@@ -479,14 +722,13 @@ def _table_at(
     feed: Changefeed, paths: LakePaths, database: str, table: str, as_of: str | None
 ) -> "TableRows":
     from ticdc_assets.lake.as_of import AsOf
-    from ticdc_assets.lake.cuts import require_cut
+    from ticdc_assets.lake.cuts import tso_as_of
     from ticdc_assets.lake.reading import published_table, require_mirror
-    from ticdc_assets.lake.session import get_spark
+    from ticdc_assets.lake.session import LazySession
 
     if as_of is None:
-        return published_table(get_spark(), paths, require_mirror(paths, database, table))
-    tso = cut_of(as_of, es_only=require_cut(paths).es_only)
-    found = AsOf(get_spark(), paths, feed, tso).table(database, table)
+        return published_table(LazySession(), paths, require_mirror(paths, database, table))
+    found = AsOf(LazySession(), paths, feed, tso_as_of(paths, as_of)).table(database, table)
     for warning in found.warnings:
         _note(f"{database}.{table}: {warning}")
     return found
@@ -499,17 +741,17 @@ def _table_at(
 def dump(changefeed: str, as_of: str | None) -> None:
     """Write every row of every mirror as {"database", "table", "row"} lines in canonical text."""
     from ticdc_assets.lake.as_of import AsOf
-    from ticdc_assets.lake.cuts import require_cut
+    from ticdc_assets.lake.cuts import require_cut, tso_as_of
     from ticdc_assets.lake.reading import iterate_rows, published_table
-    from ticdc_assets.lake.session import get_spark
+    from ticdc_assets.lake.session import LazySession
 
     feed, paths = _feed(load_settings(), changefeed)
     cut = require_cut(paths)
     tables: Iterable[TableRows]
     if as_of is None:
-        tables = (published_table(get_spark(), paths, mirror) for mirror in cut.mirrors)
+        tables = (published_table(LazySession(), paths, mirror) for mirror in cut.mirrors)
     else:
-        moment = AsOf(get_spark(), paths, feed, cut_of(as_of, es_only=cut.es_only))
+        moment = AsOf(LazySession(), paths, feed, tso_as_of(paths, as_of))
         tables = map(moment.rows, moment.plan.mirrors)
     for database, table, row in iterate_rows(tables, feed.timezone):
         name = json.dumps({"database": database, "table": table}, ensure_ascii=False)
@@ -524,8 +766,8 @@ def quarantine(changefeed: str, as_json: bool) -> None:
     """List what is quarantined and not re-driven yet: where, why, expected and got."""
     from ticdc_assets.lake.quarantine import read_quarantine
 
-    _, paths = _feed(load_settings(), changefeed)
-    rows = read_quarantine(paths)
+    feed, paths = _feed(load_settings(), changefeed)
+    rows = read_quarantine(paths, tables=feed.tables)
     names = ("topic", "partition", "offset", "index", "reason", "position", "expected", "got")
     if as_json:
         listed = [
@@ -545,6 +787,48 @@ def quarantine(changefeed: str, as_json: bool) -> None:
     for row in rows:
         listing.add_row(*(_shown(str(row[name])) for name in names))
     _print(listing)
+
+
+@main.command()
+@click.argument("changefeeds", metavar="[CHANGEFEED]...", nargs=-1)
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default="report.html",
+    show_default=True,
+    help="Where to write the page; one that is there is replaced.",
+)
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0, min_open=True, max=3650),
+    default=7,
+    show_default=True,
+    help="How far back the plots go.",
+)
+@_plain_errors
+def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
+    """Write one HTML page about the changefeeds to look at in a browser: all, or those named.
+
+    Lag, throughput and what waits over time, tables, DDL, schemas, quarantine, partitions and cuts.
+    The page has everything in it and asks nothing of any network. Neither Spark nor Kafka is needed
+    to make it.
+    """
+    settings = load_settings()
+    names = list(dict.fromkeys(changefeeds)) or [feed.name for feed in settings.changefeeds]
+    feeds = [_feed(settings, name) for name in names]
+    if not feeds:
+        raise ConfigError(f"{settings.path} has no changefeed to report on")
+    from ticdc_assets.lake.overview import read_overview
+    from ticdc_assets.report.headlines import headlines, verdict
+    from ticdc_assets.report.page import page, write_page
+
+    overviews = [read_overview(feed, paths, days=days) for feed, paths in feeds]
+    write_page(output, page(overviews))
+    for overview in overviews:
+        found = headlines(overview)
+        told = ", ".join(f"{item.label.lower()} {item.value}" for item in found)
+        click.echo(f"{overview.changefeed.name}: {verdict(found).word}: {told}")
+    click.echo(f"written to {output.absolute()}")
 
 
 @main.command()
@@ -682,19 +966,7 @@ def _shown(text: str) -> "Text":
     """Return text from messages safe for a terminal: no markup in it, control characters shown."""
     from rich.text import Text
 
-    return Text("".join(_visible(char) for char in text))
-
-
-# Formatting characters that letters and emoji are joined by.
-_JOINERS = frozenset("\u200c\u200d")
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-
-
-def _visible(char: str) -> str:
-    """Return a character, or its escape if a terminal would obey it or show nothing."""
-    if char in _JOINERS or unicodedata.category(char) not in _HIDDEN:
-        return char
-    return char.encode("unicode_escape").decode("ascii")
+    return Text(visible(text))
 
 
 def _console() -> "Console":
@@ -827,16 +1099,23 @@ def decode(
 @main.command()
 @_plain_errors
 def doctor() -> None:
-    """Check JDK, Python, jars, configuration, brokers and lake, and say what to do."""
-    from ticdc_assets.preflight import run_checks
+    """Check JDK, Python, jars, configuration, lake, brokers and topics, and say what to type.
+
+    A line that begins with `warn` is advice: syncs run all the same. With a `FAIL` the exit code
+    is 1.
+    """
+    from ticdc_assets.doctor import run_checks
 
     checks = run_checks(progress=_note)
     for check in checks:
-        click.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check.sentence()}")
-    failed = sum(not check.ok for check in checks)
+        level = "ok  " if check.ok else "FAIL" if check.vital else "warn"
+        click.echo(f"{level}  {check.sentence()}")
+    failed = sum(not check.ok and check.vital for check in checks)
     if failed:
         raise click.ClickException(f"{failed} of {len(checks)} checks failed")
-    click.echo(f"all {len(checks)} checks passed")
+    warned = sum(not check.ok for check in checks)
+    passed = f"{len(checks) - warned} of {len(checks)} checks passed, {warned} to look at"
+    click.echo(passed if warned else f"all {len(checks)} checks passed")
 
 
 @main.command()

@@ -5,8 +5,9 @@ In: one YAML file (`TICDC_CHANGEFEEDS`, default `./changefeeds.yaml`) and the la
 mistake of the file with the key it stands at. Reading has no effects and may be repeated.
 
 Every scalar is read as text and typed here, by key: YAML's own guesses (`no` is false, `12:30` is
-a number) do not apply. Values given as `{env: NAME}` are resolved while reading, and neither they
-nor literal credentials appear in a `repr`, an error or a log: see `OptionValue`.
+a number) do not apply. Values given as `{env: NAME}` are resolved while reading and do not appear
+in a `repr`, an error or a log: see `OptionValue`. A secret has to be given so: one that stands in
+the file itself is a mistake.
 
 Not done here: nothing is connected to and no file but the YAML is opened; `preflight` does that.
 """
@@ -17,16 +18,18 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeAlias, cast
-from urllib.parse import urlsplit
+from typing import Any, Final, TypeAlias, cast
+from urllib.parse import parse_qsl, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
 
+from ticdc_assets.cron import cron_mistake
 from ticdc_assets.errors import ConfigError, NotFoundError, shorten
+from ticdc_assets.topics import TopicPattern, is_topic_name, is_topic_pattern
 from ticdc_assets.wire.compression import Compression, supports
 from ticdc_assets.wire.formats import WireFormat
 
@@ -38,6 +41,10 @@ DEFAULT_LAKE = ".lake"
 DEFAULT_LAG_WARN_SECONDS = 300.0
 DEFAULT_LAG_ERROR_SECONDS = 900.0
 DEFAULT_CUTS_KEPT = timedelta(days=30)
+DEFAULT_FOLLOW_SECONDS = 600.0
+
+OFF: Final = "off"
+"""What a schedule's time is if the schedule is not to run at all."""
 
 WIRE_FORMATS = tuple(member.value for member in WireFormat)
 """The names a changefeed's `format` may have."""
@@ -74,19 +81,57 @@ class OptionValue:
         return self.shown
 
 
+class StartKind(StrEnum):
+    """Where in a topic landing begins."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    TIMESTAMP = "timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class StartPosition:
+    """Where landing begins: at a changefeed's first landing, and never again.
+
+    It is for the topics that are there when nothing of the changefeed was landed yet. A topic that
+    appears later is read from its first record, whatever stands here: what came before the first
+    landing is not in it. Once something was landed, a change of it changes nothing.
+
+    Args:
+        kind: at the first record there is, after the last one, or by time.
+        timestamp_ms: for a time: the first record whose Kafka timestamp is not before it.
+    """
+
+    kind: StartKind = StartKind.EARLIEST
+    timestamp_ms: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSource:
     """Topics of a Kafka cluster.
 
     Attributes:
         bootstrap_servers: `host:port`, several separated by commas.
-        topics: names of the topics, all partitions of each.
+        topics: names of the topics that stand in the file, all partitions of each.
+        patterns: patterns of further topics: those the brokers have, and those that come later.
+        start: where the first landing begins.
         options: client options by their librdkafka (or Java) names.
     """
 
     bootstrap_servers: str
     topics: tuple[str, ...]
+    patterns: tuple[TopicPattern, ...] = ()
+    start: StartPosition = StartPosition()
     options: Mapping[str, OptionValue] = field(default_factory=dict[str, OptionValue])
+
+    def takes(self, topic: str) -> bool:
+        """Return whether a topic is one of the source's, by its name or by a pattern."""
+        return topic in self.topics or any(pattern.matches(topic) for pattern in self.patterns)
+
+    @property
+    def topics_shown(self) -> str:
+        """The names and patterns as one text for people."""
+        return ", ".join([*self.topics, *(pattern.text for pattern in self.patterns)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +218,76 @@ class TableChoice:
         )
 
 
+ALL_TABLES: Final = TableChoice(("*.*",))
+"""Every table there is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFilter:
+    """The tables of which a changefeed has mirrors.
+
+    It is for mirrors only: landing and the change log have every table, so that a table which is
+    included later is made from its first change on.
+
+    Attributes:
+        include: the tables to mirror.
+        exclude: those of them not to mirror.
+    """
+
+    include: TableChoice = ALL_TABLES
+    exclude: TableChoice = TableChoice()
+
+    def includes(self, database: str, table: str) -> bool:
+        """Return whether a table is mirrored; case does not matter, as it does not upstream."""
+        return self.include.includes(database, table) and not self.exclude.includes(database, table)
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether no table is left out, whatever its name."""
+        return "*.*" in self.include.patterns and not self.exclude
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckLimits:
+    """Seconds from which asset checks warn and fail; lag has limits of its own.
+
+    Attributes:
+        held_warn_seconds: age of the oldest held row from which the check warns.
+        held_error_seconds: age of the oldest held row from which it fails.
+        stuck_warn_seconds: how long the watermark may stand still while rows arrive, or rows be
+            missing while it moves, before the check warns.
+        stuck_error_seconds: the same before it fails.
+        quiet_warn_seconds: how long nothing at all may arrive before the check warns; None for
+            ever.
+    """
+
+    held_warn_seconds: float = 600.0
+    held_error_seconds: float = 3_600.0
+    stuck_warn_seconds: float = 300.0
+    stuck_error_seconds: float = 900.0
+    quiet_warn_seconds: float | None = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedules:
+    """When the schedules of a changefeed are due, in UTC.
+
+    Each is a cron text of five fields, `OFF` for a schedule that must not run, or None where the
+    file says nothing and the schedule has its own time.
+
+    Attributes:
+        maintenance: removing what is not kept, and compacting.
+        verify: comparing mirrors with their rebuild.
+        redecode: decoding the days that are over again.
+        report: writing the report.
+    """
+
+    maintenance: str | None = None
+    verify: str | None = None
+    redecode: str | None = None
+    report: str | None = None
+
+
 def _like(name: str, pattern: str) -> bool:
     expression = ".*".join(re.escape(part) for part in pattern.lower().split("*"))
     return re.fullmatch(expression, name.lower(), re.DOTALL) is not None
@@ -194,6 +309,11 @@ class Changefeed:
         retention: how long its tables keep what they have.
         history: tables of which a history is kept.
         soft_delete: tables whose deleted rows can be read; it is their history that has these.
+        tables: the tables that are mirrored.
+        owners: who answers for it: `team:name` or e-mail addresses.
+        checks: limits of the checks other than lag.
+        follow_seconds: how long a run goes on syncing what arrives meanwhile; 0 for not at all.
+        schedules: when its schedules are due.
     """
 
     name: str
@@ -207,6 +327,11 @@ class Changefeed:
     retention: Retention = field(default_factory=Retention)
     history: TableChoice = TableChoice()
     soft_delete: TableChoice = TableChoice()
+    tables: TableFilter = TableFilter()
+    owners: tuple[str, ...] = ()
+    checks: CheckLimits = CheckLimits()
+    follow_seconds: float = DEFAULT_FOLLOW_SECONDS
+    schedules: Schedules = Schedules()
 
     def keeps_history(self, database: str, table: str) -> bool:
         """Return whether a history of a table is kept."""
@@ -274,8 +399,8 @@ def load_settings(env: Mapping[str, str] | None = None) -> Settings:
         content = path.read_bytes()
     except FileNotFoundError:
         raise ConfigError(
-            f"{path} does not exist; write one (CONTRIBUTING.md and the example in the project "
-            f"show how) or set {CHANGEFEEDS_VARIABLE} to where it is"
+            f"{path} does not exist; write one (`ticdc-assets doctor` shows how one begins) or set "
+            f"{CHANGEFEEDS_VARIABLE} to where it is"
         ) from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
@@ -339,7 +464,8 @@ def _load_yaml(content: bytes | str, path: Path) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ConfigError(f"{path}{where}: not valid YAML: {error.problem}") from None
+        hint = _hint_of_line(content, mark.line) if mark else ""
+        raise ConfigError(f"{path}{where}: not valid YAML: {error.problem}{hint}") from None
     except yaml.reader.ReaderError as error:
         raise ConfigError(
             f"{path}, position {error.position}: not valid YAML: {error.reason}"
@@ -348,15 +474,35 @@ def _load_yaml(content: bytes | str, path: Path) -> Any:
         raise ConfigError(f"{path}: not valid YAML: nested too deeply") from None
 
 
+def _hint_of_line(content: bytes | str, number: int) -> str:
+    """Return what to do about a line that is no YAML, where that is known."""
+    text = content if isinstance(content, str) else content.decode("utf-8", "replace")
+    lines = text.splitlines()
+    line = lines[number] if number < len(lines) else ""
+    if any(placeholder in line for placeholder in ("{schema}", "{table}", "{column:")):
+        return '; patterns of topics have to be quoted, like "{schema}_{table}"'
+    return ""
+
+
 # --- validation ---
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,63}")
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _AGE = re.compile(r"(?P<number>[1-9][0-9]{0,4}) (?P<unit>day|hour)s?")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _SECRET_KEY = re.compile(r"password|secret|token|jaas|passphrase|\.key|\.pem|oauth", re.IGNORECASE)
+_NO_SECRET_KEY = re.compile(
+    # Where a secret is and how it is made: paths, addresses, names of methods; and certificates.
+    r"[._](location|file|urls?|type|algorithm|class|method|scope|client\.id|audience|name|keytab|jwt)$"
+    r"|[._](seconds|ms|urlencode)$|[._](ca|certificate)\.pem$|certificate\.chain$",
+    re.IGNORECASE,
+)
+_SECRET_PARAMETER = re.compile(r"password|secret|token|key|sas|sig|credential", re.IGNORECASE)
+_FROM_ENV = "{env: NAME}, as a secret comes from the environment only"
+
+# The rule by which Dagster takes an owner, but for blanks in the name of a team.
+_OWNER = re.compile(r"team:\S+|[A-Za-z0-9_][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
 
 _OWN_POSITION = "positions are kept in raw_messages, not in a consumer group"
 _OWN_BYTES = "keys and values are landed as bytes, as they are"
@@ -380,6 +526,8 @@ _NO_RAW_VALUES = {WireFormat.OPEN_PROTOCOL}
 _CREDENTIAL_MECHANISMS = {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
 
 _MISSING: Any = object()
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Reader:
@@ -426,19 +574,15 @@ class _Reader:
         keys = {
             *("name", "format", "timezone", "source", "compression", "claim_check"),
             *("lag_warn_seconds", "lag_error_seconds", "retention"),
-            *("history", "soft_delete"),
+            *("history", "soft_delete", "tables"),
+            *("owners", "checks", "follow_seconds", "schedules"),
         }
         fields = self.mapping(value, position, keys, what="a changefeed (a mapping)")
         if not isinstance(value, dict):
             return Changefeed(name="", wire_format="", timezone="", source=self.no_source())
-        warn = self.seconds(fields, "lag_warn_seconds", position, DEFAULT_LAG_WARN_SECONDS)
-        error = self.seconds(fields, "lag_error_seconds", position, DEFAULT_LAG_ERROR_SECONDS)
-        if warn > error:
-            self.problem(
-                f"{position}.lag_warn_seconds",
-                f"at most lag_error_seconds, which is {error:g}",
-                f"{warn:g}",
-            )
+        warn, error = self.warn_and_error(
+            fields, "lag", position, (DEFAULT_LAG_WARN_SECONDS, DEFAULT_LAG_ERROR_SECONDS)
+        )
         wire_format = self.wire_format(fields.get("format", _MISSING), f"{position}.format")
         return Changefeed(
             name=self.name(fields.get("name", _MISSING), f"{position}.name"),
@@ -456,6 +600,13 @@ class _Reader:
             retention=self.retention(fields.get("retention", _MISSING), f"{position}.retention"),
             history=self.tables(fields.get("history", _MISSING), f"{position}.history"),
             soft_delete=self.tables(fields.get("soft_delete", _MISSING), f"{position}.soft_delete"),
+            tables=self.table_filter(fields.get("tables", _MISSING), f"{position}.tables"),
+            owners=self.owners(fields.get("owners", _MISSING), f"{position}.owners"),
+            checks=self.checks(fields.get("checks", _MISSING), f"{position}.checks"),
+            follow_seconds=self.seconds(
+                fields, "follow_seconds", position, DEFAULT_FOLLOW_SECONDS, zero=True
+            ),
+            schedules=self.schedules(fields.get("schedules", _MISSING), f"{position}.schedules"),
         )
 
     def name(self, value: Any, position: str) -> str:
@@ -525,6 +676,8 @@ class _Reader:
             return str(self.folder / Path(location).expanduser())
         if scheme not in STORAGE_SCHEMES:
             self.problem(position, expected, shown)
+        elif resolved.shown == location and _has_credentials(location):
+            self.problem(position, _FROM_ENV, shown)
         return location
 
     def tables(self, value: Any, position: str) -> TableChoice:
@@ -548,6 +701,100 @@ class _Reader:
             else:
                 patterns.append(pattern)
         return TableChoice(tuple(patterns))
+
+    def table_filter(self, value: Any, position: str) -> TableFilter:
+        if value is _MISSING:
+            return TableFilter()
+        what = "a mapping with any of `include` and `exclude`"
+        fields = self.mapping(value, position, {"include", "exclude"}, what=what)
+        include = fields.get("include", _MISSING)
+        return TableFilter(
+            include=ALL_TABLES
+            if include is _MISSING
+            else self.tables(include, f"{position}.include"),
+            exclude=self.tables(fields.get("exclude", _MISSING), f"{position}.exclude"),
+        )
+
+    def owners(self, value: Any, position: str) -> tuple[str, ...]:
+        if value is _MISSING:
+            return ()
+        given = _as_list(value)
+        if not given:
+            self.problem(position, "a non-empty list of owners", value)
+            return ()
+        owners: list[str] = []
+        for number, owner in enumerate(given):
+            at = f"{position}[{number}]"
+            if not isinstance(owner, str) or not _OWNER.fullmatch(owner):
+                self.problem(at, "team:name or an e-mail address", owner)
+            elif owner in owners:
+                self.problem(at, "each owner once", owner)
+            else:
+                owners.append(owner)
+        return tuple(owners)
+
+    def checks(self, value: Any, position: str) -> CheckLimits:
+        defaults = CheckLimits()
+        if value is _MISSING:
+            return defaults
+        keys = {
+            *("held_warn_seconds", "held_error_seconds"),
+            *("stuck_warn_seconds", "stuck_error_seconds", "quiet_warn_seconds"),
+        }
+        fields = self.mapping(value, position, keys, what="a mapping of limits to seconds")
+        held_warn, held_error = self.warn_and_error(
+            fields, "held", position, (defaults.held_warn_seconds, defaults.held_error_seconds)
+        )
+        stuck_warn, stuck_error = self.warn_and_error(
+            fields, "stuck", position, (defaults.stuck_warn_seconds, defaults.stuck_error_seconds)
+        )
+        quiet = defaults.quiet_warn_seconds
+        if fields.get("quiet_warn_seconds") == "never":
+            quiet = None
+        elif "quiet_warn_seconds" in fields:
+            quiet = self.seconds(fields, "quiet_warn_seconds", position, 0, otherwise="never")
+        return CheckLimits(
+            held_warn_seconds=held_warn,
+            held_error_seconds=held_error,
+            stuck_warn_seconds=stuck_warn,
+            stuck_error_seconds=stuck_error,
+            quiet_warn_seconds=quiet,
+        )
+
+    def warn_and_error(
+        self, fields: Mapping[str, Any], what: str, position: str, defaults: tuple[float, float]
+    ) -> tuple[float, float]:
+        """Return from when a check warns and from when it fails, in this order."""
+        warn_key, error_key = f"{what}_warn_seconds", f"{what}_error_seconds"
+        warn = self.seconds(fields, warn_key, position, defaults[0])
+        error = self.seconds(fields, error_key, position, defaults[1])
+        if warn > error:
+            self.problem(
+                f"{position}.{warn_key}", f"at most {error_key}, which is {error:g}", f"{warn:g}"
+            )
+        return warn, error
+
+    def schedules(self, value: Any, position: str) -> Schedules:
+        if value is _MISSING:
+            return Schedules()
+        keys = {"maintenance", "verify", "redecode", "report"}
+        what = f"a mapping with any of {', '.join(sorted(keys))}"
+        fields = self.mapping(value, position, keys, what=what)
+        return Schedules(
+            **{key: self.cron(item, f"{position}.{key}") for key, item in fields.items()}
+        )
+
+    def cron(self, value: Any, position: str) -> str | None:
+        if value == OFF:
+            return OFF
+        text = " ".join(value.split()) if isinstance(value, str) else ""
+        mistake = cron_mistake(text)
+        if mistake is None:
+            return text
+        expected = "a cron text (minute hour day month weekday, in UTC) or off"
+        reason = f" ({mistake})" if text else ""
+        self.problem(position, f"{expected}{reason}", value)
+        return None
 
     def retention(self, value: Any, position: str) -> Retention:
         if value is _MISSING:
@@ -593,13 +840,35 @@ class _Reader:
         )
         return ""
 
-    def seconds(self, fields: Mapping[str, Any], key: str, position: str, default: float) -> float:
+    def seconds(
+        self,
+        fields: Mapping[str, Any],
+        key: str,
+        position: str,
+        default: float,
+        *,
+        zero: bool = False,
+        otherwise: str = "",
+    ) -> float:
+        """Return a number of seconds.
+
+        Args:
+            fields: the mapping it stands in.
+            key: its key there.
+            position: where that mapping stands.
+            default: what holds where nothing is said.
+            zero: whether it may be 0.
+            otherwise: a word that may stand for it, for the error; the caller has looked for it.
+        """
         value = fields.get(key, _MISSING)
         if value is _MISSING:
             return default
-        if isinstance(value, str) and _NUMBER.fullmatch(value) and 0 < float(value) < 1e9:
-            return float(value)
-        self.problem(f"{position}.{key}", "a number of seconds above 0", value)
+        if isinstance(value, str) and _NUMBER.fullmatch(value) and float(value) < 1e9:
+            seconds = float(value)
+            if seconds > 0 or zero:
+                return seconds
+        expected = "a number of seconds, 0 or more" if zero else "a number of seconds above 0"
+        self.problem(f"{position}.{key}", f"{expected}{otherwise and f' or {otherwise}'}", value)
         return default
 
     # --- sources ---
@@ -661,7 +930,7 @@ class _Reader:
         return counts
 
     def kafka(self, value: Any, position: str) -> KafkaSource:
-        keys = {"bootstrap_servers", "topics", "options"}
+        keys = {"bootstrap_servers", "topics", "start", "options"}
         fields = self.mapping(value, position, keys, what="a mapping with `bootstrap_servers`")
         if not isinstance(value, dict):
             return KafkaSource(bootstrap_servers="", topics=())
@@ -670,9 +939,12 @@ class _Reader:
         )
         options = self.options(fields.get("options", _MISSING), f"{position}.options")
         self.security(options, f"{position}.options", local=not servers or is_loopback(servers))
+        topics, patterns = self.topics(fields.get("topics", _MISSING), f"{position}.topics")
         return KafkaSource(
             bootstrap_servers=servers,
-            topics=self.topics(fields.get("topics", _MISSING), f"{position}.topics"),
+            topics=topics,
+            patterns=patterns,
+            start=self.start(fields.get("start", _MISSING), f"{position}.start"),
             options=options,
         )
 
@@ -689,21 +961,50 @@ class _Reader:
                 return ""
         return ",".join(servers)
 
-    def topics(self, value: Any, position: str) -> tuple[str, ...]:
+    def topics(self, value: Any, position: str) -> tuple[tuple[str, ...], tuple[TopicPattern, ...]]:
+        """Return the names and the patterns of a list that has both."""
         given = _as_list(value)
         if not given:
             self.problem(position, "a non-empty list of names", value)
-            return ()
+            return (), ()
         topics: list[str] = []
+        patterns: list[TopicPattern] = []
         for number, topic in enumerate(given):
             at = f"{position}[{number}]"
-            if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-                self.problem(at, "a topic name (1 to 249 of A-Z a-z 0-9 . _ -)", topic)
-            elif topic in topics:
+            if topic in given[:number]:
                 self.problem(at, "each topic once", topic)
-            else:
+            elif isinstance(topic, str) and is_topic_pattern(topic):
+                try:
+                    patterns.append(TopicPattern(topic))
+                except ConfigError as error:
+                    self.problems.append(f"{at}: {error}")
+            elif isinstance(topic, str) and is_topic_name(topic):
                 topics.append(topic)
-        return tuple(topics)
+            else:
+                expected = "a topic name (1 to 249 of A-Z a-z 0-9 . _ -)"
+                # `[cdc_{schema}]` is a text, but `[{schema}_a]` is a mapping and then an error.
+                hint = (
+                    "" if isinstance(topic, str) else ' (a pattern is quoted: "{schema}_{table}")'
+                )
+                self.problem(at, f"{expected}{hint}", topic)
+        return tuple(topics), tuple(patterns)
+
+    def start(self, value: Any, position: str) -> StartPosition:
+        if value is _MISSING:
+            return StartPosition()
+        if value in (StartKind.EARLIEST, StartKind.LATEST):
+            return StartPosition(StartKind(value))
+        try:
+            moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+        except ValueError:
+            moment = None
+        if moment is not None and moment.tzinfo is not None:
+            milliseconds = (moment - _EPOCH) // timedelta(milliseconds=1)
+            if milliseconds >= 0:
+                return StartPosition(StartKind.TIMESTAMP, milliseconds)
+        expected = "earliest, latest, or a time with its zone like 2026-11-20T00:00:00Z"
+        self.problem(position, expected, value)
+        return StartPosition()
 
     def options(self, value: Any, position: str) -> dict[str, OptionValue]:
         if value is _MISSING:
@@ -725,6 +1026,8 @@ class _Reader:
                 options[key] = OptionValue("", "")
             elif _as_mapping(item) is None and _SECRET_KEY.search(key):
                 options[key] = OptionValue(resolved.value, "***")
+                if not _NO_SECRET_KEY.search(key):
+                    self.problems.append(f"{at}: expected {_FROM_ENV}, got a value")
             else:
                 options[key] = resolved
         return options
@@ -841,6 +1144,18 @@ def _shown_location(location: str) -> str:
         return f"{location.partition('://')[0]}://…"
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path}"
+
+
+def _has_credentials(location: str) -> bool:
+    """Return whether a URI has a password, or a parameter that looks like a secret."""
+    try:
+        parts = urlsplit(location)
+        parameters = parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError:
+        return True
+    return ":" in parts.netloc.rpartition("@")[0] or any(
+        _SECRET_PARAMETER.search(name) for name, _ in parameters
+    )
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:

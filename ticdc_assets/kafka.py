@@ -1,9 +1,10 @@
 """What we ask of a Kafka cluster outside Spark: options, offsets, topics, records out and in.
 
 In: a `KafkaSource`. Out: the options for each of the two clients, offset ranges, topic ids, and
-records one by one for recording and playing captures. Landing itself is Spark's connector, in
-`lake`. Every call has a deadline and ends in an answer or in one error whose sentence names the
-broker, the topic or the configuration key; nothing here commits positions or keeps a client open.
+records one by one for recording and playing captures, or few at once for landing them. Landing of
+more is Spark's connector, in `lake`. Every call has a deadline and ends in an answer or in one
+error whose sentence names the broker, the topic or the configuration key; nothing here commits
+positions or keeps a client open.
 
 Options are written once, by librdkafka's names, and translated for the Java client. A key that
 only one of the two clients knows goes to that one; a key that we do not know goes to both.
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, assert_never
 
 from confluent_kafka import (
     Consumer,
@@ -33,6 +34,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (
     AdminClient,
+    ConfigResource,
     NewPartitions,
     NewTopic,
     OffsetSpec,
@@ -40,7 +42,7 @@ from confluent_kafka.admin import (
 )
 
 from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.config import KafkaSource, OptionValue
+from ticdc_assets.config import KafkaSource, OptionValue, StartKind
 from ticdc_assets.errors import ConfigError, SourceUnavailableError
 
 TIMEOUT_SECONDS = 15.0
@@ -320,26 +322,84 @@ _TO_JAVA: Mapping[str, _Translator] = {
 def end_offsets(
     source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> dict[tuple[str, int], OffsetRange]:
-    """Return the offsets of every partition of the source's topics.
+    """Return the offsets of every partition of the source's topics that are there.
 
     Raises:
-        SourceUnavailableError: the broker did not answer, or a topic is not there.
+        SourceUnavailableError: the broker did not answer, or none of the topics is there.
         ConfigError: an option is wrong.
     """
-    return Administration(source).end_offsets(source.topics, timeout_seconds=timeout_seconds)
+    administration = Administration(source)
+    topics = administration.topics_of(source, timeout_seconds=timeout_seconds)
+    return administration.end_offsets(topics, timeout_seconds=timeout_seconds)
 
 
-def topic_ids(source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS) -> dict[str, str]:
-    """Return the id of each of the source's topics; a recreated topic has another one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """The partitions of a source, listed twice.
 
-    Topics of a broker too old to have ids (before Kafka 2.8) are left out.
+    Attributes:
+        ranges: offsets of every partition.
+        later_ends: ends of all partitions, asked for when all of `ranges` had been told. So a
+            partition with the same end in both had nothing more when the last of `ranges` was told.
+            It may have partitions of topics that came in between.
+        topic_ids: ids of the topics of `ranges`; none of a broker too old to have them.
+    """
+
+    ranges: Mapping[tuple[str, int], OffsetRange]
+    later_ends: Mapping[tuple[str, int], OffsetRange]
+    topic_ids: Mapping[str, str]
+
+
+def list_twice(source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS) -> Listing:
+    """Return the partitions of the source's topics that are there, listed twice.
 
     Raises:
-        SourceUnavailableError: the broker did not answer, or a topic is not there.
+        SourceUnavailableError: the broker did not answer, or none of the topics is there.
         ConfigError: an option is wrong.
     """
-    described = Administration(source).describe(source.topics, timeout_seconds=timeout_seconds)
-    return {name: topic.topic_id for name, topic in described.items() if topic.topic_id is not None}
+    administration = Administration(source)
+    topics = administration.topics_of(source, timeout_seconds=timeout_seconds)
+    described = administration.describe(topics, timeout_seconds=timeout_seconds)
+    ranges = administration.ranges(described, timeout_seconds=timeout_seconds)
+    again = administration.topics_of(source, timeout_seconds=timeout_seconds)
+    return Listing(
+        ranges=ranges,
+        later_ends=administration.end_offsets(again, timeout_seconds=timeout_seconds),
+        topic_ids={
+            name: topic.topic_id for name, topic in described.items() if topic.topic_id is not None
+        },
+    )
+
+
+def start_offsets(
+    source: KafkaSource,
+    ranges: Mapping[tuple[str, int], OffsetRange],
+    *,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> dict[tuple[str, int], int]:
+    """Return the offset at which landing begins in each partition of `ranges`.
+
+    Raises:
+        SourceUnavailableError: the broker did not answer.
+        ConfigError: an option is wrong.
+    """
+    match source.start.kind:
+        case StartKind.EARLIEST:
+            return {place: offsets.earliest for place, offsets in ranges.items()}
+        case StartKind.LATEST:
+            return {place: offsets.end for place, offsets in ranges.items()}
+        case StartKind.TIMESTAMP:
+            assert source.start.timestamp_ms is not None
+            found = Administration(source).offsets_at(
+                ranges, source.start.timestamp_ms, timeout_seconds=timeout_seconds
+            )
+            # Kafka has no offset where every record is older.
+            return {
+                place: found[place] if found[place] >= 0 else offsets.end
+                for place, offsets in ranges.items()
+            }
+        case _:
+            assert_never(source.start.kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,6 +430,75 @@ class Administration:
         """
         self._answer(self._client.describe_cluster(request_timeout=timeout), timeout)
 
+    def topic_names(self, *, timeout_seconds: float = TIMEOUT_SECONDS) -> frozenset[str]:
+        """Return the names of all topics of the cluster that this client may see.
+
+        Raises:
+            SourceUnavailableError: the broker did not answer.
+        """
+        try:
+            return frozenset(self._client.list_topics(timeout=timeout_seconds).topics)
+        except KafkaException as error:
+            self._client.poll(0)
+            raise self._unavailable(error.args[0], timeout_seconds, None, None) from error
+
+    def topic_settings(
+        self,
+        topics: Iterable[str],
+        names: Iterable[str],
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> dict[str, dict[str, str]]:
+        """Return settings of topics by their Kafka names; "" for one that the broker lacks.
+
+        Raises:
+            SourceUnavailableError: the broker did not answer, or does not tell.
+        """
+        wanted = tuple(names)
+        resources = {name: ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics}
+        if not resources:
+            return {}
+        futures = self._client.describe_configs(
+            list(resources.values()), request_timeout=timeout_seconds
+        )
+        told: dict[str, dict[str, str]] = {}
+        for topic, resource in resources.items():
+            entries: Any = self._answer(futures[resource], timeout_seconds, topic=topic)
+            told[topic] = {
+                name: str(entries[name].value or "") if name in entries else "" for name in wanted
+            }
+        return told
+
+    def topics_of(
+        self, source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> list[str]:
+        """Return the topics of `source` that are there, in order.
+
+        Raises:
+            SourceUnavailableError: the broker did not answer, or none of the topics is there.
+        """
+        there = self.topic_names(timeout_seconds=timeout_seconds)
+        found = sorted(name for name in there if source.takes(name))
+        if not found:
+            if len(source.topics) == 1 and not source.patterns:
+                what = f"no topic {source.topics[0]!r}"
+            else:
+                names = [*source.topics, *(pattern.text for pattern in source.patterns)]
+                what = f"none of the topics {', '.join(map(repr, names))}"
+            raise TopicMissingError(f"the Kafka broker {self._servers} has {what}")
+        return found
+
+    def offsets_at(
+        self,
+        partitions: Iterable[tuple[str, int]],
+        timestamp_ms: int,
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> dict[tuple[str, int], int]:
+        """Return the offset of the first record at or after a time; below 0 where there is none."""
+        spec = OffsetSpec.for_timestamp(timestamp_ms)
+        return self._offsets(list(partitions), spec, timeout_seconds)
+
     def describe(
         self, topics: Iterable[str], *, timeout_seconds: float = TIMEOUT_SECONDS
     ) -> dict[str, Topic]:
@@ -396,6 +525,18 @@ class Administration:
         """
         deadline = time.monotonic() + timeout_seconds
         described = self.describe(topics, timeout_seconds=timeout_seconds)
+        left = max(1.0, deadline - time.monotonic())
+        return self.ranges(described, timeout_seconds=left)
+
+    def ranges(
+        self, described: Mapping[str, Topic], *, timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> dict[tuple[str, int], OffsetRange]:
+        """Return the offsets of every partition of topics that `describe` told of.
+
+        Raises:
+            SourceUnavailableError: the broker did not answer, or a topic is not there any more.
+        """
+        deadline = time.monotonic() + timeout_seconds
         partitions = [
             (name, number) for name, topic in described.items() for number in topic.partitions
         ]
@@ -416,6 +557,16 @@ class Administration:
             key: OffsetRange(earliest=earliest[key], end=max(earliest[key], end[key]))
             for key in partitions
         }
+
+    def ends(
+        self, partitions: Iterable[tuple[str, int]], *, timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> dict[tuple[str, int], int]:
+        """Return the offset after the last record of each of `partitions`, in one request.
+
+        Raises:
+            SourceUnavailableError: the broker did not answer, or has no such partition.
+        """
+        return self._offsets(list(partitions), OffsetSpec.latest(), timeout_seconds)
 
     def create_topic(
         self,
@@ -680,9 +831,101 @@ def consume(
     Raises:
         SourceUnavailableError: the broker stopped answering, or records of a range are gone.
     """
-    left = {key: span for key, span in ranges.items() if span.earliest < span.end}
-    if not left or limit == 0:
+    if limit == 0:
         return
+    messages = _messages(source, ranges, {}, timeout_seconds)
+    for count, message in enumerate(messages, start=1):
+        yield _capture_record(message)
+        if count == limit:
+            return
+
+
+def fetch(
+    source: KafkaSource,
+    ranges: Mapping[tuple[str, int], OffsetRange],
+    *,
+    max_bytes: int,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> list[CaptureRecord] | None:
+    """Return the records of `ranges` as Spark's connector would give them; None if it had better.
+
+    That is if keys and values are more than `max_bytes`, if a record has headers, or if the source
+    says how transactions are seen, which the two clients do by rules of their own.
+
+    Args:
+        source: the cluster.
+        ranges: what to read of each (topic, partition); each must be there to its end.
+        max_bytes: most bytes of keys and values that are taken, and that the client holds ready.
+        timeout_seconds: how long the broker may send nothing before that is an error.
+
+    Raises:
+        SourceUnavailableError: the broker stopped answering, or records of a range are gone.
+    """
+    if not fetches_plainly(source):
+        return None
+    records: list[CaptureRecord] = []
+    size = 0
+    for record in fetch_each(source, ranges, max_bytes=max_bytes, timeout_seconds=timeout_seconds):
+        if record is None:
+            return None
+        size += len(record.key or b"") + len(record.value or b"")
+        if size > max_bytes:
+            return None
+        records.append(record)
+    return records
+
+
+def fetches_plainly(source: KafkaSource) -> bool:
+    """Return whether `fetch_each` sees the records that Spark's connector would see."""
+    return _ISOLATION not in source.options
+
+
+def fetch_each(
+    source: KafkaSource,
+    ranges: Mapping[tuple[str, int], OffsetRange],
+    *,
+    max_bytes: int,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> Iterator[CaptureRecord | None]:
+    """Yield the records of `ranges`, in order within each partition; None for one with headers.
+
+    Args:
+        source: the cluster; it `fetches_plainly`.
+        ranges: what to read of each (topic, partition); each must be there to its end.
+        max_bytes: most bytes of keys and values that the client holds ready.
+        timeout_seconds: how long the broker may send nothing before that is an error.
+
+    Raises:
+        SourceUnavailableError: the broker stopped answering, or records of a range are gone.
+    """
+    options = {
+        # The Java client's default; librdkafka's is the other one.
+        _ISOLATION: "read_uncommitted",
+        "queued.max.messages.kbytes": str(max(1, max_bytes // 1024)),
+    }
+    for message in _messages(source, ranges, options, timeout_seconds, to_end=True):
+        yield None if message.headers() else _capture_record(message)
+
+
+_ISOLATION = "isolation.level"
+
+
+def _messages(
+    source: KafkaSource,
+    ranges: Mapping[tuple[str, int], OffsetRange],
+    options: Mapping[str, str],
+    timeout_seconds: float,
+    *,
+    to_end: bool = False,
+) -> Iterator[Message]:
+    """Yield the messages of `ranges`, in order within each partition.
+
+    With `to_end`, a partition that ends before its range does is an error.
+    """
+    left = {key: span for key, span in ranges.items() if span.earliest < span.end}
+    if not left:
+        return
+    following = {key: span.earliest for key, span in left.items()}
     consumer = _client(
         Consumer,
         client_options(source)
@@ -693,17 +936,19 @@ def consume(
             "auto.offset.reset": "error",
             "enable.partition.eof": "true",
             "max.poll.interval.ms": "86400000",  # a slow reader is no dead member of a group
-        },
+        }
+        | dict(options),
     )
     try:
         consumer.assign(
             [TopicPartition(topic, number, left[topic, number].earliest) for topic, number in left]
         )
-        count = 0
         silent_seconds = 0.0  # only while waiting here: the caller may take its time with a record
         while left:
             asked_at = time.monotonic()
-            messages = consumer.consume(500, timeout=0.5)
+            # The client waits for as many as it is asked for, so it is asked for what there is.
+            waiting = sum(span.end - following[key] for key, span in left.items())
+            messages = consumer.consume(max(1, min(500, waiting)), timeout=0.5)
             silent_seconds = 0.0 if messages else silent_seconds + time.monotonic() - asked_at
             if silent_seconds > timeout_seconds:
                 raise SourceUnavailableError(
@@ -722,12 +967,17 @@ def consume(
                     )
                 # The end of a partition is also a proof that no more of its range will come: the
                 # last offsets of a range need not exist (compaction, transaction markers).
-                ended = error is not None or _offset(message) >= left[key].end - 1
-                if error is None and _offset(message) < left[key].end:
-                    yield _capture_record(message)
-                    count += 1
-                    if count == limit:
-                        return
+                end = left[key].end
+                if error is not None and to_end and 0 <= _offset(message) < end:
+                    raise SourceUnavailableError(
+                        f"the Kafka broker {source.bootstrap_servers} now ends topic {key[0]!r} "
+                        f"partition {key[1]} at offset {_offset(message)}, before {end}"
+                    )
+                ended = error is not None or _offset(message) >= end - 1
+                if error is None:
+                    following[key] = min(end, _offset(message) + 1)
+                    if _offset(message) < end:
+                        yield message
                 if ended:
                     del left[key]
                     consumer.incremental_unassign([TopicPartition(*key)])

@@ -19,6 +19,7 @@ That is never an error, so a type that TiDB adds later costs precision and nothi
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -140,6 +141,7 @@ def base_type(column: ColumnSchema) -> str:
     return " ".join(words)
 
 
+@lru_cache(maxsize=65536)
 def kind_of(column: ColumnSchema) -> Kind:
     """Return the kind of `column`; `Kind.UNKNOWN` for a type this package does not know."""
     kind = KINDS.get(base_type(column), Kind.UNKNOWN)

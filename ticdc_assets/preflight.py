@@ -1,8 +1,8 @@
 """What a machine must offer before a command can work, as checks that say how to mend it.
 
-In: the environment, and for the later checks the settings. Out: `Check` values, never an
-exception for something that is merely missing. Nothing is changed but probe files, which are
-removed, so running the checks again is always safe.
+In: the environment. Out: `Check` values, never an exception for something that is merely missing;
+`doctor` puts them together with those of lake and sources. Nothing is changed but probe files,
+which are removed, so running the checks again is always safe.
 
 `python -m ticdc_assets.preflight` runs the checks that need nothing installed. `make setup` calls
 it with the machine's own Python before there is an environment, so at module level this file
@@ -17,16 +17,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ticdc_assets.errors import ConfigError, PrerequisiteError, TicdcError
+from ticdc_assets.errors import ConfigError, PrerequisiteError
 from ticdc_assets.jars import (
     BROKER_JARS,
     JAVA_FIX,
-    SPARK_JARS,
     JarSet,
     Progress,
     java_path,
@@ -36,7 +35,7 @@ from ticdc_assets.jars import (
 from ticdc_assets.ports import HOST, port_is_free
 
 if TYPE_CHECKING:
-    from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, Settings
+    from ticdc_assets.config import Settings
 
 OLDEST_JAVA = 17
 NEWEST_JAVA = 22
@@ -46,6 +45,19 @@ OLDEST_PYTHON = (3, 11)
 NEWEST_PYTHON = (3, 12)
 
 SOURCE_TIMEOUT_SECONDS = 15.0
+
+FIRST_CHANGEFEED = """\
+changefeeds:
+  - name: mine                  # a-z, 0-9 and _
+    format: canal-json          # simple-json, simple-avro, open-protocol, canal-json or craft
+    timezone: UTC               # the time zone TiCDC runs with
+    source:
+      kafka:
+        bootstrap_servers: "127.0.0.1:9092"
+        topics: [mine]
+        options: {security.protocol: PLAINTEXT}
+"""
+"""A changefeeds file to begin with; where the format is wrong, the doctor says which it is."""
 
 _SPARK_MODULE = "jdk.incubator.vector"
 
@@ -60,6 +72,7 @@ class Check:
         found: what is there.
         needed: what must be there.
         fix: what to do about it; empty when `ok`.
+        vital: whether nothing can run without it; else it is advice.
     """
 
     name: str
@@ -67,46 +80,13 @@ class Check:
     found: str
     needed: str
     fix: str = ""
+    vital: bool = True
 
     def sentence(self) -> str:
         """Return the check as one sentence, the fix included when it failed."""
         if self.ok:
             return f"{self.name}: {self.found}"
         return f"{self.name}: {self.needed} is needed, found {self.found}; {self.fix}."
-
-
-def run_checks(
-    settings: "Settings | None" = None,
-    *,
-    env: Mapping[str, str] | None = None,
-    ports: Iterable[int] = (),
-    progress: Progress | None = None,
-) -> list[Check]:
-    """Run every check and return all results, in the order in which they build on each other.
-
-    Args:
-        settings: what is configured; read from `env` if None, which is then a check of its own.
-        env: environment variables; the environment of this program if None.
-        ports: ports of this machine that are about to be listened on.
-        progress: told what is being downloaded or waited for.
-    """
-    env = os.environ if env is None else env
-    java = check_java(env)
-    checks = [check_python(), java, check_pyspark()]
-    if java.ok:
-        checks.append(check_jars(SPARK_JARS, progress=progress))
-    checks.append(_check_broker_jars())
-    if settings is None:
-        configuration, settings = check_configuration(env)
-        checks.append(configuration)
-    if settings is not None:
-        checks.append(check_lake(settings.lake))
-        for changefeed in settings.changefeeds:
-            if progress is not None:
-                progress(f"looking at the source of {changefeed.name}")
-            checks.append(check_source(changefeed))
-    checks.extend(check_port(port) for port in ports)
-    return checks
 
 
 # --- the machine ---
@@ -188,7 +168,8 @@ def check_jars(jar_set: JarSet, *, progress: Progress | None = None) -> Check:
     return Check(name="jars", ok=True, found=f"{len(jars)} jars of {jar_set.name}", needed=needed)
 
 
-def _check_broker_jars() -> Check:
+def check_broker_jars() -> Check:
+    """Tell whether the jars of the demo's broker are here."""
     # Only the demo and the tests run a broker: its jars are not worth a download here.
     jars = resolved(BROKER_JARS)
     found = f"{len(jars)} jars of {BROKER_JARS.name}" if jars else "not here; come when needed"
@@ -212,13 +193,20 @@ def check_port(port: int) -> Check:
 
 def check_configuration(env: Mapping[str, str]) -> "tuple[Check, Settings | None]":
     """Check that the settings can be read, and return them if so."""
-    from ticdc_assets.config import CHANGEFEEDS_VARIABLE, load_settings
+    from ticdc_assets.config import CHANGEFEEDS_VARIABLE, changefeeds_path, load_settings
 
     needed = "a valid changefeeds file"
     try:
         settings = load_settings(env)
     except ConfigError as error:
         fix = f"mend it, or set {CHANGEFEEDS_VARIABLE} to another file"
+        try:
+            if not changefeeds_path(env).exists():
+                fix = (
+                    f"write this, with names of your own:\n\n{FIRST_CHANGEFEED}\nand run this again"
+                )
+        except ConfigError:
+            pass  # The variable itself is wrong, and the error says so.
         return (
             Check(name="configuration", ok=False, found=str(error), needed=needed, fix=fix),
             None,
@@ -249,65 +237,6 @@ def check_lake(lake: Path) -> Check:
     there = "" if place == lake else " (not there yet)"
     found = f"{lake}{there}, {free / 1e9:.0f} GB free"
     return Check(name="lake", ok=True, found=found, needed=needed)
-
-
-def check_source(
-    changefeed: "Changefeed", *, timeout_seconds: float = SOURCE_TIMEOUT_SECONDS
-) -> Check:
-    """Check that the source of `changefeed` can be read: a broker with its topics, or a file."""
-    from ticdc_assets.config import KafkaSource
-
-    source = changefeed.source
-    try:
-        if isinstance(source, KafkaSource):
-            found = _kafka_found(source, timeout_seconds)
-        else:
-            found = _capture_found(source)
-    except TicdcError as error:
-        ok, found = False, str(error)
-    else:
-        ok = True
-    if isinstance(source, KafkaSource):
-        needed = (
-            f"a Kafka broker at {source.bootstrap_servers} with topic {', '.join(source.topics)}"
-        )
-        fix = "start the broker, create the topic, or mend source.kafka in the configuration"
-    else:
-        needed = "a readable capture"
-        fix = "put the file there or mend source.capture in the configuration"
-    return Check(
-        name=f"source {changefeed.name}",
-        ok=ok,
-        found=found,
-        needed=needed,
-        fix="" if ok else fix,
-    )
-
-
-def _kafka_found(source: "KafkaSource", timeout_seconds: float) -> str:
-    from ticdc_assets.kafka import end_offsets, spark_options
-
-    spark_options(source)  # an option that Spark's client cannot have is found here, not in a run
-    offsets = end_offsets(source, timeout_seconds=timeout_seconds)
-    topics: list[str] = []
-    for topic in source.topics:
-        spans = [
-            f"{number}: {span.earliest}-{span.end}"
-            for (name, number), span in sorted(offsets.items())
-            if name == topic
-        ]
-        topics.append(f"{topic} with {len(spans)} partitions (offsets {', '.join(spans)})")
-    return f"{source.bootstrap_servers} answers, topic {'; topic '.join(topics)}"
-
-
-def _capture_found(source: "CaptureSource") -> str:
-    from ticdc_assets.capture import read_capture
-
-    with read_capture(source.path) as reader:
-        first = next(reader, None)
-    size = source.path.stat().st_size
-    what = "no record yet" if first is None else f"first record of topic {first.topic}"
-    return f"{source.path}, {size} bytes, {what}"
 
 
 # --- running ---

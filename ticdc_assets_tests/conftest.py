@@ -1,9 +1,11 @@
 """What tests share: the golden messages, a Kafka broker, profiles of hypothesis."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import settings
@@ -16,6 +18,18 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 
+OF_THE_USER: Final = frozenset({"DAGSTER_HOME", "TICDC_CHANGEFEEDS", "TICDC_LAKE"})
+"""Settings that no test takes from who runs it: one that forgot its own would write what is theirs.
+
+`make test` sets them, too.
+"""
+
+for _name in OF_THE_USER:
+    os.environ.pop(_name, None)
+
+# Tests run each plan once or twice: what the JVM's second compiler would gain, it never earns back.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile("deep", max_examples=2000, deadline=None)
 settings.load_profile("dev")
@@ -25,13 +39,45 @@ settings.load_profile("dev")
 _MARKERS = {"broker": "kafka", "spark": "spark"}
 
 
+_HEAVY = ("spark", "kafka", "dagster", "ui", "slow")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse a test that would be slow without saying so: unmarked tests are the fast ones."""
+    """Refuse a test that would be slow without saying so; begin with the files that take longest.
+
+    Unmarked tests are the fast ones. Where more programs than one share the files, the fast files
+    come last, so that no program waits for another that has begun a long one at the end.
+    """
     for item in items:
         for fixture in getattr(item, "fixturenames", ()):
             marker = _MARKERS.get(fixture)
             if marker is not None and item.get_closest_marker(marker) is None:
                 raise pytest.UsageError(f"{item.nodeid} uses {fixture}: mark it {marker}")
+    if not items or not hasattr(items[0].config, "workerinput"):
+        return  # one program runs them all
+    weights = Counter(item.path for item in items if any(map(item.get_closest_marker, _HEAVY)))
+    items.sort(key=lambda item: -weights[item.path])
+
+
+@contextmanager
+def own_settings() -> Generator[None]:
+    """Put back, at the end, what was set of the settings; programs set them for their own."""
+    before = {name: os.environ.get(name) for name in OF_THE_USER}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@pytest.fixture(autouse=True)
+def settings_of_the_test() -> Generator[None]:
+    """A test that runs a program in this process leaves no settings to the next one."""
+    with own_settings():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,19 +1,61 @@
 """The benchmarks work: the same code as `make bench`, on very little and without Spark."""
 
+import math
 import re
 import time
+from collections import Counter
+from os import getpid, getppid
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+from bench.apart import apart
 from bench.conversions import TYPES, measure_conversions
 from bench.decoding import measure_decoding
 from bench.folding import changes_of, measure_folding, mirror_plans
-from bench.measuring import cpu_seconds, measure, peak_megabytes
+from bench.goals import TARGETS, Goal, Reached, goal_lines
+from bench.growth import measure_message_sizes
+from bench.measuring import Memory, Sample, cpu_seconds, measure, peak_megabytes
 from bench.messages import Messages, load_messages
+from bench.parts import PARTS, QUICK, run_part
+from bench.plots import draw
 from bench.profiling import profile_decoding, profile_fold
-from bench.results import BEGIN, END, Report, Result
-from ticdc_assets.wire import WireFormat
+from bench.results import (
+    BEGIN,
+    END,
+    FASTER,
+    GOALS_PLOT,
+    GROWTH_PLOT,
+    SHARES_PLOT,
+    SLOWER,
+    Part,
+    Report,
+    Result,
+    Run,
+    Series,
+    Shares,
+    read_runs,
+    write_runs,
+)
+from bench.stage import GOALS as STAGE_GOALS
+from bench.traffic import TEXT_FORMATS, Traffic, narrow, wide
+from ticdc_assets.events import Op, RowChange, Watermark
+from ticdc_assets.wire import WireFormat, decode
+from ticdc_assets.wire.record import Record
+
+PLOTS = [GOALS_PLOT, GROWTH_PLOT, SHARES_PLOT]
+
+
+def run_of(part: Part) -> Run:
+    return Run(
+        name="all",
+        part=part,
+        seconds=60,
+        memory=Memory(jvm=1, python=2),
+        load=0.5,
+        machine="A machine.",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -68,17 +110,22 @@ def test_cpu_and_memory_grow_with_work() -> None:
 
 
 def test_what_needs_no_spark_is_measured_and_written(messages: Messages, tmp_path: Path) -> None:
+    decoded = measure_decoding(messages, repetitions=1)
+    report = Report(runs=[run_of(Part(reached=[i for i in decoded if isinstance(i, Reached)]))])
+    assert [item.value for item in report.reached] == [pytest.approx(1.0, abs=0.1)]
     results = [
-        *measure_decoding(messages, repetitions=1),
+        *(item for item in decoded if isinstance(item, Result)),
         *measure_folding(messages, repetitions=1),
         *measure_conversions(values=20, repetitions=1),
     ]
-    decoders = 2 * len(WireFormat)
-    assert len(results) == 1 + decoders + 1 + 2 * len(TYPES)
+    decoders = 3 * len(WireFormat)
+    assert len(results) == decoders + 2 * len(TEXT_FORMATS) + 2 * len(TYPES)
+    goals = {result.goal for result in results if result.goal is not None}
+    assert goals == {goal for goal in Goal if goal.startswith(("decode-", "typed-"))}
     assert all(result.sample.median > 0 for result in results)
     document = tmp_path / "performance.md"
     document.write_text(f"before\n{BEGIN}\nof last time\n{END}\nafter\n", encoding="utf-8")
-    Report(results=results, facts=["A fact."]).write(document)
+    Report(runs=[run_of(Part(results=results, facts=["A fact."]))]).write(document)
     text = document.read_text(encoding="utf-8")
     assert text.startswith(f"before\n{BEGIN}\n")
     assert text.endswith(f"{END}\nafter\n")
@@ -93,7 +140,7 @@ def test_a_document_without_markers_is_left_alone(tmp_path: Path) -> None:
     document.write_text("mine\n", encoding="utf-8")
     result = Result(section="s", what="w", sample=measure(lambda: None, repetitions=1))
     with pytest.raises(ValueError, match="lacks the markers"):
-        Report(results=[result]).write(document)
+        Report(runs=[run_of(Part(results=[result]))]).write(document)
     assert document.read_text(encoding="utf-8") == "mine\n"
 
 
@@ -106,3 +153,141 @@ def test_profiles_list_functions(messages: Messages) -> None:
 def test_the_document_has_the_markers(root: Path) -> None:
     text = (root / "docs" / "performance.md").read_text(encoding="utf-8")
     assert text.count(BEGIN) == text.count(END) == 1
+
+
+def test_every_goal_has_its_target_and_line() -> None:
+    assert set(TARGETS) == set(Goal)
+    lines = goal_lines(
+        [Reached(goal=Goal.SMALL_SYNC, value=3.0), Reached(goal=Goal.MEMORY_PEAK, value=5.0)]
+    )
+    assert [line[0] for line in lines] == [str(goal) for goal in Goal]
+    verdicts = {line[0]: line[4:] for line in lines}
+    assert verdicts["small-sync"] == ("3.00 s", "stretch")
+    assert verdicts["memory-peak"] == ("5.00 GB", "yes")
+    assert verdicts["nothing-new"] == ("not measured", "")
+
+
+def test_a_result_says_of_its_goal_what_the_target_asks_for() -> None:
+    sample = Sample(seconds=(2.0, 4.0, 6.0), cpu_seconds=1.0)
+    base = Sample(seconds=(8.0,), cpu_seconds=3.0)
+
+    def reached(goal: Goal, compared: str) -> float:
+        result = Result(
+            section="s", what="w", sample=sample, count=8, base=base, compared=compared, goal=goal
+        )
+        found = result.reached()
+        assert found is not None
+        return found.value
+
+    assert reached(Goal.DECODE_SIMPLE_JSON, FASTER) == 3.0
+    assert reached(Goal.SPARK_CRAFT, FASTER) == 2.0
+    assert reached(Goal.MIRROR_CPU, SLOWER) == pytest.approx(1 / 3)
+    assert reached(Goal.END_TO_END, "") == 2.0
+    assert reached(Goal.SMALL_SYNC, "") == 4.0
+    with pytest.raises(ValueError, match="no time of a piece of work"):
+        reached(Goal.CRAFT_BYTES, "")
+
+
+@pytest.mark.parametrize("wire_format", TEXT_FORMATS)
+def test_traffic_has_changes_of_rows_that_are_there(wire_format: WireFormat) -> None:
+    traffic = Traffic(shapes=[narrow(), wide()], partitions=3, wire_format=wire_format)
+    ops: Counter[Op] = Counter()
+    rows: dict[str, set[object]] = {"t0": set(), "t1": set()}
+    stamps: list[int] = []
+    offsets = {item.partition: item.offset for item in traffic.opening}
+    for record in traffic.changes(2_000):
+        assert record.offset == offsets[record.partition] + 1
+        offsets[record.partition] = record.offset
+        for event in decode(wire_format, Record(key=record.key, value=record.value)):
+            if isinstance(event, Watermark):
+                assert event.watermark_ts >= max(stamps)
+            if not isinstance(event, RowChange):
+                continue
+            ops[event.op] += 1
+            stamps.append(event.commit_ts)
+            image = event.before if event.after is None else event.after
+            assert image is not None
+            key = image["id"]
+            assert (key in rows[event.table]) == (event.op is not Op.INSERT)
+            if event.op is Op.INSERT:
+                rows[event.table].add(key)
+            if event.op is Op.DELETE:
+                rows[event.table].remove(key)
+    assert stamps == sorted(stamps)
+    assert ops[Op.INSERT] == pytest.approx(1_400, abs=30)
+    assert ops[Op.UPDATE] == pytest.approx(400, abs=30)
+    assert {name: len(found) for name, found in rows.items()} == traffic.live
+
+
+def test_traffic_of_a_binary_format_is_refused() -> None:
+    with pytest.raises(ValueError, match="cannot be made from templates"):
+        Traffic(shapes=[narrow()], wire_format=WireFormat.CRAFT)
+
+
+def test_growth_of_messages_is_measured(messages: Messages) -> None:
+    part = measure_message_sizes((20, 2_000), messages=100, repetitions=1)
+    assert [item.name for item in part.series] == [str(item) for item in TEXT_FORMATS]
+    for item in part.series:
+        (small, _), (large, _) = item.points
+        assert large > small + 1_500
+
+
+def test_runs_are_kept_and_drawn(tmp_path: Path) -> None:
+    sample = Sample(seconds=(1.0, 2.0), cpu_seconds=1.5)
+    run = run_of(
+        Part(
+            results=[Result(section="s", what="w", sample=sample, goal=Goal.NOTHING_NEW)],
+            facts=["A fact."],
+            reached=[Reached(goal=Goal.MEMORY_PEAK, value=3.0)],
+            series=[Series(plot="<p>", x="x", y="y", name="n", points=((1.0, 2.0), (9.0, 0.0)))],
+            shares=[Shares(what="w", seconds=(("land", 1.0), ("apply", 0.0)))],
+        )
+    )
+    kept = tmp_path / "kept.json"
+    assert read_runs(kept) == []
+    write_runs(kept, [run])
+    report = Report(runs=read_runs(kept))
+    assert report.markdown() == Report(runs=[run]).markdown()
+    assert {item.goal for item in report.reached} == {Goal.NOTHING_NEW, Goal.MEMORY_PEAK}
+    drawn = draw(report, tmp_path / "images")
+    assert [path.name for path in drawn] == PLOTS
+    for path in drawn:
+        assert ElementTree.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+        assert path.stat().st_size < 60_000
+
+
+def test_what_is_kept_and_the_document_agree(root: Path) -> None:
+    text = (root / "docs" / "performance.md").read_text(encoding="utf-8")
+    kept = read_runs(root / "bench" / "measured.json")
+    if not kept:
+        pytest.skip("nothing is kept yet")
+    assert Report(runs=kept).markdown() in text
+    for name in PLOTS:
+        assert (root / "docs" / "images" / name).is_file()
+        assert f"images/{name}" in text
+
+
+def test_a_function_is_run_apart() -> None:
+    assert apart(getppid).result() == getpid()
+    assert isinstance(apart(math.sqrt, -1.0).exception(), ValueError)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("name", PARTS)
+def test_every_part_works_on_very_little(name: str, tmp_path: Path) -> None:
+    run = apart(run_part, name, QUICK, tmp_path).result()
+    assert run.part.results
+    assert all(result.sample.median > 0 for result in run.part.results)
+    found = {item.goal for item in Report(runs=[run]).reached}
+    assert found >= GOALS_OF.get(name, set())
+
+
+GOALS_OF = {
+    "stage": set(STAGE_GOALS.values()),
+    "small": {Goal.NOTHING_NEW, Goal.SMALL_SYNC, Goal.SMALL_SYNC_SEEN},
+    "large": {Goal.MIRROR_CPU, Goal.MIRROR_BYTES},
+    "catching-up": {Goal.END_TO_END, Goal.MEMORY_GROWTH, Goal.MEMORY_PEAK},
+}

@@ -7,6 +7,7 @@ import sys
 from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,19 @@ from click.testing import CliRunner
 from ticdc_assets.cli import main
 from ticdc_assets.lake import decoding
 from ticdc_assets.lake.control import latest_version, write_table
-from ticdc_assets.lake.cuts import newest_cut
+from ticdc_assets.lake.cuts import newest_cut, publish
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.large_messages import LargeMessages
 from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Upstream
-from ticdc_assets.tso import to_datetime
+from ticdc_assets.tso import from_datetime, to_datetime
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.commands import Commands, files
 from ticdc_assets_tests.golden import Rows, Scenario, assert_same_rows, rows_of
 from ticdc_assets_tests.lake.feeds import truth_rows
+from ticdc_assets_tests.statuses import cut, held
 
 COMMANDS = {
     "decode",
@@ -38,10 +40,14 @@ COMMANDS = {
     "show",
     "sql",
     "dump",
+    "backfill",
     "quarantine",
     "verify",
     "maintain",
+    "status",
+    "metrics",
     "record",
+    "report",
     "play",
     "doctor",
     "demo",
@@ -93,6 +99,8 @@ def test_no_command_is_forgotten_here() -> None:
         ["maintain"],
         ["maintain", "f", "now"],
         ["verify", "f", "d"],
+        ["report", "--days", "0"],
+        ["report", "--output", "."],
     ],
 )
 def test_wrong_usage_is_code_2(commands: Commands, arguments: list[str]) -> None:
@@ -108,6 +116,8 @@ OF_ONE_CHANGEFEED = [
     ["redrive", "shop"],
     ["tables", "shop"],
     ["tables", "shop", "--json"],
+    ["status", "shop"],
+    ["metrics", "shop"],
     ["show", "shop", "d", "t"],
     ["dump", "shop"],
     ["quarantine", "shop"],
@@ -149,6 +159,47 @@ def test_lists_before_the_first_cut(commands: Commands) -> None:
     assert commands.done("tables", "f", "--json") == "[]\n"
     assert commands.done("quarantine", "f") == "f: nothing is quarantined\n"
     assert commands.done("quarantine", "f", "--json") == "[]\n"
+
+
+def test_the_status_tells_of_every_changefeed(commands: Commands) -> None:
+    commands.add_capture("f", "capture.jsonl")
+    commands.add_capture("g", "other.jsonl")
+    (commands.folder / "other.jsonl").touch()
+    published = cut(10, tso=from_datetime(datetime.now(UTC)), held=(held(60, ORDERS[1]),))
+    publish(commands.paths("g"), published)
+    text = commands.done("status")
+    assert "f: no published cut yet\n" in text
+    assert "f: the source was not looked at: " in text
+    assert "s behind (source to kafka " in text
+    assert "g: 4 rows held, quarantined 0 at decode, 0 at apply, 0 schema conflicts\n" in text
+    assert "orders \\u2028 `now` :smile:" in text
+    assert "incomplete: 4 held" in text
+    first, second = json.loads(commands.done("status", "--json"))
+    assert (first["cut"], first["lag_seconds"], first["tables"]) == (None, None, [])
+    assert "capture.jsonl" in first["source_error"]
+    assert second["source_error"] is None
+    assert second["cut"]["tso"] == published.tso
+    assert second["lag_seconds"] == pytest.approx(sum(second["lag_parts_seconds"].values()))
+    assert [(item["table"], item["complete"]) for item in second["tables"]] == [
+        (ORDERS[1], False),
+        ("orders", True),
+    ]
+
+
+def test_metrics_are_written_at_once(commands: Commands) -> None:
+    commands.add_capture("f", "capture.jsonl")
+    publish(commands.paths("f"), cut(10))
+    text = commands.done("metrics", "f")
+    assert 'ticdc_source_up{changefeed="f"} 0.0\n' in text
+    assert text.endswith("# EOF\n")
+    path = commands.folder / "ticdc.prom"
+    path.write_text("what was there")
+    assert commands.done("metrics", "--output", path) == ""
+    assert path.read_text().endswith("# EOF\n")
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert not list(commands.folder.glob(".ticdc.prom*")), "nothing half written stays"
+    missing = commands.folder / "none" / "ticdc.prom"
+    assert str(missing.parent) in commands.refused("metrics", "f", "--output", missing)
 
 
 def test_captures_are_not_recorded_from(commands: Commands) -> None:

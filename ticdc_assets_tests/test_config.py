@@ -12,18 +12,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.config import (
+    ALL_TABLES,
+    OFF,
     WIRE_FORMATS,
     CaptureSource,
     Changefeed,
+    CheckLimits,
     ClaimCheck,
     KafkaSource,
     Retention,
+    Schedules,
+    StartKind,
+    StartPosition,
     TableChoice,
+    TableFilter,
     is_loopback,
     load_settings,
     parse_changefeeds,
 )
 from ticdc_assets.errors import ConfigError, NotFoundError
+from ticdc_assets.topics import TopicPattern
 from ticdc_assets.wire import Compression, WireFormat
 
 PATH = Path("/somewhere/changefeeds.yaml")
@@ -200,21 +208,105 @@ def test_location_of_claim_checks(location: str, expected: str) -> None:
     assert feed.claim_check == ClaimCheck(location=expected, raw_value=True)
 
 
+def test_topics_by_name_and_by_pattern() -> None:
+    source = source_of(kafka(topics=["shop", "cdc_{schema}_{table}", "old-*"]))
+    assert source.topics == ("shop",)
+    assert source.patterns == (TopicPattern("cdc_{schema}_{table}"), TopicPattern("old-*"))
+    assert source.topics_shown == "shop, cdc_{schema}_{table}, old-*"
+    topics = ["shop", "cdc_crm_orders", "old-", "shops", "cdc_crm", "cold-1", "__old-1"]
+    assert [topic for topic in topics if source.takes(topic)] == topics[:3]
+    assert source_of(kafka(topics=["{schema}"])).topics == ()
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (None, StartPosition(StartKind.EARLIEST)),
+        ("earliest", StartPosition(StartKind.EARLIEST)),
+        ("latest", StartPosition(StartKind.LATEST)),
+        ("2026-11-20T00:00:00Z", StartPosition(StartKind.TIMESTAMP, 1_795_132_800_000)),
+        ("2026-11-20T08:00:00.123456+08:00", StartPosition(StartKind.TIMESTAMP, 1_795_132_800_123)),
+        ("1970-01-01 00:00:00+00:00", StartPosition(StartKind.TIMESTAMP, 0)),
+    ],
+)
+def test_where_landing_begins(start: str | None, expected: StartPosition) -> None:
+    assert source_of(kafka(start=start)).start == expected
+
+
+def test_owners() -> None:
+    owners = ["team:data-platform", "ada@example.com", "a.b+c@x-y.example.org"]
+    assert parse(entry(owners=owners))[0].owners == tuple(owners)
+    assert parse(entry())[0].owners == ()
+
+
+def test_owners_are_those_that_dagster_takes() -> None:
+    from dagster import AssetKey
+    from dagster._core.definitions.utils import validate_asset_owner
+
+    for owner in ("team:x", "team:Ö/x", "a@b.io", "_@b.example", "A.b%c+d-e@1.company"):
+        (feed,) = parse(entry(owners=[owner]))
+        validate_asset_owner(feed.owners[0], AssetKey("a"))
+
+
+def test_tables_to_mirror() -> None:
+    (feed,) = parse(entry())
+    assert feed.tables == TableFilter(include=ALL_TABLES, exclude=TableChoice())
+    assert feed.tables.takes_all
+    assert feed.tables.includes("any", "where")
+    (feed,) = parse(entry(tables={"exclude": ["*.tmp_*"]}))
+    assert not feed.tables.takes_all
+    names = [("shop", "orders"), ("Shop", "TMP_1"), ("crm", "tmp"), ("crm", "people")]
+    assert [name for name in names if feed.tables.includes(*name)] == [names[0], *names[2:]]
+    (feed,) = parse(entry(tables={"include": ["SHOP.*", "crm.people"], "exclude": ["*.tmp_*"]}))
+    assert [name for name in names if feed.tables.includes(*name)] == [names[0], names[3]]
+    (feed,) = parse(entry(tables={"include": "all", "exclude": "all"}))
+    assert not feed.tables.includes("shop", "orders")
+    assert not feed.tables.takes_all
+
+
+def test_limits_of_checks() -> None:
+    (feed,) = parse(entry())
+    assert feed.checks == CheckLimits()
+    assert feed.follow_seconds == 600
+    checks = {
+        "held_warn_seconds": "1.5",
+        "held_error_seconds": 2,
+        "stuck_warn_seconds": 3,
+        "stuck_error_seconds": 3,
+        "quiet_warn_seconds": "never",
+    }
+    (feed,) = parse(entry(checks=checks, follow_seconds=0))
+    assert feed.follow_seconds == 0
+    assert feed.checks == CheckLimits(
+        held_warn_seconds=1.5,
+        held_error_seconds=2,
+        stuck_warn_seconds=3,
+        stuck_error_seconds=3,
+        quiet_warn_seconds=None,
+    )
+    (feed,) = parse(entry(checks={"quiet_warn_seconds": 60}))
+    assert feed.checks == CheckLimits(quiet_warn_seconds=60)
+
+
+def test_schedules() -> None:
+    assert parse(entry())[0].schedules == Schedules()
+    schedules = {"maintenance": "30 1 * * *", "verify": "off", "report": " */15  8-18 * * Mon-Fri "}
+    assert parse(entry(schedules=schedules))[0].schedules == Schedules(
+        maintenance="30 1 * * *", verify=OFF, redecode=None, report="*/15 8-18 * * Mon-Fri"
+    )
+
+
 # --- secrets ---
 
 
 def test_credentials_in_the_location_of_claim_checks_are_not_shown() -> None:
     location = "s3://hunter2:hunter3@bucket/large?token=hunter4"
-    literal, referred = parse(
-        entry(claim_check={"location": location}),
-        entry(name="other", claim_check={"location": {"env": "LOCATION"}}),
-        env={"LOCATION": location},
-    )
-    assert literal.claim_check is not None
-    assert literal.claim_check == referred.claim_check
-    assert literal.claim_check.location == location
-    assert literal.claim_check.shown == "s3://bucket/large"
-    assert "hunter" not in repr((literal, referred))
+    env = {"LOCATION": location}
+    (feed,) = parse(entry(claim_check={"location": {"env": "LOCATION"}}), env=env)
+    assert feed.claim_check is not None
+    assert feed.claim_check.location == location
+    assert feed.claim_check.shown == "s3://bucket/large"
+    assert "hunter" not in repr(feed)
     for wrong in ("ftp://hunter2:hunter3@host/x", "ftp://[hunter2@x/y"):
         for spelled in (wrong, {"env": "LOCATION"}):
             message = mistake(entry(claim_check={"location": spelled}), env={"LOCATION": wrong})
@@ -222,24 +314,90 @@ def test_credentials_in_the_location_of_claim_checks_are_not_shown() -> None:
             assert "hunter" not in message
 
 
+@pytest.mark.parametrize(
+    "location",
+    [
+        "s3://alice:hunter2@bucket/large",
+        "s3://bucket/large?region=eu-west-1&secret_key=hunter2",
+        "abfss://files@account.dfs.core.windows.net/large?sas_token=hunter2",
+        "s3://bucket/large?session_token=",
+    ],
+)
+def test_credentials_of_claim_checks_come_from_the_environment_only(location: str) -> None:
+    message = mistake(entry(claim_check={"location": location}))
+    assert message.startswith(
+        "changefeeds[0].claim_check.location: expected {env: NAME}, as a secret comes from the "
+        "environment only, got '"
+    )
+    assert "hunter" not in message
+
+
 def test_env_values_are_resolved_and_not_shown() -> None:
     options = {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
         "sasl.username": {"env": "USER_NAME"},
-        "sasl.password": "literal-hunter2",
+        "sasl.password": {"env": "PASSWORD"},
         "ssl.key.password": {"env": "KEY_PASSWORD"},
     }
-    env = {"USER_NAME": "env-alice", "KEY_PASSWORD": "env-hunter3"}
+    env = {"USER_NAME": "env-alice", "PASSWORD": "env-hunter2", "KEY_PASSWORD": "env-hunter3"}
     feeds = parse(kafka(options=options), env=env)
     source = feeds[0].source
     assert isinstance(source, KafkaSource)
     assert source.options["sasl.username"].value == "env-alice"
-    assert source.options["sasl.password"].value == "literal-hunter2"
+    assert source.options["sasl.password"].value == "env-hunter2"
     for shown in (repr(feeds), str(source.options["ssl.key.password"]), f"{source.options}"):
         assert not re.search("hunter|alice", shown)
     assert "{env: USER_NAME}" in repr(feeds)
     assert pickle.loads(pickle.dumps(feeds)) == feeds
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sasl.password",
+        "sasl.jaas.config",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.config",
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.keystore.password",
+        "ssl.keystore.key",
+        "ssl.truststore.password",
+        "some.new.Token",
+    ],
+)
+def test_a_secret_in_the_file_is_a_mistake(key: str) -> None:
+    options = SASL | WHO | {key: "hunter2"}
+    message = mistake(kafka(bootstrap_servers=REMOTE, options=options), env=PASSWORD)
+    assert message == (
+        f"changefeeds[0].source.kafka.options.{key}: expected {{env: NAME}}, as a secret comes "
+        "from the environment only, got a value"
+    )
+    options[key] = {"env": "HUNTER"}
+    env = PASSWORD | {"HUNTER": "hunter2"}
+    source = source_of(kafka(bootstrap_servers=REMOTE, options=options), env=env)
+    assert source.options[key].value == "hunter2"
+    assert "hunter2" not in repr(source)
+
+
+def test_where_a_secret_is_may_stand_in_the_file() -> None:
+    options = {
+        "ssl.key.location": "/etc/kafka/key.pem",
+        "ssl.keystore.location": "/etc/kafka/store.p12",
+        "ssl.keystore.type": "PKCS12",
+        "ssl.ca.pem": "CERTIFICATE",
+        "ssl.certificate.pem": "CERTIFICATE",
+        "ssl.endpoint.identification.algorithm": "https",
+        "sasl.kerberos.keytab": "/etc/kafka/client.keytab",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": "me",
+        "sasl.oauthbearer.scope": "all",
+        "sasl.oauthbearer.token.endpoint.url": "https://login.example/token",
+    }
+    given = kafka(bootstrap_servers=REMOTE, options=SASL | WHO | options)
+    assert options.keys() < source_of(given, env=PASSWORD).options.keys()
 
 
 def test_secrets_are_not_in_errors() -> None:
@@ -283,6 +441,36 @@ def test_missing_variable_names_key_and_variable(env: dict[str, str]) -> None:
         (kafka(topics=["a", "a b"]), "source.kafka.topics[1]: expected a topic name"),
         (kafka(topics=["a", ".."]), "source.kafka.topics[1]: expected a topic name"),
         (kafka(topics=["a", "b", "a"]), "source.kafka.topics[2]: expected each topic once, got"),
+        (kafka(topics=["a", "*_{schema}", "*_{schema}"]), "source.kafka.topics[2]: expected each"),
+        (
+            kafka(topics=["*"]),
+            "source.kafka.topics[0]: expected a pattern that names some topics, got '*', which is "
+            "all that the brokers have: add what the names begin or end with, or list them",
+        ),
+        (kafka(topics=["**{schema}"]), "source.kafka.topics[0]: expected a pattern that names som"),
+        (
+            kafka(topics=["{scheme}_{table}"]),
+            "source.kafka.topics[0]: expected characters of topic names (A-Z a-z 0-9 . _ -) with "
+            "{schema}, {table}, {column:name} or *, got '{scheme}_{table}'",
+        ),
+        (kafka(topics=["a b*"]), "source.kafka.topics[0]: expected characters of topic names"),
+        (kafka(topics=["{schema"]), "source.kafka.topics[0]: expected characters of topic names"),
+        (kafka(topics=["{column: }"]), "source.kafka.topics[0]: expected characters of topic name"),
+        (kafka(topics=["a" * 250 + "*"]), "source.kafka.topics[0]: expected at most 249 literal"),
+        (
+            kafka(topics=[{"schema": ""}]),
+            "source.kafka.topics[0]: expected a topic name (1 to 249 of A-Z a-z 0-9 . _ -) "
+            '(a pattern is quoted: "{schema}_{table}"), got',
+        ),
+        (kafka(start="now"), "source.kafka.start: expected earliest, latest, or a time with its "),
+        (
+            kafka(start="2026-11-20"),
+            "source.kafka.start: expected earliest, latest, or a time with",
+        ),
+        (kafka(start="2026-11-20T00:00:00"), "source.kafka.start: expected earliest, latest, or a"),
+        (kafka(start="1969-12-31T23:59:59Z"), "source.kafka.start: expected earliest, latest, or"),
+        (kafka(start=["latest"]), "source.kafka.start: expected earliest, latest, or a time with"),
+        (kafka(start=""), "source.kafka.start: expected earliest, latest, or a time with its zone"),
         (kafka(bootstrap_servers=None), "source.kafka.bootstrap_servers: missing; expected host"),
         (kafka(bootstrap_servers="h"), "source.kafka.bootstrap_servers: expected host:port"),
         (kafka(bootstrap_servers="h:0"), "source.kafka.bootstrap_servers: expected host:port"),
@@ -355,6 +543,53 @@ def test_missing_variable_names_key_and_variable(env: dict[str, str]) -> None:
         (entry(lag_warn_seconds="1e3"), "lag_warn_seconds: expected a number of seconds above 0"),
         (entry(lag_error_seconds=-1), "lag_error_seconds: expected a number of seconds above 0"),
         (entry(lag_warn_seconds=901), "lag_warn_seconds: expected at most lag_error_seconds"),
+        (entry(follow_seconds=-1), "follow_seconds: expected a number of seconds, 0 or more, got"),
+        (entry(follow_seconds="long"), "follow_seconds: expected a number of seconds, 0 or more"),
+        (entry(checks=["held"]), "checks: expected a mapping of limits to seconds, got ['held']"),
+        (
+            entry(checks={"held_warn_second": 1}),
+            "checks.held_warn_second: unknown key (did you mean 'held_warn_seconds'?)",
+        ),
+        (
+            entry(checks={"held_warn_seconds": 3601}),
+            "checks.held_warn_seconds: expected at most held_error_seconds, which is 3600, got",
+        ),
+        (
+            entry(checks={"stuck_error_seconds": 299}),
+            "checks.stuck_warn_seconds: expected at most stuck_error_seconds, which is 299, got",
+        ),
+        (
+            entry(checks={"quiet_warn_seconds": "off"}),
+            "checks.quiet_warn_seconds: expected a number of seconds above 0 or never, got 'off'",
+        ),
+        (
+            entry(checks={"held_error_seconds": "never"}),
+            "checks.held_error_seconds: expected a number of seconds above 0, got 'never'",
+        ),
+        (entry(owners=[]), "owners: expected a non-empty list of owners, got []"),
+        (entry(owners="team:a"), "owners: expected a non-empty list of owners, got 'team:a'"),
+        (entry(owners=["ada"]), "owners[0]: expected team:name or an e-mail address, got 'ada'"),
+        (entry(owners=["team:"]), "owners[0]: expected team:name or an e-mail address"),
+        (entry(owners=["team:a b"]), "owners[0]: expected team:name or an e-mail address"),
+        (entry(owners=["a@b"]), "owners[0]: expected team:name or an e-mail address"),
+        (entry(owners=["team:a", {"b": 1}]), "owners[1]: expected team:name or an e-mail"),
+        (entry(owners=["team:a", "team:a"]), "owners[1]: expected each owner once, got 'team:a'"),
+        (entry(tables=["a.b"]), "tables: expected a mapping with any of `include` and `exclude`"),
+        (entry(tables={"only": ["a.b"]}), "tables.only: unknown key; known here: exclude, include"),
+        (entry(tables={"include": []}), "tables.include: expected all, or a non-empty list of dat"),
+        (entry(tables={"exclude": ["a"]}), "tables.exclude[0]: expected database.table, in which"),
+        (entry(schedules="off"), "schedules: expected a mapping with any of maintenance, redecode"),
+        (entry(schedules={"sync": "off"}), "schedules.sync: unknown key; known here: maintenance"),
+        (
+            entry(schedules={"verify": "0 25 * * *"}),
+            "schedules.verify: expected a cron text (minute hour day month weekday, in UTC) or off "
+            "('25' is no hour (0 to 23, with * or low-high, each with or without /step)), got "
+            "'0 25 * * *'",
+        ),
+        (entry(schedules={"verify": "@daily"}), "schedules.verify: expected a cron text (minute"),
+        (entry(schedules={"verify": ["off"]}), "schedules.verify: expected a cron text (minute"),
+        (entry(schedules={"verify": ""}), "schedules.verify: expected a cron text (minute hour"),
+        (entry(schedules={"verify": "0 0 30 2 *"}), "schedules.verify: expected a cron text"),
         (entry(retention="90 days"), "retention: expected a mapping with any of `raw_messages`"),
         (entry(retention={"cuts": "90"}), "retention.cuts: expected a time like `90 days`"),
         (entry(retention={"cuts": "0 days"}), "retention.cuts: expected a time like `90 days`"),
@@ -403,7 +638,8 @@ def test_every_format_is_read() -> None:
 
 REMOTE = "kafka.example:9093"
 SASL = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
-WHO = {"sasl.username": "u", "sasl.password": "p"}
+WHO = {"sasl.username": "u", "sasl.password": {"env": "PASSWORD"}}
+PASSWORD = {"PASSWORD": "p"}
 
 
 @pytest.mark.parametrize(
@@ -425,14 +661,15 @@ WHO = {"sasl.username": "u", "sasl.password": "p"}
     ],
 )
 def test_how_to_talk_to_the_broker_is_said_without_contradiction(
-    servers: str, options: dict[str, str] | None, message: str | None
+    servers: str, options: dict[str, Any] | None, message: str | None
 ) -> None:
     wrong = kafka(bootstrap_servers=servers, options=options)
     if message is None:
         with pytest.raises(ConfigError, match=r"(?s)sasl\.username: missing.*password: missing"):
             parse(wrong)
     else:
-        assert mistake(wrong).startswith(f"changefeeds[0].source.kafka.options.{message}")
+        said = mistake(wrong, env=PASSWORD)
+        assert said.startswith(f"changefeeds[0].source.kafka.options.{message}")
 
 
 @pytest.mark.parametrize(
@@ -445,8 +682,9 @@ def test_how_to_talk_to_the_broker_is_said_without_contradiction(
         (REMOTE, SASL | WHO),
     ],
 )
-def test_what_is_enough_to_talk_to_a_broker(servers: str, options: dict[str, str] | None) -> None:
-    assert source_of(kafka(bootstrap_servers=servers, options=options)).topics == ("shop",)
+def test_what_is_enough_to_talk_to_a_broker(servers: str, options: dict[str, Any] | None) -> None:
+    given = kafka(bootstrap_servers=servers, options=options)
+    assert source_of(given, env=PASSWORD).topics == ("shop",)
 
 
 @pytest.mark.parametrize(
@@ -472,6 +710,11 @@ def test_files_that_hold_no_changefeeds(text: str, message: str) -> None:
         ("changefeeds:\n\t- a", "line 2, column 1: not valid YAML"),
         ("a: &x [*x]", "line 1, column 4: not valid YAML"),
         ("a: *x", "line 1, column 4: not valid YAML"),
+        (
+            "topics:\n  - {schema}_{table}\n",
+            "line 2, column 13: not valid YAML: expected <block end>, but found '<scalar>'; "
+            'patterns of topics have to be quoted, like "{schema}_{table}"',
+        ),
         (b"a: \xff", "position 3: not valid YAML"),
         ("a: \0", "position 3: not valid YAML"),
     ],

@@ -401,6 +401,33 @@ def test_slowness_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(kinds(ddl, batch_of(ddl, 1, 0))) == {"is slow"}
 
 
+def test_what_is_slow_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call imports and compiles, and a processor may be taken away from any call."""
+    for module in ("decoders", "ddl_texts"):
+        monkeypatch.setattr(f"fuzz.{module}.seconds_allowed", lambda _: 0.05)
+    batch = good()
+    slow, calls = SlowOnce(decode), SlowOnce(decode_batch)
+    assert kinds(target_of(CRAFT, reference=slow, columnar=calls), batch) == {}
+    assert (slow.calls, calls.calls) == (len(batch.records) + 1, 2)
+    statement = Batch(records=[Record(key=None, value=b"drop table t")])
+    assert kinds(DdlTarget(ddl_seeds(), parse=SlowOnce(parse_ddl)), statement) == {}
+
+
+class SlowOnce:
+    """Does what `work` does; the first time it spends a fifth of a second besides."""
+
+    def __init__(self, work: Callable[..., Any]) -> None:
+        self._work = work
+        self.calls = 0
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        self.calls += 1
+        until = time.thread_time() + 0.2
+        while self.calls == 1 and time.thread_time() < until:
+            pass
+        return self._work(*arguments, **options)
+
+
 def test_memory_that_is_kept_is_caught() -> None:
     kept: list[pa.Buffer] = []
 

@@ -30,14 +30,12 @@ from ticdc_assets.kafka import (
     client_options,
     consume,
     end_offsets,
+    list_twice,
     produce,
     spark_options,
-    topic_ids,
 )
 from ticdc_assets.ports import HOST, free_port, port_is_free
-from ticdc_assets.preflight import check_source
 from ticdc_assets.transfer import play_capture, record_topic
-from ticdc_assets_tests.test_preflight import changefeed
 
 PLAIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
 WHO = {"sasl.username": "alice", "sasl.password": "s3cret"}
@@ -202,14 +200,15 @@ def test_unknown_option_is_named() -> None:
 # --- no broker ---
 
 
-@pytest.mark.parametrize("call", [end_offsets, topic_ids])
+@pytest.mark.parametrize("call", [end_offsets, list_twice])
 def test_dead_broker_is_a_clear_error_in_time(call: object) -> None:
     assert callable(call)
     dead = KafkaSource(bootstrap_servers=f"{HOST}:{free_port()}", topics=("t",))
     started = time.monotonic()
     with pytest.raises(SourceUnavailableError) as caught:
         call(dead, timeout_seconds=0.5)
-    assert time.monotonic() - started < 5
+    # Far less than librdkafka's own patience, and far more than a busy machine takes.
+    assert time.monotonic() - started < 30
     assert caught.value.retriable
     message = str(caught.value)
     assert message.startswith(
@@ -247,19 +246,10 @@ def test_offsets_of_every_partition(broker: LocalBroker, topic: str) -> None:
 
 
 @pytest.mark.kafka
-def test_source_check_tells_offsets(broker: LocalBroker, topic: str) -> None:
-    broker.create_topic(topic, 2)
-    produce(broker.source(), records(topic, 3, partitions=2))
-    check = check_source(changefeed(broker.source(topic)))
-    assert check.ok
-    assert f"topic {topic} with 2 partitions (offsets 0: 0-2, 1: 0-1)" in check.found
-
-
-@pytest.mark.kafka
 def test_missing_topic_is_named(broker: LocalBroker, topic: str) -> None:
     broker.create_topic(topic, 1)
     with pytest.raises(SourceUnavailableError) as caught:
-        end_offsets(broker.source(topic, "not-there"))
+        end_offsets(broker.source("not-there"))
     expected = f"the Kafka broker {broker.bootstrap_servers} has no topic 'not-there'"
     assert str(caught.value) == expected
     assert Administration(broker.source()).partition_count("not-there") is None
@@ -268,13 +258,24 @@ def test_missing_topic_is_named(broker: LocalBroker, topic: str) -> None:
 
 
 @pytest.mark.kafka
+def test_a_topic_that_is_not_there_yet_is_left_out(broker: LocalBroker, topic: str) -> None:
+    broker.create_topic(topic, 2)
+    source = broker.source(topic, "comes-later")
+    assert {name for name, _ in end_offsets(source)} == {topic}
+    with pytest.raises(SourceUnavailableError) as caught:
+        end_offsets(broker.source("comes-later", "neither"))
+    expected = f"the Kafka broker {broker.bootstrap_servers} has none of the topics"
+    assert str(caught.value) == f"{expected} 'comes-later', 'neither'"
+
+
+@pytest.mark.kafka
 def test_recreated_topic_has_another_id(broker: LocalBroker, topic: str) -> None:
     broker.create_topic(topic, 1)
-    first = topic_ids(broker.source(topic))
-    assert topic_ids(broker.source(topic)) == first
+    first = list_twice(broker.source(topic)).topic_ids
+    assert list_twice(broker.source(topic)).topic_ids == first
     broker.delete_topic(topic)
     broker.create_topic(topic, 1)
-    second = topic_ids(broker.source(topic))
+    second = list_twice(broker.source(topic)).topic_ids
     assert first[topic]
     assert second[topic]
     assert first != second
@@ -433,17 +434,17 @@ def test_broker_goes_on_after_stop_and_crash(java: None, tmp_path: Path) -> None
         assert group is not None
         broker.create_topic("t", 2)
         produce(broker.source(), records("t", 10, partitions=2))
-        before = end_offsets(broker.source("t")), topic_ids(broker.source("t"))
+        before = end_offsets(broker.source("t")), list_twice(broker.source("t")).topic_ids
         broker.restart()
         assert wait_until_gone(group, 5)
         assert broker.port == port
-        assert (end_offsets(broker.source("t")), topic_ids(broker.source("t"))) == before
+        assert (end_offsets(broker.source("t")), list_twice(broker.source("t")).topic_ids) == before
         broker.kill()
         assert not broker.running
         assert port_is_free(port)
         broker.start()
         assert broker.port == port
-        assert (end_offsets(broker.source("t")), topic_ids(broker.source("t"))) == before
+        assert (end_offsets(broker.source("t")), list_twice(broker.source("t")).topic_ids) == before
         group = broker.pid
     assert group is not None
     assert wait_until_gone(group, 5)

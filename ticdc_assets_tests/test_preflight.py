@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from ticdc_assets import jars, preflight
-from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
 from ticdc_assets.errors import PrerequisiteError
 from ticdc_assets.jars import JarSet, java_path, resolve, resolved
 from ticdc_assets.ports import HOST, free_port, port_is_free
@@ -21,8 +20,6 @@ from ticdc_assets.preflight import (
     check_port,
     check_pyspark,
     check_python,
-    check_source,
-    run_checks,
 )
 
 
@@ -212,7 +209,7 @@ def test_jar_sets_agree_with_what_is_installed() -> None:
     assert f"pyspark {jars.KAFKA_CONNECTOR.rpartition('.')[0]}." in check.found
 
 
-# --- settings and sources ---
+# --- settings ---
 
 
 def test_configuration_that_is_wrong(tmp_path: Path) -> None:
@@ -224,42 +221,20 @@ def test_configuration_that_is_wrong(tmp_path: Path) -> None:
     assert not check.ok
 
 
-def changefeed(source: KafkaSource | CaptureSource) -> Changefeed:
-    return Changefeed(name="shop", wire_format="simple-json", timezone="UTC", source=source)
-
-
-def test_dead_broker_is_told_in_time() -> None:
-    source = KafkaSource(bootstrap_servers=f"{HOST}:{free_port()}", topics=("shop",))
-    check = check_source(changefeed(source), timeout_seconds=0.4)
+def test_configuration_that_is_missing_is_shown_one(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    check, _ = check_configuration({"TICDC_CHANGEFEEDS": str(path)})
     assert not check.ok
-    assert "did not answer within 0.4 s" in check.found
-    assert "start the broker" in check.fix
-
-
-def test_capture_that_is_not_there(tmp_path: Path) -> None:
-    check = check_source(changefeed(CaptureSource(path=tmp_path / "m.jsonl")))
-    assert (check.ok, check.name) == (False, "source shop")
-    assert "No such file" in check.found
-
-
-def test_capture_that_is_there(tmp_path: Path) -> None:
-    path = tmp_path / "m.jsonl"
-    path.write_text(
-        '{"topic":"t","partition":0,"offset":0,"timestamp":-1,"key":null,"value":null}\n'
-    )
-    check = check_source(changefeed(CaptureSource(path=path)))
+    assert preflight.FIRST_CHANGEFEED in check.fix
+    path.write_text(preflight.FIRST_CHANGEFEED)
+    check, settings = check_configuration({"TICDC_CHANGEFEEDS": str(path)})
     assert check.ok, check.found
-    assert "first record of topic t" in check.found
-
-
-def test_all_checks_of_a_machine_without_java(tmp_path: Path) -> None:
-    port = free_port()
-    env = only(tmp_path) | {"TICDC_CHANGEFEEDS": str(tmp_path / "none.yaml")}
-    checks = {check.name: check for check in run_checks(env=env, ports=[port])}
-    # Without java no jars are looked for, and without settings no sources.
-    names = ["python", "java", "pyspark", "broker jars", "configuration", f"port {port}"]
-    assert list(checks) == names
-    assert [name for name, check in checks.items() if not check.ok] == ["java", "configuration"]
+    assert settings is not None
+    path.write_text("changefeeds:")
+    check, _ = check_configuration({"TICDC_CHANGEFEEDS": str(path)})
+    assert preflight.FIRST_CHANGEFEED not in check.fix
+    check, _ = check_configuration({"TICDC_CHANGEFEEDS": "s3://there"})
+    assert "mend it" in check.fix
 
 
 @pytest.mark.parametrize("ok", [True, False])

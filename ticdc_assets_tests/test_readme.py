@@ -46,6 +46,9 @@ COMMANDS = {
     "make bench": "make",
     "ticdc-assets doctor": "lake",
     "ticdc-assets sync mine": "lake",
+    "ticdc-assets status mine": "lake",
+    "ticdc-assets status mine --json": "lake",
+    "ticdc-assets metrics mine": "lake",
     "ticdc-assets tables mine": "lake",
     "ticdc-assets tables mine --json": "lake",
     "ticdc-assets show mine shop orders": "lake",
@@ -53,10 +56,13 @@ COMMANDS = {
     "ticdc-assets dump mine": "lake",
     "ticdc-assets quarantine mine": "lake",
     "ticdc-assets redrive mine": "lake",
+    "ticdc-assets backfill mine --table shop.orders": "lake",
     'ticdc-assets sql mine "SELECT count(*) FROM shop.orders" --format csv': "lake",
     "ticdc-assets show mine shop orders --history 1": "lake",
     "ticdc-assets verify mine": "lake",
     "ticdc-assets verify mine shop orders --json": "lake",
+    "ticdc-assets report": "lake",
+    "ticdc-assets report mine --output mine.html --days 30": "lake",
     "ticdc-assets decode topic.jsonl.gz --format simple-json": "capture",
     "ticdc-assets record mine topic.jsonl.gz": "kafka",
     "ticdc-assets play topic.jsonl.gz mine": "kafka",
@@ -72,7 +78,7 @@ ORDERS = [
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of the README."""
+    """A fenced block of a document."""
 
     language: str
     text: str
@@ -81,7 +87,11 @@ class Block:
 
 @pytest.fixture(scope="module")
 def blocks(root: Path) -> list[Block]:
-    text = (root / "README.md").read_text(encoding="utf-8")
+    return blocks_of((root / "README.md").read_text(encoding="utf-8"))
+
+
+def blocks_of(text: str) -> list[Block]:
+    """The fenced blocks of a document."""
     found = [
         Block(match[1], match[2], text.count("\n", 0, match.start()) + 1)
         for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
@@ -276,9 +286,14 @@ def test_the_commands_on_a_lake(blocks: list[Block], feed: Path, spark: "SparkSe
     counted = outputs['ticdc-assets sql mine "SELECT count(*) FROM shop.orders" --format csv']
     assert counted == f"count(1)\n{len(ORDERS)}\n"
     assert "insert" in outputs["ticdc-assets show mine shop orders --history 1"]
-    assert "1 of 1 mirrors of cut 1" in outputs["ticdc-assets verify mine"]
+    again = outputs["ticdc-assets backfill mine --table shop.orders"]
+    assert "mine: shop.orders: folded again, 3 rows at " in again
+    assert "1 of 1 mirrors of cut 2" in outputs["ticdc-assets verify mine"]
     assert json.loads(outputs["ticdc-assets verify mine shop orders --json"])["equal"]
     assert "checks passed" in outputs["ticdc-assets doctor"]
+    assert "written to" in outputs["ticdc-assets report"]
+    for name in ("report.html", "mine.html"):
+        assert "<bdi>shop</bdi>.<bdi>orders</bdi>" in (feed / name).read_text(encoding="utf-8")
     example, output = python_blocks(blocks)[1]
     assert printed(example) == output.text
 

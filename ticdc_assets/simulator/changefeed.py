@@ -22,7 +22,11 @@ Nothing is lost by not reading on: records wait in the stand-in until they are a
 upstream, options and seed give the same records, except build times where the upstream's clock is
 the wall clock. `restart` sends again from an older checkpoint, as TiCDC does after a crash.
 
-Not handled: several topics, bootstraps by time instead of rows.
+With a pattern for the topic (`cdc_{schema}_{table}`) each table has the topic that TiCDC would give
+it: DDL goes to the topic of the table as it was before, DDL of databases to the default topic, and
+watermarks only to the topics of the tables that exist, or to the default topic while none does.
+
+Not handled: bootstraps by time instead of rows.
 """
 
 import json
@@ -33,6 +37,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
+from typing import TypeAlias
 
 from ticdc_assets import tso, wire
 from ticdc_assets.capture import CaptureRecord
@@ -58,6 +63,7 @@ from ticdc_assets.simulator.upstream import (
     Upstream,
     is_in_cut,
 )
+from ticdc_assets.topics import TopicPattern, is_topic_pattern
 from ticdc_assets.values import physical_of
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression, compressed, supports
@@ -89,6 +95,7 @@ class FeedOptions:
         dialect: options that change what a message holds.
         compression: how values are compressed.
         large_messages: what becomes of messages that are too large; None if none is.
+        default_topic: where DDL of databases goes if the topic is a pattern.
     """
 
     dispatcher: Dispatcher = Dispatcher.INDEX_VALUE
@@ -104,6 +111,11 @@ class FeedOptions:
     dialect: DialectOptions = field(default_factory=DialectOptions)
     compression: Compression = Compression.NONE
     large_messages: LargeMessages | None = None
+    default_topic: str = "default"
+
+
+_Place: TypeAlias = tuple[str, int]
+"""(topic, partition)."""
 
 
 @dataclass(slots=True)
@@ -117,17 +129,19 @@ class StandInChangefeed:
 
     Args:
         upstream: whose history is sent.
-        topic: the topic of all records.
-        partitions: number of partitions.
+        topic: the topic of all records, or a pattern that gives each table its own.
+        partitions: number of partitions of a topic.
         wire_format: format of the messages.
         options: how it sends.
         seed: of everything that is random in the order and the watermarks.
 
     Attributes:
-        topic: the topic of all records.
+        topic: the topic of all records, or the pattern.
         watermark_ts: highest watermark so far that was given out with everything at or below it,
             in all partitions; 0 before the first.
         steps_back: restarts so far.
+        rounds: how often a record came that Kafka is to have only after all before it: a watermark,
+            where each table has a topic.
 
     Raises:
         ValueError: the format does not have what the options ask for.
@@ -146,7 +160,13 @@ class StandInChangefeed:
         self.topic = topic
         self.watermark_ts = 0
         self.steps_back = 0
+        self.rounds = 0
         self._upstream = upstream
+        self._pattern = TopicPattern(topic) if is_topic_pattern(topic) else None
+        if self._pattern is not None and self._pattern.topic_for("a", "b") is None:
+            raise ValueError(f"{topic!r} does not tell the topic of a table")
+        # The tables that exist where the changefeed stands, for the topics of watermarks.
+        self._schemas: dict[TableName, TableSchema] = {}
         self._partitions = partitions
         self._wire_format = wire_format
         self._options = options or FeedOptions()
@@ -159,9 +179,9 @@ class StandInChangefeed:
             raise ValueError(f"{wire_format} has no large messages without the TiDB extension")
         self._large = large and LargeMessageWriter(wire_format, compression, large, seed=seed)
         self._encode = self._large.encode if self._large else partial(wire.encode, wire_format)
-        # Records in line, and after each batch of them the watermark that is then reached.
-        self._waiting: deque[tuple[int, int, Record] | int] = deque()
-        self._offsets: dict[int, int] = defaultdict(int)
+        # Records in line, None between rounds, and after each batch the watermark then reached.
+        self._waiting: deque[tuple[_Place, int, Record] | int | None] = deque()
+        self._offsets: dict[_Place, int] = defaultdict(int)
         self._tables: dict[int, _TableProgress] = defaultdict(_TableProgress)
         self._converters: dict[
             tuple[int, int], Mapping[str, Callable[[str | None], PhysicalValue]]
@@ -176,8 +196,21 @@ class StandInChangefeed:
 
     @property
     def next_offsets(self) -> Mapping[int, int]:
-        """The offset that the next record of each partition gets."""
-        return {partition: self._offsets[partition] for partition in range(self._partitions)}
+        """The offset that the next record of each partition gets, where there is one topic."""
+        return {number: self._offsets[self.topic, number] for number in range(self._partitions)}
+
+    @property
+    def transactions(self) -> tuple[int, ...]:
+        """The commit ts of every transaction upstream, in order."""
+        history = self._upstream.history
+        return tuple(
+            commit.commit_ts for commit in history if isinstance(commit, CommittedTransaction)
+        )
+
+    @property
+    def topics(self) -> list[str]:
+        """Every topic that was written to so far, in order."""
+        return sorted({topic for topic, _ in self._offsets})
 
     def truth(self, at: int | None = None) -> Truth:
         """Return the rows upstream of the tables that this changefeed sends."""
@@ -192,7 +225,9 @@ class StandInChangefeed:
         while True:
             while self._waiting:
                 waiting = self._waiting.popleft()
-                if isinstance(waiting, int):
+                if waiting is None:
+                    self.rounds += 1
+                elif isinstance(waiting, int):
                     self.watermark_ts = max(self.watermark_ts, waiting)
                 else:
                     yield self._at_offset(*waiting)
@@ -203,7 +238,7 @@ class StandInChangefeed:
     def tick(self) -> Iterator[CaptureRecord]:
         """Yield all records, and a watermark of this moment above everything committed."""
         yield from self.records()
-        batch = _Batch(self._partitions)
+        batch = _Batch()
         self._add_watermark(batch, self._upstream.clock.next())
         self._line_up(batch)
         yield from self.records()
@@ -226,7 +261,7 @@ class StandInChangefeed:
         self._step_back_to(checkpoint_ts)
         self.steps_back += 1
         if checkpoint_ts > 0:
-            batch = _Batch(self._partitions)
+            batch = _Batch()
             self._add_watermark(batch, checkpoint_ts)
             self._line_up(batch)
 
@@ -242,16 +277,26 @@ class StandInChangefeed:
 
     def inject(self, partition: int, *, key: bytes | None, value: bytes | None) -> CaptureRecord:
         """Return a record TiCDC did not send (a tombstone, damage) at the next offset."""
-        return self._at_offset(partition, self._now_ms(), Record(key=key, value=value))
+        topic = self._default_topic
+        return self._at_offset((topic, partition), self._now_ms(), Record(key=key, value=value))
 
     # Sending
 
-    def _at_offset(self, partition: int, timestamp_ms: int, record: Record) -> CaptureRecord:
-        offset = self._offsets[partition]
-        self._offsets[partition] = offset + 1
+    @property
+    def _default_topic(self) -> str:
+        return self.topic if self._pattern is None else self._options.default_topic
+
+    def _topic_of(self, name: TableName) -> str:
+        if self._pattern is None:
+            return self.topic
+        return self._pattern.topic_for(*name) or self._default_topic
+
+    def _at_offset(self, place: _Place, timestamp_ms: int, record: Record) -> CaptureRecord:
+        offset = self._offsets[place]
+        self._offsets[place] = offset + 1
         return CaptureRecord(
-            topic=self.topic,
-            partition=partition,
+            topic=place[0],
+            partition=place[1],
             offset=offset,
             timestamp_ms=timestamp_ms,
             key=record.key,
@@ -263,13 +308,19 @@ class StandInChangefeed:
         history = self._upstream.history
         while self._position > 0 and not is_in_cut(history[self._position - 1], checkpoint_ts):
             self._position -= 1
+        self._schemas.clear()
+        for commit in history[: self._position]:
+            if isinstance(commit, CommittedDdl):
+                self._follow(commit)
 
     def _send_next(self) -> None:
         commit = self._upstream.history[self._position]
         if is_in_cut(commit, self._options.first_ts):
             self._position += 1
+            if isinstance(commit, CommittedDdl):
+                self._follow(commit)
             return
-        batch = _Batch(self._partitions)
+        batch = _Batch()
         if isinstance(commit, CommittedDdl):
             self._position += 1
             self._add_ddl(batch, commit)
@@ -305,23 +356,23 @@ class StandInChangefeed:
         """Add the rows of a flush in groups, and return its last commit ts."""
         last_ts = transactions[-1].commit_ts
         build_ms = self._now_ms(last_ts)
-        groups: dict[tuple[int, str], list[tuple[int, CommittedRow]]] = defaultdict(list)
+        groups: dict[tuple[_Place, str], list[tuple[int, CommittedRow]]] = defaultdict(list)
         for transaction in transactions:
             for row in transaction.rows:
                 if self._is_replicated(row.schema):
                     groups[self._destination(row)].append((transaction.commit_ts, row))
         order = list(groups)
         self._rng.shuffle(order)
-        for partition, dispatch_key in order:
+        for place, dispatch_key in order:
             events: list[Event] = []
-            for commit_ts, row in groups[partition, dispatch_key]:
+            for commit_ts, row in groups[place, dispatch_key]:
                 if self._is_bootstrap_due(row.schema):
-                    batch.add(partition, events)
+                    batch.add(place, events)
                     events = []
                     bootstrap = Bootstrap(build_ts_ms=build_ms, schema=row.schema)
-                    self._add_event(batch, bootstrap, self._written_partitions())
+                    self._add_event(batch, bootstrap, self._written_places(place[0]))
                 events.append(self._row_change(row, commit_ts, build_ms))
-            batch.add(partition, events)
+            batch.add(place, events)
         return last_ts
 
     def _is_bootstrap_due(self, schema: TableSchema) -> bool:
@@ -341,58 +392,106 @@ class StandInChangefeed:
 
     def _add_ddl(self, batch: "_Batch", ddl: CommittedDdl) -> None:
         build_ms = self._now_ms(ddl.commit_ts)
-        partitions = self._written_partitions()
-        if not self._dialect.ddl_everywhere:
-            partitions = partitions[:1]
         doubled = self._options.ddl_watermarks
         if doubled and self._rng.random() < 0.7:
             self._add_watermark(batch, ddl.commit_ts)
         for event in ddl.events:
             if ddl.of_view or event.schema is None or self._is_replicated(event.schema):
-                self._add_event(batch, replace(event, build_ts_ms=build_ms), partitions)
+                places = self._written_places(self._topic_of_ddl(event))
+                if not self._dialect.ddl_everywhere:
+                    places = places[:1]
+                self._add_event(batch, replace(event, build_ts_ms=build_ms), places)
+        self._follow(ddl)
         if doubled and self._rng.random() < 0.7:
             self._add_watermark(batch, ddl.commit_ts)
+
+    def _topic_of_ddl(self, event: DdlEvent) -> str:
+        schema = event.pre_schema or event.schema
+        if schema is not None:
+            return self._topic_of((schema.database, schema.table))
+        return self._topic_of((event.database, event.table)) if event.table else self._default_topic
+
+    def _follow(self, ddl: CommittedDdl) -> None:
+        """Keep in mind which tables exist after a DDL."""
+        if ddl.of_view:
+            return
+        if all(event.schema is None and event.pre_schema is None for event in ddl.events):
+            for name in ddl.previous:
+                self._schemas.pop(name, None)  # a database was dropped
+            return
+        for event in ddl.events:
+            before = event.pre_schema or event.schema
+            if before is not None and event.ddl_type in ("ERASE", "RENAME"):
+                self._schemas.pop((before.database, before.table), None)
+            if event.schema is not None and event.ddl_type != "ERASE":
+                self._schemas[event.schema.database, event.schema.table] = event.schema
+
+    @property
+    def active_topics(self) -> list[str]:
+        """The topics that get watermarks where the changefeed stands."""
+        if self._pattern is None:
+            return [self.topic]
+        replicated = (name for name, schema in self._schemas.items() if self._is_replicated(schema))
+        return sorted({self._topic_of(name) for name in replicated}) or [self._default_topic]
 
     def _add_watermark(self, batch: "_Batch", watermark_ts: int) -> None:
         batch.watermark_ts = watermark_ts
         silent = self._options.silent_partitions
+        if self._pattern is not None:
+            # TiCDC sends a watermark when Kafka has acknowledged everything at or below it. Within
+            # one topic every partition has its own, so it does not matter there.
+            batch.begin_round()
         self._add_event(
             batch,
             Watermark(watermark_ts=watermark_ts, build_ts_ms=self._now_ms(watermark_ts)),
-            [number for number in self._written_partitions() if number not in silent],
+            [
+                place
+                for topic in self.active_topics
+                for place in self._written_places(topic)
+                if place[1] not in silent
+            ],
         )
 
     def _add_event(
-        self, batch: "_Batch", event: DdlEvent | Bootstrap | Watermark, partitions: Iterable[int]
+        self, batch: "_Batch", event: DdlEvent | Bootstrap | Watermark, places: Iterable[_Place]
     ) -> None:
         sent = self._dialect.event(event)
         if sent is not None:
-            for partition in partitions:
-                batch.add(partition, [sent])
+            for place in places:
+                batch.add(place, [sent])
 
     def _written_partitions(self) -> list[int]:
         unwritten = self._options.unwritten_partitions
         return [number for number in range(self._partitions) if number not in unwritten]
 
+    def _written_places(self, topic: str) -> list[_Place]:
+        return [(topic, number) for number in self._written_partitions()]
+
     def _line_up(self, batch: "_Batch") -> None:
         """Put a batch in line: order within a partition kept, partitions mixed at random."""
+        for number, parts in enumerate(batch.rounds):
+            if number:
+                self._waiting.append(None)
+            self._line_up_round(parts)
+        self._waiting.append(batch.watermark_ts)
+
+    def _line_up_round(self, round_parts: "_Parts") -> None:
         timestamp_ms = self._now_ms()
-        queues = [
-            deque(
+        queues = {
+            place: deque(
                 (
-                    partition,
+                    place,
                     timestamp_ms,
                     compressed(self._wire_format, record, self._options.compression),
                 )
                 for events in parts
                 for record in self._encode(events)
             )
-            for partition, parts in enumerate(batch.parts)
-        ]
-        turns = [number for number, queue in enumerate(queues) for _ in queue]
+            for place, parts in sorted(round_parts.items())
+        }
+        turns = [place for place, queue in queues.items() for _ in queue]
         self._rng.shuffle(turns)
-        self._waiting.extend(queues[number].popleft() for number in turns)
-        self._waiting.append(batch.watermark_ts)
+        self._waiting.extend(queues[place].popleft() for place in turns)
 
     # Rows
 
@@ -408,14 +507,14 @@ class StandInChangefeed:
                     return bool(table.schema.handle_key)
         return bool(self._upstream.schema(name).handle_key)
 
-    def _destination(self, row: CommittedRow) -> tuple[int, str]:
-        """Return the partition of a row, and the text that keeps rows of one group together."""
+    def _destination(self, row: CommittedRow) -> tuple[_Place, str]:
+        """Return the place of a row, and the text that keeps rows of one group together."""
         schema = row.schema
         parts: tuple[str, ...] = (schema.database, schema.table)
         if self._options.dispatcher is Dispatcher.INDEX_VALUE and schema.handle_key:
             parts += row.key
         dispatch_key = json.dumps(parts)
-        written = self._written_partitions()
+        written = self._written_places(self._topic_of((schema.database, schema.table)))
         return written[zlib.crc32(dispatch_key.encode()) % len(written)], dispatch_key
 
     def _row_change(self, row: CommittedRow, commit_ts: int, build_ms: int) -> RowChange:
@@ -454,17 +553,25 @@ class StandInChangefeed:
         return self._build_ms
 
 
+_Parts: TypeAlias = dict[_Place, list[list[Event]]]
+"""Events for each partition, in parts that one message may hold together."""
+
+
 class _Batch:
-    """Events for each partition, in parts that one message may hold together."""
+    """What is sent together; the rounds one after the other."""
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self) -> None:
         self.watermark_ts = 0
-        self.parts: list[list[list[Event]]] = [[] for _ in range(partitions)]
+        self.rounds: list[_Parts] = [defaultdict(list)]
 
-    def add(self, partition: int, events: list[Event]) -> None:
+    def add(self, place: _Place, events: list[Event]) -> None:
         """Add events of one group behind all others of a partition."""
         if events:
-            self.parts[partition].append(events)
+            self.rounds[-1][place].append(events)
+
+    def begin_round(self) -> None:
+        """Send what is added from now on when all before it is there, in all topics."""
+        self.rounds.append(defaultdict(list))
 
 
 def without_head(

@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 
 from ticdc_assets.capture import CaptureRecord, CaptureWriter
 from ticdc_assets.config import KafkaSource
-from ticdc_assets.errors import ConfigError
+from ticdc_assets.errors import ConfigError, SourceUnavailableError
 from ticdc_assets.kafka import Administration, produce
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.clock import TsoClock, wall_clock_ms
@@ -69,11 +69,13 @@ class SimulatorResult:
         progress: its last progress.
         final_ts: the final watermark, above everything.
         truth: rows of every replicated table at `final_ts`.
+        commits: the commit ts of every transaction, in order.
     """
 
     progress: SimulatorProgress
     final_ts: int
     truth: Truth
+    commits: tuple[int, ...] = ()
 
 
 class SimulatorRun:
@@ -170,7 +172,12 @@ class SimulatorRun:
         if self._truth_path is not None:
             write_truth(self._truth_path, truth)
         self._report(finished=True)
-        self._result = SimulatorResult(progress=self._progress, final_ts=final_ts, truth=truth)
+        self._result = SimulatorResult(
+            progress=self._progress,
+            final_ts=final_ts,
+            truth=truth,
+            commits=self._changefeed.transactions,
+        )
         return self._result
 
     def _run_in_thread(self) -> None:
@@ -191,10 +198,17 @@ class SimulatorRun:
         return max(0, round((time.monotonic() - self._began) * self._pace) - taken)
 
     def _send(self, records: Iterable[CaptureRecord]) -> None:
-        batch = list(records)
+        batch: list[CaptureRecord] = []
+        rounds, sent = self._changefeed.rounds, 0
+        for record in records:
+            if self._changefeed.rounds != rounds and batch:
+                self._sink(batch)
+                sent, batch = sent + len(batch), []
+            rounds = self._changefeed.rounds
+            batch.append(record)
         if batch:
             self._sink(batch)
-        self._report(records=len(batch))
+        self._report(records=sent + len(batch))
 
     def _report(self, *, records: int = 0, finished: bool = False) -> None:
         self._progress = SimulatorProgress(
@@ -223,14 +237,15 @@ def run_simulator(
     shop: ShopOptions | None = None,
     feed: FeedOptions | None = None,
     create_topic: bool = True,
+    patience_seconds: float = 0.0,
     on_progress: Callable[[SimulatorProgress], None] | None = None,
 ) -> SimulatorRun:
     """Return a run of the shop into a Kafka topic, ready for `run` or `start`.
 
     Args:
-        target: the cluster and the one topic.
+        target: the cluster and the one topic, or the one pattern that gives each table a topic.
         truth_path: where the truth is written at the end.
-        partitions: partitions of the topic where it is created here.
+        partitions: partitions of a topic where it is created here.
         seed: of the workload and of the order of the records.
         timezone: the changefeed's time zone.
         max_transactions: stop after this many steps.
@@ -239,26 +254,47 @@ def run_simulator(
         wire_format: format of the messages.
         shop: sizes of the workload.
         feed: how the changefeed sends.
-        create_topic: create the topic if it does not exist.
+        create_topic: create a topic if it does not exist.
+        patience_seconds: how long to go on trying while the broker is away; what was sent in vain
+            is sent again from its beginning, so some of it may come twice.
         on_progress: told after each sending.
 
     Raises:
         ConfigError: the target does not name exactly one topic.
         SourceUnavailableError: the broker does not answer, or has no such topic.
     """
-    if len(target.topics) != 1:
-        raise ConfigError(f"topics: one topic is needed to write to, got {len(target.topics)}")
-    topic = target.topics[0]
+    names = [*target.topics, *(pattern.text for pattern in target.patterns)]
+    if len(names) != 1:
+        raise ConfigError(f"topics: one topic is needed to write to, got {len(names)}")
+    topic = names[0]
     administration = Administration(target)
-    count = administration.partition_count(topic)
-    if count is None and create_topic:
-        administration.create_topic(topic, partitions, config=_TOPIC_CONFIG)
-        count = partitions
-    if count is None:
-        raise ConfigError(f"topics: there is no topic {topic!r}")
+    known: set[str] = set()
+
+    def partitions_of(name: str) -> int:
+        count = administration.partition_count(name)
+        if count is None and create_topic:
+            administration.create_topic(name, partitions, config=_TOPIC_CONFIG)
+            count = partitions
+        if count is None:
+            raise ConfigError(f"topics: there is no topic {name!r}")
+        known.add(name)
+        return count
+
+    count = partitions if target.patterns else partitions_of(topic)
 
     def sink(records: list[CaptureRecord]) -> None:
-        produce(target, records)
+        until = time.monotonic() + patience_seconds
+        while True:
+            try:
+                for name in sorted({record.topic for record in records} - known):
+                    partitions_of(name)
+                produce(target, records)
+            except SourceUnavailableError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(1.0)
+            else:
+                return
 
     # What sends milliseconds alone must have commits in different ones.
     extension = feed is None or feed.dialect.tidb_extension

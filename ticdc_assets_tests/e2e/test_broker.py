@@ -11,6 +11,7 @@ import pytest
 
 from ticdc_assets.broker import LocalBroker
 from ticdc_assets.capture import CaptureRecord, read_capture
+from ticdc_assets.lake.positions import known_partitions
 from ticdc_assets.simulator.builders import with_tombstones
 from ticdc_assets.simulator.changefeed import FeedOptions
 from ticdc_assets.simulator.run import run_simulator
@@ -54,6 +55,12 @@ def test_golden_messages_through_the_broker(
     assert sorted(feed.landed()) == sorted(
         (record.partition, record.offset) for record in scenario.records
     )
+
+    # Each partition knows the time of its last landed record.
+    known = known_partitions(feed.commands.paths(FEED))
+    assert {item.partition: item.newest_ms for item in known} == {
+        record.partition: record.timestamp_ms for record in scenario.records
+    }
 
     recorded = tmp_path / "recorded.jsonl.gz"
     told = feed.commands.done("record", FEED, recorded)

@@ -46,12 +46,13 @@ class Variant:
         upstream: Upstream,
         options: FeedOptions | None = None,
         *,
+        topic: str = "topic",
         partitions: int = 3,
         seed: int = 0,
     ) -> StandInChangefeed:
         return StandInChangefeed(
             upstream,
-            "topic",
+            topic,
             partitions=partitions,
             wire_format=self.wire_format,
             options=replace(

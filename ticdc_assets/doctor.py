@@ -1,0 +1,554 @@
+"""Every check of `ticdc-assets doctor`: the machine, the settings, the lake and each source.
+
+In: the environment, and the settings it names. Out: `Check` values in the order in which they build
+on each other. Brokers are asked and some records are read; nothing is committed or changed, so
+running the checks again is always safe. No check shows what is in a record.
+
+A check that fails says what to type. One that is not `vital` does not keep a sync from running; it
+tells of what will hurt later: little disk, a topic that forgets too soon, partitions that no
+watermark comes from.
+
+Not handled: whether what is in the lake is right; the asset checks and `ticdc-assets verify` do.
+"""
+
+import difflib
+import importlib.util
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, cast
+
+import yaml
+
+from ticdc_assets.capture import CaptureRecord, read_capture
+from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, Settings
+from ticdc_assets.errors import SourceUnavailableError, TicdcError
+from ticdc_assets.jars import SPARK_JARS, Progress
+from ticdc_assets.kafka import Administration, OffsetRange, consume, spark_options
+from ticdc_assets.lake.paths import changefeeds_in
+from ticdc_assets.preflight import (
+    SOURCE_TIMEOUT_SECONDS,
+    Check,
+    check_broker_jars,
+    check_configuration,
+    check_jars,
+    check_java,
+    check_lake,
+    check_port,
+    check_pyspark,
+    check_python,
+)
+from ticdc_assets.recognising import Look, foreign_look, looks_of
+from ticdc_assets.wire.formats import WireFormat
+from ticdc_assets.wire.record import Record
+
+HOME_VARIABLE: Final = "DAGSTER_HOME"
+
+LEAST_FREE_BYTES: Final = 5_000_000_000
+"""Free disk below which it is told; a rebuild needs the change log and the mirrors once more."""
+
+LEAST_RETENTION_MS: Final = 7 * 86_400_000
+"""Retention of a topic below which it is told: an outage of syncs that is longer loses changes."""
+
+_TOPICS_LOOKED_AT: Final = 20
+_PARTITIONS_LOOKED_AT: Final = 3
+_CAPTURE_RECORDS: Final = 20
+_LISTED: Final = 8
+_FOLDER: Final = re.compile("[a-z0-9_]+")
+
+
+def run_checks(
+    settings: Settings | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    ports: Iterable[int] = (),
+    progress: Progress | None = None,
+) -> list[Check]:
+    """Run every check and return all results, in the order in which they build on each other.
+
+    Args:
+        settings: what is configured; read from `env` if None, which is then a check of its own.
+        env: environment variables; the environment of this program if None.
+        ports: ports of this machine that are about to be listened on.
+        progress: told what is being downloaded or waited for.
+    """
+    env = os.environ if env is None else env
+    java = check_java(env)
+    checks = [check_python(), java, check_pyspark()]
+    if java.ok:
+        checks.append(check_jars(SPARK_JARS, progress=progress))
+    checks.append(check_broker_jars())
+    if settings is None:
+        configuration, settings = check_configuration(env)
+        checks.append(configuration)
+    if settings is not None:
+        checks += [check_lake(settings.lake), check_disk(settings.lake)]
+        checks += [check_home(settings.lake, env), check_unnamed(settings)]
+        for changefeed in settings.changefeeds:
+            if progress is not None:
+                progress(f"looking at the source of {changefeed.name}")
+            checks += check_source(changefeed)
+    checks.extend(check_port(port) for port in ports)
+    return checks
+
+
+# The lake and the Dagster instance --------------------------------------------------------------
+
+
+def check_disk(lake: Path) -> Check:
+    """Check that there is some disk left where the tables are."""
+    place = lake
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    ok = free >= LEAST_FREE_BYTES
+    return Check(
+        name="disk",
+        ok=ok,
+        vital=False,
+        found=f"{free / 1e9:.1f} GB free for {lake}",
+        needed=f"{LEAST_FREE_BYTES / 1e9:.0f} GB of free disk",
+        fix=""
+        if ok
+        else "free some, set TICDC_LAKE to another disk, or set `retention` and run "
+        "`ticdc-assets maintain CHANGEFEED`",
+    )
+
+
+def check_home(lake: Path, env: Mapping[str, str]) -> Check:
+    """Check the folder of the Dagster instance; one that is not there is not made."""
+    named = env.get(HOME_VARIABLE)
+    home = Path(named) if named else lake / "_dagster"
+    needed = "a folder that can be written to for the Dagster instance"
+
+    def wrong(found: str, fix: str) -> Check:
+        return Check(name="dagster home", ok=False, found=found, needed=needed, fix=fix)
+
+    another = f"change its permissions or set {HOME_VARIABLE} to another folder"
+    if not home.is_absolute():
+        fix = f"write it as {home.absolute()}"
+        return wrong(f"{HOME_VARIABLE}={named}, which Dagster's own programs take for no path", fix)
+    place = home
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        return wrong(f"{home}, which cannot be written to", another)
+    if place != home:
+        return Check(name="dagster home", ok=True, found=f"{home} (not there yet)", needed=needed)
+    file = home / "dagster.yaml"
+    storage = "SQLite"
+    if file.exists():
+        try:
+            text = file.read_text(encoding="utf-8")
+            settings: Any = yaml.safe_load(text)
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "no YAML"
+            return wrong(f"{file}, which cannot be read ({reason})", "mend it")
+        unset = sorted(name for name in _env_names(settings) if not env.get(name))
+        if unset:
+            return wrong(f"{file}, which needs {', '.join(unset)}", f"set {', '.join(unset)}")
+        if _uses_postgres(settings):
+            storage = "PostgreSQL"
+            if importlib.util.find_spec("dagster_postgres") is None:
+                return wrong(
+                    f"{file} with PostgreSQL, and no package dagster-postgres",
+                    "install ticdc-assets with its extra `postgres`",
+                )
+    return Check(
+        name="dagster home", ok=True, found=f"{home}, runs and events in {storage}", needed=needed
+    )
+
+
+def _env_names(settings: Any) -> Iterator[str]:
+    """Yield the variables that a Dagster configuration asks for."""
+    if isinstance(settings, dict):
+        mapping = cast(dict[Any, Any], settings)
+        if set(mapping) == {"env"} and isinstance(mapping["env"], str):
+            yield mapping["env"]
+            return
+        for item in mapping.values():
+            yield from _env_names(item)
+    elif isinstance(settings, list):
+        for item in cast(list[Any], settings):
+            yield from _env_names(item)
+
+
+def _uses_postgres(settings: Any) -> bool:
+    if not isinstance(settings, dict):
+        return False
+    storage = cast(dict[Any, Any], settings).get("storage")
+    return isinstance(storage, dict) and "postgres" in storage
+
+
+def check_unnamed(settings: Settings) -> Check:
+    """Tell of changefeeds whose tables are in the lake and whose names are not in the file."""
+    named = {changefeed.name for changefeed in settings.changefeeds}
+    # A name that could not stand in the file is no changefeed's.
+    unnamed = [
+        name
+        for name in changefeeds_in(settings.lake)
+        if name not in named and _FOLDER.fullmatch(name)
+    ]
+    listed = ", ".join(unnamed)
+    return Check(
+        name="changefeeds in the lake",
+        ok=not unnamed,
+        vital=False,
+        found=f"{listed}, which {settings.path} does not name" if unnamed else "all are named",
+        needed="the name of every changefeed that is in the lake",
+        fix="their tables stay as they are; name one again to go on where it was, "
+        f"or remove its folder from {settings.lake} if it is not wanted any more"
+        if unnamed
+        else "",
+    )
+
+
+# Sources ----------------------------------------------------------------------------------------
+
+
+def check_source(
+    changefeed: Changefeed, *, timeout_seconds: float = SOURCE_TIMEOUT_SECONDS
+) -> list[Check]:
+    """Check that the source of `changefeed` can be read, and what is in it."""
+    match changefeed.source:
+        case KafkaSource() as source:
+            return _check_kafka(changefeed, source, timeout_seconds)
+        case CaptureSource() as source:
+            return _check_capture(changefeed, source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Topics:
+    """What a cluster has of a source, what it lacks, and the names of all other topics."""
+
+    offsets: Mapping[tuple[str, int], OffsetRange]
+    missing: tuple[str, ...]
+    others: tuple[str, ...]
+
+    @property
+    def there(self) -> list[str]:
+        return sorted({topic for topic, _ in self.offsets})
+
+    def records(self, topic: str) -> int:
+        """Return how many records a topic has now."""
+        return sum(
+            span.end - span.earliest for (name, _), span in self.offsets.items() if name == topic
+        )
+
+    @property
+    def filled(self) -> dict[tuple[str, int], OffsetRange]:
+        return {place: span for place, span in self.offsets.items() if span.earliest < span.end}
+
+
+def _check_kafka(
+    changefeed: Changefeed, source: KafkaSource, timeout_seconds: float
+) -> list[Check]:
+    name = f"source {changefeed.name}"
+    servers = source.bootstrap_servers
+    needed = f"a Kafka broker at {servers} with topic {source.topics_shown}"
+    try:
+        spark_options(source)  # an option that Spark's client cannot have is found here, not later
+        administration = Administration(source)
+        topics = _topics(administration, source, timeout_seconds)
+    except TicdcError as error:
+        fix = (
+            _connection_fix(source, str(error))
+            if isinstance(error, SourceUnavailableError)
+            else "mend source.kafka.options in the configuration"
+        )
+        return [Check(name=name, ok=False, found=str(error), needed=needed, fix=fix)]
+    if not topics.there:
+        return [
+            Check(
+                name=name,
+                ok=False,
+                found=f"no topic {_listed(topics.missing)} at {servers}, which has "
+                f"{_listed(topics.others) or 'no topic at all'}",
+                needed=needed,
+                fix=_missing_fix(topics),
+            )
+        ]
+    spans = [
+        f"{topic} with {len(numbers)} partitions and {topics.records(topic)} records"
+        for topic, numbers in _numbers(topics.offsets).items()
+    ]
+    more = f" and {len(spans) - _LISTED} more" if len(spans) > _LISTED else ""
+    found = f"{servers} answers, topic {'; topic '.join(spans[:_LISTED])}{more}"
+    return [
+        Check(name=name, ok=True, found=found, needed=needed),
+        _check_missing(changefeed, topics),
+        _check_partitions(changefeed, topics),
+        _check_retention(changefeed, administration, topics, timeout_seconds),
+        _check_records(changefeed, _kafka_records(source, topics, timeout_seconds)),
+    ]
+
+
+def _topics(administration: Administration, source: KafkaSource, timeout_seconds: float) -> _Topics:
+    names = administration.topic_names(timeout_seconds=timeout_seconds)
+    there = sorted(topic for topic in names if source.takes(topic))
+    missing = [topic for topic in source.topics if topic not in names]
+    missing += [item.text for item in source.patterns if not any(map(item.matches, names))]
+    offsets = administration.end_offsets(there, timeout_seconds=timeout_seconds) if there else {}
+    others = sorted(topic for topic in names.difference(there) if not topic.startswith("__"))
+    return _Topics(offsets, tuple(missing), tuple(others))
+
+
+def _check_missing(changefeed: Changefeed, topics: _Topics) -> Check:
+    """Tell of names and patterns that no topic has, where others are there."""
+    count = len(topics.there)
+    return Check(
+        name=f"topics {changefeed.name}",
+        ok=not topics.missing,
+        vital=False,
+        found=f"no topic for {_listed(topics.missing)}" if topics.missing else f"{count} topics",
+        needed="a topic for every name and pattern",
+        fix=f"nothing waits for it: it joins when it appears. Else {_missing_fix(topics)}"
+        if topics.missing
+        else "",
+    )
+
+
+def _missing_fix(topics: _Topics) -> str:
+    close = [
+        match
+        for topic in topics.missing
+        for match in difflib.get_close_matches(topic, topics.others, n=1)
+    ]
+    hint = f" (did you mean {' and '.join(map(repr, close))}?)" if close else ""
+    return (
+        f"mend source.kafka.topics in the configuration{hint}, or let TiCDC make it: a "
+        "changefeed makes its topics when it starts (auto-create-topic)"
+    )
+
+
+def _connection_fix(source: KafkaSource, reason: str) -> str:
+    """Return what to do about brokers that do not answer, as far as the reason tells."""
+    first = source.bootstrap_servers.split(",")[0]
+    host, _, port = first.rpartition(":")
+    for pattern, fix in _CONNECTION_FIXES:
+        if re.search(pattern, reason, re.IGNORECASE):
+            return fix.format(host=host, port=port)
+    return f"start the broker, or mend bootstrap_servers; look with `nc -vz {host} {port}`"
+
+
+_CONNECTION_FIXES: Sequence[tuple[str, str]] = (
+    (
+        "refused",
+        "start the broker, or mend host and port in source.kafka.bootstrap_servers; look with "
+        "`nc -vz {host} {port}`",
+    ),
+    (
+        "resolve",
+        "mend the host name in source.kafka.bootstrap_servers; look with `getent hosts {host}`. "
+        "A name that is not written there is one that the broker gives out as its address "
+        "(advertised.listeners)",
+    ),
+    (
+        "authentication|sasl",
+        "mend sasl.mechanism, sasl.username and sasl.password in source.kafka.options",
+    ),
+    (
+        "ssl|certificate|tls",
+        "mend security.protocol and ssl.ca.location in source.kafka.options",
+    ),
+    (
+        "disconnected|eof|closed",
+        "that port may speak TLS or want a password: set security.protocol in "
+        "source.kafka.options to what the listener of the broker is",
+    ),
+)
+
+
+def _check_partitions(changefeed: Changefeed, topics: _Topics) -> Check:
+    """Tell of partitions that nothing ever came to while their topic has records.
+
+    A topic without any record holds nothing up: it joins at its first one.
+    """
+    numbers = _numbers(topics.offsets)
+    begun = {topic for (topic, _), span in topics.offsets.items() if span.end}
+    empty = [
+        f"{topic}/{number}"
+        for topic in sorted(begun)
+        for number in numbers[topic]
+        if topics.offsets[topic, number].end == 0
+    ]
+    waiting = len(numbers) - len(begun)
+    if not begun:
+        found = "no record in any partition"
+        fix = (
+            "start the changefeed in TiCDC, or wait for its first message (a watermark, within "
+            "seconds); look with `cdc cli changefeed list`"
+        )
+    elif empty:
+        found = f"no record ever in {_listed(empty)}"
+        fix = (
+            "no cut is made before a watermark came from each; look whether TiCDC's partition-num "
+            "is smaller than the number of partitions"
+        )
+    else:
+        joining = f"; {waiting} topics without a record join at their first" if waiting else ""
+        found, fix = f"records in all partitions of {len(begun)} topics{joining}", ""
+    return Check(
+        name=f"partitions {changefeed.name}",
+        ok=not fix,
+        vital=False,
+        found=found,
+        needed="a record in every partition",
+        fix=fix,
+    )
+
+
+def _check_retention(
+    changefeed: Changefeed, administration: Administration, topics: _Topics, timeout_seconds: float
+) -> Check:
+    """Tell of topics that lose records before they may have been landed."""
+    name = f"retention {changefeed.name}"
+    needed = "cleanup.policy=delete and a retention of a week or more"
+    try:
+        settings = administration.topic_settings(
+            topics.there,
+            ("cleanup.policy", "retention.ms", "retention.bytes"),
+            timeout_seconds=timeout_seconds,
+        )
+    except TicdcError as error:
+        # Reading settings is a right of its own, which a reader of records need not have.
+        return Check(name=name, ok=True, found=f"not told by the broker: {error}", needed=needed)
+    compacted = [
+        topic for topic, values in settings.items() if "compact" in values["cleanup.policy"]
+    ]
+    if compacted:
+        return Check(
+            name=name,
+            ok=False,
+            found=f"cleanup.policy=compact of {_listed(compacted)}, which removes changes",
+            needed=needed,
+            fix=_alter(compacted, "cleanup.policy=delete"),
+        )
+    times = {topic: int(values["retention.ms"] or -1) for topic, values in settings.items()}
+    short = [topic for topic, time in times.items() if 0 <= time < LEAST_RETENTION_MS]
+    if short:
+        least = min(times[topic] for topic in short)
+        return Check(
+            name=name,
+            ok=False,
+            vital=False,
+            found=f"{least / 3_600_000:g} hours in {_listed(short)}",
+            needed=needed,
+            fix="an outage of syncs that is longer loses changes for good; "
+            + _alter(short, f"retention.ms={LEAST_RETENTION_MS}"),
+        )
+    limited = [
+        topic for topic, values in settings.items() if int(values["retention.bytes"] or -1) >= 0
+    ]
+    if limited:
+        return Check(
+            name=name,
+            ok=False,
+            vital=False,
+            found=f"retention.bytes set for {_listed(limited)}, so a burst shortens it",
+            needed=needed,
+            fix=_alter(limited, "retention.bytes=-1"),
+        )
+    kept = "for ever" if any(time < 0 for time in times.values()) else "a week or more"
+    return Check(name=name, ok=True, found=f"records are kept {kept}", needed=needed)
+
+
+def _alter(topics: Sequence[str], setting: str) -> str:
+    return (
+        "type `kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics "
+        f"--entity-name {topics[0]} --add-config {setting}`"
+    )
+
+
+def _kafka_records(
+    source: KafkaSource, topics: _Topics, timeout_seconds: float
+) -> list[CaptureRecord]:
+    """Return the first record of some partitions of each topic."""
+    ranges: dict[tuple[str, int], OffsetRange] = {}
+    numbers = _numbers(topics.filled)
+    for topic in islice(numbers, _TOPICS_LOOKED_AT):
+        for number in numbers[topic][:_PARTITIONS_LOOKED_AT]:
+            first = topics.offsets[topic, number].earliest
+            ranges[topic, number] = OffsetRange(earliest=first, end=first + 1)
+    try:
+        return list(consume(source, ranges, timeout_seconds=timeout_seconds))
+    except SourceUnavailableError:
+        # Expired in between, or not ours to read: landing will say so with its coordinates.
+        return []
+
+
+def _check_capture(changefeed: Changefeed, source: CaptureSource) -> list[Check]:
+    name, needed = f"source {changefeed.name}", "a readable capture"
+    try:
+        with read_capture(source.path) as reader:
+            records = list(islice(reader, _CAPTURE_RECORDS))
+        size = source.path.stat().st_size
+    except TicdcError as error:
+        fix = "put the file there, or mend source.capture in the configuration"
+        return [Check(name=name, ok=False, found=str(error), needed=needed, fix=fix)]
+    what = f"first record of topic {records[0].topic}" if records else "no record yet"
+    found = f"{source.path}, {size} bytes, {what}"
+    return [
+        Check(name=name, ok=True, found=found, needed=needed),
+        _check_records(changefeed, records),
+    ]
+
+
+def _check_records(changefeed: Changefeed, records: Sequence[CaptureRecord]) -> Check:
+    """Check that the records look like what is configured."""
+    name = f"format {changefeed.name}"
+    stated = Look(WireFormat(changefeed.wire_format), changefeed.compression)
+    needed = f"records in {stated}"
+    if not records:
+        return Check(name=name, ok=True, found="no record to look at yet", needed=needed)
+    by_topic: dict[str, list[Record]] = {}
+    for item in records:
+        by_topic.setdefault(item.topic, []).append(Record(key=item.key, value=item.value))
+    for topic, some in by_topic.items():
+        looks = looks_of(some)
+        if stated in looks:
+            continue
+        if looks:
+            return Check(
+                name=name,
+                ok=False,
+                found=f"records of topic {topic} that look like {looks[0]}",
+                needed=needed,
+                fix=_format_fix(stated, looks[0]),
+            )
+        foreign = foreign_look(some)
+        return Check(
+            name=name,
+            ok=False,
+            found=f"records of topic {topic} that look like {foreign or 'no format of TiCDC'}",
+            needed=needed,
+            fix="let TiCDC write one of the formats that are read (`protocol` of its sink: simple, "
+            "open-protocol, canal-json or craft), into a new topic",
+        )
+    count = sum(map(len, by_topic.values()))
+    return Check(name=name, ok=True, found=f"{count} records looked at, {stated}", needed=needed)
+
+
+def _format_fix(stated: Look, looks: Look) -> str:
+    parts: list[str] = []
+    if looks.wire_format is not stated.wire_format:
+        parts.append(f"`format: {looks.wire_format.value}`")
+    if looks.compression is not stated.compression:
+        parts.append(f"`compression: {looks.compression.value}`")
+    return f"write {' and '.join(parts)} in the configuration"
+
+
+def _numbers(places: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    numbers: dict[str, list[int]] = {}
+    for topic, number in sorted(places):
+        numbers.setdefault(topic, []).append(number)
+    return numbers
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more

@@ -1,0 +1,256 @@
+"""docs/operate.md is true as far as a test can tell: commands, configurations, sections.
+
+Each line of shell of our own is parsed as the program would, without running it; what it does is
+the business of test_readme.py and test_cli.py. YAML goes through our reader, TOML is compared with
+the names that TiCDC's source has.
+"""
+
+import configparser
+import contextlib
+import io
+import os
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from ticdc_assets.cli import main
+from ticdc_assets.config import parse_changefeeds
+from ticdc_assets.defs.changefeeds import definitions_of
+from ticdc_assets.defs.run import ui_command
+from ticdc_assets.defs.steps import steps_of
+from ticdc_assets.demo import use_demo
+from ticdc_assets_tests.conftest import OF_THE_USER, own_settings
+from ticdc_assets_tests.defs.small_shop import CHANGEFEEDS, SmallShop
+from ticdc_assets_tests.test_docs import anchors
+from ticdc_assets_tests.test_readme import Block, blocks_of
+
+OTHERS = {"git", "make", "python3.11", "/opt/ticdc-assets/bin/pip", "systemctl"}
+"""Programs of which only the name is looked at."""
+
+TICDC = {"cdc": ("cli", "changefeed"), "kafka-configs.sh": ("--bootstrap-server",)}
+"""Programs of the source's side, and how their lines go on."""
+
+SETTINGS: dict[str, Any] = {
+    "filter": {"rules": None},
+    "sink": {
+        "protocol": None,
+        "content-compatible": None,
+        "only-output-updated-columns": None,
+        "delete-only-output-handle-key-columns": None,
+        "send-bootstrap-interval-in-sec": None,
+        "send-bootstrap-in-msg-count": None,
+        "send-bootstrap-to-all-partition": None,
+        "send-all-bootstrap-at-start": None,
+        "dispatchers": {"matcher": None, "topic": None, "partition": None, "columns": None},
+        "open": {"output-old-value": None},
+        "kafka-config": {
+            "partition-num": None,
+            "replication-factor": None,
+            "max-message-bytes": None,
+            "compression": None,
+            "auto-create-topic": None,
+            "codec-config": {
+                "enable-tidb-extension": None,
+                "encoding-format": None,
+                "max-batch-size": None,
+            },
+            "large-message-handle": {
+                "large-message-handle-option": None,
+                "large-message-handle-compression": None,
+                "claim-check-storage-uri": None,
+                "claim-check-raw-value": None,
+            },
+        },
+    },
+    "integrity": {"integrity-check-level": None, "corruption-handle-level": None},
+    "force-replicate": None,
+}
+"""Names of TiCDC's changefeed file that are spoken of, where they stand there.
+
+From the toml tags of pkg/config (replica_config.go, sink.go, large_message.go) and pkg/integrity in
+pingcap/tiflow v8.5.7, read once by hand.
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> SmallShop:
+    return SmallShop(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def text(root: Path) -> str:
+    return (root / "docs" / "operate.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def blocks(text: str) -> list[Block]:
+    return blocks_of(text)
+
+
+def lines(blocks: list[Block]) -> list[str]:
+    return [line for block in blocks if block.language == "sh" for line in block.text.splitlines()]
+
+
+def of_language(blocks: list[Block], language: str) -> list[Block]:
+    return [block for block in blocks if block.language == language]
+
+
+def test_every_block_is_of_a_kind_that_is_tried(blocks: list[Block]) -> None:
+    assert {block.language for block in blocks} == {"sh", "toml", "yaml", "ini", "sql", "python"}
+
+
+def test_commands_are_understood(
+    blocks: list[Block], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "look.jsonl").touch()  # the file that the command before makes
+    ours = 0
+    for line in lines(blocks):
+        program, *words = shlex.split(line)
+        if program == "ticdc-assets":
+            understood(words)
+            ours += 1
+        elif program in TICDC:
+            begins = TICDC[program]
+            assert tuple(words[: len(begins)]) == begins, line
+        else:
+            assert program in OTHERS, line
+    assert ours > 20
+
+
+def understood(words: list[str]) -> None:
+    """Parse a command line as the program would, without running it."""
+    name, *arguments = words
+    # With the settings of the program: a command remembers its options for help as they are now.
+    context = click.Context(main, **main.context_settings)
+    command = main.get_command(context, name)
+    assert command is not None, name
+    command.make_context(name, list(arguments), parent=context)
+
+
+def test_a_command_that_is_wrong_would_be_noticed() -> None:
+    with pytest.raises(click.UsageError):
+        understood(["sync", "mine", "--no-such-option"])
+    with pytest.raises(click.UsageError):
+        understood(["redrive"])
+
+
+def test_a_command_that_was_understood_still_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main.commands["sync"], "_help_option", None, raising=False)
+    understood(["sync", "mine"])
+    assert CliRunner().invoke(main, ["sync", "-h"]).exit_code == 0
+
+
+def test_no_test_reads_the_settings_of_who_runs_it() -> None:
+    """Else the UI's workspace would be written to where `make` keeps an instance."""
+    assert not set(os.environ) & OF_THE_USER, "a fixture of a module or session may have left it"
+
+
+def test_a_test_leaves_no_settings_behind(tmp_path: Path) -> None:
+    (tmp_path / "changefeeds.yaml").write_text(CHANGEFEEDS, encoding="utf-8")
+    with own_settings():
+        use_demo(tmp_path)
+        assert set(os.environ) >= OF_THE_USER
+    assert not set(os.environ) & OF_THE_USER
+
+
+def test_settings_of_ticdc_stand_where_it_looks_for_them(blocks: list[Block]) -> None:
+    protocols: set[str] = set()
+    for block in of_language(blocks, "toml"):
+        settings = tomllib.loads(block.text)
+        assert not list(unknown(settings, SETTINGS)), f"block {block.line}"
+        protocols.add(settings.get("sink", {}).get("protocol", ""))
+    assert protocols - {""} == {"simple", "open-protocol", "canal-json", "craft"}
+
+
+def test_options_of_ticdc_that_are_named_exist(text: str) -> None:
+    """Each option in the first column of the table of options is one that is known."""
+    known = set(names_of(SETTINGS)) | {"time zone"}
+    rows = re.findall(r"^\| (`[a-z-]+`(?:, `[a-z-]+`)*) \| ", text, re.MULTILINE)
+    options = {name for row in rows for name in re.findall(r"`([a-z-]+)`", row) if "-" in name}
+    assert len(options) > 15
+    assert options <= known
+
+
+def unknown(settings: dict[str, Any], known: dict[str, Any], path: str = "") -> Iterator[str]:
+    for name, value in settings.items():
+        if name not in known:
+            yield f"{path}{name}"
+        for inner in value if isinstance(value, list) else [value]:
+            if isinstance(inner, dict):
+                yield from unknown(inner, known[name], f"{path}{name}.")
+
+
+def names_of(settings: dict[str, Any]) -> Iterator[str]:
+    for name, inner in settings.items():
+        yield name
+        if inner is not None:
+            yield from names_of(inner)
+
+
+def test_configurations_are_read(blocks: list[Block], tmp_path: Path) -> None:
+    env = {"KAFKA_USERNAME": "reader", "KAFKA_PASSWORD": "secret"}
+    read = 0
+    for block in of_language(blocks, "yaml"):
+        if block.text.startswith("changefeeds:"):
+            parse_changefeeds(block.text, path=tmp_path / "changefeeds.yaml", env=env)
+            read += 1
+    assert read == 2
+
+
+def test_the_workspace_is_that_of_the_ui(blocks: list[Block], shop: SmallShop) -> None:
+    (block,) = [item for item in of_language(blocks, "yaml") if "load_from" in item.text]
+    ui_command(shop.settings, 3000)
+    (made,) = yaml.safe_load(
+        (shop.settings.lake / "_dagster" / "workspace.yaml").read_text(encoding="utf-8")
+    )["load_from"]
+    (told,) = yaml.safe_load(block.text)["load_from"]
+    assert told["python_module"].items() <= made["python_module"].items()
+
+
+def test_units_are_units(blocks: list[Block]) -> None:
+    programs = set[str]()
+    for block in of_language(blocks, "ini"):
+        if block.text.startswith("["):
+            unit = configparser.ConfigParser(interpolation=None)
+            unit.optionxform = str  # type: ignore[assignment]  # names keep their case
+            unit.read_string(block.text)
+            programs.add(unit["Service"]["ExecStart"].split()[0].rpartition("/")[2])
+        else:
+            assert all(re.fullmatch(r"[A-Z_]+=.*", line) for line in block.text.splitlines())
+    assert programs == {"dagster-daemon", "dagster-webserver"}
+
+
+def test_python_prints_something(blocks: list[Block]) -> None:
+    (block,) = of_language(blocks, "python")
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(block.text, "operate.md", "exec"), {})
+    assert output.getvalue().splitlines() == [
+        "2026-11-21 08:46:23.784000+00:00",
+        str(1795262400000 << 18),
+    ]
+
+
+def test_every_check_has_its_section(text: str, shop: SmallShop) -> None:
+    definitions = definitions_of([steps_of(shop.settings, shop.changefeed)])
+    checks = {
+        key.name
+        for check in definitions.asset_checks or []
+        for key in getattr(check, "check_keys", [])
+    }
+    assert "replication_lag" in checks
+    assert checks <= anchors(text), "a check without a section in the runbook"
+    sections = re.split(r"^### ", text, flags=re.MULTILINE)[1:]
+    for section in sections:
+        name = section.split("\n", 1)[0]
+        for part in ("**Means**", "**Look**", "**Mend**", "**Harmless**"):
+            assert part in section, f"{name} has no {part}"
