@@ -66,13 +66,18 @@ demo: setup ## Run one changefeed end to end, in FORMAT=simple-json or another, 
 ui: setup ## Open the demo's instance in the Dagster UI
 	@$(BIN)/ticdc-assets ui --demo .demo
 
+# WORKERS=2 shares the files of tests between two programs. Each has a Spark session and a broker of
+# its own when it needs them, so it takes memory (about 4 GB each) besides processors.
+PYTEST = $(BIN)/python -m pytest $(if $(WORKERS),-n $(WORKERS) --dist loadfile \
+	--no-loadscope-reorder --max-worker-restart 0)
+
 .PHONY: test
-test: setup chromium ## Run all tests but those marked slow
-	@$(BIN)/python -m pytest -m "not slow"
+test: setup chromium postgresql ## Run all tests but those marked slow
+	@$(PYTEST) -m "not slow"
 
 .PHONY: test-fast
 test-fast: setup ## Run the pure Python tests only (seconds)
-	@$(BIN)/python -m pytest -m "not spark and not kafka and not dagster and not ui and not slow"
+	@$(PYTEST) -m "not spark and not kafka and not dagster and not ui and not slow"
 
 # The ui tests need a browser. Where it can be had without asking anybody it is installed; where it
 # cannot, the tests skip and say so.
@@ -86,6 +91,19 @@ chromium:
 			echo "chromium could not be installed by apt-get: the ui tests will be skipped."; \
 		else \
 			echo "chromium is missing and needs root and apt-get to install: the ui tests will be skipped."; \
+		fi; }
+
+# One test keeps Dagster's runs and events in a PostgreSQL of its own. The package's own cluster is
+# neither started nor used.
+.PHONY: postgresql
+postgresql:
+	@command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { \
+		if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+			echo "postgresql is missing: installing it by apt-get for the test of Dagster's storage"; \
+			{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql; } >/dev/null 2>&1 || \
+			echo "postgresql could not be installed by apt-get: the test of Dagster's storage will be skipped."; \
+		else \
+			echo "postgresql is missing and needs root and apt-get to install: the test of Dagster's storage will be skipped."; \
 		fi; }
 
 .PHONY: lint
@@ -103,9 +121,10 @@ format: setup ## Rewrite the files in the project's format
 type: setup ## Check types
 	@$(BIN)/basedpyright
 
+# ONLY= the names of some parts (python -m bench --help), to measure these again.
 .PHONY: bench
-bench: setup ## Run the benchmarks and print their tables
-	@$(BIN)/python -m bench
+bench: setup ## Run the benchmarks and print their tables (about half an hour)
+	@$(BIN)/python -m bench $(foreach name,$(ONLY),--only $(name))
 
 # FORMAT= one format or ddl, SECONDS= or COUNT= of each format, SEED= of an earlier run. A FORMAT that
 # is only a default of this file is none that somebody chose.

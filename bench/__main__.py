@@ -1,98 +1,106 @@
 """`python -m bench`: measure, print the tables, and write them into docs/performance.md.
 
-Sizes are small enough for a few minutes on two cores. What is not Spark's comes first, in a
-process without a JVM beside it.
+Everything is measured in one run, part after part, each in a process of its own. What was measured
+is kept in bench/measured.json, from which the document's tables and plots are made; `--only NAME`
+measures one part again and leaves what is kept of the others. A part that fails is told, the others
+are measured all the same, and the exit code is 1.
+
+`--quick` takes all parts on very little, in one process and a minute or two, to see that they work:
+its figures say nothing, and nothing is kept of them.
 """
 
 import shutil
+import sys
 import tempfile
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from bench.conversions import measure_conversions
-from bench.decoding import measure_decoding
-from bench.folding import measure_folding
-from bench.measuring import peak_megabytes
-from bench.messages import load_messages
-from bench.results import Report, Result
+from bench.apart import apart
+from bench.parts import FULL, PARTS, QUICK, run_part
+from bench.plots import draw
+from bench.results import Report, Run, read_runs, write_runs
 
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENT = ROOT / "docs" / "performance.md"
+IMAGES = ROOT / "docs" / "images"
+KEPT = ROOT / "bench" / "measured.json"
 
 
 @click.command()
-@click.option("--messages", "count", default=20_000, show_default=True, help="Messages to decode.")
-@click.option("--repetitions", default=5, show_default=True, help="Repetitions of each piece.")
-@click.option("--spark/--no-spark", default=True, show_default=True, help="Measure Spark too.")
-@click.option("--write/--no-write", default=True, show_default=True, help="Write the document.")
+@click.option("--only", multiple=True, type=click.Choice(list(PARTS)), help="Measure this part.")
+@click.option("--quick", is_flag=True, help="Measure very little, to see that all of it works.")
+@click.option("--write/--no-write", default=True, show_default=True, help="Keep what is measured.")
+@click.option("--render", is_flag=True, help="Make tables and plots of what is kept, and stop.")
 @click.option("--profile", is_flag=True, help="Show where Python spends its time, and stop.")
-def main(count: int, repetitions: int, spark: bool, write: bool, profile: bool) -> None:
-    """Measure decoding, conversions, folding and merging."""
-    messages = load_messages(count)
+def main(only: tuple[str, ...], quick: bool, write: bool, render: bool, profile: bool) -> None:
+    """Measure what the project costs, beside the goals it has."""
     if profile:
-        from bench.profiling import profile_decoding, profile_fold
-
-        click.echo("decode_batch")
-        click.echo(profile_decoding(messages))
-        click.echo("change_effects: row changes to the effects that a fold takes")
-        click.echo(profile_fold(messages))
+        show_profiles()
         return
-    facts = [
-        f"Messages are from {messages.source}: {len(messages.records):,} records, "
-        f"{messages.rows:,} of them row changes, {messages.size // len(messages.records)} bytes "
-        "each on average."
-    ]
-    note("decoding")
-    results = measure_decoding(messages, repetitions=repetitions)
-    note("folding")
-    results += measure_folding(messages, repetitions=repetitions)
-    note("conversions")
-    results += measure_conversions(values=20_000, repetitions=repetitions)
-    facts.append(f"Peak memory before Spark: {peak_megabytes()[0]} MB.")
-    if spark:
-        with_spark = measure_spark(count, repetitions=max(3, repetitions - 2))
-        own, below = peak_megabytes()
-        results += with_spark
-        facts.append(f"Peak memory with Spark: {own} MB in Python's driver, {below} MB in the JVM.")
-    report = Report(results=results, facts=facts)
-    report.show()
-    if write and spark:
-        report.write(DOCUMENT)
-        note(f"wrote {DOCUMENT}")
+    if render:
+        keep(read_runs(KEPT))
+        return
+    names = [name for name in PARTS if name in only or not only]
+    runs = run_quickly(names) if quick else run_apart(names)
+    Report(runs=runs).show()
+    if write and not quick:
+        fresh = {run.name: run for run in runs}
+        kept = {run.name: run for run in read_runs(KEPT)} | fresh
+        keep([kept[name] for name in PARTS if name in kept])
+    if len(runs) < len(names):
+        sys.exit(1)
 
 
-def measure_spark(count: int, *, repetitions: int) -> list[Result]:
-    """Measure what needs a session, in a folder that is gone afterwards."""
-    from bench.pipeline import (
-        measure_control,
-        measure_decoding_stage,
-        measure_many_tables,
-        measure_one_table,
-    )
-    from ticdc_assets.lake.session import get_spark
+def run_apart(names: Sequence[str]) -> list[Run]:
+    """Measure parts, each in a process of its own; those that fail are told and left out."""
+    runs: list[Run] = []
+    for name in names:
+        note(name)
+        folder = Path(tempfile.mkdtemp(prefix="ticdc_assets_bench_"))
+        try:
+            done = apart(run_part, name, FULL, folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        error = done.exception()
+        if error is not None:
+            note(f"{name} failed:\n{''.join(traceback.format_exception(error))}")
+            continue
+        runs.append(done.result())
+        note(runs[-1].told())
+    return runs
 
-    note("Spark starts")
-    spark = get_spark({"spark.master": "local[2]"})
+
+def run_quickly(names: Sequence[str]) -> list[Run]:
+    """Measure very little of each part, all of them here, so that Spark is started only once."""
     folder = Path(tempfile.mkdtemp(prefix="ticdc_assets_bench_"))
     try:
-        note("decoding in Spark")
-        results = measure_decoding_stage(
-            spark, folder / "decoding", load_messages(count).repeated(2), repetitions=repetitions
-        )
-        note("one table")
-        results += measure_one_table(
-            spark, folder / "one", rows=10_000, changes=1_000, repetitions=repetitions
-        )
-        note("ten tables")
-        results += measure_many_tables(
-            spark, folder / "many", tables=10, rows=1_000, changes=100, repetitions=repetitions
-        )
-        note("control tables")
-        results += measure_control(spark, folder / "control", repetitions=repetitions)
+        return [run_part(name, QUICK, folder) for name in names]
     finally:
-        spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    return results
+
+
+def keep(runs: Sequence[Run]) -> None:
+    """Keep runs, and make the document's tables and plots of them."""
+    write_runs(KEPT, runs)
+    report = Report(runs=runs)
+    report.write(DOCUMENT)
+    for path in [DOCUMENT, *draw(report, IMAGES)]:
+        note(f"wrote {path}")
+
+
+def show_profiles() -> None:
+    """Print where the Python of decoding and folding spends its time."""
+    from bench.messages import load_messages
+    from bench.profiling import profile_decoding, profile_fold
+
+    messages = load_messages(FULL.messages)
+    click.echo("decode_batch")
+    click.echo(profile_decoding(messages))
+    click.echo("change_effects: row changes to the effects that a fold takes")
+    click.echo(profile_fold(messages))
 
 
 def note(text: str) -> None:

@@ -1,19 +1,28 @@
-"""Decoding in one process: both decoders of every format, beside json.loads of Simple's documents.
+"""Decoding in one process: both decoders of every format, each beside a plain reader.
 
-The measure is the same for all formats: what it costs to parse a row change of the Simple protocol
-in JSON, and nothing else. The rates are of row changes; those of Open Protocol and Craft hold
-several in a record.
+What a decoder is compared with reads the same documents and does nothing with them:
+
+    Simple JSON, Canal-JSON    json.loads of each value
+    Open Protocol              json.loads of each part of keys and values, cut apart beforehand
+    Simple Avro                fastavro's schemaless_reader of each value
+    Craft                      json.loads of Open Protocol's documents of as many rows
+
+The rates are of row changes; records of Open Protocol and Craft hold several.
 """
 
+import io
 import json
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from bench.measuring import measure
+from bench.goals import Goal, Reached
+from bench.measuring import measure_in_turn
 from bench.messages import Messages, load_messages
 from bench.results import FASTER, Result
-from ticdc_assets.wire import WireFormat, decode
+from ticdc_assets.wire import WireFormat, decode, encode
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record
 
@@ -21,51 +30,141 @@ SECTION = "Decoding, one process, no Spark"
 BATCH_RECORDS = 5_000
 """As many records as Spark gives in one Arrow batch (`lake.session`)."""
 
+GOALS: Mapping[WireFormat, Goal] = {
+    WireFormat.SIMPLE_JSON: Goal.DECODE_SIMPLE_JSON,
+    WireFormat.CANAL_JSON: Goal.DECODE_CANAL_JSON,
+    WireFormat.OPEN_PROTOCOL: Goal.DECODE_OPEN,
+    WireFormat.SIMPLE_AVRO: Goal.DECODE_SIMPLE_AVRO,
+    WireFormat.CRAFT: Goal.DECODE_CRAFT,
+}
 
-def measure_decoding(messages: Messages, *, repetitions: int) -> list[Result]:
-    """Return how fast the decoders of every format are, beside json.loads.
+_PART_LENGTH = struct.Struct(">Q")
+
+
+def measure_decoding(messages: Messages, *, repetitions: int) -> list[Result | Reached]:
+    """Return how fast the decoders of every format are, each beside a plain reader.
 
     Args:
         messages: in the Simple protocol in JSON; those of the other formats are loaded here.
         repetitions: of each piece.
     """
-    values = [item.value for item in messages.records if item.value is not None]
-
-    def loads() -> None:
-        for value in values:
-            json.loads(value)
-
-    floor = measure(loads, repetitions=repetitions)
-    results = [
-        Result(
-            section=SECTION,
-            what="json.loads of documents of the Simple protocol",
-            sample=floor,
-            count=messages.rows,
-            unit="rows",
-        )
-    ]
+    found: list[Result | Reached] = []
     for wire_format in WireFormat:
-        own = (
-            messages
-            if wire_format is messages.wire_format
-            else load_messages(len(messages.records), wire_format).up_to_rows(messages.rows)
-        )
-        # As if there were as many rows as in the documents that the measure parses.
-        base = floor.scaled(own.rows / messages.rows)
-        for what, work in _decoders(own):
-            results.append(
+        own = messages_like(messages, wire_format)
+        reading, decoders = plain_reading(own), list(_decoders(own))
+        works = [reading.work, *(work for _, work in decoders)]
+        floor, *samples = measure_in_turn(works, repetitions=repetitions)
+        floor = floor.scaled(reading.factor)
+        what = f"{wire_format}: {reading.name}"
+        found.append(Result(section=SECTION, what=what, sample=floor, count=own.rows))
+        for (what, _), sample in zip(decoders, samples, strict=True):
+            found.append(
                 Result(
                     section=SECTION,
                     what=f"{wire_format}: {what}",
-                    sample=measure(work, repetitions=repetitions),
+                    sample=sample,
                     count=own.rows,
-                    unit="rows",
-                    base=base,
-                    compared=f"{FASTER} json.loads",
+                    base=floor,
+                    compared=f"{FASTER} {reading.name.partition(' ')[0]}",
+                    goal=GOALS[wire_format] if what == _FAST else None,
                 )
             )
-    return results
+    craft = messages_like(messages, WireFormat.CRAFT)
+    found.append(Reached(goal=Goal.CRAFT_BYTES, value=_encoded(craft) / craft.size))
+    return found
+
+
+def messages_like(messages: Messages, wire_format: WireFormat) -> Messages:
+    """Return messages of a format with as many rows as `messages` has."""
+    if wire_format is messages.wire_format:
+        return messages
+    return load_messages(len(messages.records), wire_format).up_to_rows(messages.rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainReading:
+    """What a format's decoder is compared with.
+
+    Attributes:
+        name: of the reader, and what it reads.
+        work: reads.
+        factor: times its work is that of as many rows.
+    """
+
+    name: str
+    work: Callable[[], None]
+    factor: float = 1.0
+
+
+def plain_reading(messages: Messages) -> PlainReading:
+    """Return what the decoder of messages is compared with."""
+    if messages.wire_format is WireFormat.SIMPLE_AVRO:
+        return PlainReading(name="fastavro of the same messages", work=_by_fastavro(messages))
+    own = messages
+    if messages.wire_format is WireFormat.CRAFT:
+        own = load_messages(len(messages.records), WireFormat.OPEN_PROTOCOL).up_to_rows(
+            messages.rows
+        )
+    documents = list(_documents(own))
+
+    def loads() -> None:
+        for document in documents:
+            json.loads(document)
+
+    if own is messages:
+        return PlainReading(name="json.loads of the same documents", work=loads)
+    return PlainReading(
+        name="json.loads of Open Protocol's documents of as many rows",
+        work=loads,
+        factor=messages.rows / own.rows,
+    )
+
+
+def _documents(messages: Messages) -> Iterator[bytes]:
+    """Yield the JSON documents of messages."""
+    for item in messages.records:
+        if messages.wire_format is WireFormat.OPEN_PROTOCOL:
+            # The key begins with the version; a DELETE's part of a value may be empty.
+            yield from _parts((item.key or b"")[_PART_LENGTH.size :])
+            yield from _parts(item.value or b"")
+        elif item.value is not None:
+            yield item.value
+
+
+def _parts(content: bytes) -> Iterator[bytes]:
+    place = 0
+    while place < len(content):
+        (length,) = _PART_LENGTH.unpack_from(content, place)
+        place += _PART_LENGTH.size + length
+        if length:
+            yield content[place - length : place]
+
+
+def _by_fastavro(messages: Messages) -> Callable[[], None]:
+    from fastavro import schemaless_reader
+
+    # The schema in fastavro's own words, which the tests hold against TiCDC's messages.
+    from ticdc_assets_tests.wire.test_simple_avro_fastavro import SCHEMA
+
+    values = [item.value for item in messages.records if item.value is not None]
+
+    def work() -> None:
+        for value in values:
+            schemaless_reader(io.BytesIO(value), SCHEMA, None)
+
+    return work
+
+
+def _encoded(messages: Messages) -> int:
+    """Return how many bytes the simulator's encoder needs for the same rows in as many records."""
+    size = 0
+    for item in messages.records:
+        events = decode(messages.wire_format, Record(key=item.key, value=item.value))
+        size += sum(len(record.value or b"") for record in encode(messages.wire_format, events))
+    return size
+
+
+_FAST = "decode_batch"
 
 
 def _decoders(messages: Messages) -> list[tuple[str, Callable[[], None]]]:
@@ -80,7 +179,7 @@ def _decoders(messages: Messages) -> list[tuple[str, Callable[[], None]]]:
         for batch in batches:
             decode_batch(messages.wire_format, batch)
 
-    return [("decode, the reference", reference), ("decode_batch", columnar)]
+    return [("decode, the reference", reference), (_FAST, columnar)]
 
 
 def record_batches(messages: Messages) -> list[pa.RecordBatch]:

@@ -1,52 +1,85 @@
-"""The Python part of a fold, in one process: row changes to effects with typed columns.
+"""Decoding through to typed columns, in one process: messages to effects of a fold.
+
+What decoding costs and what a fold's Python part costs (row changes to effects with typed columns)
+is measured apart, and both together beside a plain reading of the same documents.
 
 It runs in Spark's workers; here the same function (`change_effects`) gets the same Arrow batches in
 this process, so that it can be measured and profiled without Spark around it.
 """
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
-from bench.decoding import record_batches
-from bench.measuring import measure
+from bench.decoding import messages_like, plain_reading, record_batches
+from bench.goals import Goal
+from bench.measuring import measure_in_turn
 from bench.messages import Messages
 from bench.results import FASTER, Result
 from ticdc_assets.changelog.fold import collect_history, group_rows
-from ticdc_assets.changelog.plan import MirrorPlan, build_plan
+from ticdc_assets.changelog.plan import MirrorPlan, build_plan, seen_shapes
 from ticdc_assets.events import RowChange
 from ticdc_assets.lake.mirror_rows import change_effects
+from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record
 
-SECTION = "Folding, one process, no Spark"
+SECTION = "Through to typed columns, one process, no Spark"
+
+
+GOALS: Mapping[WireFormat, Goal] = {
+    WireFormat.SIMPLE_JSON: Goal.TYPED_SIMPLE_JSON,
+    WireFormat.CANAL_JSON: Goal.TYPED_CANAL_JSON,
+    WireFormat.OPEN_PROTOCOL: Goal.TYPED_OPEN,
+}
 
 
 def measure_folding(messages: Messages, *, repetitions: int) -> list[Result]:
-    """Return how fast row changes become typed effects, beside json.loads of the messages."""
-    values = [item.value for item in messages.records if item.value is not None]
+    """Return how fast messages become typed effects, beside json.loads of the messages.
 
-    def loads() -> None:
-        for value in values:
-            json.loads(value)
+    Args:
+        messages: in the Simple protocol in JSON; those of the other formats are loaded here.
+        repetitions: of each piece.
+    """
+    results: list[Result] = []
+    for wire_format, goal in GOALS.items():
+        own = messages_like(messages, wire_format)
+        reading = plain_reading(own)
+        batches = record_batches(own)
 
-    floor = measure(loads, repetitions=repetitions)
-    effects = measure(fold_work(messages), repetitions=repetitions)
-    return [
-        Result(
-            section=SECTION,
-            what="row changes to effects with typed columns",
-            sample=effects,
-            count=messages.rows,
-            unit="changes",
-            base=floor,
-            compared=f"{FASTER} json.loads",
+        def decode_all(
+            wire_format: WireFormat = wire_format, batches: list[pa.RecordBatch] = batches
+        ) -> None:
+            for batch in batches:
+                decode_batch(wire_format, batch)
+
+        floor, decoding, effects = measure_in_turn(
+            [reading.work, decode_all, fold_work(own)], repetitions=repetitions
         )
-    ]
+        compared = f"{FASTER} json.loads"
+        results += [
+            Result(
+                section=SECTION,
+                what=f"{wire_format}: row changes to effects with typed columns",
+                sample=effects,
+                count=own.rows,
+                base=floor,
+                compared=compared,
+            ),
+            Result(
+                section=SECTION,
+                what=f"{wire_format}: messages to effects with typed columns",
+                sample=decoding.plus(effects),
+                count=own.rows,
+                base=floor,
+                compared=compared,
+                goal=goal,
+            ),
+        ]
+    return results
 
 
 def fold_work(messages: Messages) -> Callable[[], None]:
@@ -73,19 +106,19 @@ def mirror_plans(messages: Messages) -> list[MirrorPlan]:
         )
         for item in messages.records
         for index, event in enumerate(
-            decode(WireFormat.SIMPLE_JSON, Record(key=item.key, value=item.value))
+            decode(messages.wire_format, Record(key=item.key, value=item.value))
         )
     ]
-    rows = (entry for entry in events if isinstance(entry[1], RowChange))
-    return list(
-        build_plan(collect_history(events, "UTC"), group_rows(rows), MAX_TSO, "UTC").mirrors
-    )
+    groups = group_rows(entry for entry in events if isinstance(entry[1], RowChange))
+    # Formats whose messages bring no schemas say of each column what it is.
+    history = complete(collect_history(events, "UTC"), seen_shapes(groups), "UTC")
+    return list(build_plan(history, groups, MAX_TSO, "UTC").mirrors)
 
 
 def changes_of(messages: Messages) -> dict[tuple[str, str], list[pa.RecordBatch]]:
     """Return the row changes of each table as batches of the change log."""
     log = pa.Table.from_batches(
-        decode_batch(WireFormat.SIMPLE_JSON, batch) for batch in record_batches(messages)
+        decode_batch(messages.wire_format, batch) for batch in record_batches(messages)
     )
     changes: dict[tuple[str, str], list[pa.RecordBatch]] = {}
     names = list(

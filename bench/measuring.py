@@ -5,16 +5,21 @@ In: a function without arguments, run once or more to warm up and then several t
 its Python workers are our children). On a machine that others use, wall times wander; ratios of
 samples that were taken one after the other wander less.
 
+A Kafka broker that the benchmark started is no part of what is measured: `leave_out` takes a
+process and all below it out of both.
+
 Not handled: CPU and memory of children on systems without /proc; they count as 0 there.
 """
 
 import resource
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import getpid, sysconf
 from pathlib import Path
+from threading import Event, Thread
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +49,15 @@ class Sample:
         """The longest."""
         return max(self.seconds)
 
+    def plus(self, other: "Sample") -> "Sample":
+        """Return what both pieces of work take, one after the other."""
+        return Sample(
+            seconds=tuple(
+                own + more for own, more in zip(self.seconds, other.seconds, strict=True)
+            ),
+            cpu_seconds=self.cpu_seconds + other.cpu_seconds,
+        )
+
     def scaled(self, factor: float) -> "Sample":
         """Return what `factor` times the work would take."""
         return Sample(
@@ -67,17 +81,43 @@ def measure(
         warm_up: how often it is run before that.
         before: run before each time, not measured.
     """
-    seconds: list[float] = []
-    cpu: list[float] = []
+    (sample,) = measure_in_turn([work], repetitions=repetitions, warm_up=warm_up, before=before)
+    return sample
+
+
+def measure_in_turn(
+    works: Sequence[Callable[[], object]],
+    *,
+    repetitions: int,
+    warm_up: int = 1,
+    before: Callable[[], object] | None = None,
+) -> list[Sample]:
+    """Run some works round by round and return how long each took.
+
+    What is compared is measured so: a machine whose speed changes with the minute, as a shared one
+    does, changes it for all of them.
+
+    Args:
+        works: what is measured.
+        repetitions: how many rounds are measured.
+        warm_up: how many are run before these.
+        before: run before each work, not measured.
+    """
+    seconds: list[list[float]] = [[] for _ in works]
+    cpu: list[list[float]] = [[] for _ in works]
     for number in range(warm_up + repetitions):
-        if before is not None:
-            before()
-        cpu_began, began = cpu_seconds(), time.perf_counter()
-        work()
-        if number >= warm_up:
-            seconds.append(time.perf_counter() - began)
-            cpu.append(cpu_seconds() - cpu_began)
-    return Sample(seconds=tuple(seconds), cpu_seconds=statistics.median(cpu))
+        for place, work in enumerate(works):
+            if before is not None:
+                before()
+            cpu_began, began = cpu_seconds(), time.perf_counter()
+            work()
+            if number >= warm_up:
+                seconds[place].append(time.perf_counter() - began)
+                cpu[place].append(cpu_seconds() - cpu_began)
+    return [
+        Sample(seconds=tuple(wall), cpu_seconds=statistics.median(own))
+        for wall, own in zip(seconds, cpu, strict=True)
+    ]
 
 
 def cpu_seconds() -> float:
@@ -100,23 +140,108 @@ def peak_megabytes() -> tuple[int, int]:
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     below = 0
     for pid in _family()[1:]:
-        try:
-            status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue
-        for line in status.splitlines():
-            if line.startswith("VmHWM:"):
-                below = max(below, int(line.split()[1]) // 1024)
+        below = max(below, _status(pid)[1].get("VmHWM", 0))
     return own, below
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Memory at one moment, in MB; of pages that Python processes share each has its part.
+
+    Attributes:
+        jvm: of Spark's JVM.
+        python: of this process and Spark's Python workers.
+    """
+
+    jvm: int = 0
+    python: int = 0
+
+    @property
+    def total(self) -> int:
+        """Both together."""
+        return self.jvm + self.python
+
+
+class MemoryWatch:
+    """Looks at the memory of this process and all below it while a block runs.
+
+    Attributes:
+        peak: the moment at which all of it was most.
+    """
+
+    def __init__(self) -> None:
+        self.peak = Memory()
+        self._over = Event()
+        self._thread = Thread(target=self._watch, name="memory", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._look()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._look()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_LOOK_SECONDS):
+            self._look()
+
+    def _look(self) -> None:
+        jvm = python = 0
+        for pid in _family():
+            name, sizes = _status(pid)
+            if name == "java":
+                jvm += sizes.get("VmRSS", 0)
+            else:
+                python += _own_share(pid, sizes.get("VmRSS", 0))
+        now = Memory(jvm=jvm, python=python)
+        if now.total > self.peak.total:
+            self.peak = now
+
+
+_LOOK_SECONDS = 0.5
+_left_out: set[int] = set()
+
+
+def leave_out(pid: int | None) -> None:
+    """Count neither CPU nor memory of a process and of those below it from now on."""
+    if pid is not None:
+        _left_out.add(pid)
+
+
+def _status(pid: int) -> tuple[str, dict[str, int]]:
+    """Return the name of a process, and its memory in MB; nothing if it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return "", {}
+    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    sizes = {
+        name: int(fields[name].split()[0]) // 1024 for name in ("VmHWM", "VmRSS") if name in fields
+    }
+    return fields.get("Name", "").strip(), sizes
+
+
+def _own_share(pid: int, otherwise: int) -> int:
+    """Return the memory of a process in MB, of shared pages its part: workers are forks of one."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return otherwise
+    parts = [line.split() for line in text.splitlines()]
+    return next((int(part[1]) // 1024 for part in parts if part[0] == "Pss:"), otherwise)
+
+
 def _family() -> list[int]:
-    """Return this process and its living descendants."""
+    """Return this process and its living descendants, but for what is left out."""
     family = [getpid()]
     for pid in family:
         for children in Path(f"/proc/{pid}/task").glob("*/children"):
             try:
-                family.extend(map(int, children.read_text(encoding="ascii").split()))
+                found = map(int, children.read_text(encoding="ascii").split())
             except OSError:
                 continue
+            family.extend(child for child in found if child not in _left_out)
     return family

@@ -1,15 +1,13 @@
-"""The pipeline in Spark: decoding a landed batch, folding, merging, and a sync with nothing to do.
+"""The pipeline in Spark: folding, merging, and small syncs.
 
 In: a session, a scratch folder and sizes. Out: results. Everything goes through the functions that
 a sync calls; beside each stands a plain Delta operation on the same rows, so that the ratio says
 what the package adds.
 
-    a copy of raw_messages          beside   decoding it into change_log
     a MERGE of typed rows by hand   beside   a merge of changes into a mirror, and a whole sync
     an append of ten rows by Spark  beside   a control table's write and read by delta-rs
 """
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +15,12 @@ from pathlib import Path
 import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from bench.goals import Goal
 from bench.measuring import Sample, measure
-from bench.messages import Messages
-from bench.results import FASTER, SLOWER, Result
-from ticdc_assets.config import CaptureSource, Changefeed, Settings
+from bench.results import SLOWER, Result
+from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, Settings
 from ticdc_assets.lake.control import read_rows, write_table
 from ticdc_assets.lake.cuts import newest_cut
 from ticdc_assets.lake.decoding import decode_new
@@ -34,8 +33,8 @@ from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import TableName, Upstream
+from ticdc_assets.wire import WireFormat
 
-DECODING = "Decoding in Spark"
 MIRRORS = "Mirrors in Spark"
 CONTROL = "Control tables"
 
@@ -51,17 +50,24 @@ class Feed:
     changefeed: Changefeed
 
     @classmethod
-    def of(cls, spark: SparkSession, folder: Path) -> "Feed":
-        """Return a feed whose lake is empty."""
+    def of(
+        cls,
+        spark: SparkSession,
+        folder: Path,
+        *,
+        wire_format: WireFormat = WireFormat.SIMPLE_JSON,
+        source: KafkaSource | None = None,
+    ) -> "Feed":
+        """Return a feed whose lake is empty, over a capture of its own if no source is given."""
         folder.mkdir(parents=True)
         return cls(
             spark=spark,
             paths=LakePaths(root=folder / "lake", changefeed="bench"),
             changefeed=Changefeed(
                 name="bench",
-                wire_format="simple-json",
+                wire_format=str(wire_format),
                 timezone="UTC",
-                source=CaptureSource(path=folder / "capture.jsonl"),
+                source=source or CaptureSource(path=folder / "capture.jsonl"),
             ),
         )
 
@@ -75,7 +81,7 @@ class Feed:
         """Do the steps of a sync before the last."""
         land(self.spark, self.paths, self.changefeed)
         decode_new(self.spark, self.paths, self.changefeed)
-        register_new(self.spark, self.paths, self.changefeed)
+        register_new(self.paths, self.changefeed)
 
     def apply(self, refold: Sequence[TableName] = ()) -> None:
         """Do the last step of a sync."""
@@ -86,49 +92,12 @@ class Feed:
         self.prepare()
         self.apply()
 
-
-def measure_decoding_stage(
-    spark: SparkSession, folder: Path, messages: Messages, *, repetitions: int
-) -> list[Result]:
-    """Return the time of decoding a landed batch, beside a copy of it."""
-    feed = Feed.of(spark, folder)
-    write_capture(feed.capture, messages.records)
-    landing = land(spark, feed.paths, feed.changefeed)
-    copied = folder / "copied"
-
-    def copy() -> None:
-        raw = spark.read.format("delta").load(str(feed.paths.raw_messages))
-        raw.write.format("delta").mode("overwrite").partitionBy("landed_day").save(str(copied))
-
-    def forget() -> None:
-        for path in (feed.paths.change_log, feed.paths.change_groups, feed.paths.quarantine):
-            shutil.rmtree(path, ignore_errors=True)
-
-    floor = measure(copy, repetitions=repetitions, warm_up=2)
-    decoding = measure(
-        lambda: decode_new(spark, feed.paths, feed.changefeed),
-        repetitions=repetitions,
-        warm_up=2,
-        before=forget,
-    )
-    return [
-        Result(
-            section=DECODING,
-            what=f"copy of raw_messages, Delta to Delta, {landing.records:,} records",
-            sample=floor,
-            count=landing.records,
-            unit="messages",
-        ),
-        Result(
-            section=DECODING,
-            what="raw_messages to change_log, with change_groups",
-            sample=decoding,
-            count=landing.records,
-            unit="messages",
-            base=floor,
-            compared=f"{FASTER} the copy",
-        ),
-    ]
+    def read(self, name: TableName) -> DataFrame:
+        """Return the rows of a mirror at the newest cut."""
+        settings = Settings(
+            changefeeds=(self.changefeed,), lake=self.paths.root, path=self.paths.root / "none"
+        )
+        return read_mirror(self.spark, self.changefeed.name, *name, settings=settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +175,7 @@ def measure_one_table(
     feed.sync()
     fold = measure(lambda: feed.apply(refold=[name]), repetitions=repetitions)
     plain = _plain_merge(spark, feed, name, changes=changes, repetitions=repetitions)
-    states = _alternating()
+    states = alternating()
 
     def more() -> None:
         shop.change(changes, states())
@@ -252,15 +221,30 @@ def measure_one_table(
 def measure_many_tables(
     spark: SparkSession, folder: Path, *, tables: int, rows: int, changes: int, repetitions: int
 ) -> list[Result]:
-    """Return the time of a sync that changes a few rows of each of many tables."""
+    """Return the times of small syncs of many tables, and until a reader sees one."""
     feed = Feed.of(spark, folder)
     shop = Shop.open(feed, tables=tables, rows=rows)
     feed.sync()
-    plain = _plain_merge(spark, feed, shop.names[0], changes=changes, repetitions=repetitions)
-    states = _alternating()
-    sync = measure(
-        feed.sync, repetitions=repetitions, before=lambda: shop.change(changes, states())
-    )
+    name = shop.names[-1]
+    plain = _plain_merge(spark, feed, name, changes=changes, repetitions=repetitions)
+    states = alternating()
+    said: list[str] = []
+
+    def change() -> None:
+        said.append(states())
+        shop.change(changes, said[-1])
+
+    sync = measure(feed.sync, repetitions=repetitions, warm_up=3, before=change)
+
+    def sync_and_read() -> None:
+        feed.sync()
+        seen = feed.read(name).where(F.col("state") == said[-1]).count()
+        if seen != min(changes, rows):
+            raise ValueError(f"a reader saw {seen} of {changes} changes of {name[1]}")
+
+    seen = measure(sync_and_read, repetitions=repetitions, before=change)
+    nothing = measure(feed.sync, repetitions=repetitions, warm_up=2)
+    what = f"{tables} tables of {rows:,} rows with {changes:,} changes each"
     return [
         Result(
             section=MIRRORS,
@@ -270,12 +254,29 @@ def measure_many_tables(
         ),
         Result(
             section=MIRRORS,
-            what=f"a sync of {tables} tables of {rows:,} rows with {changes:,} changes each",
+            what=f"a sync of {what}",
             sample=sync,
             count=tables * changes,
             unit="changes",
             base=plain,
             compared=f"{SLOWER} one MERGE",
+            goal=Goal.SMALL_SYNC,
+        ),
+        Result(
+            section=MIRRORS,
+            what="the same, until a reader of the newest cut has counted them in one table",
+            sample=seen,
+            base=plain,
+            compared=f"{SLOWER} one MERGE",
+            goal=Goal.SMALL_SYNC_SEEN,
+        ),
+        Result(
+            section=MIRRORS,
+            what=f"a sync of {tables} tables with nothing new",
+            sample=nothing,
+            base=plain,
+            compared=f"{SLOWER} one MERGE",
+            goal=Goal.NOTHING_NEW,
         ),
     ]
 
@@ -285,10 +286,7 @@ def _plain_merge(
 ) -> Sample:
     """Measure a MERGE by hand into a copy of a mirror: what any program would pay."""
     copied = str(feed.paths.root / "merged")
-    settings = Settings(
-        changefeeds=(feed.changefeed,), lake=feed.paths.root, path=feed.paths.root / "none"
-    )
-    rows = read_mirror(spark, feed.changefeed.name, *name, settings=settings)
+    rows = feed.read(name)
     (
         rows.write.format("delta")
         .mode("overwrite")
@@ -314,7 +312,7 @@ def _plain_merge(
     return measure(merge, repetitions=repetitions)
 
 
-def _alternating() -> Callable[[], str]:
+def alternating() -> Callable[[], str]:
     """Return a function that says `paid` and `sent` in turns, so that each change is one."""
     said: list[str] = []
 

@@ -1,24 +1,33 @@
 """Results: one line a piece of work, shown on the terminal and kept in docs/performance.md.
 
-In: `Result`s and what the machine is. Out: a table on standard output, and the same as Markdown
-between two markers of the document; what stands around them is left as it is.
+In: what each part of the benchmark measured (`Run`). Out: a table of goals and one for each
+section on standard output, and the same as Markdown between two markers of the document; what
+stands around them is left as it is. Runs are kept in a file, so that one part can be run again
+without the others.
 """
 
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import assert_never
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench.measuring import Sample
+from bench.goals import TARGETS, TITLES, Figure, Goal, Reached, goal_lines
+from bench.measuring import Memory, Sample
 
-BEGIN = "<!-- measured: begin -->"
-END = "<!-- measured: end -->"
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+
+GOALS_PLOT = "performance-goals.svg"
+GROWTH_PLOT = "performance-growth.svg"
+SHARES_PLOT = "performance-shares.svg"
+"""What the plots are called, which `bench.plots` draws."""
 
 FASTER = "x"
 SLOWER = "x the time of"
@@ -40,6 +49,8 @@ class Result:
         base: what it is compared with, None for nothing.
         compared: how the comparison reads: `FASTER` gives speed by the base's, `SLOWER` time by
             the base's.
+        goal: the goal it is measured for, None for none.
+        note: a clause about its size, for the goal's line.
     """
 
     section: str
@@ -49,14 +60,35 @@ class Result:
     unit: str = "rows"
     base: Sample | None = None
     compared: str = ""
+    goal: Goal | None = None
+    note: str = ""
+
+    def reached(self) -> Reached | None:
+        """Return what it says about its goal, None if it has none."""
+        if self.goal is None:
+            return None
+        match TARGETS[self.goal].figure:
+            case Figure.CPU_RATIO:
+                value = self._cpu_ratio()
+            case Figure.WALL_RATIO:
+                value = self._wall_ratio()
+            case Figure.RATE:
+                value = self.count / self.sample.median
+            case Figure.SECONDS:
+                value = self.sample.median
+            case Figure.VALUE:
+                raise ValueError(f"{self.goal} is no time of a piece of work: give a Reached")
+            case _ as unknown:
+                assert_never(unknown)
+        return Reached(goal=self.goal, value=value, note=self.note)
 
     def cells(self) -> tuple[str, ...]:
         """Return what stands in the line."""
         rate = f"{_rounded(self.count / self.sample.median)} {self.unit}/s" if self.count else ""
         ratio = cpu_ratio = ""
         if self.base is not None:
-            ratio = f"{self._ratio(self.sample.median, self.base.median):.2f} {self.compared}"
-            cpu_ratio = f"{self._ratio(self.sample.cpu_seconds, self.base.cpu_seconds):.2f}"
+            ratio = f"{self._wall_ratio():.2f} {self.compared}"
+            cpu_ratio = f"{self._cpu_ratio():.2f}"
         return (
             self.what,
             _time(self.sample.median),
@@ -67,6 +99,14 @@ class Result:
             cpu_ratio,
         )
 
+    def _wall_ratio(self) -> float:
+        assert self.base is not None
+        return self._ratio(self.sample.median, self.base.median)
+
+    def _cpu_ratio(self) -> float:
+        assert self.base is not None
+        return self._ratio(self.sample.cpu_seconds, self.base.cpu_seconds)
+
     def _ratio(self, own: float, base: float) -> float:
         if self.compared.startswith(SLOWER):
             own, base = base, own
@@ -74,16 +114,104 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """A whole run.
+class Series:
+    """One line of a plot: how a cost grows.
+
+    Attributes:
+        plot: title of the plot it is in.
+        x: what grows.
+        y: the cost, with its unit.
+        name: which line of the plot.
+        points: pairs of both.
+    """
+
+    plot: str
+    x: str
+    y: str
+    name: str
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """One bar of a plot: of what the time of a piece of work is made.
+
+    Attributes:
+        what: the piece of work.
+        seconds: the parts by name, in their order.
+    """
+
+    what: str
+    seconds: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What one part of the benchmark measured.
 
     Attributes:
         results: in their order.
-        facts: sentences about the run (memory, where messages are from).
+        facts: sentences about it (where messages are from, what is not measured).
+        reached: what is known of goals beside what results say.
+        series: lines of plots.
+        shares: bars of plots.
     """
 
-    results: Sequence[Result]
-    facts: Sequence[str] = field(default_factory=tuple)
+    results: Sequence[Result] = ()
+    facts: Sequence[str] = ()
+    reached: Sequence[Reached] = ()
+    series: Sequence[Series] = ()
+    shares: Sequence[Shares] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One part of the benchmark as it was run.
+
+    Attributes:
+        name: of the part.
+        part: what it measured.
+        seconds: how long that took, preparations and repetitions included.
+        memory: of the moment at which most was used, a Kafka broker left out.
+        load: load of the machine just before.
+        machine: where and with what.
+    """
+
+    name: str
+    part: Part
+    seconds: float
+    memory: Memory
+    load: float
+    machine: str
+
+    def told(self) -> str:
+        """Return one line about the run."""
+        return (
+            f"{self.name}: {self.seconds / 60:.1f} min, load before {self.load:.1f}, peak memory "
+            f"{self.memory.python} MB in Python and {self.memory.jvm} MB in the JVM"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything that was run, as it is read.
+
+    Attributes:
+        runs: the parts, in their order.
+    """
+
+    runs: Sequence[Run]
+
+    @property
+    def results(self) -> list[Result]:
+        """The results of all parts."""
+        return [result for run in self.runs for result in run.part.results]
+
+    @property
+    def reached(self) -> list[Reached]:
+        """What is known of goals."""
+        found = [item for result in self.results if (item := result.reached()) is not None]
+        return found + [item for run in self.runs for item in run.part.reached]
 
     def sections(self) -> list[str]:
         """Return the headings, each once."""
@@ -92,6 +220,13 @@ class Report:
     def show(self) -> None:
         """Print the tables."""
         console = Console(width=None if Console().is_terminal else 150)
+        if reached := self.reached:
+            table = Table(title="Goals", title_justify="left")
+            for title in TITLES:
+                table.add_column(title)
+            for line in goal_lines(reached):
+                table.add_row(*line)
+            console.print(table)
         for section in self.sections():
             table = Table(title=section, title_justify="left")
             for title in _TITLES:
@@ -100,12 +235,20 @@ class Report:
                 if result.section == section:
                     table.add_row(*result.cells())
             console.print(table)
-        for fact in [*self.facts, machine()]:
+        for fact in self._facts():
             console.print(fact)
 
     def markdown(self) -> str:
         """Return the tables for the document."""
         lines: list[str] = []
+        if reached := self.reached:
+            lines += ["### Goals", "", f"| {' | '.join(TITLES)} |", "|---" * len(TITLES) + "|"]
+            lines += [f"| {' | '.join(line)} |" for line in goal_lines(reached)]
+            lines += ["", f"![How far each goal is reached](images/{GOALS_PLOT})", ""]
+        if any(run.part.shares for run in self.runs):
+            lines += [f"![Where the time of a sync goes](images/{SHARES_PLOT})", ""]
+        if any(run.part.series for run in self.runs):
+            lines += [f"![How costs grow](images/{GROWTH_PLOT})", ""]
         for section in self.sections():
             lines += [f"### {section}", "", f"| {' | '.join(_TITLES)} |"]
             lines.append("|---" + "|---:" * (len(_TITLES) - 1) + "|")
@@ -115,7 +258,16 @@ class Report:
                 if result.section == section
             ]
             lines.append("")
-        return "\n".join([*lines, *(f"- {fact}" for fact in [*self.facts, machine()])])
+        return "\n".join([*lines, *(f"- {fact}" for fact in self._facts())])
+
+    def _facts(self) -> list[str]:
+        facts = [fact for run in self.runs for fact in run.part.facts]
+        machines = dict.fromkeys(run.machine for run in self.runs)
+        return [
+            *facts,
+            "Parts as run: " + "; ".join(run.told() for run in self.runs) + ".",
+            *machines,
+        ]
 
     def write(self, document: Path) -> None:
         """Put the tables between the markers of `document`."""
@@ -127,13 +279,25 @@ class Report:
         document.write_text(f"{before}{begin}\n\n{self.markdown()}\n\n{end}{after}", "utf-8")
 
 
+def read_runs(path: Path) -> list[Run]:
+    """Return the runs that a file keeps; none if there is no such file."""
+    if not path.exists():
+        return []
+    return msgspec.json.decode(path.read_bytes(), type=list[Run])
+
+
+def write_runs(path: Path, runs: Sequence[Run]) -> None:
+    """Keep runs in a file."""
+    text = msgspec.json.format(msgspec.json.encode(list(runs)), indent=1)
+    path.write_bytes(text + b"\n")
+
+
 def machine() -> str:
-    """Return one sentence about where and with what this was measured."""
+    """Return one sentence about where and with what this is measured."""
     packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
-    load = os.getloadavg()[0]
     return (
         f"Measured on {datetime.now(UTC):%Y-%m-%d}: {os.cpu_count()} cores ({platform.machine()}), "
-        f"load {load:.1f}, Python {platform.python_version()}, {packages}."
+        f"Python {platform.python_version()}, {packages}."
     )
 
 

@@ -1,0 +1,192 @@
+"""From Kafka to mirrors: a sync that finds many changes, and the memory that it takes.
+
+In: how many changes. Out: the time of the sync from an empty lake, by steps, and the most memory
+that its processes had. The broker is real and on the same machine; it is started, and its topics
+are written, before anything is measured. The broker's CPU and memory are not counted, but it takes
+what it needs of the same cores while the sync runs.
+
+Each number of changes is caught up with in a process of its own, after a small changefeed that
+warms it up; so the memory of one says nothing of the other. Afterwards every mirror must have the
+rows that it has to have.
+
+Not measured: a broker elsewhere, and the Dagster run around the sync (`freshness` has that).
+"""
+
+import shutil
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.apart import apart
+from bench.goals import Goal, Reached
+from bench.measuring import Memory, MemoryWatch, Sample, cpu_seconds
+from bench.pipeline import Feed
+from bench.results import Part, Result, Shares
+from bench.traffic import Traffic, narrow, wide
+from ticdc_assets.broker import LocalBroker
+from ticdc_assets.config import KafkaSource, OptionValue
+from ticdc_assets.kafka import produce
+from ticdc_assets.lake.cuts import require_cut
+from ticdc_assets.lake.decoding import decode_new
+from ticdc_assets.lake.landing import land
+from ticdc_assets.lake.schema_tables import register_new
+from ticdc_assets.lake.session import get_spark
+
+SECTION = "From Kafka to mirrors"
+WARM_UP_CHANGES = 20_000
+NARROW_TABLES, WIDE_TABLES = 8, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """A topic that was written.
+
+    Attributes:
+        name: of it.
+        changes: row changes in it.
+        live: how many rows each table must have in the end.
+    """
+
+    name: str
+    changes: int
+    live: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaughtUp:
+    """One sync that caught up with a topic.
+
+    Attributes:
+        seconds: wall time of each step.
+        cpu_seconds: CPU time of all steps.
+        memory: when it was most.
+    """
+
+    seconds: Mapping[str, float]
+    cpu_seconds: float
+    memory: Memory
+
+    @property
+    def whole(self) -> float:
+        """Wall time of the sync."""
+        return sum(self.seconds.values())
+
+
+def measure_catching_up(
+    folder: Path, *, changes: int, times: int, repetitions: int, heap: str
+) -> Part:
+    """Return the times of catching up with `changes`, and with `times` as many for the memory."""
+    with LocalBroker(folder / "broker") as broker:
+        source = broker.source()
+        warm_up = _write(broker, "warm_up", min(changes, WARM_UP_CHANGES))
+        once = _write(broker, "once", changes)
+        began = time.process_time()
+        more = _write(broker, "more", changes * times)
+        making = (time.process_time() - began) / more.changes
+        servers = source.bootstrap_servers
+        first = apart(catch_up, folder / "once", servers, warm_up, once, repetitions).result()
+        second = apart(catch_up, folder / "more", servers, warm_up, more, 1).result()
+    sample = Sample(
+        seconds=tuple(item.whole for item in first),
+        cpu_seconds=statistics.median(item.cpu_seconds for item in first),
+    )
+    large = Sample(seconds=(second[0].whole,), cpu_seconds=second[0].cpu_seconds)
+    typical = sorted(first, key=lambda item: item.whole)[len(first) // 2]
+    tables = NARROW_TABLES + WIDE_TABLES
+    note = "" if changes == 1_000_000 else f"{changes:,} changes"
+    small, big = first[0].memory, second[0].memory
+    return Part(
+        results=[
+            Result(
+                section=SECTION,
+                what=f"{changes:,} changes over {tables} tables, from an empty lake",
+                sample=sample,
+                count=changes,
+                goal=Goal.END_TO_END,
+                note=note,
+            ),
+            Result(
+                section=SECTION,
+                what=f"{more.changes:,} changes over {tables} tables, from an empty lake, once",
+                sample=large,
+                count=more.changes,
+            ),
+        ],
+        reached=[
+            Reached(goal=Goal.MEMORY_GROWTH, value=big.total / small.total, note=note),
+            Reached(goal=Goal.MEMORY_PEAK, value=big.total / 1000, note=note),
+        ],
+        shares=[
+            Shares(what=f"{changes:,} changes", seconds=tuple(typical.seconds.items())),
+            Shares(what=f"{more.changes:,} changes", seconds=tuple(second[0].seconds.items())),
+        ],
+        facts=[
+            f"Catching up: {NARROW_TABLES} tables of 4 columns and {WIDE_TABLES} of 30, 70 % "
+            "inserts, 20 % updates, 10 % deletes, Simple JSON, one topic of 4 partitions, a "
+            "watermark each 1,000 rows, local[2], without Dagster around it. Writing the topic "
+            f"cost {making * 1e6:.0f} µs of CPU a change, before it.",
+            f"Most memory while catching up with {changes:,} changes: {small.python} MB in Python "
+            f"and {small.jvm} MB in the JVM; with {more.changes:,}: {big.python} MB and {big.jvm} "
+            f"MB. The heap may grow to {heap}.",
+        ],
+    )
+
+
+def _write(broker: LocalBroker, name: str, changes: int) -> Topic:
+    shapes = [narrow()] * NARROW_TABLES + [wide()] * WIDE_TABLES
+    traffic = Traffic(shapes=shapes, topic=name)
+    broker.create_topic(name, traffic.partitions)
+    produce(broker.source(), traffic.opening)
+    produce(broker.source(), traffic.changes(changes))
+    return Topic(name=name, changes=changes, live=traffic.live)
+
+
+def catch_up(
+    folder: Path, servers: str, warm_up: Topic, topic: Topic, repetitions: int
+) -> list[CaughtUp]:
+    """Catch up with a topic several times, each time from an empty lake.
+
+    Raises:
+        ValueError: a mirror does not have the rows that it has to have.
+    """
+    spark = get_spark({"spark.master": "local[2]"})
+    done: list[CaughtUp] = []
+    try:
+        for number, item in enumerate([warm_up, *[topic] * repetitions]):
+            feed = Feed.of(spark, folder / str(number), source=_source(servers, item.name))
+            caught_up = _sync(feed)
+            found = {mirror.table: mirror.rows for mirror in require_cut(feed.paths).mirrors}
+            if found != item.live:
+                raise ValueError(f"the mirrors have {found} rows and not {item.live}")
+            shutil.rmtree(folder / str(number))
+            if number:
+                done.append(caught_up)
+    finally:
+        spark.stop()
+    return done
+
+
+def _source(servers: str, topic: str) -> KafkaSource:
+    plain = OptionValue("PLAINTEXT", "PLAINTEXT")
+    return KafkaSource(
+        bootstrap_servers=servers, topics=(topic,), options={"security.protocol": plain}
+    )
+
+
+def _sync(feed: Feed) -> CaughtUp:
+    seconds: dict[str, float] = {}
+    steps = {
+        "land": lambda: land(feed.spark, feed.paths, feed.changefeed),
+        "decode": lambda: decode_new(feed.spark, feed.paths, feed.changefeed),
+        "register": lambda: register_new(feed.paths, feed.changefeed),
+        "apply": feed.apply,
+    }
+    cpu_began = cpu_seconds()
+    with MemoryWatch() as watch:
+        for name, step in steps.items():
+            began = time.perf_counter()
+            step()
+            seconds[name] = time.perf_counter() - began
+    return CaughtUp(seconds=seconds, cpu_seconds=cpu_seconds() - cpu_began, memory=watch.peak)

@@ -1,0 +1,125 @@
+"""Large mirrors, written by Spark directly instead of by millions of messages.
+
+In: a feed of one table that has a cut with some rows. Out: the same mirror with as many rows as
+asked for, as the next version of its table, and a cut that names it. The rows are copies of one
+that is there, with keys in order and texts of their own, so that they do not compress to nothing.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from bench.measuring import leave_out
+from bench.pipeline import Feed
+from bench.traffic import DATABASE, FIRST_ID, Shape, Traffic, narrow
+from ticdc_assets.broker import LocalBroker
+from ticdc_assets.config import KafkaSource
+from ticdc_assets.kafka import produce
+from ticdc_assets.lake.control import latest_version
+from ticdc_assets.lake.cuts import publish, require_cut
+from ticdc_assets.lake.overwriting import overwrite
+
+TABLE = (DATABASE, "t0")
+TEXT_LENGTH = 40
+_ROWS_PER_FILE = 1_000_000
+_FIRST_CHANGES = 10
+
+
+def shape() -> Shape:
+    """Return the shape of a table whose mirror is to be large."""
+    return narrow(TEXT_LENGTH)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """A feed of one table from a broker, whose mirror was filled.
+
+    Attributes:
+        feed: the feed.
+        traffic: the changes that go on from there.
+        source: where they are sent.
+    """
+
+    feed: Feed
+    traffic: Traffic
+    source: KafkaSource
+
+    def send(self, count: int) -> None:
+        """Send changes."""
+        produce(self.source, self.traffic.changes(count))
+
+    def prepare(self, count: int) -> None:
+        """Send changes and bring them as far as the change log."""
+        self.send(count)
+        self.feed.prepare()
+
+    @property
+    def path(self) -> Path:
+        """Where the mirror's table is."""
+        (mirror,) = require_cut(self.feed.paths).mirrors
+        return mirror.path(self.feed.paths)
+
+
+@contextmanager
+def local_broker(folder: Path) -> Iterator[LocalBroker]:
+    """Yield a broker whose CPU and memory do not count."""
+    with LocalBroker(folder) as broker:
+        leave_out(broker.pid)
+        yield broker
+
+
+def filled_feed(spark: SparkSession, folder: Path, broker: LocalBroker, rows: int) -> Filled:
+    """Return a feed whose one mirror has `rows` rows; the folder's name becomes the topic's."""
+    source = broker.source(folder.name)
+    feed = Feed.of(spark, folder, source=source)
+    traffic = Traffic(shapes=[shape()], topic=folder.name)
+    broker.create_topic(folder.name, traffic.partitions)
+    produce(source, traffic.opening)
+    produce(source, traffic.changes(_FIRST_CHANGES))
+    feed.sync()
+    cut = require_cut(feed.paths)
+    (mirror,) = cut.mirrors
+    path = mirror.path(feed.paths)
+    row = spark.read.format("delta").load(str(path)).limit(1)
+    columns = row.columns
+    files = max(1, -(-rows // _ROWS_PER_FILE))
+    numbers = spark.range(FIRST_ID, FIRST_ID + rows, 1, files).withColumnRenamed("id", "number")
+    filled = numbers.crossJoin(F.broadcast(row)).withColumns({"id": F.col("number"), "c": text()})
+    retention = feed.changefeed.retention
+    overwrite(spark, filled.select(*columns), path, retention, metadata={"mode": "filled"})
+    version = latest_version(path)
+    assert version is not None
+    publish(
+        feed.paths,
+        replace(cut, number=cut.number + 1, mirrors=(replace(mirror, version=version, rows=rows),)),
+    )
+    traffic.assume(rows)
+    return Filled(feed=feed, traffic=traffic, source=source)
+
+
+def text() -> Column:
+    """Return a text for each `number`."""
+    return F.sha1(F.col("number").cast("string"))
+
+
+def bytes_in(path: Path) -> int:
+    """Return the bytes of a Delta table's files, those of its log left out."""
+    return sum(
+        item.stat().st_size
+        for item in path.rglob("*")
+        if item.is_file() and "_delta_log" not in item.parts
+    )
+
+
+def plain_copy(rows: DataFrame, path: Path) -> None:
+    """Write rows as a table as it is without anything set: a MERGE into it writes files anew."""
+    (
+        rows.write.format("delta")
+        .option("delta.columnMapping.mode", "name")
+        .option("delta.enableDeletionVectors", "false")
+        .save(str(path))
+    )

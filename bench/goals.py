@@ -1,0 +1,293 @@
+"""Goals: what the benchmarks are to reach, beside what they did reach.
+
+In: results that name a goal (`Result.goal`), and values that are no piece of work, such as bytes
+(`Reached`). Out: one line a goal, with goal, stretch, result, and whether it is met.
+
+A measurement names its goal and nothing more: which figure of it counts (a ratio of CPU seconds, a
+ratio of wall times, a rate, seconds) stands here, with the bounds.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Goal(StrEnum):
+    """Every goal, by the name that a measurement gives."""
+
+    DECODE_SIMPLE_JSON = "decode-simple-json"
+    DECODE_CANAL_JSON = "decode-canal-json"
+    DECODE_OPEN = "decode-open"
+    TYPED_SIMPLE_JSON = "typed-simple-json"
+    TYPED_CANAL_JSON = "typed-canal-json"
+    TYPED_OPEN = "typed-open"
+    DECODE_SIMPLE_AVRO = "decode-simple-avro"
+    DECODE_CRAFT = "decode-craft"
+    CRAFT_BYTES = "craft-bytes"
+    SPARK_SIMPLE_JSON = "spark-simple-json"
+    SPARK_CANAL_JSON = "spark-canal-json"
+    SPARK_OPEN = "spark-open"
+    SPARK_SIMPLE_AVRO = "spark-simple-avro"
+    SPARK_CRAFT = "spark-craft"
+    END_TO_END = "end-to-end"
+    MIRROR_CPU = "mirror-cpu"
+    MIRROR_BYTES = "mirror-bytes"
+    NOTHING_NEW = "nothing-new"
+    SMALL_SYNC = "small-sync"
+    SMALL_SYNC_SEEN = "small-sync-seen"
+    MEMORY_GROWTH = "memory-growth"
+    MEMORY_PEAK = "memory-peak"
+
+
+class Figure(StrEnum):
+    """Which figure of a result counts."""
+
+    CPU_RATIO = "CPU"
+    WALL_RATIO = "wall"
+    RATE = "rate"
+    SECONDS = "seconds"
+    VALUE = "value"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What one goal asks for.
+
+    Attributes:
+        what: what is measured, as people read it.
+        figure: which figure of a result counts.
+        bound: at least this much, or at most.
+        stretch: the same, wished for; None for nothing more.
+        unit: what stands behind a value.
+        at_most: whether less is better.
+    """
+
+    what: str
+    figure: Figure
+    bound: float
+    stretch: float | None = None
+    unit: str = ""
+    at_most: bool = False
+
+    def is_met(self, value: float, bound: float) -> bool:
+        """Whether a value is on the right side of a bound."""
+        return value <= bound if self.at_most else value >= bound
+
+    def said(self, value: float) -> str:
+        """Return a value with its unit."""
+        if self.unit == "rows/s":
+            return f"{value / 1000:.1f}k rows/s"
+        places = 2 if abs(value) < 100 else 0
+        return f"{value:.{places}f}{self.unit and ' '}{self.unit}"
+
+    def wanted(self, bound: float | None) -> str:
+        """Return a bound as it reads."""
+        return "" if bound is None else f"{'<=' if self.at_most else '>='} {self.said(bound)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """What was reached of a goal.
+
+    Attributes:
+        goal: the goal.
+        value: what was measured.
+        note: a clause about sizes, if they were not the full ones.
+    """
+
+    goal: Goal
+    value: float
+    note: str = ""
+
+
+TITLES = ("goal", "what", "wanted", "stretch", "reached", "met")
+
+
+def goal_lines(reached: Sequence[Reached]) -> list[tuple[str, ...]]:
+    """Return one line for every goal, in the order of `Goal`; cells as in `TITLES`."""
+    known: Mapping[Goal, Reached] = {item.goal: item for item in reached}
+    lines: list[tuple[str, ...]] = []
+    for goal in Goal:
+        target, item = TARGETS[goal], known.get(goal)
+        head = (str(goal), target.what, target.wanted(target.bound), target.wanted(target.stretch))
+        if item is None:
+            lines.append((*head, "not measured", ""))
+            continue
+        note = f" ({item.note})" if item.note else ""
+        lines.append((*head, target.said(item.value) + note, _verdict(target, item.value)))
+    return lines
+
+
+def _verdict(target: Target, value: float) -> str:
+    if target.stretch is not None and target.is_met(value, target.stretch):
+        return "stretch"
+    return "yes" if target.is_met(value, target.bound) else "no"
+
+
+_LOADS = "x json.loads"
+_AS_SENT = "decode to Arrow, images as sent, one process"
+_TYPED = "the same through to typed columns, all CPU"
+_STAGE = "raw_messages to change_log in Spark, against a copy of raw_messages"
+
+TARGETS: Mapping[Goal, Target] = {
+    Goal.DECODE_SIMPLE_JSON: Target(
+        what=f"Simple JSON: {_AS_SENT}",
+        figure=Figure.CPU_RATIO,
+        bound=2.5,
+        stretch=4,
+        unit=_LOADS,
+    ),
+    Goal.DECODE_CANAL_JSON: Target(
+        what=f"Canal-JSON: {_AS_SENT}",
+        figure=Figure.CPU_RATIO,
+        bound=2.5,
+        stretch=4,
+        unit=_LOADS,
+    ),
+    Goal.DECODE_OPEN: Target(
+        what=f"Open Protocol: {_AS_SENT}",
+        figure=Figure.CPU_RATIO,
+        bound=2,
+        stretch=3,
+        unit=_LOADS,
+    ),
+    Goal.TYPED_SIMPLE_JSON: Target(
+        what=f"Simple JSON: {_TYPED}",
+        figure=Figure.CPU_RATIO,
+        bound=1.2,
+        stretch=2,
+        unit=_LOADS,
+    ),
+    Goal.TYPED_CANAL_JSON: Target(
+        what=f"Canal-JSON: {_TYPED}",
+        figure=Figure.CPU_RATIO,
+        bound=1.3,
+        stretch=2,
+        unit=_LOADS,
+    ),
+    Goal.TYPED_OPEN: Target(
+        what=f"Open Protocol: {_TYPED}",
+        figure=Figure.CPU_RATIO,
+        bound=1.1,
+        stretch=2,
+        unit=_LOADS,
+    ),
+    Goal.DECODE_SIMPLE_AVRO: Target(
+        what=f"Simple Avro: {_AS_SENT}",
+        figure=Figure.CPU_RATIO,
+        bound=2.3,
+        stretch=5,
+        unit="x fastavro",
+    ),
+    Goal.DECODE_CRAFT: Target(
+        what=f"Craft: {_AS_SENT}, against json.loads of Open Protocol's documents of the same rows",
+        figure=Figure.CPU_RATIO,
+        bound=1.5,
+        stretch=4,
+        unit=_LOADS,
+    ),
+    Goal.CRAFT_BYTES: Target(
+        what="Craft: bytes a row, against those of TiCDC's encoder for the same rows",
+        figure=Figure.VALUE,
+        bound=1,
+        unit="x TiCDC's",
+        at_most=True,
+    ),
+    Goal.SPARK_SIMPLE_JSON: Target(
+        what=f"Simple JSON: {_STAGE}",
+        figure=Figure.WALL_RATIO,
+        bound=0.7,
+        stretch=0.85,
+        unit="x the copy",
+    ),
+    Goal.SPARK_CANAL_JSON: Target(
+        what=f"Canal-JSON: {_STAGE}",
+        figure=Figure.WALL_RATIO,
+        bound=0.5,
+        stretch=0.85,
+        unit="x the copy",
+    ),
+    Goal.SPARK_OPEN: Target(
+        what=f"Open Protocol: {_STAGE}",
+        figure=Figure.WALL_RATIO,
+        bound=0.5,
+        stretch=0.85,
+        unit="x the copy",
+    ),
+    Goal.SPARK_SIMPLE_AVRO: Target(
+        what=f"Simple Avro: {_STAGE}",
+        figure=Figure.WALL_RATIO,
+        bound=0.5,
+        stretch=0.85,
+        unit="x the copy",
+    ),
+    Goal.SPARK_CRAFT: Target(
+        what=f"Craft: {_STAGE}",
+        figure=Figure.WALL_RATIO,
+        bound=0.5,
+        stretch=0.85,
+        unit="x the copy",
+    ),
+    Goal.END_TO_END: Target(
+        what="Kafka to mirrors: 70 % inserts, 20 % updates, 10 % deletes over 10 tables",
+        figure=Figure.RATE,
+        bound=25_000,
+        stretch=40_000,
+        unit="rows/s",
+    ),
+    Goal.MIRROR_CPU: Target(
+        what="changes into a large mirror, against the same into one of a tenth",
+        figure=Figure.CPU_RATIO,
+        bound=1.5,
+        stretch=1.2,
+        unit="x the CPU",
+        at_most=True,
+    ),
+    Goal.MIRROR_BYTES: Target(
+        what="bytes written by that, against a MERGE that rewrites files",
+        figure=Figure.VALUE,
+        bound=0.1,
+        unit="x the MERGE's",
+        at_most=True,
+    ),
+    Goal.NOTHING_NEW: Target(
+        what="a sync with nothing new, warm",
+        figure=Figure.SECONDS,
+        bound=1,
+        stretch=0.3,
+        unit="s",
+        at_most=True,
+    ),
+    Goal.SMALL_SYNC: Target(
+        what="a sync of 10 tables with 100 changes each, warm",
+        figure=Figure.SECONDS,
+        bound=8,
+        stretch=4,
+        unit="s",
+        at_most=True,
+    ),
+    Goal.SMALL_SYNC_SEEN: Target(
+        what="the same, until a reader of the newest watermark sees it",
+        figure=Figure.SECONDS,
+        bound=4,
+        stretch=2,
+        unit="s",
+        at_most=True,
+    ),
+    Goal.MEMORY_GROWTH: Target(
+        what="peak memory (JVM and Python) of five times the changes, against once",
+        figure=Figure.VALUE,
+        bound=1.1,
+        unit="x the memory",
+        at_most=True,
+    ),
+    Goal.MEMORY_PEAK: Target(
+        what="peak memory (JVM and Python) of the larger of these runs",
+        figure=Figure.VALUE,
+        bound=6,
+        stretch=4,
+        unit="GB",
+        at_most=True,
+    ),
+}
+"""What each goal asks for."""

@@ -1,0 +1,181 @@
+"""How cost grows: with message size, changes in a sync, mirror size, tables, and partitions.
+
+In: the sizes to try. Out: a result for each, and the lines of plots. Each varies one thing; the
+others stand in the titles. CPU seconds are plotted, which other work on the machine moves less than
+wall times.
+"""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from bench.decoding import record_batches
+from bench.filling import Filled, filled_feed, local_broker
+from bench.measuring import Sample, measure
+from bench.messages import Messages
+from bench.pipeline import Feed, Shop, alternating
+from bench.results import Part, Result, Series
+from bench.traffic import TEXT_FORMATS, Traffic, narrow
+from ticdc_assets.kafka import produce
+from ticdc_assets.wire.batch import decode_batch
+
+SECTION = "How cost grows"
+CPU = "CPU seconds"
+
+
+def measure_message_sizes(sizes: Sequence[int], *, messages: int, repetitions: int) -> Part:
+    """Return what decoding a message costs by the size of its text, in one process, no Spark."""
+    results: list[Result] = []
+    series: list[Series] = []
+    for wire_format in TEXT_FORMATS:
+        points: list[tuple[float, float]] = []
+        for size in sizes:
+            traffic = Traffic(shapes=[narrow(size)], wire_format=wire_format)
+            records = list(traffic.changes(max(100, messages // (1 + size // 1000))))
+            own = Messages(records=records, source="templates", wire_format=wire_format)
+            batches = record_batches(own)
+
+            def decode(own: Messages = own, batches: list = batches) -> None:
+                for batch in batches:
+                    decode_batch(own.wire_format, batch)
+
+            sample = measure(decode, repetitions=repetitions)
+            mean = own.size / len(records)
+            points.append((mean, sample.cpu_seconds / len(records) * 1e6))
+            results.append(
+                Result(
+                    section=SECTION,
+                    what=f"{wire_format}: decode_batch of messages of {mean:,.0f} bytes",
+                    sample=sample,
+                    count=len(records),
+                    unit="messages",
+                )
+            )
+        series.append(
+            Series(
+                plot="Decoding a message",
+                x="bytes in a message",
+                y="CPU µs a message",
+                name=str(wire_format),
+                points=tuple(points),
+            )
+        )
+    return Part(results=results, series=series)
+
+
+def measure_batch_sizes(
+    spark: SparkSession, folder: Path, sizes: Sequence[int], *, rows: int, repetitions: int
+) -> Part:
+    """Return what a sync of one table costs by the number of its changes."""
+    samples: list[tuple[int, Sample]] = []
+    with local_broker(folder / "broker") as broker:
+        filled = filled_feed(spark, folder / "batch", broker, rows)
+        for size in sizes:
+
+            def send(size: int = size) -> None:
+                filled.send(size)
+
+            samples.append((size, measure(filled.feed.sync, repetitions=repetitions, before=send)))
+    shutil.rmtree(folder)
+    return _grown(
+        samples,
+        plot=f"A sync into {rows:,} rows",
+        x="changes in it",
+        what=lambda size: f"a sync of {size:,} changes into {rows:,} rows",
+    )
+
+
+def measure_mirror_sizes(
+    spark: SparkSession, folder: Path, sizes: Sequence[int], *, changes: int, repetitions: int
+) -> Part:
+    """Return what applying changes costs by the size of the mirror."""
+    samples: list[tuple[int, Sample]] = []
+    with local_broker(folder / "broker") as broker:
+        for size in sizes:
+            filled = filled_feed(spark, folder / f"mirror_{size}", broker, size)
+
+            def more(filled: Filled = filled) -> None:
+                filled.prepare(changes)
+
+            sample = measure(filled.feed.apply, repetitions=repetitions, before=more)
+            samples.append((size, sample))
+    shutil.rmtree(folder)
+    return _grown(
+        samples,
+        plot=f"An apply of {changes:,} changes",
+        x="rows in the mirror",
+        what=lambda size: f"an apply of {changes:,} changes to {size:,} rows",
+    )
+
+
+def measure_table_counts(
+    spark: SparkSession, folder: Path, counts: Sequence[int], *, changes: int, repetitions: int
+) -> Part:
+    """Return what a sync costs by the number of its tables."""
+    samples: list[tuple[int, Sample]] = []
+    for count in counts:
+        feed = Feed.of(spark, folder / str(count))
+        shop = Shop.open(feed, tables=count, rows=1_000)
+        feed.sync()
+        states = alternating()
+        sample = measure(
+            feed.sync,
+            repetitions=repetitions,
+            before=lambda shop=shop, states=states: shop.change(changes, states()),
+        )
+        samples.append((count, sample))
+        shutil.rmtree(folder / str(count))
+    return _grown(
+        samples,
+        plot=f"A sync of tables with {changes:,} changes each",
+        x="tables",
+        what=lambda count: f"a sync of {count} tables of 1,000 rows with {changes:,} changes each",
+    )
+
+
+def measure_partition_counts(
+    spark: SparkSession, folder: Path, counts: Sequence[int], *, changes: int, repetitions: int
+) -> Part:
+    """Return what a sync from Kafka costs by the partitions of the topic."""
+    samples: list[tuple[int, Sample]] = []
+    with local_broker(folder / "broker") as broker:
+        for count in counts:
+            name = f"partitions_{count}"
+            traffic = Traffic(shapes=[narrow()], partitions=count, topic=name)
+            broker.create_topic(name, count)
+            produce(broker.source(), traffic.opening)
+            feed = Feed.of(spark, folder / name, source=broker.source(name))
+            feed.sync()
+
+            def more(traffic: Traffic = traffic) -> None:
+                produce(broker.source(), traffic.changes(changes))
+
+            samples.append((count, measure(feed.sync, repetitions=repetitions, before=more)))
+            shutil.rmtree(folder / name)
+    return _grown(
+        samples,
+        plot=f"A sync of {changes:,} changes from Kafka",
+        x="partitions",
+        what=lambda count: f"a sync of {changes:,} changes from {count} partitions of a topic",
+    )
+
+
+def _grown(
+    samples: Sequence[tuple[int, Sample]], *, plot: str, x: str, what: Callable[[int], str]
+) -> Part:
+    return Part(
+        results=[
+            Result(section=SECTION, what=what(size), sample=sample) for size, sample in samples
+        ],
+        series=[
+            Series(
+                plot=plot,
+                x=x,
+                y=CPU,
+                name=CPU,
+                points=tuple((size, sample.cpu_seconds) for size, sample in samples),
+            )
+        ],
+    )

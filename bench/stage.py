@@ -1,0 +1,133 @@
+"""The decode stage in Spark, for every format, beside a copy of the same raw messages.
+
+In: messages of each format, landed once and then multiplied by Spark until they are as many rows
+as is asked for. Out: the time from `raw_messages` to `change_log` with `change_groups`, Delta to
+Delta, and that of copying `raw_messages`, which reads and writes the same bytes and looks at none.
+"""
+
+import json
+import shutil
+from functools import reduce
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from bench.goals import Goal
+from bench.measuring import measure_in_turn
+from bench.messages import load_messages
+from bench.pipeline import Feed
+from bench.results import FASTER, Part, Result
+from ticdc_assets.lake.control import commit_metadata
+from ticdc_assets.lake.decoding import decode_new
+from ticdc_assets.lake.landing import land
+from ticdc_assets.simulator.run import write_capture
+from ticdc_assets.wire import WireFormat
+
+SECTION = "Decoding in Spark"
+FILES = 4
+"""As many as a topic of four partitions lands in."""
+
+GOALS = {
+    WireFormat.SIMPLE_JSON: Goal.SPARK_SIMPLE_JSON,
+    WireFormat.CANAL_JSON: Goal.SPARK_CANAL_JSON,
+    WireFormat.OPEN_PROTOCOL: Goal.SPARK_OPEN,
+    WireFormat.SIMPLE_AVRO: Goal.SPARK_SIMPLE_AVRO,
+    WireFormat.CRAFT: Goal.SPARK_CRAFT,
+}
+
+
+def measure_stage(
+    spark: SparkSession, folder: Path, *, messages: int, rows: int, repetitions: int
+) -> Part:
+    """Return the times of decoding about `rows` row changes of every format, beside a copy."""
+    results: list[Result] = []
+    facts: list[str] = []
+    for wire_format in WireFormat:
+        found, fact = _one_format(
+            spark,
+            folder / str(wire_format).replace("-", "_"),
+            wire_format,
+            messages=messages,
+            rows=rows,
+            repetitions=repetitions,
+        )
+        results += found
+        facts.append(fact)
+    return Part(results=results, facts=facts)
+
+
+def _one_format(
+    spark: SparkSession,
+    folder: Path,
+    wire_format: WireFormat,
+    *,
+    messages: int,
+    rows: int,
+    repetitions: int,
+) -> tuple[list[Result], str]:
+    own = load_messages(messages, wire_format)
+    feed = Feed.of(spark, folder, wire_format=wire_format)
+    write_capture(feed.capture, own.records)
+    land(spark, feed.paths, feed.changefeed)
+    times = max(1, round(rows / own.rows))
+    _multiply(spark, feed, times)
+    copied = folder / "copied"
+
+    def copy() -> None:
+        raw = spark.read.format("delta").load(str(feed.paths.raw_messages))
+        raw.write.format("delta").mode("overwrite").partitionBy("landed_day").save(str(copied))
+
+    def forget() -> None:
+        for path in (feed.paths.change_log, feed.paths.change_groups, feed.paths.quarantine):
+            shutil.rmtree(path, ignore_errors=True)
+
+    floor, decoding = measure_in_turn(
+        [copy, lambda: decode_new(spark, feed.paths, feed.changefeed)],
+        repetitions=repetitions,
+        warm_up=2,
+        before=forget,
+    )
+    shutil.rmtree(folder)
+    count = own.rows * times
+    return [
+        Result(
+            section=SECTION,
+            what=f"{wire_format}: copy of raw_messages",
+            sample=floor,
+            count=count,
+        ),
+        Result(
+            section=SECTION,
+            what=f"{wire_format}: raw_messages to change_log, with change_groups",
+            sample=decoding,
+            count=count,
+            base=floor,
+            compared=f"{FASTER} the copy",
+            goal=GOALS[wire_format],
+        ),
+    ], (
+        f"The decode stage had {count:,} rows of {wire_format} from {own.source} in "
+        f"{len(own.records) * times:,} records, {own.size // own.rows} bytes a row: {own.rows:,} "
+        f"rows, {times} times."
+    )
+
+
+def _multiply(spark: SparkSession, feed: Feed, times: int) -> None:
+    """Put the landed batch into `raw_messages` several times over, each at offsets of its own."""
+    path = str(feed.paths.raw_messages)
+    raw = spark.read.format("delta").load(path)
+    # Far above every offset, whatever their partition.
+    step = raw.agg(F.max("offset")).first()[0] + 1  # pyright: ignore[reportOptionalSubscript]
+    copies = [
+        raw.withColumn("offset", F.col("offset") + F.lit(number * step)) for number in range(times)
+    ]
+    (
+        reduce(DataFrame.unionByName, copies)
+        .coalesce(FILES)
+        .write.format("delta")
+        .mode("overwrite")
+        .partitionBy("landed_day")
+        .option("userMetadata", json.dumps(commit_metadata(feed.paths.raw_messages)))
+        .save(path)
+    )
