@@ -5,13 +5,14 @@ Out: numbers, or only whether the text is plain, that is, canonical text already
 the typed column. Of any other text a loop says no more than that it is not plain: what it means,
 `values.canonical` and `values.typed` know.
 
-No place outside `begins[row]` to `ends[row]` is read; the caller keeps these inside the bytes. All
-arrays are contiguous; places are int32, forms uint8, flags bool.
+Only the bytes from `begins[row]` to `ends[row]` tell anything; the caller keeps these inside the
+bytes, with seven more behind them for `word_loops`. All arrays but words are contiguous; places are
+int32, forms uint8, flags bool.
 """
 
 # numba hides the types of what it compiles.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
+# pyright: reportUnknownArgumentType=false, reportArgumentType=false
 
 from typing import Final
 
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ticdc_assets.compiled import compiled
+from ticdc_assets.values.word_loops import NO_DIGITS, ZEROS, Words, number_at, number_of
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int32]
@@ -33,12 +35,25 @@ ZONED: Final = 4
 _TRUE, _FALSE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"false", np.uint8)
 NULL_WORD: Final = np.frombuffer(b"null", np.uint8)
 
+_HUNDRED_MILLION: Final = np.uint64(10**8)
+_MOST_EIGHTS: Final = np.uint64((2**64 - 1) // 10**8)
+_MOST_LEFT: Final = (2**64 - 1) % 10**8
+
 _MINUS, _POINT, _ZERO, _NINE, _COLON, _SPACE = 45, 46, 48, 57, 58, 32
+
+
+def _word(text: bytes) -> np.uint64:
+    return np.frombuffer(text, "<u8")[0]
+
+
+_HYPHENS, _HYPHENS_MASK = _word(b"\0\0\0\0-\0\0-"), _word(b"\0\0\0\0\xff\0\0\xff")
+_CLOCK, _CLOCK_MASK = _word(b" \0\0:\0\0:\0"), _word(b"\xff\0\0\xff\0\0\xff\0")
 
 
 @compiled
 def integers(
     data: Bytes,
+    words: Words,
     begins: Places,
     ends: Places,
     forms: Bytes,
@@ -51,6 +66,7 @@ def integers(
 
     Args:
         data: the bytes.
+        words: the eight bytes at each place.
         begins: where each text begins.
         ends: where each ends.
         forms: of what form each is.
@@ -59,8 +75,6 @@ def integers(
         out: the numbers, negative ones as two's complement.
         plain: which are absent, NULL, or canonical and in range.
     """
-    ten = np.uint64(10)
-    tenth = np.uint64(1844674407370955161)
     for row in range(len(begins)):
         out[row] = np.uint64(0)
         if forms[row] <= NULL:
@@ -76,18 +90,23 @@ def integers(
         size = end - place
         if size < 1 or size > 20 or (data[place] == _ZERO and (size > 1 or negative)):
             continue
-        number = np.uint64(0)
-        good = True
-        while place < end:
-            if data[place] < _ZERO or data[place] > _NINE:
-                good = False
-                break
-            digit = np.uint64(data[place]) - np.uint64(_ZERO)
-            if number > tenth or (number == tenth and digit > np.uint64(5)):
-                good = False
-                break
-            number = number * ten + digit
-            place += 1
+        # What is left of eights comes first, then eight digits at a time.
+        head = (size - 1) % 8 + 1
+        found = number_at(words, place, head)
+        number = np.uint64(found)
+        good = found != NO_DIGITS
+        place += head
+        while good and place < end:
+            found = number_of(words[place])
+            # 2^64 has twenty digits.
+            good = found != NO_DIGITS and (
+                size < 20
+                or place + 8 < end
+                or number < _MOST_EIGHTS
+                or (number == _MOST_EIGHTS and found <= _MOST_LEFT)
+            )
+            number = number * _HUNDRED_MILLION + np.uint64(found)
+            place += 8
         if not good or number > (lowest if negative else highest):
             continue
         out[row] = ~number + np.uint64(1) if negative else number
@@ -190,6 +209,7 @@ def _digits(data: Bytes, place: int, count: int) -> int:
 @compiled
 def moments(
     data: Bytes,
+    words: Words,
     begins: Places,
     ends: Places,
     forms: Bytes,
@@ -202,6 +222,7 @@ def moments(
 
     Args:
         data: the bytes.
+        words: the eight bytes at each place.
         begins: where each text begins.
         ends: where each ends.
         forms: of what form each is.
@@ -222,10 +243,12 @@ def moments(
         place = begins[row]
         if forms[row] == ESCAPED or ends[row] - place != wanted:
             continue
-        if data[place + 4] != _MINUS or data[place + 7] != _MINUS:
+        # `YYYY-MM-` with zeros for the hyphens.
+        word = words[place]
+        if word & _HYPHENS_MASK != _HYPHENS:
             continue
-        year = _digits(data, place, 4)
-        month = _digits(data, place + 5, 2)
+        number = number_of((word & ~_HYPHENS_MASK) | (ZEROS & _HYPHENS_MASK))
+        year, month = number // 10_000, number // 10 % 1000
         day = _digits(data, place + 8, 2)
         if year < 1 or month < 1 or month > 12 or day < 1 or day > 31:
             continue
@@ -243,12 +266,14 @@ def moments(
             out[row] = days
             plain[row] = True
             continue
-        if data[place + 10] != _SPACE or data[place + 13] != _COLON or data[place + 16] != _COLON:
+        # ` hh:mm:s`, again with zeros.
+        word = words[place + 10]
+        if word & _CLOCK_MASK != _CLOCK:
             continue
-        hour = _digits(data, place + 11, 2)
-        minute = _digits(data, place + 14, 2)
+        number = number_of((word & ~_CLOCK_MASK) | (ZEROS & _CLOCK_MASK))
+        hour, minute = number // 100_000, number // 100 % 1000
         second = _digits(data, place + 17, 2)
-        if hour < 0 or hour > 23 or minute < 0 or minute > 59 or second < 0 or second > 59:
+        if number < 0 or hour > 23 or minute > 59 or second < 0 or second > 59:
             continue
         fraction = 0
         if digits:

@@ -42,6 +42,7 @@ from ticdc_assets.values.arrays import typed_array
 from ticdc_assets.values.canonical import canonical_of
 from ticdc_assets.values.column_loops import NULL, ZONED
 from ticdc_assets.values.floats import MAX_FLOAT32
+from ticdc_assets.values.word_loops import Words
 from ticdc_assets.values.zones import changefeed_zone, local_hours
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
@@ -65,7 +66,8 @@ class Places:
     """Where the values of one column stand; all arrays have one entry a row.
 
     Attributes:
-        data: the bytes.
+        data: the bytes, and at least seven more.
+        words: the eight bytes at each place.
         begins: where each text begins (int32).
         ends: where it ends.
         forms: `column_loops.ABSENT`, NULL, TEXT, ESCAPED (text with escapes as in JSON) or ZONED
@@ -75,6 +77,7 @@ class Places:
     """
 
     data: npt.NDArray[np.uint8]
+    words: Words
     begins: npt.NDArray[np.int32]
     ends: npt.NDArray[np.int32]
     forms: npt.NDArray[np.uint8]
@@ -150,6 +153,7 @@ def _read_integers(places: Places, low: int, high: int) -> tuple[npt.NDArray[np.
     numbers, plain = _empty(places, np.uint64)
     loops.integers(
         places.data,
+        places.words,
         places.begins,
         places.ends,
         places.forms,
@@ -235,7 +239,15 @@ def _floats(column: ColumnSchema, timezone: str) -> _Typed:
 def _read_moments(places: Places, *, has_clock: bool, digits: int) -> tuple[Any, Flags]:
     numbers, plain = _empty(places, np.int64)
     loops.moments(
-        places.data, places.begins, places.ends, places.forms, has_clock, digits, numbers, plain
+        places.data,
+        places.words,
+        places.begins,
+        places.ends,
+        places.forms,
+        has_clock,
+        digits,
+        numbers,
+        plain,
     )
     return numbers, plain
 

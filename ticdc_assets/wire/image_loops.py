@@ -4,13 +4,14 @@ In: images as the change log has them (`rows.image_from_json`), in one array of 
 in these bytes, or copies. An image that is not plain (a name written with an escape, a column
 nobody knows or that stands there twice, white space) is told, and nothing of it is used.
 
-No byte outside an image is read, nor one behind the names' and zones' bytes. All arrays are
-contiguous; places are int32, forms (`values.column_loops`) uint8, flags bool.
+Only bytes of an image tell what is in it; behind it, behind the names and behind what is written
+there are seven bytes more for `values.word_loops`. All arrays but words are contiguous; places are
+int32, forms (`values.column_loops`) uint8, flags bool.
 """
 
 # numba hides the types of what it compiles.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
+# pyright: reportUnknownArgumentType=false, reportArgumentType=false
 
 from typing import Final
 
@@ -19,6 +20,7 @@ import numpy.typing as npt
 
 from ticdc_assets.compiled import compiled
 from ticdc_assets.values.column_loops import ESCAPED, NULL, NULL_WORD, TEXT, ZONED, stands
+from ticdc_assets.values.word_loops import Words, copied, same, stop
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int32]
@@ -28,7 +30,6 @@ NOT_PLAIN: Final = -1
 """Instead of how many columns an image has."""
 
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _OPEN, _CLOSE = 34, 92, 44, 58, 123, 125
-_FIRST_PRINTABLE = 32
 _SEED, _PRIME, _HASH_BITS = 2166136261, 16777619, 0xFFFFFFFF
 _LOCATION = np.frombuffer(b'{"location":"', np.uint8)
 _VALUE = np.frombuffer(b'","value":"', np.uint8)
@@ -75,9 +76,10 @@ def _is_zone(data: Bytes, begin: int, end: int, zones: Bytes, offsets: Places) -
 @compiled
 def members(
     data: Bytes,
+    words: Words,
     starts: Places,
     stops: Places,
-    names: Bytes,
+    names: Words,
     name_offsets: Places,
     slots: Places,
     zones: Bytes,
@@ -91,9 +93,10 @@ def members(
 
     Args:
         data: the bytes.
+        words: the eight bytes at each place.
         starts: where each image begins.
         stops: where each ends.
-        names: the columns' names, one behind the other.
+        names: the same of the columns' names, as JSON texts, one behind the other.
         name_offsets: where each name begins, and the end of the last.
         slots: `slots_of` these names.
         zones: names of zones that a timestamp may have, one behind the other.
@@ -111,6 +114,8 @@ def members(
             continue
         place += 1
         count = 0
+        # Nearly always columns stand in their table's order.
+        following = 0
         good = True
         # Each turn takes one member; `place` stays at or before `last`, where the object ends.
         while good and place < last:
@@ -123,28 +128,32 @@ def members(
                 break
             place += 1
             begin = place
-            found = _SEED
-            while place < last and data[place] != _QUOTE:
-                found = ((found ^ data[place]) * _PRIME) & _HASH_BITS
-                place += 1
-            # A name with an escape is none of the names: these are compared as they are.
+            column = -1
+            if following < len(name_offsets) - 1:
+                offset = name_offsets[following]
+                place = begin + name_offsets[following + 1] - offset
+                if (
+                    place < last
+                    and data[place] == _QUOTE
+                    and same(words, begin, names, offset, place - begin)
+                ):
+                    column = following
+            if column < 0:
+                place = begin
+                found = _SEED
+                while place < last and data[place] != _QUOTE:
+                    found = ((found ^ data[place]) * _PRIME) & _HASH_BITS
+                    place += 1
+                slot = found & mask
+                while column < 0 and slots[slot] >= 0:
+                    number = slots[slot]
+                    offset = name_offsets[number]
+                    size = name_offsets[number + 1] - offset
+                    if size == place - begin and same(words, begin, names, offset, size):
+                        column = number
+                    slot = (slot + 1) & mask
             if last - place < 2 or data[place + 1] != _COLON:
                 break
-            slot = found & mask
-            column = -1
-            while slots[slot] >= 0:
-                number = slots[slot]
-                offset = name_offsets[number]
-                same = name_offsets[number + 1] - offset == place - begin
-                if same:
-                    for at in range(place - begin):
-                        if names[offset + at] != data[begin + at]:
-                            same = False
-                            break
-                if same:
-                    column = number
-                    break
-                slot = (slot + 1) & mask
             if column < 0 or forms[column, row] != 0:
                 break
             place += 2
@@ -154,13 +163,10 @@ def members(
                 place += 1
                 begins[column, row] = place
                 form = TEXT
-                while place < last and data[place] != _QUOTE:
-                    if data[place] == _BACKSLASH:
-                        form = ESCAPED
-                        place += 1
-                    elif data[place] < _FIRST_PRINTABLE:
-                        break
-                    place += 1
+                place = stop(words, place, last)
+                while place < last and data[place] == _BACKSLASH:
+                    form = ESCAPED
+                    place = stop(words, place + 2, last)
                 if place >= last or data[place] != _QUOTE:
                     break
                 ends[column, row] = place
@@ -190,6 +196,7 @@ def members(
             else:
                 break
             count += 1
+            following = column + 1
             good = True
         if good and place == last:
             counts[row] = count
@@ -214,18 +221,21 @@ def _hex(data: Bytes, place: int) -> int:
 @compiled
 def texts(
     data: Bytes,
+    words: Words,
     begins: Places,
     ends: Places,
     forms: Bytes,
     single: Bytes,
     offsets: Places,
     out: Bytes,
+    written: Words,
     plain: Flags,
 ) -> None:
     """Copy texts, without their escapes.
 
     Args:
         data: the bytes.
+        words: the eight bytes at each place.
         begins: where each text begins.
         ends: where each ends.
         forms: of what form each is.
@@ -233,6 +243,7 @@ def texts(
         offsets: where in `out` each text begins, and the end of the last: one more than rows.
         out: the texts one behind the other; as many bytes as all of them have must fit, for an
             escape is never shorter than what it means.
+        written: the eight bytes at each place of `out`.
         plain: which are absent, NULL, or text.
     """
     filled = 0
@@ -242,18 +253,15 @@ def texts(
         plain[row] = form <= ESCAPED
         place, end = begins[row], ends[row]
         if form == TEXT:
-            for at in range(end - place):
-                out[filled + at] = data[place + at]
-            filled += end - place
+            filled = copied(words, place, end, written, filled)
         if form != ESCAPED:
             continue
         start = filled
         while place < end:
-            byte = data[place]
-            if byte != _BACKSLASH:
-                out[filled] = byte
-                filled += 1
-                place += 1
+            if data[place] != _BACKSLASH:
+                behind = stop(words, place + 1, end)
+                filled = copied(words, place, behind, written, filled)
+                place = behind
                 continue
             if place + 1 >= end:
                 plain[row] = False
@@ -304,23 +312,25 @@ def texts(
 
 @compiled
 def keys(
-    data: Bytes,
+    words: Words,
     begins: npt.NDArray[np.int32],
     ends: npt.NDArray[np.int32],
     rows: Places,
     offsets: Places,
     out: Bytes,
+    written: Words,
 ) -> None:
     """Write texts without escapes as JSON arrays of strings behind a `=`, one a row.
 
     Args:
-        data: the bytes.
+        words: the eight bytes at each place.
         begins: for each column of the key and each row where its text begins.
         ends: where it ends.
         rows: which rows are written, in order.
         offsets: where in `out` each key begins, and the end of the last: one more than `rows`.
         out: the keys one behind the other; their texts, three bytes for each and three for each
             row must fit.
+        written: the eight bytes at each place of `out`.
     """
     filled = 0
     for number in range(len(rows)):
@@ -335,10 +345,7 @@ def keys(
                 filled += 1
             out[filled] = _QUOTE
             filled += 1
-            begin = begins[column, row]
-            for at in range(ends[column, row] - begin):
-                out[filled + at] = data[begin + at]
-            filled += ends[column, row] - begin
+            filled = copied(words, begins[column, row], ends[column, row], written, filled)
             out[filled] = _QUOTE
             filled += 1
         out[filled] = 93

@@ -12,6 +12,7 @@ Nothing is said of an image that is not plain; `rows.image_from_json` reads any.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from json.encoder import encode_basestring as quoted
 from typing import Any, Final
 
 import numpy as np
@@ -20,10 +21,15 @@ import pyarrow as pa
 
 from ticdc_assets.values.column_loops import ABSENT, NULL
 from ticdc_assets.values.columns import Flags, Places
+from ticdc_assets.values.word_loops import Words
 from ticdc_assets.wire import image_loops as loops
+from ticdc_assets.wire.byte_columns import words_of
 
 _SINGLE: Final = np.zeros(256, np.uint8)
 _SINGLE[list(b'"\\/bfnrt')] = list(b'"\\/\b\f\n\r\t')
+
+_PADDING: Final = bytes(8)
+"""What loops over words may read behind the bytes."""
 
 MOST_BYTES: Final = 1 << 30
 """Bytes of images that are read at once, so that places in them fit int32."""
@@ -34,7 +40,8 @@ class Images:
     """Images of one table.
 
     Attributes:
-        data: their bytes.
+        data: their bytes, and padding.
+        words: the eight bytes at each place.
         begins: for each column and image where the column's text begins (int32).
         ends: where it ends.
         forms: of what form it is (uint8).
@@ -42,6 +49,7 @@ class Images:
     """
 
     data: npt.NDArray[np.uint8]
+    words: Words
     begins: npt.NDArray[np.int32]
     ends: npt.NDArray[np.int32]
     forms: npt.NDArray[np.uint8]
@@ -64,12 +72,25 @@ class Images:
 
         def texts() -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], Flags]:
             size = int(np.where(forms > NULL, ends - begins, 0).sum())
-            offsets = np.empty(len(forms) + 1, np.int32)
-            content, plain = np.empty(size, np.uint8), np.empty(len(forms), np.bool_)
-            loops.texts(self.data, begins, ends, forms, _SINGLE, offsets, content, plain)
+            offsets, plain = np.empty(len(forms) + 1, np.int32), np.empty(len(forms), np.bool_)
+            content, written = _room(size)
+            loops.texts(
+                self.data,
+                self.words,
+                begins,
+                ends,
+                forms,
+                _SINGLE,
+                offsets,
+                content,
+                written,
+                plain,
+            )
             return offsets, content, plain
 
-        return Places(data=self.data, begins=begins, ends=ends, forms=forms, texts=texts)
+        return Places(
+            data=self.data, words=self.words, begins=begins, ends=ends, forms=forms, texts=texts
+        )
 
     def keys(self, columns: Sequence[int], images: npt.NDArray[np.int64]) -> "pa.Array[Any]":
         """Return `=` and the JSON array of some columns' texts for images.
@@ -81,9 +102,9 @@ class Images:
         chosen = np.array(columns, np.int64)
         begins, ends = self.begins[chosen], self.ends[chosen]
         sizes = (ends - begins).sum(axis=0, dtype=np.int64)[images]
-        content = np.empty(int(sizes.sum()) + 3 * (len(columns) + 1) * len(images), np.uint8)
+        content, written = _room(int(sizes.sum()) + 3 * (len(columns) + 1) * len(images))
         offsets = np.empty(len(images) + 1, np.int32)
-        loops.keys(self.data, begins, ends, images.astype(np.int32), offsets, content)
+        loops.keys(self.words, begins, ends, images.astype(np.int32), offsets, content, written)
         return pa.StringArray.from_buffers(
             len(images), pa.py_buffer(offsets), pa.py_buffer(content)
         )
@@ -99,9 +120,11 @@ class ImageReader:
 
     def __init__(self, names: Sequence[str], zones: Iterable[str]) -> None:
         self._count = len(names)
-        self._names, self._name_offsets = _joined(names)
+        # As JSON texts: a name that is written in another way is not found, one with an escape is.
+        names_as_bytes, self._name_offsets = _joined([quoted(name)[1:-1] for name in names])
+        self._names = words_of(names_as_bytes)
         self._zones, self._zone_offsets = _joined(sorted(zones))
-        self._slots = loops.slots_of(self._names, self._name_offsets)
+        self._slots = loops.slots_of(names_as_bytes, self._name_offsets)
 
     def read(self, columns: "Sequence[pa.Array[Any]]") -> Images | None:
         """Return the images of some columns of strings, one column behind the other.
@@ -119,8 +142,12 @@ class ImageReader:
         stops = np.concatenate([part + at for (_, _, part), at in zip(parts, before, strict=False)])
         shape = (self._count, len(starts))
         # What is absent is asked for its size too.
+        data = np.concatenate(
+            [*(content for content, _, _ in parts), np.frombuffer(_PADDING, np.uint8)]
+        )
         images = Images(
-            data=np.concatenate([content for content, _, _ in parts]),
+            data=data,
+            words=words_of(data),
             begins=np.zeros(shape, np.int32),
             ends=np.zeros(shape, np.int32),
             forms=np.zeros(shape, np.uint8),
@@ -128,6 +155,7 @@ class ImageReader:
         )
         loops.members(
             images.data,
+            images.words,
             starts,
             stops,
             self._names,
@@ -146,8 +174,13 @@ class ImageReader:
 def _joined(texts: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
     encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
     offsets = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
-    # One byte more, so that there is an array of no names.
-    return np.frombuffer(bytearray(b"".join(encoded) + b"\0"), np.uint8), offsets
+    return np.frombuffer(bytearray(b"".join([*encoded, _PADDING])), np.uint8), offsets
+
+
+def _room(size: int) -> tuple[npt.NDArray[np.uint8], Words]:
+    """Return room for `size` bytes, and the eight bytes at each place of it."""
+    content = np.empty(size + len(_PADDING), np.uint8)
+    return content, words_of(content)
 
 
 def _bytes_of(

@@ -24,9 +24,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from ticdc_assets.compiled import compiled
+from ticdc_assets.values.word_loops import LAST_BYTE, TOPS, Words, copied, stop
 
 Octets: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
-Words: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 _QUOTE, _BACKSLASH, _OPEN, _CLOSE, _COLON, _COMMA, _ZERO, _NINE, _MINUS, _PAD, _LETTER_U = (
@@ -35,12 +35,7 @@ _QUOTE, _BACKSLASH, _OPEN, _CLOSE, _COLON, _COMMA, _ZERO, _NINE, _MINUS, _PAD, _
 _LONGEST_NUMBER: Final = 18
 """Digits that are read of a number: as many as always fit in 64 bits with a sign."""
 
-_ONES: Final = np.uint64(0x0101010101010101)
-_TOPS: Final = np.uint64(0x8080808080808080)
-_QUOTES: Final = _ONES * np.uint64(_QUOTE)
-_BACKSLASHES: Final = _ONES * np.uint64(_BACKSLASH)
-_SPACES: Final = _ONES * np.uint64(ord(" "))
-_ONE, _LAST_BYTE = np.uint64(1), np.uint64(56)
+_ONE: Final = np.uint64(1)
 _EIGHT: Final = 8
 
 
@@ -84,31 +79,12 @@ def _behind(words: Words, at: int, text: Words) -> int:
 
 
 @compiled
-def _stop(words: Words, at: int, end: int) -> int:
-    """Return the place of the first quote, backslash or control character; if none, the end."""
-    while at < end:
-        word = words[at]
-        quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
-        # The lowest of these bits is right: a borrow only goes up.
-        stops = (
-            ((quotes - _ONES) & ~quotes)
-            | ((backslashes - _ONES) & ~backslashes)
-            | ((word - _SPACES) & ~word)
-        ) & _TOPS
-        if stops != 0:
-            at += np.int64((((stops ^ (stops - _ONE)) & _ONES) * _ONES) >> _LAST_BYTE) - 1
-            return min(at, end)
-        at += 8
-    return end
-
-
-@compiled
 def _string_end(octets: Octets, words: Words, at: int, end: int) -> int:
     """Return the place of the closing quote of the string whose first character is at a place."""
     if at < 0:
         return -1
     while True:
-        at = _stop(words, at, end)
+        at = stop(words, at, end)
         if at >= end:
             return -1
         byte = octets[at]
@@ -157,7 +133,7 @@ def _natural(octets: Octets, at: int, end: int) -> tuple[int, int]:
 def _is_utf8(octets: Octets, words: Words, at: int, end: int) -> bool:
     """Return whether what stands between two places is UTF-8."""
     while at < end:
-        if words[at] & _TOPS == 0:
+        if words[at] & TOPS == 0:
             at += 8
             continue
         byte = octets[at]
@@ -197,15 +173,6 @@ def _name_end(octets: Octets, words: Words, at: int, end: int) -> int:
 
 
 @compiled
-def _copied(words: Words, start: int, end: int, written: Words, place: int) -> int:
-    """Copy what stands between two places to another, and return the place behind it."""
-    # What is written too much is written over by the next.
-    for step in range(0, end - start, 8):
-        written[place + step] = words[start + step]
-    return place + end - start
-
-
-@compiled
 def gathered(words: Words, starts: Ints, ends: Ints, written: Words) -> None:
     """Write what stands between places one behind the other.
 
@@ -217,7 +184,7 @@ def gathered(words: Words, starts: Ints, ends: Ints, written: Words) -> None:
     """
     place = np.int64(0)
     for number in range(len(starts)):
-        place = _copied(words, starts[number], ends[number], written, place)
+        place = copied(words, starts[number], ends[number], written, place)
 
 
 # --- Simple JSON ---
@@ -602,7 +569,7 @@ def canal_heads(
         if at < 0:
             continue
         mixed = _hashed(words, start, head_end, _ZERO_WORD)
-        guess = np.int64(mixed >> _LAST_BYTE)
+        guess = np.int64(mixed >> LAST_BYTE)
         which = recent[guess] - 1
         behind = -1
         if which >= 0:
@@ -799,7 +766,7 @@ def _canal_image(
             if at < 0:
                 return -1, place
             if binary[number]:
-                place = _copied(words, kept, start, written_words, place)
+                place = copied(words, kept, start, written_words, place)
                 size = _latin1(octets, start, at, scratch)
                 if size < 0:
                     return -1, place
@@ -812,7 +779,7 @@ def _canal_image(
                 return -1, place
     if octets[at] != _CLOSE:
         return -1, place
-    return at + 1, _copied(words, kept, at + 1, written_words, place)
+    return at + 1, copied(words, kept, at + 1, written_words, place)
 
 
 @compiled
@@ -1159,16 +1126,16 @@ def _text_written(
         again: whether as a string of JSON again; else its bytes.
     """
     kept = at
-    at = _stop(words, at, end)
+    at = stop(words, at, end)
     while at < end:
-        place = _copied(words, kept, at, written_words, place)
+        place = copied(words, kept, at, written_words, place)
         point, kept = _code_point(octets, at)
         if again:
             place = _character_written(point, written, place)
         else:
             place = _utf8_written(point, written, place)
-        at = _stop(words, kept, end)
-    return _copied(words, kept, end, written_words, place)
+        at = stop(words, kept, end)
+    return copied(words, kept, end, written_words, place)
 
 
 @compiled
@@ -1177,13 +1144,13 @@ def _bytes_in_text(
 ) -> int:
     """Write the first bytes of an array, UTF-8, in a string of JSON; return the place behind it."""
     kept = np.int64(0)
-    at = _stop(words, kept, end)
+    at = stop(words, kept, end)
     while at < end:
-        place = _copied(words, kept, at, written_words, place)
+        place = copied(words, kept, at, written_words, place)
         place = _character_written(np.int64(octets[at]), written, place)
         kept = at + 1
-        at = _stop(words, kept, end)
-    return _copied(words, kept, end, written_words, place)
+        at = stop(words, kept, end)
+    return copied(words, kept, end, written_words, place)
 
 
 @compiled
@@ -1282,11 +1249,11 @@ def _open_value(
     if way in (INTEGER_WAY, UNSIGNED_WAY):
         behind = _integer_end(octets, at, end, way == INTEGER_WAY)
         if behind >= 0:
-            place = _copied(words, at, behind, written_words, place)
+            place = copied(words, at, behind, written_words, place)
     elif way in (FLOAT_WAY, DOUBLE_WAY):
         behind, sure = _number_end(octets, at, end, 6 if way == FLOAT_WAY else 15, way == FLOAT_WAY)
         if behind >= 0:
-            place = _copied(words, at, behind, written_words, place)
+            place = copied(words, at, behind, written_words, place)
             if not sure:
                 unsure[used[1], 0], unsure[used[1], 1] = row, way
                 unsure[used[1], 2], unsure[used[1], 3] = at, behind
@@ -1314,7 +1281,7 @@ def _open_value(
             if size < 0:
                 return -1, place
             if way == BYTES_IN_BASE64_WAY:
-                place = _copied(words, start, closing, written_words, place)
+                place = copied(words, start, closing, written_words, place)
             elif _is_utf8(scratch, scratch_words, np.int64(0), size):
                 place = _bytes_in_text(scratch, scratch_words, size, written, written_words, place)
             else:
@@ -1408,11 +1375,11 @@ def _open_image(
             begin = columns[column, 1]
         at += columns[column, 2] - begin
         written[place] = between
-        place = _copied(words, begin, columns[column, 3], written_words, place + 1)
+        place = copied(words, begin, columns[column, 3], written_words, place + 1)
         last, between = column, _COMMA
         null = _behind(words, at, _NULL_ALONE)
         if null >= 0:
-            place = _copied(words, at, null, written_words, place)
+            place = copied(words, at, null, written_words, place)
             at = null
         else:
             at, place = _open_value(

@@ -1,5 +1,6 @@
 """Columns read by compiled loops have the values that the converters give one by one."""
 
+from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
 
@@ -101,7 +102,7 @@ texts = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
     st.floats(width=32, allow_nan=False, allow_infinity=False).map(repr),
     st.dates().map(lambda day: f"{day} 01:59:59"),
-    st.binary(max_size=9).map(lambda raw: pa.py_buffer(raw).hex()),
+    st.binary(max_size=9).map(lambda raw: b64encode(raw).decode()),
     st.text("ABab01+/=", max_size=12),
     st.text(max_size=6),
 )
@@ -114,14 +115,7 @@ zoned = st.builds(
 
 @given(
     st.sampled_from([*COLUMNS, *UNSIZED]),
-    st.lists(
-        texts
-        | st.none()
-        | st.builds(
-            ZonedTimestamp, location=st.sampled_from(["UTC", "Local", "Asia/Tokyo"]), value=texts
-        ),
-        max_size=8,
-    ),
+    st.lists(texts | st.none() | zoned, max_size=8),
     st.sampled_from(ZONES),
 )
 def test_any_text_is_read_as_the_converters_read_it_or_left_to_them(
