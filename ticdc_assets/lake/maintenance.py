@@ -47,6 +47,7 @@ from ticdc_assets.lake.control import (
 from ticdc_assets.lake.cuts import Cut, MirrorCut, newest_cut, publish, read_cuts
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.retention import Retaining, carrying, mirror_properties, retain
+from ticdc_assets.lake.session import session_with
 
 FEW_FILES = 8
 """Files of a mirror or a history from which it is compacted."""
@@ -305,9 +306,7 @@ def _maintain_control(path: Path) -> None:
 
 def vacuum(spark: SparkSession, paths: LakePaths, *, margin: timedelta = MARGIN) -> None:
     """Remove the files that neither the newest versions nor kept cuts need."""
-    session = spark.newSession()
-    for name, value in _VACUUM_CONF.items():
-        session.conf.set(name, value)
+    session = session_with(spark, _VACUUM_CONF)
     for table in (paths.raw_messages, paths.change_log, paths.quarantine):
         if open_table(table) is not None:
             DeltaTable.forPath(session, str(table)).vacuum()

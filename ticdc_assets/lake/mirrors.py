@@ -94,6 +94,7 @@ from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import append_quarantine, close_rows, count_open
 from ticdc_assets.lake.retention import BELOW, Horizon, marks_below
 from ticdc_assets.lake.schema_tables import read_history
+from ticdc_assets.lake.session import merging
 from ticdc_assets.lake.watermark import read_watermark
 from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.registry.catalog import complete
@@ -753,16 +754,18 @@ class _Run:
             values: dict[str, str | Column] = {
                 quoted(name): F.col(source_name) for name, source_name in names.items()
             }
-            (
-                DeltaTable.forPath(self._spark, str(self._paths.mirror(mirror.mirror_id)))
-                .alias("t")
-                .merge(source.alias("s"), _same_row(mirror.schema, layout, names))
-                .whenMatchedDelete(F.col("s.deleted"))
-                .whenMatchedUpdate(F.col("s.keeps"), set=_marking(layout, names))
-                .whenMatchedUpdate(set=values)
-                .whenNotMatchedInsert(condition=~F.col("s.deleted"), values=values)
-                .execute()
-            )
+            stamp = F.col(names[layout.commit_ts].removeprefix("s."))
+            with merging(source, stamp >= 0) as (session, source):
+                (
+                    DeltaTable.forPath(session, str(self._paths.mirror(mirror.mirror_id)))
+                    .alias("t")
+                    .merge(source.alias("s"), _same_row(mirror.schema, layout, names))
+                    .whenMatchedDelete(F.col("s.deleted"))
+                    .whenMatchedUpdate(F.col("s.keeps"), set=_marking(layout, names))
+                    .whenMatchedUpdate(set=values)
+                    .whenNotMatchedInsert(condition=~F.col("s.deleted"), values=values)
+                    .execute()
+                )
             hidden = hidden_columns(mirror, folded)
         metrics = operation_metrics(self._paths.mirror(mirror.mirror_id))
         inserted = metrics.get("numTargetRowsInserted", 0)
@@ -912,9 +915,12 @@ def _same_row(schema: TableSchema, layout: MirrorLayout, names: dict[str, str]) 
     for name in schema.handle_key:
         column = schema.column(name)
         assert column is not None
-        target = F.col(f"t.{quoted(name)}")
-        conditions.append(target.eqNullSafe(F.col(names[name])))
-        if kind_of(column) not in EXACT_KINDS:
+        target, is_exact = F.col(f"t.{quoted(name)}"), kind_of(column) in EXACT_KINDS
+        # Spark compares two expressions for each null-safe equality.
+        is_null_safe = column.nullable or not is_exact
+        source = F.col(names[name])
+        conditions.append(target.eqNullSafe(source) if is_null_safe else target == source)
+        if not is_exact:
             exact = F.col(f"t.{quoted(layout.extra)}")[name]
             conditions.append(exact.eqNullSafe(F.col(names[layout.extra])[name]))
     return reduce(and_, conditions)

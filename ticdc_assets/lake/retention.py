@@ -64,6 +64,7 @@ from ticdc_assets.lake.decoding import (
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import read_quarantine
 from ticdc_assets.lake.schema_tables import read_history
+from ticdc_assets.lake.session import session_with
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.history import SchemaHistory
 
@@ -667,13 +668,10 @@ def carrying(spark: SparkSession, table: Path, conf: dict[str, str]) -> SparkSes
     The metadata of the newest commit is the memory of how far a writer is. The settings end with
     the session.
     """
-    session = spark.newSession()
     metadata = commit_metadata(table)
     if metadata:
-        session.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(metadata))
-    for name, value in conf.items():
-        session.conf.set(name, value)
-    return session
+        conf = {"spark.databricks.delta.commitInfo.userMetadata": json.dumps(metadata)} | conf
+    return session_with(spark, conf)
 
 
 # Cuts -------------------------------------------------------------------------------------------

@@ -8,12 +8,13 @@ zone is applied where values are converted and nowhere else.
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from ticdc_assets.jars import SPARK_JARS, resolve
 
@@ -98,3 +99,42 @@ def get_spark(extra: Mapping[str, str] | None = None) -> SparkSession:
     for name, value in session_conf(extra).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def session_with(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
+    """Return a session of its own with these settings, which end with it."""
+    session = spark.newSession()
+    for name, value in conf.items():
+        session.conf.set(name, value)
+    return session
+
+
+_MERGING = {
+    # The source is kept already.
+    "spark.databricks.delta.merge.materializeSource": "none",
+    # MERGE joins the table to the source three times, once with all columns and as an outer join,
+    # which cannot broadcast the source. A Bloom filter of the source's keys keeps nearly all rows
+    # of the table out of that join's shuffle. Spark makes none where a broadcast seems possible;
+    # it still broadcasts when it sees how small the source is.
+    "spark.sql.optimizer.runtime.bloomFilter.applicationSideScanSizeThreshold": "32MB",
+    "spark.sql.optimizer.runtime.bloomFilter.creationSideThreshold": "1GB",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.adaptive.autoBroadcastJoinThreshold": "32MB",
+}
+
+
+@contextmanager
+def merging(source: DataFrame, always: Column) -> Iterator[tuple[SparkSession, DataFrame]]:
+    """Compute the source of a MERGE, and yield a session for it, and the source to use there.
+
+    Args:
+        source: is kept while the context is open.
+        always: a comparison that is true of all its rows; Spark makes Bloom filters only of what
+            seems to be filtered.
+    """
+    kept = source.localCheckpoint()
+    try:
+        yield session_with(source.sparkSession, _MERGING), kept.where(always)
+    finally:
+        # What is not released waits for the JVM's collector.
+        kept._jdf.queryExecution().logical().rdd().unpersist(False)
