@@ -6,10 +6,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import CaptureSource, Changefeed, ClaimCheck, Settings
+from ticdc_assets.lake import folding, mirrors
 from ticdc_assets.lake.as_of import AsOf, TableRows
 from ticdc_assets.lake.cuts import Cut, newest_cut
 from ticdc_assets.lake.decoding import decode_new
@@ -18,11 +20,21 @@ from ticdc_assets.lake.mirrors import Applying, apply_changes
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.reading import iterate_rows, published_table, read_mirror
 from ticdc_assets.lake.schema_tables import register_new
+from ticdc_assets.lake.session import MERGING
 from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Truth
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.golden import Rows, comparable
+
+
+def treat_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let changes be folded by Spark and merged into mirrors as if these were very large."""
+    monkeypatch.setattr(folding, "LOCAL_ROWS", -1)
+    monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
+    threshold = "spark.sql.optimizer.runtime.bloomFilter.applicationSideScanSizeThreshold"
+    assert threshold in MERGING
+    monkeypatch.setitem(MERGING, threshold, "0")
 
 
 @dataclass(frozen=True)

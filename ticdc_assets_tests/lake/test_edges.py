@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.errors import LandingGapError, SourceUnavailableError
-from ticdc_assets.lake import folding, mirrors, reading
+from ticdc_assets.lake import reading
 from ticdc_assets.lake.control import read_rows
 from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.lake.quarantine import read_quarantine
@@ -28,7 +28,7 @@ from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.shop import ShopWorkload
 from ticdc_assets.simulator.upstream import Upstream
-from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 
 pytestmark = pytest.mark.spark
 
@@ -163,8 +163,7 @@ def test_a_shop_with_ddl_equals_its_truth_at_every_cut(
 ) -> None:
     """Small change sets are folded here and overwrite, large ones folded by Spark and merged."""
     if size == "large":
-        monkeypatch.setattr(folding, "LOCAL_ROWS", -1)
-        monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
+        treat_as_large(monkeypatch)
     upstream = Upstream(timezone="America/Sao_Paulo")
     changefeed = StandInChangefeed(
         upstream, "shop", partitions=3, options=FeedOptions(ddl_watermarks=True)
@@ -189,8 +188,7 @@ def test_odd_columns_come_and_change_later(
 ) -> None:
     """A table gets its first DATETIME, and columns whose names are syntax elsewhere."""
     if size == "large":
-        monkeypatch.setattr(folding, "LOCAL_ROWS", -1)
-        monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
+        treat_as_large(monkeypatch)
         monkeypatch.setattr(reading, "_ROWS_AT_ONCE", 0)
     upstream = Upstream()
     upstream.create_database("d")
@@ -366,8 +364,7 @@ def test_what_a_typed_column_cannot_hold_stands_exactly_beside_it(
 ) -> None:
     """Zero dates, also in the key: NULL in the typed column, exact text in the extra map."""
     if size == "large":
-        monkeypatch.setattr(folding, "LOCAL_ROWS", -1)
-        monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
+        treat_as_large(monkeypatch)
     upstream = Upstream()
     upstream.create_database("d")
     name = ("d", "dates")

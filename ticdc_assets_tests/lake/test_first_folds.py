@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.lake import change_files, first_folds, folding, mirrors
+from ticdc_assets.lake import change_files, first_folds
 from ticdc_assets.lake.change_folding import ChangeFolding
 from ticdc_assets.lake.control import is_plain, open_table
 from ticdc_assets.lake.cuts import MirrorCut
 from ticdc_assets.lake.files import FileWriter
 from ticdc_assets.lake.quarantine import read_quarantine
 from ticdc_assets_tests.golden import Scenario
-from ticdc_assets_tests.lake.feeds import Feed
+from ticdc_assets_tests.lake.feeds import Feed, treat_as_large
 
 
 def counted(mirror: MirrorCut) -> MirrorCut:
@@ -58,8 +58,7 @@ def test_workers_make_the_mirrors_that_are_made_here(
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(folding, "LOCAL_ROWS", -1)
-        patch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
+        treat_as_large(patch)
         patch.setattr(ChangeFolding, "folded_into_files", counting)
         # Keys in many parts, handed on a few at a time.
         patch.setattr(first_folds, "_ROWS_PER_PART", 300)
@@ -100,8 +99,7 @@ def test_later_changes_are_merged_into_what_workers_wrote(
     feed = Feed.of(spark, tmp_path, capture=scenario.capture, timezone=scenario.timezone)
     whole = feed.in_folder(tmp_path / "whole")
     whole.sync()
-    monkeypatch.setattr(folding, "LOCAL_ROWS", -1)
-    monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
+    treat_as_large(monkeypatch)
     monkeypatch.setattr(change_files, "_READ_RECORDS", 3)
     feed.land()
     feed.sync(until=whole.cut.tso - 1)

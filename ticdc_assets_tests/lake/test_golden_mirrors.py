@@ -10,7 +10,6 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.changelog.fold import fold
-from ticdc_assets.lake import folding, mirrors
 from ticdc_assets.lake.control import read_rows
 from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.lake.quarantine import read_quarantine
@@ -23,7 +22,7 @@ from ticdc_assets_tests.golden import (
     comparable,
     rows_last_changed_here,
 )
-from ticdc_assets_tests.lake.feeds import Feed
+from ticdc_assets_tests.lake.feeds import Feed, treat_as_large
 
 pytestmark = pytest.mark.spark
 
@@ -72,8 +71,7 @@ def test_at_every_watermark_with_a_known_state(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if size == "large":
-        monkeypatch.setattr(folding, "LOCAL_ROWS", -1)
-        monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
+        treat_as_large(monkeypatch)
     scenario = Scenario(golden_dir(variant, name))
     plain = variant == "canal-json-plain"
     feed = feed_of(spark, tmp_path, scenario)

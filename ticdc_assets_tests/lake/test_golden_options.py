@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 from ticdc_assets.config import ClaimCheck
 from ticdc_assets.defs.content_verdicts import judge_checksums
 from ticdc_assets.events import Op, RowChange
-from ticdc_assets.lake import folding, mirrors
 from ticdc_assets.lake.checksums import Agreement, Checksums, compare_new, read_checksums
 from ticdc_assets.lake.decoding import read_groups
 from ticdc_assets.lake.mirror_rows import PARTIAL
@@ -27,7 +26,7 @@ from ticdc_assets_tests.changelog.test_fold_golden import (
     other_rows,
 )
 from ticdc_assets_tests.golden import Rows, Scenario, assert_same_rows
-from ticdc_assets_tests.lake.feeds import Feed
+from ticdc_assets_tests.lake.feeds import Feed, treat_as_large
 from ticdc_assets_tests.lake.test_golden_mirrors import renumbered
 
 pytestmark = pytest.mark.spark
@@ -67,8 +66,7 @@ def test_a_row_cut_to_its_key_keeps_what_is_known_and_is_marked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if size == "large":
-        monkeypatch.setattr(folding, "LOCAL_ROWS", -1)
-        monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
+        treat_as_large(monkeypatch)
     scenario = Scenario(golden_dir("options", "canal-json-handle-key-only"))
     feed = feed_of(spark, tmp_path, scenario)
     pieces = 4

@@ -7,13 +7,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.lake import folding, mirrors
 from ticdc_assets.simulator.changefeed import FeedOptions
 from ticdc_assets.simulator.storm import storm
 from ticdc_assets.simulator.upstream import CommittedTransaction
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.changelog.test_storm import ZONE
-from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 from ticdc_assets_tests.simulator.variants import Variant
 
 pytestmark = pytest.mark.spark
@@ -42,8 +41,7 @@ def test_a_storm_in_pieces_is_the_truth_at_every_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if size == "large":
-        monkeypatch.setattr(folding, "LOCAL_ROWS", -1)
-        monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
+        treat_as_large(monkeypatch)
     weather = storm(seed, steps=60, keyless=keyless, timezone=ZONE)
     options = FeedOptions(force_replicate=keyless, ddl_watermarks=True)
     changefeed = Variant(wire_format).changefeed(weather.upstream, options, seed=seed)
