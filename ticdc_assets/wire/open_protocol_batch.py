@@ -256,8 +256,10 @@ def _not_shortest(buffer: Buffer, unsure: Ints) -> list[int]:
     """
     from ticdc_assets.wire import json_loops
 
-    content = buffer.octets.tobytes() if len(unsure) else b""
-    numbers = [(row, way, content[begin:end].decode()) for row, way, begin, end in unsure.tolist()]
+    content = buffer.octets.data
+    numbers = [
+        (row, way, str(content[begin:end], "utf-8")) for row, way, begin, end in unsure.tolist()
+    ]
     # Fractions of 64 bits are all read and written at once. Whoever writes all of them back as they
     # are, writes the shortest; an integer would be read as one, and a long number not at all.
     at_once = {
