@@ -28,7 +28,7 @@ What a list of names, type codes and flags means is worked out once a batch, not
 # pyarrow has no type information, so what comes from it is unknown to the checker.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false
+# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
 
 import re
 from collections.abc import Callable, Mapping
@@ -38,8 +38,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 import numpy as np
-import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_assets.errors import WireError
 from ticdc_assets.events import Op
@@ -49,6 +49,7 @@ from ticdc_assets.wire import open_protocol
 from ticdc_assets.wire.byte_columns import Buffer, Ints, Octets, gathered_texts, writing
 from ticdc_assets.wire.column_rows import Part, part_of, parts_of, rows_of_parts
 from ticdc_assets.wire.column_types import mysql_type
+from ticdc_assets.wire.image_columns import double_texts, float_texts
 from ticdc_assets.wire.open_protocol import MAX_FLAGS, NUMBER_SIZE, VERSION_BYTES
 from ticdc_assets.wire.open_values import (
     MAX_INTEGER,
@@ -128,7 +129,6 @@ _REFUSALS: Final = (msgspec.MsgspecError, UnicodeDecodeError, WireError, _NotPla
 
 
 _decode_described: Final = msgspec.json.Decoder(dict[str, _Column]).decode
-_LONGEST_FRACTION: Final = 24
 _OPS: Final = pa.array([Op.INSERT.value, Op.UPDATE.value, Op.DELETE.value])
 
 
@@ -257,30 +257,21 @@ def _not_shortest(buffer: Buffer, unsure: Ints) -> list[int]:
     from ticdc_assets.wire import json_loops
 
     content = buffer.octets.data
-    numbers = [
-        (row, way, str(content[begin:end], "utf-8")) for row, way, begin, end in unsure.tolist()
-    ]
-    # Fractions of 64 bits are all read and written at once. Whoever writes all of them back as they
-    # are, writes the shortest; an integer would be read as one, and a long number not at all.
-    at_once = {
-        text
-        for _, way, text in numbers
-        if way == json_loops.DOUBLE_WAY and "." in text and len(text) <= _LONGEST_FRACTION
-    }
-    joined = f"[{','.join(at_once)}]"
-    if orjson.dumps(orjson.loads(joined)).decode() != joined:
-        at_once.clear()
     rows: list[int] = []
-    for row, way, text in numbers:
-        if way == json_loops.DOUBLE_WAY and text in at_once:
+    for way, kind, texts_of in (
+        (json_loops.FLOAT_WAY, np.float32, float_texts),
+        (json_loops.DOUBLE_WAY, np.float64, double_texts),
+    ):
+        own = unsure[unsure[:, 1] == way]
+        if not len(own):
             continue
-        write = finite_double_text if way == json_loops.DOUBLE_WAY else finite_float_text
-        try:
-            same = write(float(text), "") == text
-        except WireError:
-            same = False
-        if not same:
-            rows.append(row)
+        sent = [bytes(content[begin:end]) for begin, end in own[:, 2:].tolist()]
+        with np.errstate(over="ignore"):
+            numbers = np.array([float(text) for text in sent]).astype(kind)
+        is_finite = np.isfinite(numbers)
+        written = texts_of(np.where(is_finite, numbers, kind(0)))
+        same = np.asarray(pc.equal(written, pa.array(sent, pa.binary())))
+        rows += own[~(same & is_finite), 0].tolist()
     return rows
 
 
