@@ -228,6 +228,10 @@ class SourcedRows:
     sources: npt.NDArray[np.int64]
     rows: pa.RecordBatch
 
+    def __post_init__(self) -> None:
+        if len(self.sources) != self.rows.num_rows:
+            raise ValueError(f"{len(self.sources)} sources for {self.rows.num_rows} rows")
+
     def joined(self, other: "SourcedRows") -> "SourcedRows":
         """Return these rows and others in the order of their records, which are not the same."""
         if not len(other.sources):
@@ -236,11 +240,14 @@ class SourcedRows:
             return other
         sources = np.concatenate([self.sources, other.sources])
         order = np.argsort(sources, kind="stable")
-        first = np.concatenate([[0], np.flatnonzero(np.diff(order) != 1) + 1])
+        own = len(self.sources)
+        # A run is of rows of one of both: where the other's begin, there begins another.
+        first = np.concatenate(
+            [[0], np.flatnonzero((np.diff(order) != 1) | (order[1:] == own)) + 1]
+        )
         if len(first) * _SHORT_RUN > len(order):
             rows = pa.concat_batches([self.rows, other.rows]).take(pa.array(order))
         else:
-            own = len(self.sources)
             runs = zip(
                 order[first].tolist(), np.diff(first, append=len(order)).tolist(), strict=True
             )

@@ -2,6 +2,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from ticdc_assets.wire import WireFormat, encode
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.rows import (
     CHANGE_SCHEMA,
+    SourcedRows,
     checksum_from_json,
     image_from_json,
     image_to_json,
@@ -175,6 +177,35 @@ def test_a_slice_of_a_batch_is_decoded_as_it_stands() -> None:
     decoded = decode_batch(WireFormat.SIMPLE_JSON, batch)
     assert decoded.column("offset").to_pylist() == [1001, 1002, 1003]
     assert decoded.column("kind").to_pylist() == ["row", "error", "watermark"]
+
+
+@pytest.mark.parametrize("plain", [1, 2, 40, 100])
+@pytest.mark.parametrize("other", [DDL, WATERMARK, b"{}", None])
+def test_long_runs_of_usual_messages_and_others_are_all_there(
+    plain: int, other: bytes | None
+) -> None:
+    usual, others = [INSERT] * plain, [other] * 100
+    for values in (usual + others, others + usual, usual + others + usual, others + usual + others):
+        assert [row["offset"] for row in rows(values)] == [1000 + n for n in range(len(values))]
+        assert_equal(values)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 90)), min_size=1, max_size=6))
+def test_rows_are_joined_in_the_order_of_their_records(runs: list[tuple[bool, int]]) -> None:
+    is_own = np.repeat([own for own, _ in runs], [count for _, count in runs])
+
+    def some(numbers: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> SourcedRows:
+        # Of every third record two rows.
+        sources = np.repeat(numbers, 1 + (numbers % 3 == 0))
+        return SourcedRows(
+            sources=sources,
+            rows=pa.RecordBatch.from_arrays([pa.array(sources)], names=["source"]),
+        )
+
+    joined = some(np.flatnonzero(is_own)).joined(some(np.flatnonzero(~is_own)))
+    wanted = some(np.arange(len(is_own)))
+    assert joined.sources.tolist() == wanted.sources.tolist()
+    assert joined.rows.equals(wanted.rows)
 
 
 @settings(deadline=None)
