@@ -25,6 +25,9 @@ from deltalake.exceptions import TableNotFoundError
 METADATA_KEY = "userMetadata"
 """Where a commit carries its JSON object."""
 
+LOG_RETENTION = "interval 3650 days"
+"""How long Delta keeps log entries where nothing asks for less: as good as for ever."""
+
 
 def open_table(path: Path, version: int | None = None) -> DeltaTable | None:
     """Return the Delta table at `path`, or None if there is none."""

@@ -38,6 +38,7 @@ from ticdc_assets.claim_check import ClaimCheckStore, complete_batches
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake.change_files import Decode, DecodedFiles, decode_into_files
 from ticdc_assets.lake.control import (
+    LOG_RETENTION,
     commit_metadata,
     dataset_of,
     find_commit_metadata,
@@ -376,7 +377,7 @@ def append_changes(
         .write.format("delta")
         .mode("append")
         .partitionBy("landed_day")
-        .option("delta.logRetentionDuration", "interval 3650 days")
+        .option("delta.logRetentionDuration", LOG_RETENTION)
         .option("txnAppId", "decode")
         .option("txnVersion", batch)
         .option("userMetadata", json.dumps(metadata))

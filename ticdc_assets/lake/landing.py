@@ -50,7 +50,7 @@ from ticdc_assets.kafka import (
     spark_options,
     start_offsets,
 )
-from ticdc_assets.lake.control import commit_metadata, partition_days, write_table
+from ticdc_assets.lake.control import LOG_RETENTION, commit_metadata, partition_days, write_table
 from ticdc_assets.lake.landing_files import land_into_files
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.positions import (
@@ -645,7 +645,7 @@ def _append(
         rows.write.format("delta")
         .mode("append")
         .partitionBy("landed_day")
-        .option("delta.logRetentionDuration", "interval 3650 days")
+        .option("delta.logRetentionDuration", LOG_RETENTION)
         .option("txnAppId", "land")
         .option("txnVersion", batch)
         .option("userMetadata", json.dumps(metadata))

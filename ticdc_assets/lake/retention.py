@@ -46,6 +46,7 @@ from pyspark.sql import functions as F
 from ticdc_assets.changelog.plan import MirrorPlan, Plan, RowGroup, build_plan, seen_shapes
 from ticdc_assets.config import Changefeed, Retention
 from ticdc_assets.lake.control import (
+    LOG_RETENTION,
     commit_metadata,
     open_table,
     operation_metrics,
@@ -121,21 +122,18 @@ class Retaining:
     notes: tuple[str, ...] = ()
 
 
-_LOG_RETENTION = "interval 3650 days"
-
-
 def mirror_properties(retention: Retention) -> dict[str, str]:
     """Return the properties that keep Delta and a VACUUM by hand from what kept cuts need."""
     longest = retention.longest
     if longest is None:
         return {
-            "delta.logRetentionDuration": _LOG_RETENTION,
-            "delta.deletedFileRetentionDuration": _LOG_RETENTION,
+            "delta.logRetentionDuration": LOG_RETENTION,
+            "delta.deletedFileRetentionDuration": LOG_RETENTION,
         }
     # Twice as long: a base may have to stay longer than configured, until there is another one.
     hours = max(2 * longest, longest + timedelta(days=7)) // timedelta(hours=1)
     return {
-        "delta.logRetentionDuration": _LOG_RETENTION,
+        "delta.logRetentionDuration": LOG_RETENTION,
         "delta.deletedFileRetentionDuration": f"interval {min(hours, 3650 * 24)} hours",
     }
 

@@ -34,7 +34,7 @@ from deltalake import (
 )
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
-from ticdc_assets.lake.control import METADATA_KEY, open_table
+from ticdc_assets.lake.control import LOG_RETENTION, METADATA_KEY, open_table
 
 LOCAL_RECORDS = 20_000
 """Records up to which a batch is landed and decoded without Spark."""
@@ -87,7 +87,7 @@ BOUNDED = (
 
 BY_LANDING_DAY = TableLayout(
     partition_by=("landed_day",),
-    configuration={"delta.logRetentionDuration": "interval 3650 days"},
+    configuration={"delta.logRetentionDuration": LOG_RETENTION},
 )
 """The layout of `raw_messages` and `change_log`."""
 

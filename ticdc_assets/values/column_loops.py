@@ -207,6 +207,14 @@ def _digits(data: Bytes, place: int, count: int) -> int:
 
 
 @compiled
+def _digits_end(data: Bytes, place: int, end: int) -> int:
+    """Return the place behind the digits that stand here, if any do."""
+    while place < end and data[place] >= _ZERO and data[place] <= _NINE:
+        place += 1
+    return place
+
+
+@compiled
 def moments(
     data: Bytes,
     words: Words,
@@ -407,8 +415,7 @@ def decimal_texts(data: Bytes, begins: Places, ends: Places, forms: Bytes, plain
         if place < end and data[place] == _MINUS:
             place += 1
         start = place
-        while place < end and data[place] >= _ZERO and data[place] <= _NINE:
-            place += 1
+        place = _digits_end(data, place, end)
         size = place - start
         if size < 1 or (size > 1 and data[start] == _ZERO):
             continue
@@ -416,8 +423,7 @@ def decimal_texts(data: Bytes, begins: Places, ends: Places, forms: Bytes, plain
             if data[place] != _POINT or place + 1 == end:
                 continue
             place += 1
-            while place < end and data[place] >= _ZERO and data[place] <= _NINE:
-                place += 1
+            place = _digits_end(data, place, end)
         plain[row] = place == end
 
 
@@ -567,15 +573,13 @@ def _number_end(data: Bytes, place: int, end: int) -> int:
     if data[place] == _MINUS:
         place += 1
     start = place
-    while place < end and data[place] >= _ZERO and data[place] <= _NINE:
-        place += 1
+    place = _digits_end(data, place, end)
     if place == start or (data[start] == _ZERO and place - start > 1):
         return -1
     if place < end and data[place] == _POINT:
         start = place + 1
         place = start
-        while place < end and data[place] >= _ZERO and data[place] <= _NINE:
-            place += 1
+        place = _digits_end(data, place, end)
         if place == start:
             return -1
     if place < end and (data[place] | 32) == 101:
@@ -583,8 +587,7 @@ def _number_end(data: Bytes, place: int, end: int) -> int:
         if place < end and (data[place] == 43 or data[place] == _MINUS):
             place += 1
         start = place
-        while place < end and data[place] >= _ZERO and data[place] <= _NINE:
-            place += 1
+        place = _digits_end(data, place, end)
         if place == start:
             return -1
     return place

@@ -26,7 +26,6 @@ import pyarrow as pa
 
 from ticdc_assets.errors import ImageError
 from ticdc_assets.mysql_types import (
-    MAX_TYPED_DIGITS,
     Kind,
     arrow_type,
     decimal_size,
@@ -91,7 +90,7 @@ class Places:
             len(offsets) - 1,
             pa.py_buffer(offsets),
             pa.py_buffer(content),
-            None if present.all() else _bits(present),
+            _validity(present),
         )
         return strings, plain
 
@@ -128,8 +127,9 @@ def typed_column(column: ColumnSchema, timezone: str) -> Callable[[Places], Type
     return made or _one_by_one(column, timezone)
 
 
-def _bits(flags: Flags) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+def _validity(present: Flags) -> pa.Buffer | None:
+    """Return which rows of an array are no null, as Arrow has it: None if all are."""
+    return None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
 
 
 def _empty(places: Places, kind: type[Any]) -> tuple[Any, Flags]:
@@ -145,7 +145,7 @@ def _of_numbers(
     return pa.Array.from_buffers(
         wanted,
         len(plain),
-        [None if present.all() else _bits(present), pa.py_buffer(numbers)],
+        [_validity(present), pa.py_buffer(numbers)],
     )
 
 
@@ -190,7 +190,7 @@ def _integers(column: ColumnSchema, timezone: str) -> _Typed:
 def _decimals(column: ColumnSchema, timezone: str) -> _Typed | None:
     del timezone
     size = decimal_size(column)
-    if size is None or size[0] > MAX_TYPED_DIGITS or size[0] > _MOST_LOOPED_DIGITS:
+    if size is None or size[0] > _MOST_LOOPED_DIGITS:
         return None
     precision, scale = size
     wanted = arrow_type(column)
@@ -362,7 +362,7 @@ def _binaries(column: ColumnSchema, timezone: str) -> _Typed:
         )
         present = (places.forms > NULL) & plain
         array = pa.Array.from_buffers(
-            pa.binary(), count, [_bits(present), pa.py_buffer(offsets), pa.py_buffer(content)]
+            pa.binary(), count, [_validity(present), pa.py_buffer(offsets), pa.py_buffer(content)]
         )
         return TypedColumn(array=array, plain=plain, is_verbatim=False)
 
@@ -405,7 +405,7 @@ def _documents(column: ColumnSchema, timezone: str) -> _Typed:
         plain &= is_json
         present = (places.forms > NULL) & plain
         array = pa.StringArray.from_buffers(
-            len(plain), pa.py_buffer(out_offsets), pa.py_buffer(out), _bits(present)
+            len(plain), pa.py_buffer(out_offsets), pa.py_buffer(out), _validity(present)
         )
         return TypedColumn(array=array, plain=plain, is_verbatim=False)
 
