@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from bench.measuring import leave_out
 from bench.pipeline import Feed
@@ -22,6 +21,7 @@ from ticdc_assets.kafka import produce
 from ticdc_assets.lake.control import latest_version
 from ticdc_assets.lake.cuts import publish, require_cut
 from ticdc_assets.lake.overwriting import overwrite
+from ticdc_assets.lake.session import functions
 
 TABLE = (DATABASE, "t0")
 TEXT_LENGTH = 40
@@ -88,7 +88,10 @@ def filled_feed(spark: SparkSession, folder: Path, broker: LocalBroker, rows: in
     columns = row.columns
     files = max(1, -(-rows // _ROWS_PER_FILE))
     numbers = spark.range(FIRST_ID, FIRST_ID + rows, 1, files).withColumnRenamed("id", "number")
-    filled = numbers.crossJoin(F.broadcast(row)).withColumns({"id": F.col("number"), "c": text()})
+    F = functions(spark)
+    filled = numbers.crossJoin(F.broadcast(row)).withColumns(
+        {"id": F.col("number"), "c": text(spark)}
+    )
     retention = feed.changefeed.retention
     overwrite(spark, filled.select(*columns), path, retention, metadata={"mode": "filled"})
     version = latest_version(path)
@@ -101,8 +104,9 @@ def filled_feed(spark: SparkSession, folder: Path, broker: LocalBroker, rows: in
     return Filled(feed=feed, traffic=traffic, source=source)
 
 
-def text() -> Column:
+def text(spark: SparkSession) -> Column:
     """Return a text for each `number`."""
+    F = functions(spark)
     return F.sha1(F.col("number").cast("string"))
 
 

@@ -15,7 +15,6 @@ from statistics import median
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F
 
 from bench.filling import TABLE, Filled, bytes_in, filled_feed, local_broker, plain_copy
 from bench.goals import Goal, Reached
@@ -23,6 +22,7 @@ from bench.measuring import Sample, measure
 from bench.pipeline import Feed
 from bench.results import SLOWER, Part, Result
 from bench.traffic import FIRST_ID
+from ticdc_assets.lake.session import functions
 
 SECTION = "Large mirrors"
 
@@ -98,6 +98,7 @@ def _rewritten(
     spark: SparkSession, feed: Feed, table: Path, rows: int, changes: int
 ) -> tuple[Sample, float]:
     """Return the cost of a MERGE into a table without deletion vectors, and the bytes it wrote."""
+    F = functions(spark)
     plain_copy(feed.read(TABLE), table)
     before = bytes_in(table)
     deletes, updates = changes // 10, changes // 5

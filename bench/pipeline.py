@@ -15,7 +15,6 @@ from pathlib import Path
 import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from bench.goals import Goal
 from bench.measuring import Sample, measure
@@ -238,7 +237,8 @@ def measure_many_tables(
 
     def sync_and_read() -> None:
         feed.sync()
-        seen = feed.read(name).where(F.col("state") == said[-1]).count()
+        rows_seen = feed.read(name)
+        seen = rows_seen.where(rows_seen["state"] == said[-1]).count()
         if seen != min(changes, rows):
             raise ValueError(f"a reader saw {seen} of {changes} changes of {name[1]}")
 

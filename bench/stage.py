@@ -11,7 +11,6 @@ from functools import reduce
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from bench.goals import Goal
 from bench.measuring import measure_in_turn
@@ -21,6 +20,7 @@ from bench.results import FASTER, Part, Result
 from ticdc_assets.lake.control import commit_metadata
 from ticdc_assets.lake.decoding import decode_new
 from ticdc_assets.lake.landing import land
+from ticdc_assets.lake.session import functions
 from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.wire import WireFormat
 
@@ -115,6 +115,7 @@ def _one_format(
 
 def _multiply(spark: SparkSession, feed: Feed, times: int) -> None:
     """Put the landed batch into `raw_messages` several times over, each at offsets of its own."""
+    F = functions(spark)
     path = str(feed.paths.raw_messages)
     raw = spark.read.format("delta").load(path)
     # Far above every offset, whatever their partition.

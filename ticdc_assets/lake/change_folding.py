@@ -22,7 +22,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
@@ -47,6 +46,7 @@ from ticdc_assets.lake.mirror_rows import (
 )
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.retention import Horizon, read_horizon, redriven_batches
+from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.small_batches import are_plain
 from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.schemas import TableSchema
@@ -123,6 +123,7 @@ class ChangeFolding:
 
     def log(self) -> DataFrame:
         """Return the change log up to the batch."""
+        F = functions(self._spark)
         return (
             self._spark.read.format("delta")
             .load(str(self._paths.change_log))
@@ -208,6 +209,7 @@ class ChangeFolding:
         if mirror.floor_ts != start.floor_ts and mirror.handover is None:
             # A CREATE or TRUNCATE below the horizon that was not known to the base.
             layout = MirrorLayout(schema=start.table_schema)
+            F = functions(self._spark)
             frame = frame.where(F.col(quoted(layout.commit_ts)) > mirror.floor_ts)
             rows = frame.count()
         known = KnownColumns(
@@ -340,6 +342,7 @@ class ChangeFolding:
 
     def change_frame(self, mirror: MirrorPlan, above: int, until: int) -> DataFrame:
         """Return the mirror's row changes in (above, until] as a DataFrame."""
+        F = functions(self._spark)
         condition = _is_change(mirror, above, until, F.col, lambda field: field.isNull())
         rows = self.log().where(condition & self.placed(F.col))
         if not mirror.schema.handle_key:
@@ -364,6 +367,7 @@ class ChangeFolding:
         comes behind a watermark at or above its commit ts, while the same change stands before
         that watermark, was sent again.
         """
+        F = functions(rows.sparkSession)
         watermarks = self.log().where(F.col("kind") == "watermark")
         behind = (
             rows.alias("r")
@@ -495,6 +499,7 @@ def _known(given: Sequence[tuple[HandoverPart, Folding]]) -> KnownColumns:
 
 def _errors(frame: DataFrame, schema: TableSchema) -> DataFrame:
     """Return the changes of a folding that did not fit as effects on another table."""
+    F = functions(frame.sparkSession)
     target = from_arrow_schema(effect_schema(schema), prefer_timestamp_ntz=True)
     kept = {"key", "sequence", "is_delete", "is_new", "is_partial"}
     kept |= {"reason", "position", "expected", "got"}
@@ -533,6 +538,7 @@ def folded_rows(folded: Folding, mirror: MirrorPlan) -> DataFrame:
     layout = MirrorLayout(schema=mirror.schema)
     puts = folded.frame.where("reason is null and copies > 0")
     if not mirror.schema.handle_key:
+        F = functions(puts.sparkSession)
         puts = puts.withColumn("copy", F.explode(F.sequence(F.lit(1), F.col("copies"))))
     rows = puts.select(*effect_columns(layout)).toDF(*layout.names)
     if folded.untouched is None:

@@ -17,7 +17,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.config import Changefeed
@@ -27,6 +26,7 @@ from ticdc_assets.lake.decoding import ChangeGroups
 from ticdc_assets.lake.mirror_rows import ArrowMap
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.schema_tables import read_history
+from ticdc_assets.lake.session import functions
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.values.checksums import checksum_agrees
@@ -117,6 +117,7 @@ def compare_new(
             waiting += range(item.first, item.last + 1)
     if done == groups.batch and not waiting:
         return
+    F = functions(spark)
     log = spark.read.format("delta").load(str(paths.change_log))
     rows = log.where(
         F.col("checksum").isNotNull()

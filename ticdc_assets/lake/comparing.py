@@ -29,13 +29,13 @@ from enum import StrEnum
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from ticdc_assets.errors import InputError
 from ticdc_assets.lake.change_folding import quoted
 from ticdc_assets.lake.mirror_rows import PARTIAL, MirrorLayout, canonical_rows
+from ticdc_assets.lake.session import functions
 from ticdc_assets.schemas import TableSchema
 
 SHOWN_CHARACTERS = 200
@@ -112,6 +112,7 @@ class Differences:
 
 def content_of(rows: DataFrame, schema: TableSchema) -> Content:
     """Return what the rows of a mirror of `schema` come to, in one pass."""
+    F = functions(rows.sparkSession)
     first, second = _row_hashes(rows, MirrorLayout(schema=schema))
     wide = T.DecimalType(20, 0)
     (row,) = (
@@ -158,6 +159,7 @@ def row_differences(
         timezone: time zone of the changefeed, in which TIMESTAMPs are shown.
         examples: how many rows to show at most.
     """
+    F = functions(mirror.sparkSession)
     layout = MirrorLayout(schema=schema)
     ours, theirs = _keyed(mirror, layout), _keyed(rebuilt, layout)
     row = ("key", "other_key", "first", "second")
@@ -202,9 +204,14 @@ def row_differences(
 
 def _row_hashes(rows: DataFrame, layout: MirrorLayout) -> tuple[Column, Column]:
     """Return two hashes of a row of a mirror."""
+    F = functions(rows.sparkSession)
     has_extra = layout.extra in rows.columns
-    known = _extra(layout) if has_extra else F.create_map()
-    is_partial = F.map_contains_key(_extra(layout), F.lit(PARTIAL)) if has_extra else F.lit(False)
+    known = _extra(rows.sparkSession, layout) if has_extra else F.create_map()
+    is_partial = (
+        F.map_contains_key(_extra(rows.sparkSession, layout), F.lit(PARTIAL))
+        if has_extra
+        else F.lit(False)
+    )
     items: list[Column] = []
     for field in rows.schema.fields:
         if field.name == layout.extra:
@@ -214,11 +221,12 @@ def _row_hashes(rows: DataFrame, layout: MirrorLayout) -> tuple[Column, Column]:
             value = F.when(~is_partial, value)
         items += _hashed(value, field.dataType)
     items.append(F.array_sort(F.map_entries(known)))
-    return _two_hashes(items)
+    return _two_hashes(rows.sparkSession, items)
 
 
-def _extra(layout: MirrorLayout) -> Column:
+def _extra(spark: SparkSession, layout: MirrorLayout) -> Column:
     """Return the extra map; an empty one for none."""
+    F = functions(spark)
     none = F.create_map().cast("map<string,string>")
     return F.coalesce(F.col(quoted(layout.extra)), none)
 
@@ -230,7 +238,8 @@ def _hashed(value: Column, kind: T.DataType) -> list[Column]:
     return [value, value.isNull()]
 
 
-def _two_hashes(items: Sequence[Column]) -> tuple[Column, Column]:
+def _two_hashes(spark: SparkSession, items: Sequence[Column]) -> tuple[Column, Column]:
+    F = functions(spark)
     return F.xxhash64(*items), F.xxhash64(F.lit("second"), *items)
 
 
@@ -239,6 +248,7 @@ def _keyed(rows: DataFrame, layout: MirrorLayout) -> DataFrame:
 
     The columns are called c0, c1, ...: their own names may be anything.
     """
+    F = functions(rows.sparkSession)
     fields = rows.schema.fields
     first, second = _row_hashes(rows, layout)
     key, other_key = first, second
@@ -247,8 +257,8 @@ def _keyed(rows: DataFrame, layout: MirrorLayout) -> DataFrame:
         items: list[Column] = []
         for name in layout.schema.handle_key:
             items += _hashed(F.col(quoted(name)), by_name[name])
-            items += _hashed(_extra(layout)[name], T.StringType())
-        key, other_key = _two_hashes(items)
+            items += _hashed(_extra(rows.sparkSession, layout)[name], T.StringType())
+        key, other_key = _two_hashes(rows.sparkSession, items)
     return rows.select(
         key.alias("key"),
         other_key.alias("other_key"),
@@ -278,6 +288,7 @@ def _rows_of(
     rows: DataFrame, keys: Sequence[_Key], layout: MirrorLayout, timezone: str
 ) -> dict[_Key, list[_Row]]:
     """Return the rows with one of `keys`; equal ones once, with how often they are there."""
+    F = functions(rows.sparkSession)
     # One hash is enough to find a row; the other one tells it from what has the same by chance.
     columns = [name for name in rows.columns if name.startswith("c")]
     table = (

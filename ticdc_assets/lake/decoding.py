@@ -27,8 +27,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -48,6 +47,7 @@ from ticdc_assets.lake.control import (
 )
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import append_quarantine, append_quarantine_here
+from ticdc_assets.lake.session import functions, windows
 from ticdc_assets.lake.small_batches import (
     BY_LANDING_DAY,
     LOCAL_ROWS_BYTES,
@@ -246,6 +246,7 @@ def _decoded_batch(
 def _decoded_in_spark(
     spark: SparkSession, paths: LakePaths, changefeed: Changefeed, landed: int, batch: int
 ) -> DataFrame:
+    F = functions(spark)
     raw = spark.read.format("delta").load(str(paths.raw_messages))
     return decoded(raw.where(F.col("batch") == landed), changefeed, batch)
 
@@ -367,6 +368,7 @@ def append_changes(
             layout=BY_LANDING_DAY,
         )
         return rows.num_rows - changes.num_rows
+    F = functions(rows.sparkSession)
     observation = Observation()
     observed = rows.observe(
         observation, F.count_if(F.col("kind") == ERROR).alias("errors"), F.count("*").alias("all")
@@ -408,6 +410,7 @@ def append_errors(
         ]
         append_quarantine_here(paths, faults, app_id=app_id, version=version)
         return
+    F = functions(rows.sparkSession)
     errors = rows.where(F.col("kind") == ERROR).select(
         F.lit("decode").alias("stage"),
         "topic",
@@ -697,6 +700,7 @@ def _counted(before: DataFrame, log: DataFrame, batch: int) -> DataFrame:
     What the correction added was counted when it was decoded first, but for what had been in
     quarantine, which is of the correction's own batch.
     """
+    F = functions(log.sparkSession)
     place = ["topic", "partition", "offset", "index"]
     lost = log.where(F.col("batch") < batch).join(before.select(*place), place, "left_anti")
     return before.unionByName(lost.select(*before.columns))
@@ -704,7 +708,11 @@ def _counted(before: DataFrame, log: DataFrame, batch: int) -> DataFrame:
 
 def _all_totals(log: DataFrame) -> dict[tuple[object, ...], dict[str, Any]]:
     """Return the totals of a whole change log, by their keys."""
-    rows = log.groupBy(*GROUP_KEY).agg(*_totals(), F.max("batch").alias("last_batch"))
+    F = functions(log.sparkSession)
+    rows = log.groupBy(*GROUP_KEY).agg(
+        *_totals(log.sparkSession), F.max("batch").alias("last_batch")
+    )
+    Window = windows(log.sparkSession)
     places = Window.partitionBy("topic", "partition").orderBy("offset", "index")
     above = F.max("commit_ts").over(places.rowsBetween(Window.unboundedPreceding, -1))
     steps = (
@@ -760,7 +768,10 @@ def group_at_once(log: DataFrame, paths: LakePaths, batch: int) -> None:
 
     Steps back of watermarks are not counted: that takes them one by one, in order.
     """
-    rows = log.groupBy(*GROUP_KEY).agg(*_totals(), F.max("batch").alias("last_batch"))
+    F = functions(log.sparkSession)
+    rows = log.groupBy(*GROUP_KEY).agg(
+        *_totals(log.sparkSession), F.max("batch").alias("last_batch")
+    )
     groups = [row | {"steps_back": 0} for row in rows.toArrow().to_pylist()]
     _write_groups(paths, groups, batch)
 
@@ -793,11 +804,12 @@ def add_groups_below(paths: LakePaths, known: ChangeGroups, tso: int) -> None:
 
 def _totals_in_spark(spark: SparkSession, paths: LakePaths, batch: int) -> list[dict[str, Any]]:
     """Return the totals of each group of a batch, by landing day."""
+    F = functions(spark)
     log = spark.read.format("delta").load(str(paths.change_log)).where(F.col("batch") == batch)
     return (
         log.groupBy(*GROUP_KEY, "landed_day")
         .agg(
-            *_totals(),
+            *_totals(spark),
             # Watermarks in offset order, to see which of them step back.
             F.sort_array(
                 F.collect_list(
@@ -825,7 +837,8 @@ _LOCAL_ROWS = 20_000
 """Rows of a batch up to which its totals are made without Spark."""
 
 
-def _totals() -> list[Column]:
+def _totals(spark: SparkSession) -> list[Column]:
+    F = functions(spark)
     return [
         F.count("*").alias("rows"),
         F.min("commit_ts").alias("min_ts"),

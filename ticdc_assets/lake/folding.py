@@ -24,11 +24,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.lake.effects import SEQUENCE_FIELDS, effect_schema
 from ticdc_assets.lake.mirror_rows import PARTIAL
+from ticdc_assets.lake.session import functions
 from ticdc_assets.schemas import TableSchema
 
 LOCAL_ROWS = 10_000
@@ -341,6 +341,7 @@ _FAULT_COLUMNS = frozenset(
 
 def _fold_keys(effects: DataFrame) -> DataFrame:
     """Return the last effect of each key, and what its first one says of the row before."""
+    F = functions(effects.sparkSession)
     columns = [name for name in effects.columns if name != "key"]
     effect, fits = F.struct(*columns), F.col("reason").isNull()
     # Of what came to nothing no value is needed.
@@ -396,6 +397,7 @@ def _fold_keys(effects: DataFrame) -> DataFrame:
 
 def _fold_bag(effects: DataFrame) -> DataFrame:
     """Return each distinct row with how often it is there; a delete of none is counted."""
+    F = functions(effects.sparkSession)
     columns = [name for name in effects.columns if name != "key"]
     steps = F.sort_array(F.collect_list(F.struct("sequence", "is_delete")))
     start = F.struct(F.lit(0).alias("copies"), F.lit(0).alias("unknown"))
@@ -431,6 +433,7 @@ def _fold_bag(effects: DataFrame) -> DataFrame:
 
 
 def _count(folded: DataFrame) -> FoldCounts:
+    F = functions(folded.sparkSession)
     fits = F.col("reason").isNull()
     row = folded.agg(
         F.coalesce(F.sum(F.when(fits, F.col("copies"))), F.lit(0)).alias("copies"),

@@ -34,7 +34,6 @@ import pyarrow.dataset as ds
 from delta.tables import DeltaTable
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.changelog.history_changes import VersionEvent
@@ -57,6 +56,7 @@ from ticdc_assets.lake.mirror_rows import EXACT_KINDS, PARTIAL, ArrowMap, Mirror
 from ticdc_assets.lake.overwriting import PLAIN_ROWS, give_features, overwrite
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.retention import read_horizon
+from ticdc_assets.lake.session import functions
 from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.schemas import TableSchema
 
@@ -234,6 +234,7 @@ class HistoryFolding:
         else:
             frame = history_rows(self._spark, self._paths, base.cut)
             frame = frame.select(*(quoted(name) for name in layout.names)).toDF(*layout.places)
+        F = functions(self._spark)
         frame = frame.withColumns(
             {"is_head": F.lit(False), "partial_ts": F.lit(None).cast("string")}
         )
@@ -243,6 +244,7 @@ class HistoryFolding:
 
     def _mirror_rows(self, cut: MirrorCut) -> DataFrame:
         """Return the rows of a mirror as versions; how each came is not known any more."""
+        F = functions(self._spark)
         layout = MirrorLayout(schema=cut.table_schema)
         columns = [quoted(column.name) for column in cut.table_schema.columns]
         return (
@@ -431,6 +433,7 @@ class HistoryWriter:
                 counts = {"rows": made.num_rows, "all": versions.here.num_rows}
                 rows = made.select(layout.places).rename_columns(layout.names)
             else:
+                F = functions(self._spark)
                 frame = versions.in_spark(self._spark)
                 counts = frame.agg(
                     F.count("valid_from").alias("rows"), F.count("*").alias("all")
@@ -454,6 +457,7 @@ class HistoryWriter:
 
     def _merge(self, plan: MirrorPlan, base: HistoryBase) -> MadeHistory:
         """Append the versions that began since the last cut, and end those that they follow."""
+        F = functions(self._spark)
         path = self._paths.history(plan.mirror_id)
         if latest_version(path) != base.version:
             # What a killed run committed and did not publish.
@@ -481,7 +485,7 @@ class HistoryWriter:
             }
             (
                 table.alias("t")
-                .merge(source.alias("s"), _is_current_row(plan.schema, layout))
+                .merge(source.alias("s"), _is_current_row(self._spark, plan.schema, layout))
                 .whenMatchedUpdate(set=ends)
                 .whenNotMatchedInsert(condition="s.valid_from is not null", values=values)
                 .execute()
@@ -523,11 +527,12 @@ class HistoryWriter:
         return version
 
 
-def _is_current_row(schema: TableSchema, layout: HistoryLayout) -> Column:
+def _is_current_row(spark: SparkSession, schema: TableSchema, layout: HistoryLayout) -> Column:
     """Return the condition that `t` is the current version of the row whose head `s` is.
 
     A key value that its typed column cannot hold is NULL there and told by the extra map.
     """
+    F = functions(spark)
     conditions: list[Column] = [
         F.col("s.is_head"),
         F.col(f"t.{quoted(layout.valid_to)}").isNull(),

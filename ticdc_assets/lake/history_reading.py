@@ -16,7 +16,6 @@ from typing import Any
 import orjson
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from ticdc_assets.changelog.plan import build_plan, seen_shapes
 from ticdc_assets.config import Changefeed, Settings, load_settings
@@ -31,6 +30,7 @@ from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.reading import require_mirror
 from ticdc_assets.lake.retention import read_horizon
 from ticdc_assets.lake.schema_tables import read_history as read_schema_history
+from ticdc_assets.lake.session import functions
 from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.evolution import CanonicalRow
@@ -377,6 +377,7 @@ def _with_key(
     frame: DataFrame, schema: TableSchema, values: dict[str, str], timezone: str
 ) -> DataFrame:
     """Return the versions of the row with a key."""
+    F = functions(frame.sparkSession)
     for number, column in enumerate(schema.columns):
         if column.name not in values:
             continue

@@ -34,7 +34,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ticdc_assets.capture import CaptureRecord, read_capture
@@ -60,6 +59,7 @@ from ticdc_assets.lake.positions import (
     known_partitions,
     read_position,
 )
+from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.small_batches import (
     BY_LANDING_DAY,
     LOCAL_BYTES,
@@ -450,6 +450,7 @@ def _land_in_spark(
                 layout=BY_LANDING_DAY,
             )
             return dict(found.newest)
+    F = functions(spark)
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
     for (topic, partition), (start, end) in ranges.items():
@@ -629,6 +630,7 @@ def _append(
             layout=BY_LANDING_DAY,
         )
         return
+    F = functions(records.sparkSession)
     rows = records.select(
         F.lit(batch).cast("long").alias("batch"),
         F.lit(landed_at).alias("landed_at"),

@@ -45,7 +45,6 @@ from threading import Lock
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F
 
 from ticdc_assets.changelog.plan import (
     HeldGroup,
@@ -94,7 +93,7 @@ from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import append_quarantine, close_rows, count_open
 from ticdc_assets.lake.retention import BELOW, Horizon, marks_below
 from ticdc_assets.lake.schema_tables import read_history
-from ticdc_assets.lake.session import merging
+from ticdc_assets.lake.session import functions, merging
 from ticdc_assets.lake.watermark import read_watermark
 from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.registry.catalog import complete
@@ -390,6 +389,7 @@ class _Run:
             return 0, 0, []
         # The last millisecond of a cut without TSO, else nothing.
         open_ts = from_physical_ms(physical_ms(self._last.tso)) if self._groups.es_only else MAX_TSO
+        F = functions(self._spark)
         rows = self._changes.log().where(
             (F.col("kind") == "row")
             & (F.col("commit_ts") <= self._last.tso)
@@ -445,6 +445,7 @@ class _Run:
         horizon = self._changes.horizon
         if horizon.cut is None or self._last is None or self._groups.batch <= self._last.batch:
             return 0
+        F = functions(self._spark)
         return (
             self._changes.log()
             .where(
@@ -482,6 +483,7 @@ class _Run:
         horizon, batches = self._changes.horizon, self._changes.redriven
         if not batches:
             return []
+        F = functions(self._spark)
         rows = (
             self._changes.log()
             .where(
@@ -533,6 +535,7 @@ class _Run:
         )
         if group.max_ts <= self._tso:
             return group.rows, since
+        F = functions(self._spark)
         count = (
             self._changes.log()
             .where(
@@ -611,6 +614,7 @@ class _Run:
         if changes is None:
             return False
         if changes.extras:
+            F = functions(self._spark)
             extra = F.col(quoted(MirrorLayout(schema=schema).extra))
             entries = F.array_intersect(F.map_keys(extra), F.lit(list(changes.extras)))
             rows = read_version(self._spark, self._paths, before)
@@ -742,6 +746,7 @@ class _Run:
                     hidden=hidden_columns(mirror, folded),
                     quarantined=before.quarantined + counts.errors,
                 )
+            F = functions(self._spark)
             source = folded.frame.where("reason is null").select(
                 F.col("is_delete").alias("deleted"),
                 F.col("keeps_row").alias("keeps"),
@@ -759,9 +764,9 @@ class _Run:
                 (
                     DeltaTable.forPath(session, str(self._paths.mirror(mirror.mirror_id)))
                     .alias("t")
-                    .merge(source.alias("s"), _same_row(mirror.schema, layout, names))
+                    .merge(source.alias("s"), _same_row(session, mirror.schema, layout, names))
                     .whenMatchedDelete(F.col("s.deleted"))
-                    .whenMatchedUpdate(F.col("s.keeps"), set=_marking(layout, names))
+                    .whenMatchedUpdate(F.col("s.keeps"), set=_marking(session, layout, names))
                     .whenMatchedUpdate(set=values)
                     .whenNotMatchedInsert(condition=~F.col("s.deleted"), values=values)
                     .execute()
@@ -798,6 +803,7 @@ class _Run:
         errors = folded.counts.errors
         if not errors and not (there and mode is Mode.FOLD):
             return
+        F = functions(self._spark)
         place = ["topic", "partition", "offset", "index"]
         faults = folded.frame.where("reason is not null").select(
             F.lit("apply").alias("stage"),
@@ -895,8 +901,11 @@ def _version(paths: LakePaths, mirror: MirrorPlan) -> int:
 # Rows of the table ------------------------------------------------------------------------------
 
 
-def _marking(layout: MirrorLayout, names: dict[str, str]) -> dict[str, str | Column]:
+def _marking(
+    spark: SparkSession, layout: MirrorLayout, names: dict[str, str]
+) -> dict[str, str | Column]:
     """Return the update of a row whose change is known by its key alone: it stays, but marked."""
+    F = functions(spark)
     extra = quoted(layout.extra)
     others = F.map_filter(
         F.coalesce(F.col(f"t.{extra}"), F.create_map().cast("map<string,string>")),
@@ -906,11 +915,14 @@ def _marking(layout: MirrorLayout, names: dict[str, str]) -> dict[str, str | Col
     return {extra: F.map_concat(others, mark)}
 
 
-def _same_row(schema: TableSchema, layout: MirrorLayout, names: dict[str, str]) -> Column:
+def _same_row(
+    spark: SparkSession, schema: TableSchema, layout: MirrorLayout, names: dict[str, str]
+) -> Column:
     """Return the condition that target `t` and source `s` are the same row.
 
     A key value that its typed column cannot hold is NULL there and told by the extra map.
     """
+    F = functions(spark)
     conditions: list[Column] = []
     for name in schema.handle_key:
         column = schema.column(name)

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from ticdc_assets.config import TableFilter
 from ticdc_assets.lake.control import read_rows
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.small_batches import append_rows
 
 COLUMNS = (
@@ -70,6 +70,7 @@ class QuarantineCounts:
 
 def append_quarantine(paths: LakePaths, rows: DataFrame, *, app_id: str, version: int) -> None:
     """Append faults; a version that the table has seen from `app_id` is skipped."""
+    F = functions(rows.sparkSession)
     (
         rows.select(
             *COLUMNS,
@@ -130,6 +131,7 @@ def close_rows(spark: SparkSession, paths: LakePaths, stage: str, places: DataFr
 
     `places` has the columns topic, partition, offset and index.
     """
+    F = functions(spark)
     table = DeltaTable.forPath(spark, str(paths.quarantine))
     (
         table.alias("q")

@@ -34,7 +34,6 @@ from pathlib import Path
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F
 
 from ticdc_assets.changelog.plan import MirrorPlan, build_plan, seen_shapes
 from ticdc_assets.config import Changefeed, TableChoice
@@ -53,6 +52,7 @@ from ticdc_assets.lake.mirrors import apply_changes
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.retention import Horizon, read_raw_horizon
 from ticdc_assets.lake.schema_tables import read_history, register_new, write_history
+from ticdc_assets.lake.session import functions
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.history import SchemaHistory
 
@@ -165,6 +165,7 @@ class _Rebuild:
                 f"changefeed {self._paths.changefeed!r} was made from: the history of "
                 f"{self._paths.change_log} does not reach back to batch {self._cut.batch}"
             )
+        F = functions(self._spark)
         raw = (
             self._spark.read.format("delta")
             .option("versionAsOf", version)
@@ -248,6 +249,7 @@ class _Rebuild:
         self, raw: DataFrame, side: LakePaths, landed: int, names: frozenset[TableName] | None
     ) -> dict[str, int]:
         """Write the side's change log and its totals; return what was counted."""
+        F = functions(raw.sparkSession)
         seen, kept = Observation(), Observation()
         rows = decoded(
             raw.observe(seen, F.count("*").alias("records")), self._changefeed, batch=None
@@ -276,6 +278,7 @@ class _Rebuild:
         Of a record of several rows some may be in quarantine and others in the change log. What is
         refused again is left out without a mark.
         """
+        F = functions(self._spark)
         if latest_version(self._paths.quarantine) is None:
             return rows.withColumn("left_out", F.lit(False))
         record = ["topic", "partition", "offset"]
@@ -314,6 +317,7 @@ class _Rebuild:
 
     def _refused(self, side: LakePaths) -> tuple[RefusedRecords, ...]:
         """Return the records that only the changefeed's own change log has, by table and reason."""
+        F = functions(self._spark)
         record = ["topic", "partition", "offset"]
         errors = (
             self._table_of(side.change_log)
@@ -334,6 +338,7 @@ class _Rebuild:
         )
 
     def _log_of_cut(self) -> DataFrame:
+        F = functions(self._spark)
         return self._table_of(self._paths.change_log).where(F.col("batch") <= self._cut.batch)
 
     def _table_of(self, path: Path) -> DataFrame:
@@ -350,6 +355,7 @@ def _names(mirror: MirrorPlan) -> set[TableName]:
 
 def _with_images_of(rows: DataFrame, names: frozenset[TableName]) -> DataFrame:
     """Leave out the images of row changes of other tables: the totals need none."""
+    F = functions(rows.sparkSession)
     named = F.lit(False)
     for database, table in sorted(names):
         named |= (F.col("database") == F.lit(database)) & (F.col("table") == F.lit(table))

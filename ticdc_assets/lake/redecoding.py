@@ -32,7 +32,6 @@ from functools import reduce
 from operator import or_
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from ticdc_assets.config import Changefeed
 from ticdc_assets.errors import NotFoundError
@@ -51,6 +50,7 @@ from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import close_rows
 from ticdc_assets.lake.rebuilding import RefusedRecords
 from ticdc_assets.lake.retention import Horizon, read_horizon, read_raw_horizon
+from ticdc_assets.lake.session import functions
 
 _RECORD = ("topic", "partition", "offset")
 _EVENT = (*_RECORD, "index")
@@ -229,10 +229,12 @@ class _Day:
         )
 
     def _raw(self) -> DataFrame:
+        F = functions(self._spark)
         raw = self._spark.read.format("delta").load(str(self._paths.raw_messages))
         return raw.where(F.col("landed_day") == F.lit(self._day))
 
     def _log(self) -> DataFrame:
+        F = functions(self._spark)
         log = self._spark.read.format("delta").load(str(self._paths.change_log))
         return log.where(F.col("landed_day") == F.lit(self._day))
 
@@ -248,16 +250,20 @@ class _Day:
         One row a place: what is there `now` and what the change log has `there`, by digest and
         what else is told of it; the images themselves are compared by their digest alone.
         """
+        F = functions(self._spark)
         now = self._decoded(self._raw())
         is_error = F.col("kind") == "error"
         both = now.select(
             *_EVENT,
-            F.when(~is_error, _told()).alias("now"),
+            F.when(~is_error, _told(self._spark)).alias("now"),
             F.lit(None).alias("there"),
             is_error.cast("int").alias("refused"),
         ).unionByName(
             self._log().select(
-                *_EVENT, F.lit(None).alias("now"), _told().alias("there"), F.lit(0).alias("refused")
+                *_EVENT,
+                F.lit(None).alias("now"),
+                _told(self._spark).alias("there"),
+                F.lit(0).alias("refused"),
             )
         )
         return (
@@ -280,6 +286,7 @@ class _Day:
     def _refused(self, kept: DataFrame, errors: DataFrame) -> tuple[RefusedRecords, ...]:
         if kept.isEmpty():
             return ()
+        F = functions(self._spark)
         reasons = self._errors(errors).groupBy(*_RECORD).agg(F.min("error_reason").alias("reason"))
         found = (
             kept.select(*_RECORD, F.explode("there").alias("row"))
@@ -299,6 +306,7 @@ class _Day:
 
     def _errors(self, records: DataFrame) -> DataFrame:
         """Return the errors of refused records, once more with what is wrong."""
+        F = functions(self._spark)
         rows = self._decoded(self._raw().join(records, [*_RECORD], "left_semi"))
         return rows.where(F.col("kind") == "error")
 
@@ -306,6 +314,7 @@ class _Day:
 
     def _correct(self, differing: DataFrame) -> "_Corrected":
         """Replace the rows at differing places, in one commit."""
+        F = functions(self._spark)
         ranges = (
             differing.groupBy("topic", "partition")
             .agg(F.min("offset").alias("first"), F.max("offset").alias("last"))
@@ -384,6 +393,7 @@ class _Day:
 
         Watermarks stand for the tables without a key, as (None, None, commit ts).
         """
+        F = functions(self._spark)
         told = differing.select(F.explode(F.concat("now", "there")).alias("row")).select("row.*")
         found = told.groupBy(
             "kind",
@@ -404,6 +414,7 @@ class _Day:
         Re-driven rows are of a later one, so the lowest one that rows of it are of is it. Of one
         that has no rows, the distance to the landed batch is that of the next one below.
         """
+        F = functions(self._spark)
         known = self._log().groupBy("landed_at").agg(F.min("batch").alias("known"))
         landed = self._raw().groupBy("batch", "landed_at").agg(F.count("*").alias("records"))
         rows = landed.join(known, "landed_at", "left").orderBy("batch").collect()
@@ -417,6 +428,7 @@ class _Day:
 
     def _with_batch(self, rows: DataFrame, batches: DataFrame, batch: int) -> DataFrame:
         """Return decoded rows with their batch of the change log in place of the landed one."""
+        F = functions(self._spark)
         rows = rows.withColumnRenamed("batch", "landed_batch").join(
             F.broadcast(batches), "landed_batch"
         )
@@ -431,6 +443,7 @@ class _Day:
 
     def _touched(self, differing: DataFrame, batches: DataFrame) -> tuple[int, int] | None:
         """Return the first and the last batch that rows at differing places had or get."""
+        F = functions(self._spark)
         had = differing.select(F.explode("there.batch").alias("batch"))
         gets = (
             differing.select(F.explode("now.batch").alias("landed_batch"))
@@ -493,8 +506,9 @@ class _Corrected:
     batch: int | None = None
 
 
-def _told() -> Column:
+def _told(spark: SparkSession) -> Column:
     """Return what is told of a row, its digest first."""
+    F = functions(spark)
     content = F.struct(
         *(
             F.unix_micros("landed_at").alias("landed_at") if name == "landed_at" else F.col(name)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import date
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake.control import latest_version
@@ -27,6 +26,7 @@ from ticdc_assets.lake.decoding import (
 )
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import close_rows, count_open, read_quarantine
+from ticdc_assets.lake.session import functions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +62,7 @@ def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Re
         return Redriving(records=0, decoded=0, still_quarantined=0, refold=refold, days=days)
     place = ["topic", "partition", "offset"]
     event = [*place, "index"]
+    F = functions(spark)
     open_rows = (
         spark.read.format("delta")
         .load(str(paths.quarantine))

@@ -41,7 +41,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from ticdc_assets.changelog.plan import MirrorPlan, Plan, RowGroup, build_plan, seen_shapes
 from ticdc_assets.config import Changefeed, Retention
@@ -65,7 +64,7 @@ from ticdc_assets.lake.decoding import (
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import read_quarantine
 from ticdc_assets.lake.schema_tables import read_history
-from ticdc_assets.lake.session import session_with
+from ticdc_assets.lake.session import functions, session_with
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.history import SchemaHistory
 
@@ -321,9 +320,9 @@ class _Lacking:
     schema_version: int | None = None
     places: tuple[tuple[str, int, int, int], ...] | None = None
 
-    @property
-    def condition(self) -> Column:
-        """The condition on rows of the change log that they are these."""
+    def condition(self, spark: SparkSession) -> Column:
+        """Return the condition on rows of the change log that they are these."""
+        F = functions(spark)
         found = (
             (F.col("kind") == "row")
             & (F.col("database") == F.lit(self.database))
@@ -333,11 +332,12 @@ class _Lacking:
         if self.schema_version is not None:
             found &= F.col("schema_version") == self.schema_version
         if self.places is not None:
-            found &= reduce(or_, (_at(place) for place in self.places))
+            found &= reduce(or_, (_at(spark, place) for place in self.places))
         return F.coalesce(found, F.lit(False))
 
 
-def _at(place: tuple[str, int, int, int]) -> Column:
+def _at(spark: SparkSession, place: tuple[str, int, int, int]) -> Column:
+    F = functions(spark)
     topic, partition, offset, index = place
     return (
         (F.col("topic") == F.lit(topic))
@@ -532,8 +532,9 @@ class _CutOff:
 
     def cut_change_log(self, base: Cut) -> int:
         """Remove what is at or below the base and in it; return how many rows."""
+        F = functions(self._spark)
         lacking = self._lacking(base)
-        needed = reduce(or_, (item.condition for item in lacking), F.lit(False))
+        needed = reduce(or_, (item.condition(self._spark) for item in lacking), F.lit(False))
         # Watermarks tell replays of what stays.
         first = min((item.min_ts for item in lacking), default=base.tso + 1)
         rows = (F.col("kind") == "row") & (F.col("commit_ts") <= base.tso) & ~needed
@@ -565,6 +566,7 @@ class _CutOff:
         if landed is None:
             notes.append("raw_messages is not cut off: its batches are not known any more")
             return 0
+        F = functions(self._spark)
         path = str(self._paths.raw_messages)
         records = self._spark.read.format("delta").load(path).where(F.col("batch") <= landed)
         gone = self._in_base(records, base).cache()
@@ -592,6 +594,7 @@ class _CutOff:
 
     def _in_base(self, records: DataFrame, base: Cut) -> DataFrame:
         """Return the coordinates of records that are in the base in all that they say."""
+        F = functions(self._spark)
         # What a claim check completes is in the same row, at the same commit ts.
         rows = decoded(records, replace(self._changefeed, claim_check=None), 0)
         above = F.when(F.col("kind") == "ddl", F.col("commit_ts") >= base.tso).otherwise(
@@ -599,7 +602,7 @@ class _CutOff:
         )
         needed = reduce(
             or_,
-            (item.condition for item in self._lacking(base)),
+            (item.condition(self._spark) for item in self._lacking(base)),
             (F.col("kind") == "error") | F.coalesce(above, F.lit(False)),
         )
         return (

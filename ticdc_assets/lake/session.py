@@ -4,6 +4,11 @@ The settings are those that were measured to matter on small machines (docs/perf
 shuffle partitions, because a sync moves few rows; one task for a Delta snapshot; deletion vectors
 and column mapping from a mirror's first version. UTC is the session's time zone: the changefeed's
 zone is applied where values are converted and nowhere else.
+
+An expression of Spark (`col`, `lit`, a window) can only be built where Spark runs, and a session
+that is lazy does not run before something is asked of it. So nothing but this module may import
+`pyspark.sql.functions`, which the linter checks: `functions(spark)` starts the session and then
+gives the module (docs/decisions/0042-expressions-come-from-a-session.md).
 """
 
 import os
@@ -14,7 +19,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark import SparkContext
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as _functions
 
 from ticdc_assets.jars import SPARK_JARS, resolve
 
@@ -73,7 +80,9 @@ class LazySession(SparkSession):
     """A Spark session that starts when something of it is first asked for.
 
     A sync that moves few rows needs none, and the start of Spark is then most of what it would
-    take. Whoever is given one need not know: it is a session in all that is asked of it.
+    take. Whoever is given one need not know: it is a session in all that is asked of it. Any
+    thread may be the first to ask, and all get the same one. A session that was stopped is
+    followed by another one at the next question.
     """
 
     def __init__(self, extra: Mapping[str, str] | None = None) -> None:
@@ -82,9 +91,9 @@ class LazySession(SparkSession):
 
         def session() -> SparkSession:
             with lock:
-                if not started:
-                    started.append(SparkSession.getActiveSession() or get_spark(extra))
-            return started[0]
+                if not started or _is_stopped(started[0]):
+                    started[:] = [_running() or get_spark(extra)]
+                return started[0]
 
         object.__setattr__(self, "_started", session)
 
@@ -92,6 +101,37 @@ class LazySession(SparkSession):
         if name == "__class__":
             return LazySession
         return getattr(object.__getattribute__(self, "_started")(), name)
+
+
+def _is_stopped(session: SparkSession) -> bool:
+    return session.sparkContext._jsc is None  # nothing public tells
+
+
+def _running() -> SparkSession | None:
+    """Return the session that this process runs already, None if it runs none.
+
+    It is the process's own, not the thread's: which session a thread has used last says nothing of
+    which one another thread is to have.
+    """
+    if SparkContext._active_spark_context is None:
+        return None
+    # Without settings it changes none of those that the session has.
+    return SparkSession.builder.getOrCreate()
+
+
+def functions(spark: SparkSession):  # only inference can say which module's type it is
+    """Return `pyspark.sql.functions`, whose expressions need Spark, once the session has started.
+
+    Ask for it where the first expression is built, behind what may do without Spark.
+    """
+    _ = spark.sparkContext
+    return _functions
+
+
+def windows(spark: SparkSession) -> type[Window]:
+    """Return what makes specifications of windows, once the session has started."""
+    _ = spark.sparkContext
+    return Window
 
 
 def get_spark(extra: Mapping[str, str] | None = None) -> SparkSession:

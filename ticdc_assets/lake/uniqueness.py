@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from ticdc_assets.errors import InputError
 from ticdc_assets.lake.change_folding import quoted, read_version
 from ticdc_assets.lake.cuts import Cut
 from ticdc_assets.lake.mirror_rows import MirrorLayout
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.session import functions
 from ticdc_assets.schemas import ColumnSchema, TableSchema
 from ticdc_assets.values.typed import text_of
 
@@ -94,6 +94,7 @@ def count_keys(spark: SparkSession, paths: LakePaths, cut: Cut, timezone: str) -
 def _repeated(
     rows: DataFrame, schema: TableSchema, timezone: str
 ) -> tuple[int, tuple[RepeatedKey, ...]]:
+    F = functions(rows.sparkSession)
     layout = MirrorLayout(schema=schema)
     # Columns of ours: names of key columns may be anything.
     columns: list[Column] = []

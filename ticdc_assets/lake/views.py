@@ -28,7 +28,6 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ticdc_assets.config import Settings, load_settings
@@ -40,6 +39,7 @@ from ticdc_assets.lake.history_reading import with_deleted_sql
 from ticdc_assets.lake.history_rows import HistoryLayout
 from ticdc_assets.lake.mirror_rows import MirrorLayout
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.session import functions
 
 HISTORY = "__history"
 """Ends the name of the view of a table's history."""
@@ -388,6 +388,7 @@ def _missing(
 
 def text_rows(frame: DataFrame) -> Iterator[list[str | None]]:
     """Yield the rows of a result as texts: as Spark prints a value, binary as 0x and hex."""
+    F = functions(frame.sparkSession)
     numbered = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
     texts = [
         F.concat(F.lit("0x"), F.lower(F.hex(field.name)))

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from ticdc_assets.lake.mirrors import Mode
 from ticdc_assets.lake.session import merging
@@ -75,8 +74,8 @@ def test_what_a_merge_keeps_is_released(spark: SparkSession) -> None:
     def kept() -> int:
         return spark.sparkContext._jsc.getPersistentRDDs().size()
 
-    before = kept()
-    with merging(spark.range(100), F.col("id") >= 0) as (session, source):
+    before, source = kept(), spark.range(100)
+    with merging(source, source["id"] >= 0) as (session, source):
         assert kept() == before + 1
         assert source.count() == 100
         assert session.conf.get("spark.databricks.delta.merge.materializeSource") == "none"

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from ticdc_assets.config import Retention
 from ticdc_assets.errors import NotFoundError
@@ -21,6 +20,7 @@ from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.lake.quarantine import count_open
 from ticdc_assets.lake.redecoding import RedecodedDay, redecode
 from ticdc_assets.lake.retention import retain
+from ticdc_assets.lake.session import functions
 from ticdc_assets.simulator.alterations import AddColumn
 from ticdc_assets.simulator.builders import churn, fill
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
@@ -99,12 +99,14 @@ def groups(feed: Feed) -> list[dict[str, Any]]:
 
 def log_rows(feed: Feed) -> list[str]:
     """Return the change log, whole."""
+    F = functions(feed.spark)
     rows = feed.spark.read.format("delta").load(str(feed.paths.change_log))
     return sorted(rows.select(F.to_json(F.struct("*")).alias("row")).toPandas()["row"])
 
 
 def damage(feed: Feed) -> None:
     """Lose, change and add rows of yesterday: row changes, a watermark and DDL."""
+    F = functions(feed.spark)
     table = DeltaTable.forPath(feed.spark, str(feed.paths.change_log))
     yesterday = f"landed_day = date'{YESTERDAY}'"
     rows = feed.spark.read.format("delta").load(str(feed.paths.change_log)).where(yesterday)
@@ -193,6 +195,7 @@ def test_a_killed_run_is_finished_and_syncs_go_on_between_days(
 
 
 def test_quarantine_is_renewed(story: Story, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    F = functions(feed.spark)
     # A decoder that is broken: today's rows are lost to it, and so are told by their reason.
     (fault,) = read_rows(feed.paths.quarantine)
     DeltaTable.forPath(feed.spark, str(feed.paths.quarantine)).delete()
