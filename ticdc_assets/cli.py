@@ -219,7 +219,15 @@ def _summary(name: str, report: Any) -> Iterable[str]:
         yield f"{name}: {unknown} deletes of rows that were not there, so far"
     if cut.steps_back:
         yield f"{name}: {cut.steps_back} watermarks stepped back and were ignored, so far"
-    incomplete = [f"{item.database}.{item.table}" for item in cut.mirrors if item.incomplete]
+    for failure in cut.failed:
+        yield f"{name}: failed: {failure.sentence}"
+    for account in cut.unaccounted:
+        yield f"{name}: not accounted for: {account.sentence}"
+    incomplete = [
+        f"{item.database}.{item.table}"
+        for item in cut.mirrors
+        if item.incomplete and not item.failed
+    ]
     if incomplete:
         yield f"{name}: incomplete mirrors: {', '.join(incomplete)}"
 
@@ -468,6 +476,7 @@ def _print_status(item: "Status", source_error: str | None) -> None:
         for table in item.tables[:_WORST_TABLES]:
             state = [f"{table.held} held"] if table.held else []
             state += [f"{table.quarantined} quarantined"] if table.quarantined else []
+            state += [f"failed: {table.failed.sentence}"] if table.failed is not None else []
             state = [f"incomplete: {', '.join(state)}"] if state else ["complete"]
             worst.add_row(
                 _shown(table.database),
@@ -515,6 +524,7 @@ def tables(changefeed: str, as_json: bool) -> None:
                         "quarantined": item.quarantined,
                         "incomplete": item.incomplete,
                         "marks": item.marks,
+                        "failed": None if item.failed is None else item.failed.as_json(),
                     }
                     for item in mirrors
                 ],
@@ -535,6 +545,7 @@ def tables(changefeed: str, as_json: bool) -> None:
     for item in mirrors:
         state = [f"{item.held} held"] if item.held else []
         state += [f"{item.quarantined} quarantined"] if item.quarantined else []
+        state += [f"failed: {item.failed.sentence}"] if item.failed is not None else []
         state = [f"incomplete: {', '.join(state)}"] if state else ["complete"]
         listing.add_row(
             *map(_shown, (item.database, item.table, ", ".join(item.key) or "none")),

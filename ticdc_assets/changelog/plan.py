@@ -33,6 +33,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from ticdc_assets.events import DdlEvent
+from ticdc_assets.isolation import Failure, attempted
 from ticdc_assets.registry.catalog import SeenShape
 from ticdc_assets.registry.ddl import (
     DdlAction,
@@ -142,7 +143,17 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldGroup:
-    """Rows at or below the cut whose schema version is not known."""
+    """Rows at or below the cut that no mirror can take yet.
+
+    Attributes:
+        database: database cited.
+        table: table cited.
+        schema_version: schema version cited. Either it is not known, or it is one that the table
+            did not have when the rows were committed (`MirrorPlan.strays`).
+        min_ts: lowest commit ts.
+        max_ts: highest commit ts.
+        rows: how many there are between them, at most.
+    """
 
     database: str
     table: str
@@ -227,6 +238,8 @@ class MirrorPlan:
         steps: one step between each two neighbours of `versions`.
         generated: columns that the DDL text says are virtual generated (never in a row).
         held: groups of rows at or below the cut whose schema is not known.
+        strays: groups of rows at or below the cut some of which may go by the table's name and cite
+            a schema version of another table: they are counted and held.
         marks: reasons why the mirror may differ from its table.
         removals: rows that partition DDL took away, in the order of time.
         handover: the rows it has at `floor_ts`, None for none.
@@ -246,6 +259,7 @@ class MirrorPlan:
     steps: tuple[SchemaStep, ...]
     generated: frozenset[str]
     held: tuple[HeldGroup, ...]
+    strays: tuple[HeldGroup, ...] = ()
     marks: tuple[Mark, ...]
     removals: tuple[Removal, ...] = ()
     handover: Handover | None = None
@@ -268,6 +282,29 @@ class MirrorPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailedPlan:
+    """A table that exists at the cut and whose plan could not be made.
+
+    Attributes:
+        mirror_id: as of `MirrorPlan`.
+        database: database at the cut.
+        table: name at the cut.
+        table_id: logical table id at the cut.
+        bindings: names through time.
+        floor_ts: row changes at or below it do not count.
+        reason: one sentence.
+    """
+
+    mirror_id: str
+    database: str
+    table: str
+    table_id: int
+    bindings: tuple[Binding, ...]
+    floor_ts: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """All mirrors of one cut.
 
@@ -276,12 +313,16 @@ class Plan:
         mirrors: by (database, table).
         held: held groups that belong to no mirror: tables known only from held rows.
         ignored: DDL that has no effect on mirrors, by action (views, databases, unknown text).
+        failed: tables that exist and whose plan could not be made, by (database, table).
+        gone: names of tables that do not exist any more, through time.
     """
 
     cut_ts: int
     mirrors: tuple[MirrorPlan, ...]
     held: tuple[HeldGroup, ...]
     ignored: tuple[tuple[str, int], ...]
+    failed: tuple[FailedPlan, ...] = ()
+    gone: tuple[Binding, ...] = ()
 
     def of_tables(self, wanted: Callable[[str, str], bool]) -> "Plan":
         """Return the plan of some tables: those whose database and name at the cut are wanted.
@@ -292,6 +333,7 @@ class Plan:
             self,
             mirrors=tuple(item for item in self.mirrors if wanted(item.database, item.table)),
             held=tuple(item for item in self.held if wanted(item.database, item.table)),
+            failed=tuple(item for item in self.failed if wanted(item.database, item.table)),
         )
 
 
@@ -338,6 +380,7 @@ class _Lineage:
     )
     generated: set[str] = field(default_factory=set[str])
     held: list[HeldGroup] = field(default_factory=list[HeldGroup])
+    strays: list[HeldGroup] = field(default_factory=list[HeldGroup])
     marks: list[Mark] = field(default_factory=list[Mark])
     partitions: TablePartitions | None = None
     unknown_partitions: str | None = "its CREATE TABLE was not seen"
@@ -454,16 +497,37 @@ class _Builder:
             position = end
         self._meet_rows(met, self._cut_ts)
         held = self._attach_groups()
-        # A snapshot refers to older ones only: none of this goes deep.
+        # A snapshot refers to older ones only: none of this goes deep. One that fails fails again
+        # where it is needed.
         for snapshot in self._snapshots:
-            self._finish(snapshot)
-        mirrors = [self._finish(lineage) for lineage in self._lineages if lineage.alive]
+            self._attempt(snapshot)
+        mirrors: list[MirrorPlan] = []
+        failed: list[FailedPlan] = []
+        for lineage in self._lineages:
+            if not lineage.alive:
+                continue
+            plan = self._attempt(lineage)
+            if isinstance(plan, Failure):
+                failed.append(_failed_plan(lineage, plan))
+            else:
+                mirrors.append(plan)
         return Plan(
             cut_ts=self._cut_ts,
             mirrors=tuple(sorted(mirrors, key=lambda mirror: mirror.name)),
             held=tuple(held),
             ignored=tuple(sorted(self._ignored.items())),
+            failed=tuple(sorted(failed, key=lambda item: (item.database, item.table))),
+            gone=tuple(
+                binding
+                for lineage in self._lineages
+                if not lineage.alive
+                for binding in lineage.bindings
+            ),
         )
+
+    def _attempt(self, lineage: _Lineage) -> MirrorPlan | Failure:
+        """Return the plan of one table; what is wrong with it is wrong with that table alone."""
+        return attempted(lambda: self._finish(lineage), f"the plan of {'.'.join(lineage.name)}")
 
     # Rows -------------------------------------------------------------------------------------
 
@@ -502,11 +566,12 @@ class _Builder:
             table_id: lineage.mirror_id for lineage in self._lineages for table_id in lineage.ids
         }
         snapshots = set(self._snapshots)
-        made_by: dict[int, set[str]] = {}
+        # TiDB gives one version to the schemas of several tables: only (table, version) is one.
+        made_by: dict[tuple[TableName, int], set[str]] = {}
         by_name: dict[TableName, list[_Lineage]] = {}
         for lineage in (*self._snapshots, *self._lineages):
-            for version in lineage.versions:
-                made_by.setdefault(version, set()).add(lineage.mirror_id)
+            for version, schema in lineage.versions.items():
+                made_by.setdefault((_name(schema), version), set()).add(lineage.mirror_id)
             for name in {(item.database, item.table) for item in lineage.bindings}:
                 by_name.setdefault(name, []).append(lineage)
         unbound: list[HeldGroup] = []
@@ -528,23 +593,26 @@ class _Builder:
                 continue
             # A name that moved on may bring rows of one table near another one: whose version it
             # is tell the DDL that made it, else the table's id.
-            makers = made_by.get(schema.version)
-            if makers is None:
+            near = {lineage.mirror_id for lineage in lineages}
+            makers = made_by.get((group.name, schema.version), set()) & near
+            if not makers:
                 owner = owners.get(schema.table_id)
-                makers = {lineage.mirror_id for lineage in lineages} if owner is None else {owner}
+                makers = {owner} if owner in near else near
             for lineage in lineages:
                 if lineage.mirror_id in makers:
                     lineage.versions.setdefault(schema.version, schema)
+            # Rows of the others' time, if there are some, are nobody's: they are held, not lost.
+            for lineage in lineages:
+                if (
+                    lineage.alive
+                    and lineage not in snapshots
+                    and schema.version not in lineage.versions
+                    and max_ts > lineage.held_above
+                ):
+                    lineage.strays.append(_held_group(group, schema.version))
         for group, lineages in unknown:
             assert group.schema_version is not None
-            held = HeldGroup(
-                database=group.database,
-                table=group.table,
-                schema_version=group.schema_version,
-                min_ts=group.min_ts,
-                max_ts=group.max_ts,
-                rows=group.rows,
-            )
+            held = _held_group(group, group.schema_version)
             waiting = [
                 lineage
                 for lineage in lineages
@@ -769,6 +837,7 @@ class _Builder:
             ddls=list(lineage.ddls),
             generated=set(lineage.generated),
             held=[],
+            strays=[],
             marks=list(lineage.marks),
             removals=list(lineage.removals),
         )
@@ -1055,6 +1124,7 @@ class _Builder:
             steps=tuple(steps),
             generated=generated,
             held=tuple(lineage.held),
+            strays=tuple(lineage.strays),
             marks=tuple(marks),
             removals=tuple(lineage.removals),
             handover=handover,
@@ -1094,6 +1164,30 @@ class _Builder:
             "row changes were sent as their handle key alone: their other columns are not known"
         )
         return [Mark(reason=reason, since_ts=min(group.min_ts for group in cut))]
+
+
+def _held_group(group: RowGroup, version: int) -> HeldGroup:
+    return HeldGroup(
+        database=group.database,
+        table=group.table,
+        schema_version=version,
+        min_ts=group.min_ts,
+        max_ts=group.max_ts,
+        rows=group.rows,
+    )
+
+
+def _failed_plan(lineage: _Lineage, failure: Failure) -> FailedPlan:
+    database, table = lineage.name
+    return FailedPlan(
+        mirror_id=lineage.mirror_id,
+        database=database,
+        table=table,
+        table_id=lineage.table_id,
+        bindings=tuple(lineage.bindings),
+        floor_ts=lineage.floor_ts,
+        reason=failure.reason,
+    )
 
 
 def _described(handover: Handover) -> object:

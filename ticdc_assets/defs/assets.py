@@ -14,7 +14,7 @@ of `mirrors` folds those tables again from the change log, at the cut they are a
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import date
 from typing import TypedDict
 
@@ -310,6 +310,7 @@ def _mirrors(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             )
             made = _require_published(applying)
         _log(context, Told(steps, context.instance).mirrors(applying, but=tables))
+        _require_made(made, tables)
         for mirror in (item for item in made.mirrors if (item.database, item.table) in tables):
             context.add_asset_metadata(
                 mirror_metadata(mirror, made, steps.paths, utc_now()),
@@ -398,6 +399,13 @@ def _require_published(applying: Applying) -> Cut:
     if applying.cut is None or applying.outcome in (Outcome.WAITING, Outcome.AHEAD):
         raise TicdcError(f"the mirrors were not folded: {applying.reason}")
     return applying.cut
+
+
+def _require_made(cut: Cut, tables: Collection[tuple[str, str]]) -> None:
+    """Fail a run whose tables could not be made; the others of the cut are published."""
+    failed = [item for item in cut.failed if (item.database, item.table) in tables]
+    if failed:
+        raise TicdcError("; ".join(item.sentence for item in failed))
 
 
 def _log(context: dg.AssetExecutionContext, events: Iterable[Event]) -> None:

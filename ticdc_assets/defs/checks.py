@@ -21,6 +21,7 @@ import dagster as dg
 from ticdc_assets.config import Changefeed
 from ticdc_assets.defs.content_verdicts import (
     SEEN_UNTIL,
+    judge_accounts,
     judge_checksums,
     judge_conflicts,
     judge_keys,
@@ -47,6 +48,7 @@ HELD_ROWS = "held_rows"
 SCHEMA_CONFLICTS = "schema_conflicts"
 QUARANTINE_GROWTH = "quarantine_growth"
 MIRRORS_COMPLETE = "mirrors_complete"
+CHANGES_ACCOUNTED = "changes_accounted"
 ROW_CHECKSUMS = "row_checksums"
 KEYS_UNIQUE = "keys_unique"
 MIRROR_EQUALS_REBUILD = "mirror_equals_rebuild"
@@ -56,6 +58,7 @@ _JUDGES: Mapping[tuple[str, str], Callable[[Changefeed, Status], Verdict]] = {
     ("apply_changes", WATERMARK_PROGRESS): judge_watermark,
     ("apply_changes", HELD_ROWS): judge_held,
     ("apply_changes", MIRRORS_COMPLETE): lambda feed, status: judge_mirrors(feed.name, status.cut),
+    ("apply_changes", CHANGES_ACCOUNTED): lambda _, status: judge_accounts(status.cut),
     ("apply_changes", ROW_CHECKSUMS): lambda _, status: judge_checksums(status.checksums),
     ("schema_registry", SCHEMA_CONFLICTS): lambda feed, status: judge_conflicts(
         feed.name, status.conflicts
@@ -151,9 +154,15 @@ def _descriptions(changefeed: Changefeed) -> dict[str, str]:
             "table. The one that was registered is used; compare both with the table upstream."
         ),
         MIRRORS_COMPLETE: (
-            "Warns when a mirror of the newest cut lacks row changes (held or quarantined), or "
+            "Fails when a mirror could not be made at the newest cut: it keeps its older rows, and "
+            "each sync tries again. Warns when one lacks row changes (held or quarantined), or "
             "is marked as possibly different from its table. Held ones wait for bootstraps, "
             "quarantined ones for a fix and a re-drive."
+        ),
+        CHANGES_ACCOUNTED: (
+            "Fails when a row change that the newest cut is the first to have was neither applied "
+            "nor held, quarantined, excluded or superseded, and names its coordinates. The "
+            "metadata of apply_changes has the account of each table."
         ),
         ROW_CHECKSUMS: (
             "Fails when a row change is not what its checksum says (TiCDC's integrity check, "

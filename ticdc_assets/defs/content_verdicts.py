@@ -84,15 +84,40 @@ def judge_mirrors(changefeed: str, cut: Cut | None) -> Verdict:
     """Judge whether the mirrors of the newest cut have everything."""
     if cut is None:
         return Verdict(passed=True, description="No cut was published yet; nothing to look at.")
-    incomplete = [item for item in cut.mirrors if item.incomplete or item.marks]
+    incomplete = [
+        item for item in cut.mirrors if (item.incomplete or item.marks) and not item.failed
+    ]
     unknown = [item for item in cut.held if item.mirror_id is None]
     metadata: Metadata = {
         "mirrors": dg.MetadataValue.int(len(cut.mirrors)),
         "incomplete": dg.MetadataValue.int(sum(item.incomplete for item in cut.mirrors)),
+        "failed": dg.MetadataValue.int(len(cut.failed)),
         "marked": dg.MetadataValue.int(sum(bool(item.marks) for item in cut.mirrors)),
         "undecoded_records": dg.MetadataValue.int(cut.quarantined),
         **tso_metadata("applied_ts", cut.tso),
     }
+    if cut.failed:
+        metadata["failed_mirrors"] = table_of_records(
+            [
+                {
+                    "database": item.database,
+                    "table": item.table,
+                    "reason": item.reason,
+                    "since": item.since.isoformat(timespec="seconds"),
+                    "rows_at": "" if item.tso is None else str(item.tso),
+                    "waiting": item.waiting,
+                }
+                for item in cut.failed
+            ],
+            {
+                "database": "string",
+                "table": "string",
+                "reason": "string",
+                "since": "string",
+                "rows_at": "string",
+                "waiting": "int",
+            },
+        )
     if incomplete:
         metadata["tables"] = table_of_records(
             [
@@ -136,6 +161,7 @@ def judge_mirrors(changefeed: str, cut: Cut | None) -> Verdict:
             },
         )
     findings = [
+        *(f"failed: {item.sentence}" for item in cut.failed),
         *(f"{item.database}.{item.table} ({_shortcomings(item)})" for item in incomplete),
         *(f"{item.database}.{item.table} ({item.rows} held, no mirror yet)" for item in unknown),
     ]
@@ -149,11 +175,39 @@ def judge_mirrors(changefeed: str, cut: Cut | None) -> Verdict:
         )
     return Verdict(
         passed=False,
+        severity=dg.AssetCheckSeverity.ERROR if cut.failed else dg.AssetCheckSeverity.WARN,
         description=(
             f"Not complete at {cut.moment}: {listed(findings)}. Held changes wait for their schema "
             "(TiCDC repeats it in bootstraps: see send-bootstrap-interval-in-sec); "
             f"quarantined ones need a fix and {changefeed}_redrive; marks are explained in "
             "docs/limitations.md."
+        ),
+        metadata=metadata,
+    )
+
+
+def judge_accounts(cut: Cut | None) -> Verdict:
+    """Judge whether each row change that the newest cut is the first to have is accounted for."""
+    if cut is None:
+        return Verdict(passed=True, description="No cut was published yet; nothing to look at.")
+    names = ("read", "applied", "waiting", "held", "quarantined", "excluded", "superseded")
+    sums = {name: sum(getattr(item, name) for item in cut.accounts) for name in names}
+    metadata: Metadata = {name: dg.MetadataValue.int(count) for name, count in sums.items()}
+    parts = ", ".join(f"{sums[name]} {name}" for name in names[1:] if sums[name]) or "none"
+    if not cut.unaccounted:
+        return Verdict(
+            passed=True,
+            description=f"{sums['read']} row changes were read for {cut.moment}: {parts}.",
+            metadata=metadata,
+        )
+    return Verdict(
+        passed=False,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=(
+            f"Row changes are missing at {cut.moment}: "
+            f"{listed([item.sentence for item in cut.unaccounted])}. They are in change_log; no "
+            "mirror has them. It is a fault of this package or of the messages: report it with "
+            "what ticdc-assets decode prints of these records."
         ),
         metadata=metadata,
     )

@@ -276,12 +276,34 @@ def _moment_of(tso: int | None) -> str:
     return "" if tso is None else to_datetime(tso).isoformat(timespec="milliseconds")
 
 
+_ACCOUNT_FIELDS = (
+    "database",
+    "table",
+    "read",
+    "applied",
+    "waiting",
+    "held",
+    "quarantined",
+    "excluded",
+    "superseded",
+    "unaccounted",
+)
+
+
 def _cut_metadata(cut: Cut, now: datetime) -> Metadata:
     return {
         **tso_metadata("applied_ts", cut.tso),
         "lag_seconds": dg.MetadataValue.float(lag_seconds(cut.tso, now)),
         "cut": dg.MetadataValue.int(cut.number),
         "rows": dg.MetadataValue.int(sum(item.rows for item in cut.mirrors)),
+        "failed_mirrors": dg.MetadataValue.int(len(cut.failed)),
+        "accounts": table_of_records(
+            [{name: getattr(item, name) for name in _ACCOUNT_FIELDS} for item in cut.accounts],
+            {
+                name: "string" if name in ("database", "table") else "int"
+                for name in _ACCOUNT_FIELDS
+            },
+        ),
         "held": dg.MetadataValue.int(sum(item.rows for item in cut.held)),
         "quarantined": dg.MetadataValue.int(
             cut.quarantined + sum(item.quarantined for item in cut.mirrors)
@@ -362,7 +384,7 @@ def changed_mirrors(applying: Applying) -> list[MirrorCut]:
     """Return the mirrors that an apply changed: none unless it published a cut."""
     if applying.outcome is not Outcome.PUBLISHED or applying.cut is None:
         return []
-    return [item for item in applying.cut.mirrors if item.mode != Mode.CARRIED]
+    return [item for item in applying.cut.mirrors if item.mode != Mode.CARRIED and not item.failed]
 
 
 def utc_now() -> datetime:

@@ -150,6 +150,11 @@ class AsOf:
         for mirror in self.plan.mirrors:
             if mirror.name == (database, table):
                 return self.rows(mirror)
+        for failure in self.plan.failed:
+            if (failure.database, failure.table) == (database, table):
+                raise NotFoundError(
+                    f"{database}.{table} cannot be read as of {self._tso}: {failure.reason}"
+                )
         known = ", ".join(".".join(mirror.name) for mirror in self.plan.mirrors) or "none"
         raise NotFoundError(
             f"no database {database!r}, table {table!r} as of {self._tso}; there were: {known}"
@@ -238,6 +243,7 @@ class AsOf:
         )
         if (
             base is None
+            or base.failed
             or base.floor_ts != mirror.floor_ts
             or base.digest != self._digests_at_base.get(mirror.mirror_id)
             or not self._came_late.isdisjoint(

@@ -24,7 +24,7 @@ import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
+from ticdc_assets.changelog.plan import Binding, HandoverPart, MirrorPlan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake import folding
 from ticdc_assets.lake.control import dataset_of, open_table, read_plain
@@ -323,6 +323,52 @@ class ChangeFolding:
             and self.start(mirror) is None
         )
 
+    def rows_since(
+        self, columns: Sequence[str], *, batch: int, above: int, until: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the row changes at or below `until` that are above `above` or came after `batch`.
+
+        Those of before the change log was cut off, which nobody can place, are left out.
+        """
+        log = self._log_dataset()
+        if log is None:
+            return
+        condition = (
+            (ds.field("kind") == "row")
+            & (ds.field("batch") <= self._batch)
+            & (ds.field("commit_ts") <= until)
+            & ((ds.field("commit_ts") > above) | (ds.field("batch") > batch))
+            & self.placed(ds.field)
+        )
+        scanner = log.scanner(columns=list(columns), filter=condition, batch_readahead=2)
+        yield from scanner.to_batches()
+
+    def count_rows(
+        self, bindings: Iterable[Binding], *, above: int, until: int, version: int | None = None
+    ) -> int:
+        """Return how many row changes in (above, until] cite one of the names in its time.
+
+        Args:
+            bindings: the names.
+            above: commit ts.
+            until: commit ts.
+            version: the schema version that they cite; None for any.
+        """
+        log = self._log_dataset()
+        if log is None:
+            return 0
+        condition = (
+            (ds.field("kind") == "row")
+            & (ds.field("batch") <= self._batch)
+            & (ds.field("commit_ts") > above)
+            & (ds.field("commit_ts") <= until)
+            & _is_named(bindings, ds.field)
+            & self.placed(ds.field)
+        )
+        if version is not None:
+            condition &= ds.field("schema_version") == version
+        return log.count_rows(filter=condition)
+
     def has_late_rows(self, batch: int, tso: int) -> bool:
         """Return whether row changes came after `batch` that are at or below `tso`.
 
@@ -417,30 +463,32 @@ def _is_change(
 
     Arrow's and Spark's expressions are written alike, but for the test on null.
     """
-
-    def bound(name: str, value: str, after_ts: int, until_ts: int | None) -> Any:
-        condition = (
-            (field("database") == name)
-            & (field("table") == value)
-            & (field("commit_ts") > after_ts)
-        )
-        return condition if until_ts is None else condition & (field("commit_ts") <= until_ts)
-
-    named = reduce(
-        or_,
-        (
-            bound(item.database, item.table, item.after_ts, item.until_ts)
-            for item in mirror.bindings
-        ),
-    )
     version = field("schema_version")
     return (
         (field("kind") == "row")
         & (field("commit_ts") > max(mirror.floor_ts, above))
         & (field("commit_ts") <= until)
         & (is_null(version) | version.isin([schema.version for schema in mirror.versions]))
-        & named
+        & _is_named(mirror.bindings, field)
     )
+
+
+def _is_named(bindings: Iterable[Binding], field: Callable[[str], Any]) -> Any:
+    """Return the condition on row changes that they cite a name while a table went by it."""
+
+    def bound(item: Binding) -> Any:
+        condition = (
+            (field("database") == item.database)
+            & (field("table") == item.table)
+            & (field("commit_ts") > item.after_ts)
+        )
+        return (
+            condition
+            if item.until_ts is None
+            else condition & (field("commit_ts") <= item.until_ts)
+        )
+
+    return reduce(or_, map(bound, bindings))
 
 
 def is_repaired(mirror: MirrorPlan, repairs: Iterable[Repair], cut: Cut) -> bool:

@@ -23,6 +23,9 @@ from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.schemas import TableSchema, schema_from_json
 from ticdc_assets.tso import cut_of, moment_text
 
+FAILED = "failed"
+"""The mode of a mirror that a cut could not make."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorCut:
@@ -42,7 +45,8 @@ class MirrorCut:
         held: row changes at or below the cut that wait for their schema.
         quarantined: row changes at or below the cut that did not fit.
         marks: reasons why the mirror may differ from its table.
-        mode: how this cut made it: carried, alter, merge, rewrite or fold.
+        mode: how this cut made it: carried, alter, merge, rewrite or fold; or failed, where it
+            could not and the rows are those of an older cut (`FailedMirror`).
         changes: keys that this cut changed.
         unknown_deletes: deletes of rows that were not there, over all cuts.
         history_version: Delta version that is the history at the cut, None if none is kept.
@@ -79,13 +83,108 @@ class MirrorCut:
         return schema_from_json(json.loads(self.schema), "$")
 
     @property
+    def failed(self) -> bool:
+        """Whether the cut could not make it, so that its rows are those of an older cut."""
+        return self.mode == FAILED
+
+    @property
     def incomplete(self) -> bool:
         """Whether changes at or below the cut are missing."""
-        return self.held > 0 or self.quarantined > 0
+        return self.held > 0 or self.quarantined > 0 or self.failed
 
     def path(self, paths: LakePaths) -> Path:
         """Where its Delta table is."""
         return paths.mirror(self.mirror_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedMirror:
+    """A mirror that a cut could not make; the next sync tries again.
+
+    If it was made before, it is among the cut's mirrors too, with the rows it had then.
+
+    Attributes:
+        mirror_id: stable id of the mirror.
+        database: database at the cut.
+        table: name at the cut.
+        table_id: logical table id at the cut.
+        reason: one sentence.
+        since: when it failed first, without being made since.
+        tso: the cut whose rows it keeps; None if it was never made.
+        waiting: row changes at or below the cut that are above its rows.
+    """
+
+    mirror_id: str
+    database: str
+    table: str
+    table_id: int
+    reason: str
+    since: datetime
+    tso: int | None
+    waiting: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as values that JSON has; TSOs are whole numbers."""
+        return {
+            "reason": self.reason,
+            "since": self.since.isoformat(timespec="milliseconds"),
+            "rows_at": self.tso,
+            "waiting": self.waiting,
+        }
+
+    @property
+    def sentence(self) -> str:
+        """What people are told."""
+        keeps = "it has no rows yet" if self.tso is None else f"its rows are those at {self.tso}"
+        return (
+            f"{self.database}.{self.table} could not be made since "
+            f"{self.since:%Y-%m-%d %H:%M:%S} UTC ({self.reason}); {keeps}, {self.waiting} row "
+            "changes wait, and each sync tries again"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeAccount:
+    """What became of the row changes of one table that a cut was the first to have.
+
+    `read` is counted from the change log by the name they cite; the others by what the cut did.
+
+    Attributes:
+        database: database cited.
+        table: table cited.
+        read: row changes.
+        applied: folded into a mirror.
+        waiting: not applied, because the mirror could not be made.
+        held: wait for their schema.
+        quarantined: did not fit.
+        excluded: of tables that the configuration leaves out.
+        superseded: of rows that are gone: by TRUNCATE, by DROP, or handed over.
+        unaccounted: none of these, though one of them has to be.
+        first_ts: lowest commit ts of those unaccounted; None without any.
+        examples: coordinates of some of them, `topic/partition/offset/index`.
+    """
+
+    database: str
+    table: str
+    read: int
+    applied: int = 0
+    waiting: int = 0
+    held: int = 0
+    quarantined: int = 0
+    excluded: int = 0
+    superseded: int = 0
+    unaccounted: int = 0
+    first_ts: int | None = None
+    examples: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """What people are told where it does not add up."""
+        return (
+            f"{self.database}.{self.table}: {self.unaccounted} of {self.read} row changes are "
+            f"neither applied nor held nor in quarantine (topic/partition/offset/index "
+            f"{', '.join(self.examples)})"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +231,8 @@ class Cut:
         unplaced: row changes that came after the change log was cut off above them: replays or
             late ones, which nobody can tell any more. They are not applied.
         tables: JSON text of the filter by which tables were mirrored; None for all tables.
+        failed: mirrors that could not be made.
+        accounts: what became of the row changes that this cut was the first to have, by table.
     """
 
     number: int
@@ -148,6 +249,21 @@ class Cut:
     es_only: bool = False
     unplaced: int = 0
     tables: str | None = None
+    # Cuts of older lakes do not have these.
+    failed: tuple[FailedMirror, ...] = ()
+    accounts: tuple[ChangeAccount, ...] = ()
+
+    @property
+    def unaccounted(self) -> tuple[ChangeAccount, ...]:
+        """The accounts that do not add up."""
+        return tuple(item for item in self.accounts if item.unaccounted)
+
+    def failure(self, database: str, table: str) -> FailedMirror | None:
+        """Return why the mirror of (database, table) could not be made, None if it could."""
+        return next(
+            (item for item in self.failed if (item.database, item.table) == (database, table)),
+            None,
+        )
 
     @property
     def table_filter(self) -> TableFilter:
@@ -207,6 +323,34 @@ _HELD = pa.struct(
         ("since", pa.timestamp("us", tz="UTC")),
     ]
 )
+_FAILED = pa.struct(
+    [
+        ("mirror_id", pa.string()),
+        ("database", pa.string()),
+        ("table", pa.string()),
+        ("table_id", pa.int64()),
+        ("reason", pa.string()),
+        ("since", pa.timestamp("us", tz="UTC")),
+        ("tso", pa.int64()),
+        ("waiting", pa.int64()),
+    ]
+)
+_ACCOUNT = pa.struct(
+    [
+        ("database", pa.string()),
+        ("table", pa.string()),
+        ("read", pa.int64()),
+        ("applied", pa.int64()),
+        ("waiting", pa.int64()),
+        ("held", pa.int64()),
+        ("quarantined", pa.int64()),
+        ("excluded", pa.int64()),
+        ("superseded", pa.int64()),
+        ("unaccounted", pa.int64()),
+        ("first_ts", pa.int64()),
+        ("examples", pa.list_(pa.string())),
+    ]
+)
 CUT_SCHEMA = pa.schema(
     [
         ("number", pa.int64()),
@@ -223,6 +367,8 @@ CUT_SCHEMA = pa.schema(
         ("es_only", pa.bool_()),
         ("unplaced", pa.int64()),
         ("tables", pa.string()),
+        ("failed", pa.list_(_FAILED)),
+        ("accounts", pa.list_(_ACCOUNT)),
     ]
 )
 """`cuts`: one row a published cut."""
@@ -280,7 +426,8 @@ def publish(paths: LakePaths, cut: Cut) -> None:
     """Publish `cut`: one append, which is the moment readers see it."""
     row = {field.name: getattr(cut, field.name) for field in fields(cut)}
     row["mirrors"] = [asdict(item) for item in cut.mirrors]
-    row["held"] = [asdict(item) for item in cut.held]
+    for name in ("held", "failed", "accounts"):
+        row[name] = [asdict(item) for item in getattr(cut, name)]
     row["ignored"] = json.dumps(dict(cut.ignored), sort_keys=True)
     write_table(
         paths.cuts,
@@ -298,5 +445,10 @@ def _cut_of(row: dict[str, Any]) -> Cut:
             "held": tuple(HeldRows(**item) for item in row["held"]),
             "ignored": json.loads(row["ignored"]),
             "unplaced": row.get("unplaced") or 0,
+            "failed": tuple(FailedMirror(**item) for item in row.get("failed") or ()),
+            "accounts": tuple(
+                ChangeAccount(**{**item, "examples": tuple(item["examples"])})
+                for item in row.get("accounts") or ()
+            ),
         }
     )

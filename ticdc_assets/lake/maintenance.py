@@ -227,7 +227,10 @@ def optimize_mirrors(spark: SparkSession, paths: LakePaths, retention: Retention
         cut,
         number=cut.number + 1,
         published_at=datetime.now(UTC),
-        mirrors=tuple(replace(mirror, mode="carried", changes=0) for mirror in mirrors),
+        mirrors=tuple(
+            replace(mirror, mode=mirror.mode if mirror.failed else "carried", changes=0)
+            for mirror in mirrors
+        ),
         replays=0,
         late=0,
     )

@@ -24,7 +24,9 @@ newest published cut names. What a killed run left behind (a mirror that is ahea
 is taken back first. Nothing is published before every mirror is there, and publishing is one
 append. Replays fold into what is there: a key's last change is the same change.
 
-Values that do not fit their schema go to quarantine, one change each, and never stop a cut.
+Values that do not fit their schema go to quarantine, one change each, and never stop a cut. A
+mirror that cannot be made, for whatever reason, never stops one either: it keeps the rows of the
+last cut that made it, is listed as *failed*, and each later cut folds it from the change log.
 
 The tables that the configuration leaves out have no mirror, no held rows and no quarantined changes
 in a cut. The cut says by which filter it was made, so a filter that changed makes a new cut even if
@@ -33,7 +35,7 @@ to a name that is included, is folded like a new one, from all of its changes.
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -47,6 +49,8 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, SparkSession
 
 from ticdc_assets.changelog.plan import (
+    Binding,
+    FailedPlan,
     HeldGroup,
     MirrorPlan,
     Plan,
@@ -56,7 +60,9 @@ from ticdc_assets.changelog.plan import (
 )
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import Changefeed
+from ticdc_assets.isolation import Failure, attempted
 from ticdc_assets.lake import folding
+from ticdc_assets.lake.accounts import PLACE, account_changes
 from ticdc_assets.lake.change_folding import (
     ChangeFolding,
     effect_columns,
@@ -71,7 +77,10 @@ from ticdc_assets.lake.change_folding import (
 )
 from ticdc_assets.lake.control import is_plain, latest_version, open_table, operation_metrics
 from ticdc_assets.lake.cuts import (
+    FAILED,
+    ChangeAccount,
     Cut,
+    FailedMirror,
     HeldRows,
     MirrorCut,
     filter_text,
@@ -90,7 +99,12 @@ from ticdc_assets.lake.mirror_rows import (
 )
 from ticdc_assets.lake.overwriting import PLAIN_ROWS, commit_files, give_features, overwrite
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.quarantine import append_quarantine, close_rows, count_open
+from ticdc_assets.lake.quarantine import (
+    append_quarantine,
+    close_rows,
+    count_open,
+    read_quarantine,
+)
 from ticdc_assets.lake.retention import BELOW, Horizon, marks_below
 from ticdc_assets.lake.schema_tables import read_history
 from ticdc_assets.lake.session import functions, merging
@@ -196,6 +210,7 @@ def apply_changes(
         last is not None
         and (tso, groups.batch) == (last.tso, last.batch)
         and not refold
+        and not last.failed
         and not _lacks_history(last, changefeed)
         and last.tables == filter_text(changefeed.tables)
     ):
@@ -211,10 +226,14 @@ def apply_changes(
             f"the mirrors are at {last.moment} and what was landed changes nothing there",
         )
     publish(paths, cut)
-    changed = sum(item.mode != Mode.CARRIED for item in cut.mirrors)
+    changed = sum(item.mode not in (Mode.CARRIED, FAILED) for item in cut.mirrors)
+    failed = f", {len(cut.failed)} failed" if cut.failed else ""
     return Applying(
         outcome=Outcome.PUBLISHED,
-        reason=f"cut {cut.number} at {cut.moment}: {changed} of {len(cut.mirrors)} mirrors changed",
+        reason=(
+            f"cut {cut.number} at {cut.moment}: {changed} of {len(cut.mirrors)} mirrors changed"
+            f"{failed}"
+        ),
         cut=cut,
         watermark=watermark,
     )
@@ -235,7 +254,7 @@ def _same_content(cut: Cut, last: Cut) -> bool:
             )
             for item in of.mirrors
         ]
-        return (mirrors, of.held, of.quarantined, of.tables)
+        return (mirrors, of.held, of.quarantined, of.tables, of.failed, of.unaccounted)
 
     return content(cut) == content(last)
 
@@ -298,6 +317,7 @@ class _Run:
         self._quarantine_lock = Lock()
         self._changes = changes
         self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
+        self._failed_before = {item.mirror_id: item for item in last.failed} if last else {}
         # What decided over each history at the last cut, as it is known today.
         self._pasts: dict[str, str] = {}
         self._histories = HistoryWriter(spark, paths, changefeed, self._changes, tso=tso)
@@ -305,11 +325,16 @@ class _Run:
     def make(self, refold: frozenset[tuple[str, str]], only: tuple[str, str] | None) -> Cut:
         """Bring every mirror to the cut and return the cut, unpublished."""
         tables = self._changefeed.tables
-        plan = build_plan(
+        all_tables = build_plan(
             self._history, self._row_groups, self._tso, self._changefeed.timezone
-        ).of_tables(tables.includes)
+        )
+        plan = all_tables.of_tables(tables.includes)
         if only is not None:
-            plan = replace(plan, mirrors=tuple(item for item in plan.mirrors if item.name == only))
+            plan = replace(
+                plan,
+                mirrors=tuple(item for item in plan.mirrors if item.name == only),
+                failed=tuple(item for item in plan.failed if (item.database, item.table) == only),
+            )
         replays, late_rows, late = self._late_rows()
         below = self._below(plan)
         stale = self._stale(plan, refold, late)
@@ -317,24 +342,36 @@ class _Run:
         with ThreadPoolExecutor(PARALLEL_MIRRORS) as pool:
             made = list(
                 pool.map(
-                    lambda mirror: self._make_both(
-                        mirror, mirror.mirror_id in stale, first.get(mirror.mirror_id)
+                    lambda mirror: attempted(
+                        lambda: self._make_both(
+                            mirror, mirror.mirror_id in stale, first.get(mirror.mirror_id)
+                        ),
+                        f"the mirror of {'.'.join(mirror.name)}",
                     ),
                     plan.mirrors,
                 )
             )
         held = self._held(plan)
-        mirrors = tuple(
-            self._mirror_cut(mirror, result, held, below)
-            for mirror, result in zip(plan.mirrors, made, strict=True)
-        )
+        mirrors: list[MirrorCut] = []
+        failed: list[FailedMirror] = []
+        for table, result in [
+            *zip(plan.mirrors, made, strict=True),
+            *((item, Failure(reason=item.reason)) for item in plan.failed),
+        ]:
+            if isinstance(result, Failure):
+                failed.append(self._failed(table, result))
+                mirrors += self._kept(table, held)
+            else:
+                assert isinstance(table, MirrorPlan)
+                mirrors.append(self._mirror_cut(table, result, held, below))
+        mirrors.sort(key=lambda item: (item.database, item.table))
         progress = self._groups.progress().values()
         return Cut(
             number=self._last.number + 1 if self._last else 1,
             tso=self._tso,
             published_at=datetime.now(UTC),
             batch=self._groups.batch,
-            mirrors=mirrors,
+            mirrors=tuple(mirrors),
             held=tuple(held),
             quarantined=count_open(self._paths).decode,
             replays=replays,
@@ -344,6 +381,27 @@ class _Run:
             es_only=self._groups.es_only,
             unplaced=self._unplaced(),
             tables=filter_text(tables),
+            failed=tuple(failed),
+            accounts=() if only is not None else self._accounts(all_tables, failed),
+        )
+
+    def _accounts(self, plan: Plan, failed: Sequence[FailedMirror]) -> tuple[ChangeAccount, ...]:
+        """Account for the row changes since the last cut, and for those it had no account of."""
+        above, batch = (self._last.tso, self._last.batch) if self._last else (0, 0)
+        unaccounted = [item.first_ts for item in self._last.unaccounted] if self._last else []
+        above = min([above, *(ts - 1 for ts in unaccounted if ts is not None)])
+        return account_changes(
+            lambda columns: self._changes.rows_since(
+                columns, batch=batch, above=above, until=self._tso
+            ),
+            plan,
+            includes=self._changefeed.tables.includes,
+            failed={item.mirror_id for item in failed},
+            quarantined={
+                tuple(row[name] for name in PLACE)
+                for row in read_quarantine(self._paths)
+                if row["stage"] == "apply"
+            },
         )
 
     # What changed in the past -----------------------------------------------------------------
@@ -364,6 +422,7 @@ class _Run:
             before = self._before.get(mirror.mirror_id)
             if (
                 before is None
+                or before.failed
                 or digests.get(mirror.mirror_id) != before.digest
                 or mirror.name in refold
                 or any(mirror.meets(group.name, group.min_ts, group.max_ts) for group in late)
@@ -509,23 +568,28 @@ class _Run:
     def _held(self, plan: Plan) -> list[HeldRows]:
         """Return the held rows at or below the cut, counted exactly."""
         held: list[HeldRows] = []
-        owned = [(mirror.mirror_id, group) for mirror in plan.mirrors for group in mirror.held]
-        for mirror_id, group in [*owned, *((None, group) for group in plan.held)]:
-            rows, since = self._count_held(group)
-            held.append(
-                HeldRows(
-                    database=group.database,
-                    table=group.table,
-                    schema_version=group.schema_version,
-                    mirror_id=mirror_id,
-                    rows=rows,
-                    min_ts=group.min_ts,
-                    since=since,
+        owned = [(mirror, group) for mirror in plan.mirrors for group in mirror.held]
+        for mirror, group in [*owned, *((None, group) for group in plan.held)]:
+            rows = group.rows
+            if group.max_ts > self._tso:
+                rows = self._changes.count_rows(
+                    [_always(group)], above=0, until=self._tso, version=group.schema_version
                 )
-            )
+            held.append(self._held_rows(mirror, group, rows))
+        for mirror in plan.mirrors:
+            for group in mirror.strays:
+                # Some of the group's rows are another table's, maybe all of them.
+                rows = self._changes.count_rows(
+                    [item for item in mirror.bindings if item.meets(*_span(group))],
+                    above=mirror.floor_ts,
+                    until=self._tso,
+                    version=group.schema_version,
+                )
+                if rows:
+                    held.append(self._held_rows(mirror, group, rows))
         return sorted(held, key=lambda item: (item.database, item.table, item.schema_version))
 
-    def _count_held(self, group: HeldGroup) -> tuple[int, datetime]:
+    def _held_rows(self, mirror: MirrorPlan | None, group: HeldGroup, rows: int) -> HeldRows:
         since = min(
             row["first_landed_at"]
             for row in self._groups.rows
@@ -533,21 +597,15 @@ class _Run:
             and (row["database"], row["table"], row["schema_version"])
             == (group.database, group.table, group.schema_version)
         )
-        if group.max_ts <= self._tso:
-            return group.rows, since
-        F = functions(self._spark)
-        count = (
-            self._changes.log()
-            .where(
-                (F.col("kind") == "row")
-                & (F.col("database") == F.lit(group.database))
-                & (F.col("table") == F.lit(group.table))
-                & (F.col("schema_version") == group.schema_version)
-                & (F.col("commit_ts") <= self._tso)
-            )
-            .count()
+        return HeldRows(
+            database=group.database,
+            table=group.table,
+            schema_version=group.schema_version,
+            mirror_id=None if mirror is None else mirror.mirror_id,
+            rows=rows,
+            min_ts=group.min_ts,
+            since=since,
         )
-        return count, since
 
     # One mirror -------------------------------------------------------------------------------
 
@@ -697,12 +755,23 @@ class _Run:
                 wanted.append((mirror, rows))
         if not wanted:
             return {}
-        found = self._changes.folded_into_files(wanted, until=self._tso)
-        return {
-            mirror.mirror_id: self._published(mirror, files)
-            for (mirror, _), files in zip(wanted, found, strict=True)
-            if files is not None
-        }
+        found = attempted(
+            lambda: self._changes.folded_into_files(wanted, until=self._tso),
+            f"folding {len(wanted)} new mirrors at once",
+        )
+        if isinstance(found, Failure):
+            return {}  # they are made one by one, and then it shows which of them fails
+        made: dict[str, _Made] = {}
+        for (mirror, _), files in zip(wanted, found, strict=True):
+            if files is None:
+                continue
+            result = attempted(
+                lambda mirror=mirror, files=files: self._published(mirror, files),
+                f"the mirror of {'.'.join(mirror.name)}",
+            )
+            if not isinstance(result, Failure):
+                made[mirror.mirror_id] = result
+        return made
 
     def _published(self, mirror: MirrorPlan, found: FoldedFiles) -> _Made:
         """Make a mirror's first version of files that workers have written."""
@@ -846,6 +915,49 @@ class _Run:
 
     # The cut ----------------------------------------------------------------------------------
 
+    def _failed(self, table: MirrorPlan | FailedPlan, failure: Failure) -> FailedMirror:
+        """Return what the cut says of a mirror that it could not make."""
+        before = self._failed_before.get(table.mirror_id)
+        if before is not None:
+            since, tso = before.since, before.tso
+        else:
+            since = datetime.now(UTC)
+            has_rows = self._last is not None and table.mirror_id in self._before
+            tso = self._last.tso if self._last is not None and has_rows else None
+        waiting = attempted(
+            lambda: self._changes.count_rows(
+                table.bindings, above=max(table.floor_ts, tso or 0), until=self._tso
+            ),
+            f"counting what waits for {table.database}.{table.table}",
+        )
+        return FailedMirror(
+            mirror_id=table.mirror_id,
+            database=table.database,
+            table=table.table,
+            table_id=table.table_id,
+            reason=failure.reason,
+            since=since,
+            tso=tso,
+            waiting=0 if isinstance(waiting, Failure) else waiting,
+        )
+
+    def _kept(
+        self, table: MirrorPlan | FailedPlan, held: Sequence[HeldRows]
+    ) -> Iterator[MirrorCut]:
+        """Yield what a mirror that could not be made was at the last cut, under its name now."""
+        before = self._before.get(table.mirror_id)
+        if before is not None:
+            yield replace(
+                before,
+                database=table.database,
+                table=table.table,
+                mode=FAILED,
+                changes=0,
+                held=sum(item.rows for item in held if item.mirror_id == table.mirror_id),
+                # The history is folded anew with its mirror.
+                history_digest=None,
+            )
+
     def _mirror_cut(
         self,
         mirror: MirrorPlan,
@@ -890,6 +1002,15 @@ class _Run:
             "database": mirror.database,
             "table": mirror.table,
         }
+
+
+def _span(group: HeldGroup) -> tuple[tuple[str, str], int, int]:
+    return (group.database, group.table), group.min_ts, group.max_ts
+
+
+def _always(group: HeldGroup) -> Binding:
+    """Return the name that held rows cite, at any time."""
+    return Binding(database=group.database, table=group.table, after_ts=-1, until_ts=None)
 
 
 def _version(paths: LakePaths, mirror: MirrorPlan) -> int:

@@ -180,6 +180,23 @@ FIGURES: tuple[_Figure, ...] = (
         ),
     ),
     _Figure(
+        name="ticdc_table_failed",
+        help="1 if the newest cut could not make the mirror of a table, else 0.",
+        labels=("database", "table"),
+        values=lambda status: (
+            ((item.database, item.table), float(item.failed is not None)) for item in status.tables
+        ),
+    ),
+    _Figure(
+        name="ticdc_unaccounted_changes",
+        help="Row changes that are neither applied nor held, quarantined, excluded or superseded.",
+        values=_single(
+            lambda status: (
+                sum(item.unaccounted for item in status.cut.accounts) if status.cut else None
+            )
+        ),
+    ),
+    _Figure(
         name="ticdc_held_rows",
         help="Row changes at or below the cut that wait for their schema.",
         values=_single(lambda status: status.held_rows if status.cut else None),

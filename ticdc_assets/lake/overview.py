@@ -22,7 +22,7 @@ from orjson import loads
 from ticdc_assets.changelog.progress import GlobalWatermark, PartitionProgress, TopicState
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake.control import read_table
-from ticdc_assets.lake.cuts import Cut
+from ticdc_assets.lake.cuts import FAILED, Cut, FailedMirror
 from ticdc_assets.lake.decoding import ChangeGroups, read_groups
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.positions import PartitionOffsets, known_partitions
@@ -68,6 +68,7 @@ class TableFigures:
         mode: how the newest cut made it; empty without a mirror.
         history_rows: versions of rows in its history, None if none is kept.
         key: columns of the handle key.
+        failed: why the newest cut could not make the mirror; None if it could.
     """
 
     database: str
@@ -82,11 +83,12 @@ class TableFigures:
     mode: str
     history_rows: int | None
     key: tuple[str, ...]
+    failed: FailedMirror | None = None
 
     @property
     def incomplete(self) -> bool:
         """Whether row changes at or below the cut are missing."""
-        return self.held > 0 or self.quarantined > 0 or self.rows is None
+        return self.held > 0 or self.quarantined > 0 or self.rows is None or self.failed is not None
 
     def lag_seconds(self, now: datetime) -> float | None:
         """Return how far the table is behind `now`, None without a mirror."""
@@ -308,6 +310,11 @@ def _tables(
             homeless[name] = homeless.get(name, 0) + held.rows
         else:
             waiting[held.mirror_id] = min(waiting.get(held.mirror_id, held.min_ts), held.min_ts)
+    failed = {item.mirror_id: item for item in cut.failed}
+    for item in cut.failed:
+        # The changes since are missing.
+        if item.tso is not None:
+            waiting[item.mirror_id] = min(waiting.get(item.mirror_id, item.tso + 1), item.tso + 1)
     figures = [
         TableFigures(
             database=mirror.database,
@@ -322,8 +329,29 @@ def _tables(
             mode=mirror.mode,
             history_rows=mirror.history_rows if mirror.history_version is not None else None,
             key=mirror.table_schema.handle_key,
+            failed=failed.get(mirror.mirror_id),
         )
         for mirror in cut.mirrors
+    ]
+    with_rows = {mirror.mirror_id for mirror in cut.mirrors}
+    figures += [
+        TableFigures(
+            database=item.database,
+            table=item.table,
+            rows=None,
+            changes=0,
+            last_change_ts=last.get((item.database, item.table)),
+            complete_ts=None,
+            held=sum(held.rows for held in cut.held if held.mirror_id == item.mirror_id),
+            quarantined=0,
+            marks=(),
+            mode=FAILED,
+            history_rows=None,
+            key=(),
+            failed=item,
+        )
+        for item in cut.failed
+        if item.mirror_id not in with_rows
     ]
     figures += [
         TableFigures(

@@ -20,7 +20,7 @@ from ticdc_assets.errors import NotFoundError
 from ticdc_assets.lake.as_of import AsOf, TableRows
 from ticdc_assets.lake.change_folding import quoted, read_version
 from ticdc_assets.lake.control import read_plain
-from ticdc_assets.lake.cuts import MirrorCut, newest_cut, require_cut, tso_as_of
+from ticdc_assets.lake.cuts import Cut, FailedMirror, MirrorCut, newest_cut, require_cut, tso_as_of
 from ticdc_assets.lake.mirror_rows import (
     MirrorLayout,
     canonical_rows,
@@ -29,7 +29,7 @@ from ticdc_assets.lake.mirror_rows import (
 )
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.schemas import TableSchema
-from ticdc_assets.tso import physical_ms
+from ticdc_assets.tso import moment_text, physical_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,15 +51,16 @@ class MirrorListing:
         key: columns of the handle key, [] if there is none.
         columns: columns, without ours and without virtual generated ones.
         rows: rows at the cut.
-        applied_ts: TSO of the cut.
+        applied_ts: TSO that the rows are at: that of the cut, or an older one of a failed mirror.
         moment: what people are told it is at: the TSO, or the time of a cut without one.
         lag_seconds: now less the physical time of `applied_ts`.
         path: the Delta table.
-        version: Delta version that is the mirror at the cut.
+        version: Delta version that is the mirror at the cut; None of one that was never made.
         held: row changes that wait for their schema.
         quarantined: row changes that did not fit.
-        incomplete: whether any are held or quarantined.
+        incomplete: whether any are held or quarantined, or the mirror could not be made.
         marks: reasons why the mirror may differ from its table.
+        failed: why the cut could not make it; None if it could.
     """
 
     database: str
@@ -71,17 +72,21 @@ class MirrorListing:
     moment: str
     lag_seconds: float
     path: Path
-    version: int
+    version: int | None
     held: int
     quarantined: int
     incomplete: bool
     marks: list[str]
+    failed: FailedMirror | None = None
 
 
 def require_mirror(paths: LakePaths, database: str, table: str) -> MirrorCut:
     """Return the mirror of (database, table) in the newest cut, or raise NotFoundError."""
     cut = require_cut(paths)
     mirror = cut.mirror(database, table)
+    failure = cut.failure(database, table)
+    if mirror is None and failure is not None:
+        raise NotFoundError(failure.sentence)
     if mirror is None:
         held = sum(
             item.rows for item in cut.held if (item.database, item.table) == (database, table)
@@ -101,10 +106,16 @@ def list_mirrors(paths: LakePaths) -> list[MirrorListing]:
     if cut is None:
         return []
     now_ms = datetime.now(UTC).timestamp() * 1000
-    lag = round((now_ms - physical_ms(cut.tso)) / 1000, 3)
+
+    def lag(tso: int) -> float:
+        return round((now_ms - physical_ms(tso)) / 1000, 3)
+
+    failed = {item.mirror_id: item for item in cut.failed}
     listings: list[MirrorListing] = []
     for mirror in cut.mirrors:
         schema = mirror.table_schema
+        failure = failed.pop(mirror.mirror_id, None)
+        applied_ts = cut.tso if failure is None or failure.tso is None else failure.tso
         listings.append(
             MirrorListing(
                 database=mirror.database,
@@ -120,18 +131,43 @@ def list_mirrors(paths: LakePaths) -> list[MirrorListing]:
                     if column.name not in mirror.hidden
                 ],
                 rows=mirror.rows,
-                applied_ts=cut.tso,
-                moment=cut.moment,
-                lag_seconds=lag,
+                applied_ts=applied_ts,
+                moment=moment_text(applied_ts, es_only=cut.es_only),
+                lag_seconds=lag(applied_ts),
                 path=mirror.path(paths),
                 version=mirror.version,
                 held=mirror.held,
                 quarantined=mirror.quarantined,
                 incomplete=mirror.incomplete,
                 marks=mirror.marks,
+                failed=failure,
             )
         )
-    return listings
+    listings += (_never_made(paths, cut, failure, lag(cut.tso)) for failure in failed.values())
+    return sorted(listings, key=lambda item: (item.database, item.table))
+
+
+def _never_made(
+    paths: LakePaths, cut: Cut, failure: FailedMirror, lag_seconds: float
+) -> MirrorListing:
+    """Return what is listed of a mirror that no cut could make yet."""
+    return MirrorListing(
+        database=failure.database,
+        table=failure.table,
+        key=[],
+        columns=[],
+        rows=0,
+        applied_ts=cut.tso,
+        moment=cut.moment,
+        lag_seconds=lag_seconds,
+        path=paths.mirror(failure.mirror_id),
+        version=None,
+        held=sum(item.rows for item in cut.held if item.mirror_id == failure.mirror_id),
+        quarantined=0,
+        incomplete=True,
+        marks=[],
+        failed=failure,
+    )
 
 
 def published_table(spark: SparkSession, paths: LakePaths, mirror: MirrorCut) -> TableRows:

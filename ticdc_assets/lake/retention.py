@@ -409,6 +409,10 @@ class _CutOff:
 
     def _flaw(self, cut: Cut) -> str | None:
         """Return why a cut would not be made the same today, None if it would."""
+        if cut.failed:
+            return f"{len(cut.failed)} of its mirrors could not be made"
+        if cut.unaccounted:
+            return "row changes of it are not accounted for"
         if cut.batch > self._compared:
             return "its row checksums were not compared yet"
         if cut.batch > self._registered and self._registered:

@@ -29,7 +29,7 @@ complete only up to the first of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -40,7 +40,7 @@ from ticdc_assets.changelog.progress import GlobalWatermark, PartitionProgress
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake.checksums import Checksums, read_checksums
 from ticdc_assets.lake.control import commit_metadata, read_rows, read_table
-from ticdc_assets.lake.cuts import Cut, HeldRows, newest_cut
+from ticdc_assets.lake.cuts import Cut, FailedMirror, HeldRows, newest_cut
 from ticdc_assets.lake.decoding import ChangeGroups, decoded_position, read_groups
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.positions import PartitionOffsets, newest_landing, partitions_of
@@ -151,6 +151,7 @@ class TableStatus:
         held_since: when the first of them landed.
         quarantined: row changes that did not fit.
         marks: reasons why the mirror may differ from its table.
+        failed: why the newest cut could not make the mirror; None if it could.
     """
 
     database: str
@@ -163,11 +164,12 @@ class TableStatus:
     held_since: datetime | None
     quarantined: int
     marks: tuple[str, ...]
+    failed: FailedMirror | None = None
 
     @property
     def is_complete(self) -> bool:
         """Whether it has every change up to the cut."""
-        return not self.held and not self.quarantined
+        return not self.held and not self.quarantined and self.failed is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,6 +296,10 @@ class Status:
                 "applied": cut.batch if cut else 0,
             },
             "held": self.held_rows,
+            "failed_mirrors": 0 if cut is None else len(cut.failed),
+            "accounts": []
+            if cut is None
+            else [{**asdict(item), "examples": list(item.examples)} for item in cut.accounts],
             "quarantined": dict(self.quarantined),
             "schema_conflicts": len(self.conflicts),
             "checksums": {str(key): count for key, count in self.checksums.counts.items()},
@@ -321,6 +327,7 @@ class Status:
                     "held_since": _iso(item.held_since),
                     "quarantined": item.quarantined,
                     "marks": list(item.marks),
+                    "failed": None if item.failed is None else item.failed.as_json(),
                 }
                 for item in self.tables
             ],
@@ -443,6 +450,7 @@ def table_lags(
     held: dict[object, list[HeldRows]] = {}
     for item in cut.held:
         held.setdefault(item.mirror_id or (item.database, item.table), []).append(item)
+    failed = {item.mirror_id: item for item in cut.failed}
     tables: list[TableStatus] = []
     for mirror in cut.mirrors:
         waiting = held.pop(mirror.mirror_id, [])
@@ -450,6 +458,9 @@ def table_lags(
         fault = faults.get((mirror.database, mirror.table))
         if mirror.quarantined and fault is not None:
             missing.append(fault)
+        failure = failed.pop(mirror.mirror_id, None)
+        if failure is not None and failure.tso is not None:
+            missing.append(failure.tso)
         complete = min([cut_ms, *(physical_ms(ts) for ts in missing)])
         tables.append(
             TableStatus(
@@ -463,6 +474,25 @@ def table_lags(
                 held_since=min((item.since for item in waiting), default=None),
                 quarantined=mirror.quarantined,
                 marks=tuple(mirror.marks),
+                failed=failure,
+            )
+        )
+    for failure in failed.values():
+        waiting = held.pop(failure.mirror_id, [])
+        complete = min(cut_ms, round(failure.since.timestamp() * 1000))
+        tables.append(
+            TableStatus(
+                database=failure.database,
+                table=failure.table,
+                has_mirror=False,
+                rows=0,
+                complete_ms=complete,
+                lag_ms=now_ms - complete,
+                held=sum(item.rows for item in waiting),
+                held_since=min((item.since for item in waiting), default=None),
+                quarantined=0,
+                marks=(),
+                failed=failure,
             )
         )
     for waiting in held.values():

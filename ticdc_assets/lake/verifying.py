@@ -61,6 +61,8 @@ class Finding(StrEnum):
     """The cut has it, the landed records do not make it."""
     NOT_IN_CUT = "not in the cut"
     """The landed records make it, the cut does not have it."""
+    FAILED = "failed"
+    """The cut could not make it, or its rebuild cannot be made."""
     UNREADABLE = "unreadable"
     """The Delta version that the cut names cannot be read."""
 
@@ -300,11 +302,22 @@ class _Comparing:
         ours = {(item.database, item.table): item for item in cut.mirrors}
         other = self._rebuilding.cut
         theirs = {(item.database, item.table): item for item in other.mirrors} if other else {}
-        names = sorted(ours.keys() | theirs.keys()) if table is None else [table]
+        failed = {
+            (item.database, item.table): item.sentence
+            for of in (other, cut)
+            for item in (of.failed if of else ())
+        }
+        names = sorted({*ours, *theirs, *failed}) if table is None else [table]
+
+        def compared(name: tuple[str, str]) -> VerifiedMirror:
+            if name in failed:
+                return VerifiedMirror(
+                    database=name[0], table=name[1], finding=Finding.FAILED, error=failed[name]
+                )
+            return self._mirror(name, ours.get(name), theirs.get(name))
+
         with ThreadPoolExecutor(PARALLEL_MIRRORS) as pool:
-            return list(
-                pool.map(lambda name: self._mirror(name, ours.get(name), theirs.get(name)), names)
-            )
+            return list(pool.map(compared, names))
 
     def _mirror(
         self, name: tuple[str, str], ours: MirrorCut | None, theirs: MirrorCut | None

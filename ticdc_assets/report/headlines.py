@@ -177,11 +177,13 @@ def tables_headline(overview: FeedOverview) -> Headline:
     late = sum(lag is None or lag >= feed.lag_warn_seconds for lag in lags)
     incomplete = sum(item.incomplete for item in tables)
     marked = sum(bool(item.marks) for item in tables)
-    parts = [f"{amount(incomplete, 'table')} incomplete"] if incomplete else []
+    failed = sum(item.failed is not None for item in tables)
+    parts = [f"{amount(failed, 'mirror')} could not be made"] if failed else []
+    parts += [f"{amount(incomplete, 'table')} incomplete"] if incomplete else []
     if marked:
         parts.append(f"{count_text(marked)} marked as possibly different")
     severe = any(lag is not None and lag >= feed.lag_error_seconds for lag in lags)
-    if severe:
+    if severe or failed:
         level = Level.BAD
     elif late or incomplete:
         level = Level.WARN

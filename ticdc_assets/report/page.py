@@ -598,7 +598,11 @@ def _state(item: TableFigures) -> tuple[Level, str, str]:
     if item.quarantined:
         parts.append(f"{count_text(item.quarantined)} quarantined")
     parts += item.marks
+    if item.failed is not None:
+        parts = [item.failed.sentence, *parts]
     text = "; ".join(parts)
+    if item.failed is not None:
+        return Level.BAD, "failed", text
     if item.rows is None:
         return Level.WARN, "no mirror yet", text
     if item.incomplete:

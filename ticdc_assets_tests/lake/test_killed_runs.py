@@ -26,7 +26,7 @@ from ticdc_assets_tests.lake.feeds import Feed, truth_rows
 pytestmark = pytest.mark.spark
 
 
-class Killed(Exception):
+class Killed(BaseException):
     """The death of a run."""
 
 

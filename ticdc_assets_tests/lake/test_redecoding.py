@@ -44,7 +44,7 @@ class Yesterday(datetime):
         return datetime.now(tz) - timedelta(days=1)
 
 
-class Killed(Exception):
+class Killed(BaseException):
     """The death of a run."""
 
 

@@ -1,0 +1,61 @@
+"""Isolation: the failure of one piece of work is a value, so that the other pieces go on.
+
+In: a function. Out: what it returns, or a `Failure` with one sentence. It is the one place where
+any exception is caught; whoever uses it must show the failure to people, because nothing else will.
+
+What is not caught is what ends the process: Ctrl-C, `SystemExit`, a kill.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ticdc_assets.errors import TicdcError
+
+_CHARACTERS = 400
+_RUST_PANIC = "PanicException"
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why one piece of work could not be done.
+
+    Attributes:
+        reason: one sentence without any value of a row.
+    """
+
+    reason: str
+
+
+def attempted(work: Callable[[], T], what: str) -> T | Failure:
+    """Return what `work` returns, or the failure that any exception of it is.
+
+    Args:
+        work: the piece of work.
+        what: a name for it, for the log.
+    """
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001  # any exception: that is what isolation means
+        failure = Failure(reason=first_sentence(error))
+    except BaseException as error:
+        # What delta-rs and pyarrow raise when Rust code panics is no Exception.
+        if type(error).__name__ != _RUST_PANIC:
+            raise
+        failure = Failure(reason=first_sentence(error))
+    _log.warning("%s failed: %s", what, failure.reason)
+    return failure
+
+
+def first_sentence(error: BaseException) -> str:
+    """Return what an error says first, in one line; Spark's say dozens of lines."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = " ".join(lines[:3]) or type(error).__name__
+    if not isinstance(error, TicdcError):
+        text = f"{type(error).__name__}: {text}" if lines else text
+    return text if len(text) <= _CHARACTERS else text[: _CHARACTERS - 1] + "…"
