@@ -93,6 +93,19 @@ class Feed:
         max_records: int | None = None,
         refold: Collection[tuple[str, str]] = (),
     ) -> Applying:
+        """Land, decode, register and apply once; every row change must be accounted for."""
+        applying = self.unchecked_sync(until=until, max_records=max_records, refold=refold)
+        if applying.cut is not None:
+            assert [item.sentence for item in applying.cut.unaccounted] == []
+        return applying
+
+    def unchecked_sync(
+        self,
+        *,
+        until: int | None = None,
+        max_records: int | None = None,
+        refold: Collection[tuple[str, str]] = (),
+    ) -> Applying:
         """Land, decode, register and apply once."""
         self.land(max_records)
         decode_new(self.spark, self.paths, self.changefeed)
