@@ -28,6 +28,7 @@ upstream database), removing files, and deleting what nobody cites any more.
 # pyright: reportUnknownParameterType=false
 
 import binascii
+import sys
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
@@ -47,8 +48,8 @@ from ticdc_assets.wire.rows import Rows, change_row, error_rows
 MAX_FILE_BYTES: Final = MAX_DECOMPRESSED * 3 // 2
 """The largest file that is read: base64 makes 4 bytes of 3, and a key may stand beside."""
 
-ROWS_AT_ONCE: Final = 8
-"""Rows that `complete_batches` completes in one batch: a text column of Arrow holds 2 GiB."""
+BYTES_AT_ONCE: Final = 16 << 20
+"""Bytes of whole rows that `complete_batches` puts into one batch, or one row that has more."""
 
 MISSING: Final = "claim_check_missing"
 UNREADABLE: Final = "claim_check_unreadable"
@@ -149,7 +150,7 @@ class ClaimCheckStore:
 
 
 def complete_rows(batch: pa.RecordBatch, store: ClaimCheckStore) -> pa.RecordBatch:
-    """Return `batch` with the whole rows in place of those that cite a claim check.
+    """Return `batch` with the whole rows in place of those that cite a claim check, all at once.
 
     Each row is completed by itself, so splitting the batch anywhere changes nothing. A row that
     cannot be completed becomes one of kind `error`; coordinates, index and order stay.
@@ -158,37 +159,58 @@ def complete_rows(batch: pa.RecordBatch, store: ClaimCheckStore) -> pa.RecordBat
         batch: rows of `CHANGE_SCHEMA`.
         store: where the whole rows are.
     """
-    cited = _cited(batch)
-    if not cited:
-        return batch
-    rows = Rows()
-    for number, row in enumerate(batch.take(pa.array(cited)).to_pylist()):
-        try:
-            change = (row["commit_ts"], row["database"], row["table"])
-            whole = whole_row(store, row["claim_check_location"], change)
-            rows.add(number, [change_row(row["index"], whole)])
-        except ClaimCheckError as error:
-            rows.add(number, error_rows(error, index=row["index"]))
-    completed = rows.to_batch(batch.take(pa.array(cited)))
-    places = list(range(batch.num_rows))
-    for number, place in enumerate(cited):
-        places[place] = batch.num_rows + number
-    both = pa.Table.from_batches([batch, completed])
-    (whole,) = both.take(pa.array(places, pa.int64())).combine_chunks().to_batches()
+    (whole,) = complete_batches(batch, store, most_bytes=sys.maxsize)
     return whole
 
 
-def complete_batches(batch: pa.RecordBatch, store: ClaimCheckStore) -> Iterator[pa.RecordBatch]:
+def complete_batches(
+    batch: pa.RecordBatch, store: ClaimCheckStore, *, most_bytes: int = BYTES_AT_ONCE
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of `complete_rows(batch, store)` in batches that stay small enough.
 
     What cites a claim check was too large for Kafka, so many whole rows may be more than an Arrow
     column or the memory holds.
+
+    Args:
+        batch: rows of `CHANGE_SCHEMA`.
+        store: where the whole rows are.
+        most_bytes: of whole rows in one batch, about.
     """
-    start = 0
-    for end in _cited(batch)[ROWS_AT_ONCE::ROWS_AT_ONCE]:
-        yield complete_rows(batch.slice(start, end - start), store)
-        start = end
-    yield complete_rows(batch.slice(start), store)
+    start, size = 0, 0
+    numbers: list[int] = []
+    rows = Rows()
+    cited = _cited(batch)
+    for number in cited:
+        (row,) = batch.slice(number, 1).to_pylist()
+        try:
+            change = (row["commit_ts"], row["database"], row["table"])
+            whole = [change_row(row["index"], whole_row(store, row[_POSITION], change))]
+        except ClaimCheckError as error:
+            whole = error_rows(error, index=row["index"])
+        rows.add(len(numbers), whole)
+        numbers.append(number - start)
+        size += sum(len(value) for value in whole[0][0] if isinstance(value, str | bytes))
+        del whole
+        if size >= most_bytes and number != cited[-1]:
+            part = batch.slice(start, number + 1 - start)
+            taken, rows = rows, Rows()
+            yield _replaced(part, numbers, taken)
+            del taken
+            start, size, numbers = number + 1, 0, []
+    yield _replaced(batch.slice(start) if start else batch, numbers, rows)
+
+
+def _replaced(batch: pa.RecordBatch, numbers: list[int], rows: Rows) -> pa.RecordBatch:
+    """Return `batch` with other rows in place of those with these numbers."""
+    if not numbers:
+        return batch
+    completed = rows.to_batch(batch.take(pa.array(numbers)))
+    places = list(range(batch.num_rows))
+    for number, place in enumerate(numbers):
+        places[place] = batch.num_rows + number
+    both = pa.Table.from_batches([batch, completed])
+    (whole,) = both.take(pa.array(places, pa.int64())).combine_chunks().to_batches()
+    return whole
 
 
 def _cited(batch: pa.RecordBatch) -> list[int]:

@@ -793,7 +793,7 @@ def test_what_a_fault_kept_out_takes_its_place_when_it_is_mended(
     )
     write_capture(commands.folder / "capture.jsonl", changefeed.tick())
     commands.add_capture("f", "capture.jsonl")
-    decode = decoding.decode_batch
+    decode = decoding.decode_pieces
 
     def faulty(
         wire_format: WireFormat, records: pa.RecordBatch, *, compression: Compression
@@ -811,7 +811,7 @@ def test_what_a_fault_kept_out_takes_its_place_when_it_is_mended(
         )
 
     with monkeypatch.context() as patch:
-        patch.setattr(decoding, "decode_batch", faulty)
+        patch.setattr(decoding, "decode_pieces", faulty)
         told = commands.done("sync", "f")
     hit = json.loads(commands.done("quarantine", "f", "--json"))
     # The update that follows carries "unlucky" as its old value.

@@ -6,27 +6,36 @@ records could not be decoded.
 
 Spark shares out row groups of files and sees no row: records do not pass from Parquet to the JVM's
 rows, to Arrow's, to Python, and back the same way, which costs several times what decoding does.
-What a worker holds is one row group's worth of decoded rows (`_GROUP_BYTES`).
+What a worker holds is one row group's worth of decoded rows (`_GROUP_BYTES`), and what is decoded
+at a time (`decode_pieces`).
 
 Why running it again is safe: see `files`. Records that could not be decoded are counted and left
-out; who needs them decodes the batch again.
+out; who needs them decodes the batch again (`errors_in_files`).
 """
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake.transaction import AddAction
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.lake.files import FileWriter
-from ticdc_assets.lake.small_batches import BOUNDED, RECORD_COLUMNS
+from ticdc_assets.lake.small_batches import BOUNDED, read_records
 from ticdc_assets.lake.totals import Totals, joined_totals, totals_of
+from ticdc_assets.wire.rows import CHANGE_SCHEMA, COORDINATES, ERROR
 
 Decode: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """From batches of records to decoded rows."""
@@ -76,16 +85,7 @@ def decode_into_files(
         log: folder of `change_log`.
         columns: its columns, `landed_day` among them, by which it is partitioned.
     """
-    pieces: list[tuple[str, int]] = []
-    size = 0
-    for name in files:
-        footer = pq.read_metadata(raw / name)
-        groups = range(footer.num_row_groups)
-        pieces += ((str(raw / name), group) for group in groups)
-        size += sum(footer.row_group(group).total_byte_size for group in groups)
-    # Each task writes a file.
-    least = spark.sparkContext.defaultParallelism
-    tasks = max(1, min(len(pieces), max(least, size // _TASK_BYTES)))
+    pieces, tasks = _shared(spark, raw, files)
 
     def decoded(some: Iterable[tuple[str, int]]) -> Iterator[DecodedFiles]:
         records = (found for piece in some for found in _records(*piece, batch))
@@ -101,15 +101,57 @@ def decode_into_files(
     )
 
 
+def errors_in_files(
+    spark: SparkSession, raw: Path, files: Sequence[str], batch: int, decode: Decode
+) -> DataFrame:
+    """Return the rows of the records of a landed batch that cannot be decoded; else as above.
+
+    Only these rows leave the workers.
+    """
+    pieces, tasks = _shared(spark, raw, files)
+
+    def found(some: Iterable[tuple[str, int]]) -> Iterator[tuple[Any, ...]]:
+        records = (found for piece in some for found in _records(*piece, batch))
+        for rows in decode(records):
+            bad = pa.Table.from_batches([rows]).select(_ERROR_FIELDS.names)
+            for row in bad.filter(ds.field("kind") == ERROR).to_pylist():
+                yield tuple(row.values())
+
+    return spark.createDataFrame(
+        spark.sparkContext.parallelize(pieces, tasks).mapPartitions(found),
+        from_arrow_schema(_ERROR_FIELDS),
+        verifySchema=False,
+    )
+
+
+_ERROR_FIELDS = pa.schema(
+    [
+        field
+        for field in CHANGE_SCHEMA
+        if field.name in (*COORDINATES, "index", "kind") or field.name.startswith("error_")
+    ]
+)
+
+
+def _shared(
+    spark: SparkSession, raw: Path, files: Sequence[str]
+) -> tuple[list[tuple[str, int]], int]:
+    """Return the row groups of files, and among how many tasks they are shared out."""
+    pieces: list[tuple[str, int]] = []
+    size = 0
+    for name in files:
+        footer = pq.read_metadata(raw / name)
+        groups = range(footer.num_row_groups)
+        pieces += ((str(raw / name), group) for group in groups)
+        size += sum(footer.row_group(group).total_byte_size for group in groups)
+    # Each task writes a file.
+    least = spark.sparkContext.defaultParallelism
+    return pieces, max(1, min(len(pieces), max(least, size // _TASK_BYTES)))
+
+
 def _records(path: str, row_group: int, batch: int) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(path) as file:
-        for records in file.iter_batches(
-            batch_size=_READ_RECORDS,
-            row_groups=[row_group],
-            columns=list(RECORD_COLUMNS),
-            use_threads=False,
-        ):
-            yield from _of_batch(records, batch)
+    for records in read_records(Path(path), row_group, most=_READ_RECORDS):
+        yield from _of_batch(records, batch)
 
 
 def _of_batch(records: pa.RecordBatch, batch: int) -> Iterable[pa.RecordBatch]:
@@ -129,8 +171,10 @@ def _written(rows: Iterable[pa.RecordBatch], log: Path, columns: Sequence[str]) 
     totals: list[Totals] = []
     errors = 0
     for group in _groups(rows):
-        changes = group.filter(ds.field("kind") != "error")
-        errors += group.num_rows - changes.num_rows
+        bad = pc.sum(pc.equal(group["kind"], ERROR)).as_py() or 0
+        errors += bad
+        # Rows may be large, so they are copied only where it has to be.
+        changes = group.filter(ds.field("kind") != ERROR) if bad else group
         totals += totals_of(changes)
         days = changes["landed_day"].unique().to_pylist()
         for day in days:

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import date
+from itertools import chain
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -35,7 +36,12 @@ from ticdc_assets.changelog.plan import RowGroup
 from ticdc_assets.changelog.progress import PartitionProgress, advance_all
 from ticdc_assets.claim_check import ClaimCheckStore, complete_batches
 from ticdc_assets.config import Changefeed
-from ticdc_assets.lake.change_files import Decode, DecodedFiles, decode_into_files
+from ticdc_assets.lake.change_files import (
+    Decode,
+    DecodedFiles,
+    decode_into_files,
+    errors_in_files,
+)
 from ticdc_assets.lake.control import (
     LOG_RETENTION,
     commit_metadata,
@@ -67,7 +73,7 @@ from ticdc_assets.lake.totals import (
     totals_of,
 )
 from ticdc_assets.wire import WireFormat
-from ticdc_assets.wire.batch import decode_batch
+from ticdc_assets.wire.batch import decode_pieces
 from ticdc_assets.wire.rows import CHANGE_SCHEMA, ERROR, shape_from_text
 
 ERROR_COLUMNS = ("error_reason", "error_position", "error_expected", "error_got")
@@ -208,11 +214,12 @@ def _decode_one(
         rows = _decoded_in_spark(spark, paths, changefeed, landed, batch)
     errors = append_changes(paths, rows, batch=batch, landed=landed)
     if errors:
+        bad = rows
         if isinstance(rows, DecodedFiles):
             # They are rare, and where they are not, too many to pass through here.
-            bad = _decoded_in_spark(spark, paths, changefeed, landed, batch)
-        else:
-            bad = rows
+            files = files_of(paths.raw_messages, landed) or []
+            decode = _decoder(changefeed, batch)
+            bad = errors_in_files(spark, paths.raw_messages, files, landed, decode)
         append_errors(paths, bad, batch)
     return errors, rows.totals if isinstance(rows, DecodedFiles) else None
 
@@ -301,8 +308,12 @@ def _decoder(changefeed: Changefeed, batch: int | None) -> Decode:
 
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for records in batches:
-            rows = decode_batch(wire_format, records, compression=compression)
-            for part in [rows] if store is None else complete_batches(rows, store):
+            rows = decode_pieces(wire_format, records, compression=compression)
+            for part in (
+                rows
+                if store is None
+                else chain.from_iterable(complete_batches(piece, store) for piece in rows)
+            ):
                 # All records of a landed batch share one landing time; a re-driven one keeps it.
                 landed_at = _of_records(records, part, "landed_at", pa.timestamp("us", tz="UTC"))
                 yield pa.RecordBatch.from_arrays(

@@ -15,13 +15,20 @@ Not handled: tables that somebody gave deletion vectors, column mapping or any o
 Delta's first. `is_plain` says so, and they stay Spark's.
 """
 
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false
+
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import (
@@ -35,6 +42,7 @@ from deltalake import (
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from ticdc_assets.lake.control import LOG_RETENTION, METADATA_KEY, open_table
+from ticdc_assets.wire.batch import runs_within
 
 LOCAL_RECORDS = 20_000
 """Records up to which a batch is landed and decoded without Spark."""
@@ -50,6 +58,7 @@ RECORD_COLUMNS = ("batch", "landed_at", "topic", "partition", "offset", "key", "
 
 _PAYLOAD = frozenset({"key", "value"})
 _READ_RECORDS = 1_000
+_BATCH_BYTES = 32 << 20
 _CHECKPOINT_INTERVAL = 10  # Spark's, for tables that state none
 
 
@@ -120,12 +129,11 @@ def read_landed(path: Path, batch: int) -> list[pa.RecordBatch] | None:
     found: list[pa.RecordBatch] = []
     size = 0
     for name, _ in files:
-        with pq.ParquetFile(path / name) as file:
-            if _payload_bytes(file.metadata) > LOCAL_BYTES:
-                return None
-            for records in file.iter_batches(
-                batch_size=_READ_RECORDS, columns=list(RECORD_COLUMNS), use_threads=False
-            ):
+        footer = pq.read_metadata(path / name)
+        if _payload_bytes(footer) > LOCAL_BYTES:
+            return None
+        for group in range(footer.num_row_groups):
+            for records in read_records(path / name, group, most=_READ_RECORDS):
                 rows = pa.Table.from_batches([records]).filter(ds.field("batch") == batch)
                 # A value that is there often is in the file once, so what counts is what is read.
                 size += sum(rows.column(column).nbytes for column in _PAYLOAD)
@@ -133,6 +141,57 @@ def read_landed(path: Path, batch: int) -> list[pa.RecordBatch] | None:
                     return None
                 found += rows.to_batches()
     return found
+
+
+def read_records(path: Path, row_group: int, *, most: int) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a row group of a file of `raw_messages`, in batches of bounded size.
+
+    Args:
+        path: the file.
+        row_group: number of the row group.
+        most: records in a batch at most.
+    """
+    footer = pq.read_metadata(path)
+    group = footer.row_group(row_group)
+    payload = [
+        column
+        for column in map(group.column, range(group.num_columns))
+        if column.path_in_schema in _PAYLOAD
+    ]
+    size = sum(column.total_uncompressed_size for column in payload)
+    rows = max(1, min(most, _BATCH_BYTES * group.num_rows // max(1, size)))
+    # What a dictionary has once may be the value of each record, so it is left a dictionary until
+    # there are few of them.
+    repeated = [column.path_in_schema for column in payload if column.has_dictionary_page]
+    with pq.ParquetFile(path, metadata=footer, read_dictionary=repeated) as file:
+        for records in file.iter_batches(
+            batch_size=rows,
+            row_groups=[row_group],
+            columns=list(RECORD_COLUMNS),
+            use_threads=False,
+        ):
+            yield from _without_dictionaries(records) if repeated else [records]
+
+
+def _without_dictionaries(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield records whose keys and values may be dictionaries with bytes in place of these."""
+    sizes = np.zeros(records.num_rows, np.int64)
+    for name in _PAYLOAD:
+        column = records.column(name)
+        if isinstance(column, pa.DictionaryArray):
+            lengths = pc.binary_length(column.dictionary).take(column.indices)
+        else:
+            lengths = pc.binary_length(column)
+        sizes += pc.fill_null(lengths, 0).to_numpy()
+    for start, stop in runs_within(sizes, _BATCH_BYTES):
+        part = records.slice(start, stop - start)
+        columns = [
+            column.dictionary.take(column.indices)
+            if isinstance(column, pa.DictionaryArray)
+            else column
+            for column in part.columns
+        ]
+        yield pa.RecordBatch.from_arrays(columns, names=part.schema.names)
 
 
 def files_of(path: Path, batch: int) -> list[str] | None:

@@ -5,6 +5,11 @@ the order of the records, with the columns of `rows.CHANGE_SCHEMA`; a record tha
 gives exactly one row of kind `error`. The meaning is that of `wire.decode`, to the last reason and
 position; the result depends on the records alone, and splitting a batch anywhere changes nothing.
 
+Decoding takes some times the bytes of the messages, as they were before they were compressed. So
+`decode_pieces` takes as many records at a time as have together `PIECE_BYTES` of them, or one that
+has more (`compression.MAX_DECOMPRESSED` at most): how much memory it takes does not depend on how
+many records a batch has, nor on how well they are compressed.
+
 Each format has a module of its own, which takes the messages of the plain shape that TiCDC writes
 and gives all others to the reference decoder. Some read most of these at once, a column at a time
 (`decode_plain`), and only what is left record by record.
@@ -15,14 +20,18 @@ Not handled: typing of values, and schemas of rows.
 # pyarrow has no type information, so what comes from it is unknown to the checker.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false
+# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_assets.errors import WireError
 from ticdc_assets.wire import (
@@ -36,6 +45,7 @@ from ticdc_assets.wire import (
 from ticdc_assets.wire.compression import Compression, decompressed
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import (
+    CHANGE_SCHEMA,
     COORDINATES,
     PlainRows,
     Rows,
@@ -44,6 +54,9 @@ from ticdc_assets.wire.rows import (
     plain_and_others,
 )
 
+PIECE_BYTES: Final = 16 << 20
+"""Bytes of content up to which records are decoded together."""
+
 
 def decode_batch(
     wire_format: WireFormat,
@@ -51,24 +64,66 @@ def decode_batch(
     *,
     compression: Compression = Compression.NONE,
 ) -> pa.RecordBatch:
-    """Return the events of `batch` as rows of `CHANGE_SCHEMA`.
+    """Return the events of `batch` as rows of `CHANGE_SCHEMA`, all at once.
 
     Args:
         wire_format: how the records are written.
         batch: records with the columns topic, partition, offset, key and value; more are ignored.
         compression: how they were compressed afterwards.
     """
-    if compression is Compression.NONE:
-        return _decoded(wire_format, batch).rows
-    numbers, records, errors = _decompressed(wire_format, batch, compression)
-    decoded = _decoded(wire_format, records)
-    return (
-        SourcedRows(sources=numbers[decoded.sources], rows=decoded.rows)
-        .joined(
-            SourcedRows(sources=np.array(errors.sources, np.int64), rows=errors.to_batch(batch))
-        )
-        .rows
+    pieces = list(
+        decode_pieces(wire_format, batch, compression=compression, piece_bytes=sys.maxsize)
     )
+    return pieces[0] if pieces else pa.RecordBatch.from_pylist([], CHANGE_SCHEMA)
+
+
+def decode_pieces(
+    wire_format: WireFormat,
+    batch: pa.RecordBatch,
+    *,
+    compression: Compression = Compression.NONE,
+    piece_bytes: int = PIECE_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the events of `batch` as rows of `CHANGE_SCHEMA`, a piece at a time.
+
+    Args:
+        wire_format: how the records are written.
+        batch: records with the columns topic, partition, offset, key and value; more are ignored.
+        compression: how they were compressed afterwards.
+        piece_bytes: bytes of keys and decompressed values that a piece has, about.
+    """
+    for records in _pieces(batch, piece_bytes):
+        if compression is Compression.NONE:
+            yield _decoded(wire_format, records).rows
+            continue
+        # By `map`, which keeps no piece: two would be there at a time.
+        yield from map(
+            partial(_decoded_piece, wire_format, records),
+            _decompressed(wire_format, records, compression, piece_bytes),
+        )
+
+
+def _pieces(batch: pa.RecordBatch, piece_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield the records of `batch`, as many at a time as `piece_bytes` allow, one at least."""
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for name in ("key", "value"):
+        column = batch.column(name)
+        if column.type == pa.binary_view():
+            column = column.cast(pa.large_binary())
+        sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy()
+    for start, stop in runs_within(sizes, piece_bytes):
+        yield batch.slice(start, stop - start)
+
+
+def runs_within(sizes: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
+    """Yield where runs of things begin and end that have together `most` bytes, or that are one."""
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + most, side="right")))
+        yield start, stop
+        start = stop
 
 
 def _decoded(wire_format: WireFormat, batch: pa.RecordBatch) -> SourcedRows:
@@ -76,21 +131,57 @@ def _decoded(wire_format: WireFormat, batch: pa.RecordBatch) -> SourcedRows:
     return plain_and_others(batch, decode_plain(batch), decode_rows)
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _Piece:
+    """Some records of a batch.
+
+    Attributes:
+        numbers: the numbers of those that are so compressed.
+        records: these records, as they were before.
+        errors: the rows of the others.
+    """
+
+    numbers: npt.NDArray[np.int64]
+    records: pa.RecordBatch
+    errors: Rows
+
+
+def _decoded_piece(wire_format: WireFormat, batch: pa.RecordBatch, piece: _Piece) -> pa.RecordBatch:
+    """Return the rows of some records of `batch`, in its order."""
+    decoded, errors = _decoded(wire_format, piece.records), piece.errors
+    bad = SourcedRows(sources=np.array(errors.sources, np.int64), rows=errors.to_batch(batch))
+    good = SourcedRows(sources=piece.numbers[decoded.sources], rows=decoded.rows)
+    return good.joined(bad).rows
+
+
 def _decompressed(
-    wire_format: WireFormat, batch: pa.RecordBatch, compression: Compression
-) -> tuple[npt.NDArray[np.int64], pa.RecordBatch, Rows]:
-    """Return the records that are so compressed, as they were before, and the others' error rows.
+    wire_format: WireFormat, batch: pa.RecordBatch, compression: Compression, piece_bytes: int
+) -> Iterator[_Piece]:
+    """Yield the records of `batch` as they were before they were compressed, in pieces.
 
-    The errors themselves are not kept: each keeps the frames it came through, and so the buffers of
-    its codec, many times the size of its value.
-
-    Returns:
-        The numbers of the records, the records, and the rows of the others.
+    As soon as there are `piece_bytes` of content, nothing more is decompressed. The errors
+    themselves are not kept: each keeps the frames it came through, and so the buffers of its codec,
+    many times the size of its value.
     """
     numbers: list[int] = []
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
     errors = Rows()
+    size = 0
+
+    def taken() -> _Piece:
+        nonlocal numbers, keys, values, errors, size
+        kept = np.array(numbers, np.int64)
+        columns = [
+            *batch.select(list(COORDINATES)).take(pa.array(kept)).columns,
+            pa.array(keys, pa.binary()),
+            pa.array(values, pa.binary()),
+        ]
+        records = pa.RecordBatch.from_arrays(columns, names=[*COORDINATES, "key", "value"])
+        piece = _Piece(numbers=kept, records=records, errors=errors)
+        numbers, keys, values, errors, size = [], [], [], Rows(), 0
+        return piece
+
     for number, (key, value) in enumerate(
         zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
     ):
@@ -98,17 +189,16 @@ def _decompressed(
             record = decompressed(wire_format, Record(key=key, value=value), compression)
         except WireError as error:
             errors.add(number, error_rows(error))
-        else:
-            numbers.append(number)
-            keys.append(record.key)
-            values.append(record.value)
-    kept = np.array(numbers, np.int64)
-    columns = [
-        *batch.select(list(COORDINATES)).take(pa.array(kept)).columns,
-        pa.array(keys, pa.binary()),
-        pa.array(values, pa.binary()),
-    ]
-    return kept, pa.RecordBatch.from_arrays(columns, names=[*COORDINATES, "key", "value"]), errors
+            continue
+        numbers.append(number)
+        keys.append(record.key)
+        values.append(record.value)
+        size += len(record.key or b"") + len(record.value or b"")
+        del record
+        if size >= piece_bytes:
+            yield taken()
+    if numbers or errors.sources:
+        yield taken()
 
 
 _DECODERS: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], Rows]]] = {

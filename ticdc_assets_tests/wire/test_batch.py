@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from ticdc_assets.events import Event, Image, RowChange
 from ticdc_assets.wire import WireFormat, encode
-from ticdc_assets.wire.batch import decode_batch
+from ticdc_assets.wire.batch import decode_batch, decode_pieces
+from ticdc_assets.wire.compression import Compression, compressed
+from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import (
     CHANGE_SCHEMA,
     SourcedRows,
@@ -312,3 +314,31 @@ def test_a_wide_row() -> None:
     wide = replace(event, after={f"column {number}": "x" * number for number in range(1000)})
     (record,) = encode(WireFormat.SIMPLE_JSON, [wide])
     assert assert_equal([record.value]) == [[wide]]
+
+
+# --- pieces ---
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.LZ4, Compression.SNAPPY])
+@pytest.mark.parametrize("piece_bytes", [1, 400, 2_000, 100_000])
+def test_pieces_are_the_batch_whatever_their_size(
+    compression: Compression, piece_bytes: int
+) -> None:
+    values = [INSERT, b"x", WATERMARK, DDL, None, b"", UPDATE, b"\xff", *[INSERT] * 20, DELETE]
+    records = [
+        compressed(WireFormat.SIMPLE_JSON, Record(key=b"k", value=value), compression)
+        for value in values
+    ]
+    # Some are not compressed at all.
+    batch = batch_of([b"no message", *(record.value for record in records), b"nor this"])
+    whole = decode_batch(WireFormat.SIMPLE_JSON, batch, compression=compression)
+    pieces = list(
+        decode_pieces(
+            WireFormat.SIMPLE_JSON, batch, compression=compression, piece_bytes=piece_bytes
+        )
+    )
+    assert pa.Table.from_batches(pieces).to_pylist() == whole.to_pylist()
+    assert (len(pieces) == 1) is (piece_bytes == 100_000)
+    if piece_bytes == 1 and compression is Compression.NONE:
+        # One whose key and value are empty joins its neighbour.
+        assert max(piece.num_rows for piece in pieces) <= 3

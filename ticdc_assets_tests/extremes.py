@@ -1,0 +1,171 @@
+"""Captures of very large messages, and the most memory that a program and all below it take."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ticdc_assets.capture import CaptureRecord, CaptureWriter
+from ticdc_assets.events import Bootstrap, Event, Op, RowChange, Watermark
+from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
+from ticdc_assets.wire import WireFormat, encode
+from ticdc_assets.wire.compression import Compression, compressed
+
+MIB = 1 << 20
+FIRST_TS = 470_000_000_000_000_000
+
+LARGE_VALUES = TableSchema(
+    database="d",
+    table="large",
+    table_id=1,
+    version=FIRST_TS,
+    columns=(
+        ColumnSchema(name="id", mysql_type="bigint", nullable=False),
+        ColumnSchema(
+            name="v", mysql_type="longtext", charset="utf8mb4", collation="utf8mb4_bin", length=-1
+        ),
+    ),
+    indexes=(
+        IndexSchema(name="primary", unique=True, primary=True, nullable=False, columns=("id",)),
+    ),
+)
+
+
+def large_value(number: int, size: int) -> str:
+    """A text of `size` bytes that compresses well."""
+    return f"{number:09d}" + "x" * (size - 9)
+
+
+def large_inserts(numbers: Iterable[int], size: int, *, ts: int = FIRST_TS) -> Iterable[RowChange]:
+    """Inserts of rows whose value has `size` bytes."""
+    for number in numbers:
+        yield RowChange(
+            op=Op.INSERT,
+            commit_ts=ts + 1 + number,
+            build_ts_ms=1,
+            database=LARGE_VALUES.database,
+            table=LARGE_VALUES.table,
+            table_id=LARGE_VALUES.table_id,
+            schema_version=LARGE_VALUES.version,
+            before=None,
+            after={"id": str(number), "v": large_value(number, size)},
+            handle_key_only=False,
+            claim_check_location=None,
+            checksum=None,
+        )
+
+
+def large_table(numbers: Iterable[int], size: int) -> Iterable[Event]:
+    """A table and inserts into it."""
+    yield Bootstrap(build_ts_ms=1, schema=LARGE_VALUES)
+    yield from large_inserts(numbers, size)
+
+
+def watermark(ts: int) -> Watermark:
+    return Watermark(watermark_ts=ts, build_ts_ms=1)
+
+
+def write_compressed(
+    path: Path, events: Iterable[Event], compression: Compression, *, first: int = 0
+) -> None:
+    """Write or continue a capture of Simple JSON, one event at a time."""
+    with CaptureWriter(path) as writer:
+        for offset, event in enumerate(events, first):
+            (record,) = encode(WireFormat.SIMPLE_JSON, [event])
+            record = compressed(WireFormat.SIMPLE_JSON, record, compression)
+            writer.append(
+                CaptureRecord(
+                    topic="t",
+                    partition=0,
+                    offset=offset,
+                    timestamp_ms=1_700_000_000_000,
+                    key=record.key,
+                    value=record.value,
+                )
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """A program that ended.
+
+    Attributes:
+        status: its exit status.
+        output: what it wrote.
+        seconds: how long it took.
+        peak: most memory in MiB of it and all below it at a time.
+        parts: of which these processes, by name, had so much.
+    """
+
+    status: int
+    output: str
+    seconds: float
+    peak: int
+    parts: dict[str, int] = field(default_factory=dict[str, int])
+
+
+def watched(
+    command: Sequence[str], *, env: dict[str, str], cwd: Path, seconds: float = 900
+) -> Finished:
+    """Run a program in a process group of its own and look at its memory ten times a second."""
+    began = time.monotonic()
+    peak, parts = 0, dict[str, int]()
+    log = cwd / f"watched-{time.monotonic_ns()}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            env=dict(os.environ) | env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            while process.poll() is None:
+                now = _memory(process.pid)
+                if sum(now.values()) > peak:
+                    peak, parts = sum(now.values()), now
+                if time.monotonic() - began > seconds:
+                    raise TimeoutError(f"{command} took more than {seconds} s")
+                time.sleep(0.1)
+        finally:
+            process.kill()
+            process.wait()
+    return Finished(
+        status=process.returncode,
+        output=log.read_text(),
+        seconds=time.monotonic() - began,
+        peak=peak,
+        parts=parts,
+    )
+
+
+def _memory(pid: int) -> dict[str, int]:
+    """Return the memory of a process and of all below it, in MiB; shared pages are shared out."""
+    family = [pid]
+    for member in family:
+        for children in Path(f"/proc/{member}/task").glob("*/children"):
+            try:
+                family.extend(map(int, children.read_text().split()))
+            except OSError:
+                continue
+    found: dict[str, int] = {}
+    for member in family:
+        try:
+            name = Path(f"/proc/{member}/comm").read_text().strip()
+            lines = Path(f"/proc/{member}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        pss = next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
+        found[f"{name} {member}"] = pss // 1024
+    return found
+
+
+def sync(folder: Path, changefeed: str, env: dict[str, str]) -> Finished:
+    """Run the installed command's `sync` as a program, watched."""
+    return watched(
+        [sys.executable, "-m", "ticdc_assets.cli", "sync", changefeed], env=env, cwd=folder
+    )
