@@ -175,9 +175,10 @@ def _follow(settings: Settings, name: str, seconds: float | None) -> None:
 
 
 def _sync_one(settings: Settings, name: str, until: str | None, max_records: int | None) -> None:
+    from ticdc_assets.kafka import reach
     from ticdc_assets.lake.cuts import newest_cut
 
-    _, paths = _feed(settings, name)
+    feed, paths = _feed(settings, name)
     cut = newest_cut(paths)
     if until is not None:
         # A wrong word is told before anything is landed.
@@ -187,6 +188,9 @@ def _sync_one(settings: Settings, name: str, until: str | None, max_records: int
                 f"{name}: the mirrors are at {cut.moment}, beyond {until}; nothing was changed"
             )
             return
+    if isinstance(feed.source, KafkaSource):
+        # A wrong password or a dead broker is told before Dagster is there, and makes no run.
+        reach(feed.source)
     from ticdc_assets.defs.run import run_sync
 
     for line in _summary(name, run_sync(settings, name, until=until, max_records=max_records)):
@@ -348,15 +352,18 @@ def status(changefeed: str | None, *, as_json: bool) -> None:
     """Show how far CHANGEFEED is, where it is behind, and its worst tables.
 
     Without CHANGEFEED all of them. Spark is not started. The source is asked how many records wait;
-    where it does not answer, the figure is that of the newest landing.
+    where it does not answer, the figure is that of the newest landing, and the exit code is 1.
     """
     found = list(_statuses(changefeed))
     if as_json:
         listed = [{**item.as_json(), "source_error": error} for item, error in found]
         _print_json(json.dumps(listed, ensure_ascii=False))
-        return
-    for item, error in found:
-        _print_status(item, error)
+    else:
+        for item, error in found:
+            _print_status(item, error)
+    unseen = [item.changefeed for item, error in found if error is not None]
+    if unseen:
+        raise click.ClickException(f"the source of {', '.join(unseen)} could not be looked at")
 
 
 @main.command()
@@ -443,7 +450,7 @@ def _print_status(item: "Status", source_error: str | None) -> None:
         at = f"{watermark} ({to_datetime(watermark):%Y-%m-%d %H:%M:%S} UTC)"
     click.echo(f"{name}: watermark {at}; {item.backlog} records wait in the source")
     if source_error is not None:
-        click.echo(f"{name}: the source was not looked at: {_shown(source_error)}")
+        click.echo(f"{name}: the source could not be looked at: {_shown(source_error)}")
     quarantined = ", ".join(f"{count} at {stage}" for stage, count in item.quarantined.items())
     click.echo(
         f"{name}: {item.held_rows} rows held, quarantined {quarantined}, {len(item.conflicts)} "

@@ -26,7 +26,7 @@ import yaml
 
 from ticdc_assets.capture import CaptureRecord, read_capture
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, Settings
-from ticdc_assets.errors import SourceUnavailableError, TicdcError
+from ticdc_assets.errors import SourceRefusedError, SourceUnavailableError, TicdcError
 from ticdc_assets.jars import SPARK_JARS, Progress
 from ticdc_assets.kafka import Administration, OffsetRange, consume, spark_options
 from ticdc_assets.lake.paths import changefeeds_in
@@ -255,12 +255,10 @@ def _check_kafka(
         administration = Administration(source)
         topics = _topics(administration, source, timeout_seconds)
     except TicdcError as error:
-        fix = (
-            _connection_fix(source, str(error))
-            if isinstance(error, SourceUnavailableError)
-            else "mend source.kafka.options in the configuration"
-        )
-        return [Check(name=name, ok=False, found=str(error), needed=needed, fix=fix)]
+        found, fix = str(error), "mend source.kafka.options in the configuration"
+        if isinstance(error, SourceUnavailableError):
+            found, fix = error.reason, error.fix or "look at the broker"
+        return [Check(name=name, ok=False, found=found, needed=needed, fix=fix)]
     if not topics.there:
         return [
             Check(
@@ -283,7 +281,7 @@ def _check_kafka(
         _check_missing(changefeed, topics),
         _check_partitions(changefeed, topics),
         _check_retention(changefeed, administration, topics, timeout_seconds),
-        _check_records(changefeed, _kafka_records(source, topics, timeout_seconds)),
+        _check_topic_records(changefeed, source, topics, timeout_seconds),
     ]
 
 
@@ -323,44 +321,6 @@ def _missing_fix(topics: _Topics) -> str:
         f"mend source.kafka.topics in the configuration{hint}, or let TiCDC make it: a "
         "changefeed makes its topics when it starts (auto-create-topic)"
     )
-
-
-def _connection_fix(source: KafkaSource, reason: str) -> str:
-    """Return what to do about brokers that do not answer, as far as the reason tells."""
-    first = source.bootstrap_servers.split(",")[0]
-    host, _, port = first.rpartition(":")
-    for pattern, fix in _CONNECTION_FIXES:
-        if re.search(pattern, reason, re.IGNORECASE):
-            return fix.format(host=host, port=port)
-    return f"start the broker, or mend bootstrap_servers; look with `nc -vz {host} {port}`"
-
-
-_CONNECTION_FIXES: Sequence[tuple[str, str]] = (
-    (
-        "refused",
-        "start the broker, or mend host and port in source.kafka.bootstrap_servers; look with "
-        "`nc -vz {host} {port}`",
-    ),
-    (
-        "resolve",
-        "mend the host name in source.kafka.bootstrap_servers; look with `getent hosts {host}`. "
-        "A name that is not written there is one that the broker gives out as its address "
-        "(advertised.listeners)",
-    ),
-    (
-        "authentication|sasl",
-        "mend sasl.mechanism, sasl.username and sasl.password in source.kafka.options",
-    ),
-    (
-        "ssl|certificate|tls",
-        "mend security.protocol and ssl.ca.location in source.kafka.options",
-    ),
-    (
-        "disconnected|eof|closed",
-        "that port may speak TLS or want a password: set security.protocol in "
-        "source.kafka.options to what the listener of the broker is",
-    ),
-)
 
 
 def _check_partitions(changefeed: Changefeed, topics: _Topics) -> Check:
@@ -464,10 +424,10 @@ def _alter(topics: Sequence[str], setting: str) -> str:
     )
 
 
-def _kafka_records(
-    source: KafkaSource, topics: _Topics, timeout_seconds: float
-) -> list[CaptureRecord]:
-    """Return the first record of some partitions of each topic."""
+def _check_topic_records(
+    changefeed: Changefeed, source: KafkaSource, topics: _Topics, timeout_seconds: float
+) -> Check:
+    """Check the first record of some partitions of each topic."""
     ranges: dict[tuple[str, int], OffsetRange] = {}
     numbers = _numbers(topics.filled)
     for topic in islice(numbers, _TOPICS_LOOKED_AT):
@@ -475,10 +435,19 @@ def _kafka_records(
             first = topics.offsets[topic, number].earliest
             ranges[topic, number] = OffsetRange(earliest=first, end=first + 1)
     try:
-        return list(consume(source, ranges, timeout_seconds=timeout_seconds))
+        records = list(consume(source, ranges, timeout_seconds=timeout_seconds))
+    except SourceRefusedError as error:
+        return Check(
+            name=f"format {changefeed.name}",
+            ok=False,
+            found=error.reason,
+            needed="the right to read the records",
+            fix=error.fix,
+        )
     except SourceUnavailableError:
-        # Expired in between, or not ours to read: landing will say so with its coordinates.
-        return []
+        # Expired in between: landing will say so with its coordinates.
+        records = []
+    return _check_records(changefeed, records)
 
 
 def _check_capture(changefeed: Changefeed, source: CaptureSource) -> list[Check]:

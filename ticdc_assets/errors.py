@@ -33,27 +33,59 @@ class LandingGapError(TicdcError):
         landed: next offset that should be landed.
         available: first offset the source still has (or its end, if that is lower than `landed`).
         cause: one clause that says what was seen.
+        fix: one clause that says how to go on, if there is a way.
     """
 
-    def __init__(self, topic: str, partition: int, landed: int, available: int, cause: str) -> None:
-        super().__init__(topic, partition, landed, available, cause)
+    def __init__(
+        self, topic: str, partition: int, landed: int, available: int, cause: str, fix: str = ""
+    ) -> None:
+        super().__init__(topic, partition, landed, available, cause, fix)
         self.topic = topic
         self.partition = partition
         self.landed = landed
         self.available = available
         self.cause = cause
+        self.fix = fix
 
-    def __str__(self) -> str:
+    @property
+    def found(self) -> str:
+        """What was seen, without how to go on."""
         return (
             f"gap in topic {self.topic!r} partition {self.partition}: next offset to land is "
-            f"{self.landed}, the source offers {self.available} ({self.cause}); nothing was skipped"
+            f"{self.landed}, the source offers {self.available} ({self.cause})"
         )
+
+    def __str__(self) -> str:
+        more = f"; {self.fix}" if self.fix else ""
+        return f"{self.found}; nothing was skipped{more}"
 
 
 class SourceUnavailableError(TicdcError):
-    """The source (broker, capture file) cannot be reached or read now."""
+    """The source (broker, capture file) cannot be reached or read now.
+
+    Args:
+        reason: what was seen.
+        fix: one clause that says what to do, if that can be told.
+    """
 
     retriable = True
+
+    def __init__(self, reason: str, fix: str = "") -> None:
+        super().__init__(reason, fix)
+        self.reason = reason
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.fix}" if self.fix else self.reason
+
+
+class SourceRefusedError(SourceUnavailableError):
+    """The source answers and will not serve us: a wrong password, certificate, protocol or right.
+
+    Waiting does not mend it.
+    """
+
+    retriable = False
 
 
 class BusyError(TicdcError):

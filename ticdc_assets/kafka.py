@@ -6,6 +6,10 @@ more is Spark's connector, in `lake`. Every call has a deadline and ends in an a
 error whose sentence names the broker, the topic or the configuration key; nothing here commits
 positions or keeps a client open.
 
+What a broker refuses (a login, a certificate, a protocol) is known at once and is told at once;
+where nobody listens, a broker that restarts is given some seconds. The client itself would try on
+until its deadline and then say that time is up. See `_Trouble`.
+
 Options are written once, by librdkafka's names, and translated for the Java client. A key that
 only one of the two clients knows goes to that one; a key that we do not know goes to both.
 
@@ -16,12 +20,16 @@ Not handled: transactional producers (TiCDC uses none) and record headers (it se
 # pyright: reportPrivateImportUsage=false
 
 import logging
+import re
+import socket
+import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, assert_never
+from threading import Thread
+from typing import Any, Final, Protocol, TypeVar, assert_never
 
 from confluent_kafka import (
     Consumer,
@@ -43,7 +51,7 @@ from confluent_kafka.admin import (
 
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import KafkaSource, OptionValue, StartKind
-from ticdc_assets.errors import ConfigError, SourceUnavailableError
+from ticdc_assets.errors import ConfigError, SourceRefusedError, SourceUnavailableError
 
 TIMEOUT_SECONDS = 15.0
 
@@ -319,6 +327,16 @@ _TO_JAVA: Mapping[str, _Translator] = {
 # --- questions ---
 
 
+def reach(source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    """Return when a broker answers and has a topic of the source.
+
+    Raises:
+        SourceUnavailableError: the broker did not answer, or none of the topics is there.
+        ConfigError: an option is wrong.
+    """
+    Administration(source).topics_of(source, timeout_seconds=timeout_seconds)
+
+
 def end_offsets(
     source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> dict[tuple[str, int], OffsetRange]:
@@ -419,8 +437,8 @@ class Administration:
 
     def __init__(self, source: KafkaSource) -> None:
         self._servers = source.bootstrap_servers
-        self._last_error = ""
-        self._client = _client(AdminClient, client_options(source) | {"error_cb": self._note_error})
+        self._trouble = _Trouble(source)
+        self._client = _client(AdminClient, client_options(source), self._trouble)
 
     def ping(self, *, timeout: float = TIMEOUT_SECONDS) -> None:
         """Return when a broker answers.
@@ -436,11 +454,17 @@ class Administration:
         Raises:
             SourceUnavailableError: the broker did not answer.
         """
-        try:
-            return frozenset(self._client.list_topics(timeout=timeout_seconds).topics)
-        except KafkaException as error:
-            self._client.poll(0)
-            raise self._unavailable(error.args[0], timeout_seconds, None, None) from error
+        future: Future[Any] = Future()
+
+        def list_topics() -> None:
+            try:
+                future.set_result(self._client.list_topics(timeout=timeout_seconds))
+            except KafkaException as error:
+                future.set_exception(error)
+
+        # This call blocks, and while it does nobody would hear of a refusal.
+        Thread(target=list_topics, name="list-topics", daemon=True).start()
+        return frozenset(self._answer(future, timeout_seconds).topics)
 
     def topic_settings(
         self,
@@ -485,7 +509,7 @@ class Administration:
             else:
                 names = [*source.topics, *(pattern.text for pattern in source.patterns)]
                 what = f"none of the topics {', '.join(map(repr, names))}"
-            raise TopicMissingError(f"the Kafka broker {self._servers} has {what}")
+            raise TopicMissingError(f"the Kafka broker {self._servers} has {what}", _TOPIC_FIX)
         return found
 
     def offsets_at(
@@ -660,14 +684,24 @@ class Administration:
         partition: int | None = None,
     ) -> _T:
         """Return the result of `future`, or say in one sentence why there is none."""
+        # The client keeps the time; the little more is for its own bookkeeping.
+        deadline = time.monotonic() + timeout + 5.0
+        self._trouble.ask()
+        while not future.done() and time.monotonic() < deadline:
+            # The client tells of its troubles here and nowhere else.
+            self._client.poll(0.02)
+            error = self._trouble.verdict()
+            if error is not None and not future.done():
+                raise error
         try:
-            # The client keeps the time; the little more is for its own bookkeeping.
-            return future.result(timeout + 5.0)
+            answer = future.result(0)
         except KafkaException as error:
             kafka_error: KafkaError = error.args[0]
         except TimeoutError:
             kafka_error = KafkaError(KafkaError._TIMED_OUT)
-        self._client.poll(0)
+        else:
+            self._trouble.forget()
+            return answer
         raise self._unavailable(kafka_error, timeout, topic, partition)
 
     def _unavailable(
@@ -675,26 +709,23 @@ class Administration:
     ) -> SourceUnavailableError:
         code = error.code()
         if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return TopicMissingError(f"the Kafka broker {self._servers} has no topic {topic!r}")
-        if code in _NO_ANSWER:
-            reason = f": {self._last_error}" if self._last_error else ""
-            return SourceUnavailableError(
-                f"the Kafka broker {self._servers} did not answer within {timeout:g} s{reason}"
+            return TopicMissingError(
+                f"the Kafka broker {self._servers} has no topic {topic!r}", _TOPIC_FIX
             )
+        if code in _NO_ANSWER:
+            in_time = f"did not answer within {timeout:g} s"
+            is_late = code == KafkaError._TIMED_OUT
+            return self._trouble.silence(in_time if is_late else "cannot be reached")
         if code in _NO_LEADER:
             return _NoLeaderError(
                 f"no Kafka broker of {self._servers} leads topic {topic!r} partition {partition}"
             )
         where = "" if topic is None else f" about topic {topic!r}"
         where += "" if partition is None else f" partition {partition}"
-        return SourceUnavailableError(
-            f"the Kafka broker {self._servers} refused a question{where}: {error.str()}"
-        )
-
-    def _note_error(self, error: KafkaError) -> None:
-        # The first reason tells more than "all brokers are down", which follows it.
-        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._last_error:
-            self._last_error = error.str()
+        reason = f"the Kafka broker {self._servers} refused a question{where}: {error.str()}"
+        if code in _NO_RIGHT:
+            return SourceRefusedError(reason, _RIGHT_FIX)
+        return SourceUnavailableError(reason)
 
 
 class TopicMissingError(SourceUnavailableError):
@@ -719,6 +750,19 @@ _NO_ANSWER = {
     KafkaError._AUTHENTICATION,
     KafkaError._SSL,
 }
+
+_NO_RIGHT = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+}
+
+_TOPIC_FIX: Final = (
+    "look at source.kafka.topics, and whether this client has the right DESCRIBE on the topic"
+)
+_RIGHT_FIX: Final = (
+    "give the user of source.kafka.options.sasl.username the rights DESCRIBE and READ on the topic"
+)
 
 _NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
@@ -926,6 +970,7 @@ def _messages(
     if not left:
         return
     following = {key: span.earliest for key, span in left.items()}
+    trouble = _Trouble(source)
     consumer = _client(
         Consumer,
         client_options(source)
@@ -938,6 +983,7 @@ def _messages(
             "max.poll.interval.ms": "86400000",  # a slow reader is no dead member of a group
         }
         | dict(options),
+        trouble,
     )
     try:
         consumer.assign(
@@ -949,11 +995,18 @@ def _messages(
             # The client waits for as many as it is asked for, so it is asked for what there is.
             waiting = sum(span.end - following[key] for key, span in left.items())
             messages = consumer.consume(max(1, min(500, waiting)), timeout=0.5)
-            silent_seconds = 0.0 if messages else silent_seconds + time.monotonic() - asked_at
+            if messages:
+                silent_seconds = 0.0
+                trouble.forget()
+            else:
+                silent_seconds += time.monotonic() - asked_at
+            failure = trouble.verdict()
+            if failure is not None:
+                raise failure
             if silent_seconds > timeout_seconds:
-                raise SourceUnavailableError(
-                    f"the Kafka broker {source.bootstrap_servers} sent nothing for "
-                    f"{timeout_seconds:g} s while records of {_named(left)} were outstanding"
+                raise trouble.silence(
+                    f"sent nothing for {timeout_seconds:g} s while records of {_named(left)} were "
+                    "outstanding"
                 )
             for message in messages:
                 key = _coordinates(message)
@@ -961,10 +1014,13 @@ def _messages(
                     continue
                 error = message.error()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    raise SourceUnavailableError(
+                    reason = (
                         f"the Kafka broker {source.bootstrap_servers} gave an error for topic "
                         f"{key[0]!r} partition {key[1]}: {error.str()}"
                     )
+                    if error.code() in _NO_RIGHT:
+                        raise SourceRefusedError(reason, _RIGHT_FIX)
+                    raise SourceUnavailableError(reason)
                 # The end of a partition is also a proof that no more of its range will come: the
                 # last offsets of a range need not exist (compaction, transaction markers).
                 end = left[key].end
@@ -1015,19 +1071,214 @@ def _named(partitions: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{topic}/{number}" for topic, number in sorted(partitions))
 
 
-class _QuietLog:
-    """Takes the client's log, which would go to standard error and repeats itself many a second.
+# --- troubles ---
 
-    What matters of it comes back as the error of a call; the rest is for those who debug.
+REFUSED_SECONDS = 2.0
+"""How long another broker may take to answer when one has refused."""
+
+DOWN_SECONDS = 5.0
+"""How long brokers that cannot be reached are waited for: one of them may be restarting."""
+
+
+class _Trouble:
+    """What a client says of its connections, and when that is enough to give up.
+
+    The client calls it while it is polled. It keeps trying by itself, so a fault is told only when
+    no broker is left that could answer, or when somebody's patience is over.
+
+    Args:
+        source: the cluster, and the options that a fault is looked for in.
     """
+
+    def __init__(self, source: KafkaSource) -> None:
+        self._source = source
+        self._secrets = [
+            option.value
+            for option in source.options.values()
+            if option.value and option.shown != option.value
+        ]
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: a broker has answered."""
+        self._refused_at: float | None = None
+        self._down_at: float | None = None
+        self._refusal = ""
+        self._reason = ""
+
+    def ask(self) -> None:
+        """Begin a new question.
+
+        That no broker is left is said once, when it comes to that; a refusal is said again.
+        """
+        self._refused_at, self._refusal = None, ""
+        self._down_at = None if self._down_at is None else time.monotonic()
+
+    def heard(self, error: KafkaError) -> None:
+        """Take an error of the client."""
+        code, now = error.code(), time.monotonic()
+        if code == KafkaError._ALL_BROKERS_DOWN:
+            self._down_at = self._down_at or now
+            return
+        self._reason = error.str()
+        is_refusal = code in (KafkaError._AUTHENTICATION, KafkaError._SSL)
+        if is_refusal and self._refused_at is None:
+            # The first one tells most: what follows is that the connection is closed.
+            self._refused_at, self._refusal = now, self._reason
+
+    def log(self, _level: int, message: str, *arguments: object) -> None:
+        """Take a line of the client's log.
+
+        The log would go to standard error and repeats itself many a second. A connection that the
+        broker closes is told here alone; the rest is for those who debug.
+        """
+        _LOGGER.debug(message, *arguments)
+        found = _CLOSED.search(message % arguments if arguments else message)
+        if found is not None:
+            self._reason = found[1]
+
+    def verdict(self) -> SourceUnavailableError | None:
+        """Return the error to give up with, or None while an answer may still come."""
+        now = time.monotonic()
+        if self._refused_at is not None:
+            if self._down_at is not None or now - self._refused_at > REFUSED_SECONDS:
+                return self._refused()
+        elif self._down_at is not None:
+            is_closed = _CLOSED_REASON in self._reason
+            if now - self._down_at > (REFUSED_SECONDS if is_closed else DOWN_SECONDS):
+                return self.silence("cannot be reached")
+        return None
+
+    def silence(self, what: str) -> SourceUnavailableError:
+        """Return the error of brokers that gave no answer, with the reason if there is one."""
+        if self._refusal:
+            return self._refused()
+        servers, reason = self._source.bootstrap_servers, self._reason
+        host, _, port = servers.split(",")[0].rpartition(":")
+        told = f"the Kafka broker {servers} {what}" + (f": {self._shown(reason)}" if reason else "")
+        if "resolve" in reason:
+            fix = (
+                "mend the host name in source.kafka.bootstrap_servers; look with "
+                f"`getent hosts {host}`. A name that is not written there is one that the broker "
+                "gives out as its address (advertised.listeners)"
+            )
+        elif _CLOSED_REASON in reason:
+            # A proxy in front of brokers that are down does the same, so this is no refusal.
+            fix = (
+                "that port may speak another protocol, with or without TLS or a login: set "
+                f"{_key('security.protocol')} to what the listener of the broker is"
+            )
+        else:
+            fix = (
+                "start the broker, or mend host and port in source.kafka.bootstrap_servers; look "
+                f"with `nc -vz {host} {port}`"
+            )
+        return SourceUnavailableError(told, fix)
+
+    def _refused(self) -> SourceRefusedError:
+        what, keys = self._read(self._refusal)
+        told = f"the Kafka broker {self._source.bootstrap_servers} {what}"
+        return SourceRefusedError(told, f"mend {keys}")
+
+    def _read(self, reason: str) -> tuple[str, str]:
+        """Return what a refusal says, and the keys of the configuration that are to be mended."""
+        shown, protocol = self._shown(reason), _key("security.protocol")
+        if "current SASL state" in reason:
+            return f"takes no login on that port ({shown})", protocol
+        if "Unsupported SASL mechanism" in reason:
+            return f"refused the login: {shown}", _key(self._mechanism_key)
+        if "OAUTHBEARER token" in reason:
+            keys = ("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.client.secret")
+            return f"was not asked, as no login was to be had: {shown}", _keys(keys)
+        if "SASL" in reason:
+            given = [key for key in _LOGIN_KEYS if key in self._source.options]
+            return f"refused the login: {shown}", _keys(given or _LOGIN_KEYS[:2])
+        if "certificate verify failed" in reason:
+            fault = _certificate_fault(self._source, reason)
+            if "mismatch" in fault:
+                name_check = _key("ssl.endpoint.identification.algorithm")
+                keys = f"the host name in source.kafka.bootstrap_servers, or {name_check}"
+                return f"has a certificate for another host name: {fault}", keys
+            return f"has a certificate that is not trusted: {fault or shown}", _key(
+                "ssl.ca.location"
+            )
+        keys = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+        return f"refused the connection: {shown}", _keys(keys)
+
+    @property
+    def _mechanism_key(self) -> str:
+        return "sasl.mechanisms" if "sasl.mechanisms" in self._source.options else "sasl.mechanism"
+
+    def _shown(self, reason: str) -> str:
+        """Return a reason without the client's own bookkeeping, and without any secret."""
+        address = rf"^(\w+://)?{re.escape(self._source.bootstrap_servers)}/\w+: "
+        reason = re.sub(address, "", _BOOKKEEPING.sub("", reason)).strip(" .:")
+        for secret in self._secrets:
+            reason = reason.replace(secret, "***")
+        return reason
+
+
+_CLOSED_REASON: Final = "Disconnected"
+_CLOSED: Final = re.compile(r"FAIL \S+ \S+ (.*Disconnected.*)")
+_BOOKKEEPING: Final = re.compile(r" ?\(after \d+ms in state \w+[^)]*\)|: receive 0 after POLLIN")
+_LOGIN_KEYS: Final = ("sasl.username", "sasl.password", "sasl.oauthbearer.client.id")
+
+
+def _keys(options: Iterable[str]) -> str:
+    return " and ".join(map(_key, options))
+
+
+def _key(option: str) -> str:
+    return f"source.kafka.options.{option}"
+
+
+def _certificate_fault(source: KafkaSource, reason: str) -> str:
+    """Return what is wrong with the certificate of the broker that `reason` names, "" if not told.
+
+    The client says of each fault that verifying failed; so the broker is looked at once more.
+    """
+    named = re.search(r"://([^/\s]+):(\d+)", reason)
+    if named is None:
+        return ""
+    options = source.options
+    authority = options["ssl.ca.location"].value if "ssl.ca.location" in options else None
+    text = options["ssl.ca.pem"].value if "ssl.ca.pem" in options else None
+    try:
+        context = ssl.create_default_context()
+        if authority is not None and authority != "probe":
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.load_verify_locations(cafile=authority)
+        elif text is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.load_verify_locations(cadata=text)
+        host = named[1].strip("[]")
+        with (
+            socket.create_connection((host, int(named[2])), timeout=REFUSED_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=host),
+        ):
+            return ""
+    except ssl.SSLCertVerificationError as error:
+        return error.verify_message.rstrip(".")
+    except (OSError, ValueError):
+        return ""
+
+
+class _QuietLog:
+    """Takes the log of a client that nobody waits for."""
 
     def log(self, _level: int, message: str, *arguments: object) -> None:
         _LOGGER.debug(message, *arguments)
 
 
-def _client(kind: Callable[..., _T], options: Mapping[str, Any]) -> _T:
+def _client(
+    kind: Callable[..., _T], options: Mapping[str, Any], trouble: _Trouble | None = None
+) -> _T:
+    """Return a client of Kafka; what it says of its connections goes to `trouble`."""
+    given = dict(options)
+    if trouble is not None:
+        given["error_cb"] = trouble.heard
     try:
-        return kind(dict(options), logger=_QuietLog())
+        return kind(given, logger=_QuietLog() if trouble is None else trouble)
     except KafkaException as error:
         # Names the property and, for a list of choices, the value; never a credential.
         raise ConfigError(f"options: {error.args[0].str()}") from error

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,9 +40,17 @@ class Commands:
         """Add a changefeed over a capture to the file."""
         self._add(name, {"capture": str(capture)}, timezone)
 
-    def add_topic(self, name: str, source: KafkaSource, timezone: str = "UTC") -> None:
-        """Add a changefeed over topics to the file."""
-        options = {key: option.value for key, option in source.options.items()}
+    def add_topic(
+        self,
+        name: str,
+        source: KafkaSource,
+        timezone: str = "UTC",
+        *,
+        secrets: Mapping[str, str] | None = None,
+    ) -> None:
+        """Add a changefeed over topics to the file; `secrets` are options in the environment."""
+        options: dict[str, Any] = {key: option.value for key, option in source.options.items()}
+        options |= {key: {"env": variable} for key, variable in (secrets or {}).items()}
         kafka = {
             "bootstrap_servers": source.bootstrap_servers,
             "topics": list(source.topics),
@@ -90,11 +98,13 @@ class Commands:
 
     # As a program -------------------------------------------------------------------------------
 
-    def start(self, *arguments: object, **streams: Any) -> "subprocess.Popen[bytes]":
+    def start(
+        self, *arguments: object, env: Mapping[str, str] | None = None, **streams: Any
+    ) -> "subprocess.Popen[bytes]":
         """Start a command as a program in a process group of its own."""
         return subprocess.Popen(
             [*PROGRAM, *map(str, arguments)],
-            env=dict(os.environ) | self.env,
+            env=dict(os.environ) | self.env | dict(env or {}),
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
@@ -102,10 +112,10 @@ class Commands:
         )
 
     def program(
-        self, *arguments: object, seconds: float = 300
+        self, *arguments: object, seconds: float = 300, env: Mapping[str, str] | None = None
     ) -> "subprocess.CompletedProcess[str]":
         """Run a command as a program, its two outputs apart."""
-        process = self.start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = self.start(*arguments, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             stdout, stderr = process.communicate(timeout=seconds)
         finally:

@@ -167,14 +167,18 @@ def test_the_status_tells_of_every_changefeed(commands: Commands) -> None:
     (commands.folder / "other.jsonl").touch()
     published = cut(10, tso=from_datetime(datetime.now(UTC)), held=(held(60, ORDERS[1]),))
     publish(commands.paths("g"), published)
-    text = commands.done("status")
+    result = commands.run("status")
+    assert result.exit_code == 1
+    assert "Error: the source of f could not be looked at\n" in result.stderr
+    text = result.stdout
     assert "f: no published cut yet\n" in text
-    assert "f: the source was not looked at: " in text
+    assert "f: the source could not be looked at: " in text
     assert "s behind (source to kafka " in text
     assert "g: 4 rows held, quarantined 0 at decode, 0 at apply, 0 schema conflicts\n" in text
     assert "orders \\u2028 `now` :smile:" in text
     assert "incomplete: 4 held" in text
-    first, second = json.loads(commands.done("status", "--json"))
+    first, second = json.loads(commands.run("status", "--json").stdout)
+    assert commands.run("status", "g").exit_code == 0
     assert (first["cut"], first["lag_seconds"], first["tables"]) == (None, None, [])
     assert "capture.jsonl" in first["source_error"]
     assert second["source_error"] is None

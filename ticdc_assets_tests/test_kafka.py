@@ -4,7 +4,6 @@ The broker is started once for the session; tests that stop, kill or secure one 
 """
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +22,6 @@ from ticdc_assets.errors import (
     PrerequisiteError,
     SourceUnavailableError,
 )
-from ticdc_assets.jars import BROKER_JARS, java_env, java_path, resolve, spark_home
 from ticdc_assets.kafka import (
     Administration,
     OffsetRange,
@@ -211,9 +209,7 @@ def test_dead_broker_is_a_clear_error_in_time(call: object) -> None:
     assert time.monotonic() - started < 30
     assert caught.value.retriable
     message = str(caught.value)
-    assert message.startswith(
-        f"the Kafka broker {dead.bootstrap_servers} did not answer within 0.5 s"
-    )
+    assert message.startswith(f"the Kafka broker {dead.bootstrap_servers} cannot be reached: ")
     assert "Connection refused" in message
     assert len(message.splitlines()) == 1
 
@@ -251,7 +247,8 @@ def test_missing_topic_is_named(broker: LocalBroker, topic: str) -> None:
     with pytest.raises(SourceUnavailableError) as caught:
         end_offsets(broker.source("not-there"))
     expected = f"the Kafka broker {broker.bootstrap_servers} has no topic 'not-there'"
-    assert str(caught.value) == expected
+    assert caught.value.reason == expected
+    assert "source.kafka.topics" in caught.value.fix
     assert Administration(broker.source()).partition_count("not-there") is None
     with pytest.raises(SourceUnavailableError, match="did not take a record of topic 'not-there'"):
         produce(broker.source(), records("not-there", 1), timeout_seconds=2.0)
@@ -265,7 +262,7 @@ def test_a_topic_that_is_not_there_yet_is_left_out(broker: LocalBroker, topic: s
     with pytest.raises(SourceUnavailableError) as caught:
         end_offsets(broker.source("comes-later", "neither"))
     expected = f"the Kafka broker {broker.bootstrap_servers} has none of the topics"
-    assert str(caught.value) == f"{expected} 'comes-later', 'neither'"
+    assert caught.value.reason == f"{expected} 'comes-later', 'neither'"
 
 
 @pytest.mark.kafka
@@ -513,93 +510,3 @@ def test_broker_listens_on_loopback_only(broker: LocalBroker) -> None:
     lines = subprocess.run(["ss", "-ltnH"], capture_output=True, text=True, check=False).stdout
     ours = [line.split()[3] for line in lines.splitlines() if f":{broker.port} " in line]
     assert all(address.endswith(f"127.0.0.1]:{broker.port}") or HOST in address for address in ours)
-
-
-# --- a broker with authentication and encryption ---
-
-
-class SecuredBroker(LocalBroker):
-    """A broker with one more listener: TLS, and name and password."""
-
-    def __init__(self, directory: Path, keys: Path) -> None:
-        super().__init__(directory)
-        self.secured_port = free_port()
-        self._keys = keys
-
-    def _settings(self) -> dict[str, object]:
-        settings = super()._settings()
-        listener = f"SECURED://{HOST}:{self.secured_port}"
-        login = f'{PLAIN_LOGIN}user_alice="s3\\"cret";'
-        return settings | {
-            "listeners": f"{settings['listeners']},{listener}",
-            "advertised.listeners": f"{settings['advertised.listeners']},{listener}",
-            "listener.security.protocol.map": (
-                f"{settings['listener.security.protocol.map']},SECURED:SASL_SSL"
-            ),
-            "listener.name.secured.sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.secured.plain.sasl.jaas.config": login.replace("\\", "\\\\"),
-            "listener.name.secured.ssl.keystore.type": "PEM",
-            "listener.name.secured.ssl.keystore.location": self._keys / "both.pem",
-        }
-
-
-@pytest.mark.kafka
-def test_secured_broker_with_both_clients(java: None, tmp_path: Path) -> None:
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl is needed to make certificates")
-    keys = tmp_path / "keys"
-    keys.mkdir()
-    request = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout key.pem"
-    command = [openssl, *request.split(), "-addext", f"subjectAltName=IP:{HOST}", "-out", "ca.pem"]
-    subprocess.run(command, cwd=keys, check=True, capture_output=True)
-    both = (keys / "key.pem").read_text() + (keys / "ca.pem").read_text()
-    (keys / "both.pem").write_text(both)
-    options = PLAIN | {
-        "sasl.username": "alice",
-        "sasl.password": 's3"cret',
-        "ssl.ca.location": str(keys / "ca.pem"),
-    }
-    with SecuredBroker(tmp_path / "broker", keys) as broker:
-        servers = f"{HOST}:{broker.secured_port}"
-        broker.create_topic("t", 1)
-        secured = source(options, servers)
-        assert end_offsets(secured) == {("t", 0): OffsetRange(earliest=0, end=0)}
-        assert produce(secured, records("t", 5, partitions=1)) == 5
-
-        assert "Dynamic configs for topic t are:" in describe_by_java(
-            tmp_path, spark_options(secured)
-        )
-        wrong = source(options | {"sasl.password": "wrong-one"}, servers)
-        assert "Authentication failed" in describe_by_java(tmp_path, spark_options(wrong))
-        with pytest.raises(SourceUnavailableError) as caught:
-            end_offsets(wrong, timeout_seconds=3.0)
-        assert "Authentication failed" in str(caught.value)
-        assert "wrong-one" not in str(caught.value)
-
-
-def describe_by_java(folder: Path, options: dict[str, str]) -> str:
-    """Ask the broker something by the Java client with the options of Spark's connector."""
-    java_options = {key.removeprefix("kafka."): value for key, value in options.items()}
-    servers = java_options.pop("bootstrap.servers")
-    lines = [
-        f"{key}={value}".replace("\\", "\\\\").replace("\n", "\\n") + "\n"
-        for key, value in java_options.items()
-    ]
-    (folder / "client.properties").write_text("".join(lines))
-    class_path = [*map(str, resolve(BROKER_JARS)), str(spark_home() / "jars" / "*")]
-    done = subprocess.run(
-        [
-            *(str(java_path()), "-cp", os.pathsep.join(class_path), "kafka.admin.ConfigCommand"),
-            *("--bootstrap-server", servers, "--command-config", "client.properties"),
-            *("--describe", "--entity-type", "topics"),
-        ],
-        cwd=folder,
-        env=java_env(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return done.stdout

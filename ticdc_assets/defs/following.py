@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from ticdc_assets.errors import BusyError, SourceUnavailableError
+from ticdc_assets.errors import BusyError, SourceRefusedError, SourceUnavailableError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +189,8 @@ class Following:
             if self._has_synced and seen == self._seen:
                 return
             brought = self._world.sync()
+        except SourceRefusedError:
+            raise  # waiting mends no password
         except (SourceUnavailableError, BusyError) as error:
             self._wait_for(error)
             return

@@ -6,7 +6,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from ticdc_assets.defs.following import Brought, Ending, Followed, Following, Pace
-from ticdc_assets.errors import BusyError, LandingGapError, SourceUnavailableError
+from ticdc_assets.errors import (
+    BusyError,
+    LandingGapError,
+    SourceRefusedError,
+    SourceUnavailableError,
+)
 
 
 @dataclass
@@ -144,6 +149,12 @@ def test_other_errors_end_it() -> None:
 
     with pytest.raises(LandingGapError):
         followed(Script(brings=brings), 100)
+
+    def refuses(now: float) -> object:
+        raise SourceRefusedError("wrong password")
+
+    with pytest.raises(SourceRefusedError):
+        followed(Script(source=refuses), 100)
 
 
 def test_another_run_is_let_in_after_the_sync() -> None:

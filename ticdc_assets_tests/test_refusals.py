@@ -1,0 +1,287 @@
+"""What brokers refuse, and brokers that are away: one sentence, at once, with the key to mend.
+
+One broker with a listener of each kind serves all of it.
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Mapping
+from pathlib import Path
+
+import pytest
+
+from ticdc_assets.capture import CaptureRecord
+from ticdc_assets.config import KafkaSource, OptionValue
+from ticdc_assets.doctor import check_source
+from ticdc_assets.errors import SourceRefusedError, SourceUnavailableError
+from ticdc_assets.jars import BROKER_JARS, java_env, java_path, resolve, spark_home
+from ticdc_assets.kafka import OffsetRange, consume, end_offsets, produce, spark_options
+from ticdc_assets.ports import HOST, free_port
+from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.secured_broker import PASSWORD, SecuredBroker, make_keys, source
+from ticdc_assets_tests.test_doctor import by_name, changefeed
+
+pytestmark = pytest.mark.kafka
+
+WRONG = "not-this-word"
+KEY = "source.kafka.options"
+
+SECONDS = 12.0
+"""More than a refusal takes on any machine, and less than any deadline that it could wait for."""
+
+
+@pytest.fixture(scope="module")
+def secured(java: None, tmp_path_factory: pytest.TempPathFactory) -> Generator[SecuredBroker]:
+    """A broker that listens in all ways, with a topic to read and one that is closed."""
+    folder = tmp_path_factory.mktemp("secured")
+    with SecuredBroker(folder / "broker", make_keys(folder / "keys")) as broker:
+        broker.create_topic("t", 1)
+        broker.create_topic("closed", 1)
+        broker.let_describe_alone("closed")
+        produce(broker.source(), [record("t"), record("closed")])
+        yield broker
+
+
+def record(topic: str) -> CaptureRecord:
+    return CaptureRecord(
+        topic=topic, partition=0, offset=0, timestamp_ms=1_700_000_000_000, key=None, value=b"{}"
+    )
+
+
+def refusal(given: KafkaSource) -> SourceUnavailableError:
+    """Ask for offsets in vain; the answer has to come at once and without a secret."""
+    began = time.monotonic()
+    with pytest.raises(SourceUnavailableError) as caught:
+        end_offsets(given)
+    assert time.monotonic() - began < SECONDS
+    sentence = str(caught.value)
+    assert len(sentence.splitlines()) == 1
+    assert sentence.startswith(f"the Kafka broker {given.bootstrap_servers} ")
+    assert WRONG not in sentence
+    assert PASSWORD not in sentence
+    assert str(pickle.loads(pickle.dumps(caught.value))) == sentence
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("listener", "options", "what", "fix"),
+    [
+        (
+            "SASL_PLAINTEXT",
+            {"sasl.password": WRONG},
+            "refused the login: SASL authentication error: Authentication failed",
+            f"mend {KEY}.sasl.username and {KEY}.sasl.password",
+        ),
+        (
+            "SASL_SSL",
+            {"sasl.password": WRONG},
+            "refused the login: SASL authentication error: Authentication failed",
+            f"mend {KEY}.sasl.username and {KEY}.sasl.password",
+        ),
+        (
+            "SASL_PLAINTEXT",
+            {"sasl.mechanism": "SCRAM-SHA-512"},
+            "Unsupported SASL mechanism: broker's supported mechanisms: PLAIN",
+            f"mend {KEY}.sasl.mechanism",
+        ),
+        (
+            "SSL",
+            {"ssl.ca.location": "other.pem"},
+            "has a certificate that is not trusted: self-signed certificate",
+            f"mend {KEY}.ssl.ca.location",
+        ),
+        (
+            "SSL",
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+            | {"sasl.username": "alice", "sasl.password": WRONG},
+            "takes no login on that port",
+            f"mend {KEY}.security.protocol",
+        ),
+        (
+            "SASL_PLAINTEXT",
+            {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc"}
+            | {"sasl.oauthbearer.client.id": "me", "sasl.oauthbearer.client.secret": WRONG}
+            | {"sasl.oauthbearer.token.endpoint.url": f"http://{HOST}:1/token"},
+            "no login was to be had: Failed to acquire SASL OAUTHBEARER token",
+            f"mend {KEY}.sasl.oauthbearer.token.endpoint.url",
+        ),
+    ],
+)
+def test_what_a_broker_refuses_is_told_at_once_with_the_key_to_mend(
+    secured: SecuredBroker, listener: str, options: Mapping[str, str], what: str, fix: str
+) -> None:
+    given = secured.options(listener) | dict(options)
+    if given.get("ssl.ca.location") == "other.pem":
+        given["ssl.ca.location"] = str(secured.keys / "other.pem")
+    error = refusal(source(given, secured.servers(listener)))
+    assert isinstance(error, SourceRefusedError)
+    assert not error.retriable
+    assert what in error.reason
+    assert error.fix.startswith(fix)
+
+
+@pytest.mark.parametrize(
+    ("listener", "spoken"),
+    [
+        ("SSL", "PLAINTEXT"),
+        ("SASL_PLAINTEXT", "PLAINTEXT"),
+        ("SASL_SSL", "SSL"),
+        ("PLAINTEXT", "SSL"),
+    ],
+)
+def test_a_listener_of_another_protocol(secured: SecuredBroker, listener: str, spoken: str) -> None:
+    error = refusal(source(secured.options(spoken), secured.servers(listener)))
+    assert "Disconnected" in error.reason
+    assert f"{KEY}.security.protocol" in error.fix
+
+
+def test_a_certificate_for_another_host(secured: SecuredBroker) -> None:
+    error = refusal(source(secured.options("SSL"), secured.servers("SSL", "localhost")))
+    assert "certificate is not valid for 'localhost'" in error.reason
+    assert "source.kafka.bootstrap_servers" in error.fix
+    assert f"{KEY}.ssl.endpoint.identification.algorithm" in error.fix
+
+
+def test_brokers_that_are_away() -> None:
+    error = refusal(source({}, f"{HOST}:{free_port()},{HOST}:{free_port()}"))
+    assert error.retriable
+    assert "cannot be reached" in error.reason
+    assert "Connection refused" in error.reason
+    assert "source.kafka.bootstrap_servers" in error.fix
+    error = refusal(source({}, "no-such-host.invalid:9092"))
+    assert "Failed to resolve 'no-such-host.invalid:9092'" in error.reason
+    assert "source.kafka.bootstrap_servers" in error.fix
+
+
+def test_one_broker_of_several_that_is_away_changes_nothing(secured: SecuredBroker) -> None:
+    servers = f"{HOST}:{free_port()},{secured.servers('PLAINTEXT')}"
+    assert list(end_offsets(source(secured.options("PLAINTEXT"), servers))) == [("t", 0)]
+
+
+def test_a_broker_that_comes_back_within_seconds_is_waited_for(
+    secured: SecuredBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A port that refuses at first and then is the broker's, as when one is restarted."""
+    monkeypatch.setattr("ticdc_assets.kafka.DOWN_SECONDS", 60.0)
+    port = free_port()
+    relay = subprocess.Popen(
+        [
+            *("/bin/sh", "-c"),
+            f"sleep 1; exec {sys.executable} -c '{_RELAY}' {port} {secured.port}",
+        ]
+    )
+    try:
+        given = source(secured.options("PLAINTEXT"), f"{HOST}:{port}")
+        assert list(end_offsets(given, timeout_seconds=60)) == [("t", 0)]
+    finally:
+        relay.kill()
+        relay.wait()
+
+
+_RELAY = """
+import socket, sys, threading
+def pump(a, b):
+    while data := a.recv(65536): b.sendall(data)
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    here, _ = server.accept()
+    there = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+    for pair in ((here, there), (there, here)):
+        threading.Thread(target=pump, args=pair, daemon=True).start()
+"""
+
+
+def test_a_topic_that_may_be_seen_and_not_read(secured: SecuredBroker) -> None:
+    options = secured.options("SASL_PLAINTEXT")
+    given = source(options, secured.servers("SASL_PLAINTEXT"), "closed")
+    ranges = end_offsets(given)
+    assert ranges == {("closed", 0): OffsetRange(earliest=0, end=1)}
+    with pytest.raises(SourceRefusedError) as caught:
+        list(consume(given, ranges))
+    assert "topic 'closed' partition 0" in caught.value.reason
+    assert "Topic authorization failed" in caught.value.reason
+    assert "READ" in caught.value.fix
+    check = by_name(check_source(changefeed(given)))["format shop"]
+    assert not check.ok
+    assert "Topic authorization failed" in check.found
+
+
+# By the command line -----------------------------------------------------------------------------
+
+
+def test_every_command_says_why_at_once(secured: SecuredBroker, tmp_path: Path) -> None:
+    commands = Commands(tmp_path)
+    options = {
+        key: OptionValue(value, value) for key, value in secured.options("SASL_PLAINTEXT").items()
+    }
+    options["sasl.password"] = OptionValue("", "")
+    given = KafkaSource(
+        bootstrap_servers=secured.servers("SASL_PLAINTEXT"), topics=("t",), options=options
+    )
+    commands.add_topic("feed", given, secrets={"sasl.password": "KAFKA_PASSWORD"})
+    capture = tmp_path / "capture.jsonl"
+    assert commands.program("sync", "feed", env={"KAFKA_PASSWORD": PASSWORD}).returncode == 0
+    recorded = commands.program("record", "feed", capture, env={"KAFKA_PASSWORD": PASSWORD})
+    assert recorded.returncode == 0
+    for words in (
+        ("sync", "feed"),
+        ("record", "feed", tmp_path / "another.jsonl"),
+        ("play", capture, "feed"),
+        ("doctor",),
+        ("status", "feed"),
+        ("sync", "feed", "--follow", "--seconds", 60),
+    ):
+        began = time.monotonic()
+        done = commands.program(*words, env={"KAFKA_PASSWORD": WRONG})
+        assert time.monotonic() - began < 60, words
+        told = done.stdout + done.stderr
+        assert done.returncode == 1, told
+        assert "refused the login: SASL authentication error: Authentication failed" in told
+        assert f"mend {KEY}.sasl.username and {KEY}.sasl.password" in told
+        assert "Traceback" not in told
+        assert WRONG not in told
+
+
+# Both clients ------------------------------------------------------------------------------------
+
+
+def test_both_clients_take_the_same_options(secured: SecuredBroker, tmp_path: Path) -> None:
+    options = secured.options("SASL_SSL")
+    given = source(options, secured.servers("SASL_SSL"))
+    end = end_offsets(given)["t", 0].end
+    assert produce(given, [record("t")] * 5) == 5
+    assert end_offsets(given) == {("t", 0): OffsetRange(earliest=0, end=end + 5)}
+    told = describe_by_java(tmp_path, spark_options(given))
+    assert "Dynamic configs for topic t are:" in told
+    wrong = source(options | {"sasl.password": WRONG}, secured.servers("SASL_SSL"))
+    assert "Authentication failed" in describe_by_java(tmp_path, spark_options(wrong))
+
+
+def describe_by_java(folder: Path, options: dict[str, str]) -> str:
+    """Ask the broker something by the Java client with the options of Spark's connector."""
+    java_options = {key.removeprefix("kafka."): value for key, value in options.items()}
+    servers = java_options.pop("bootstrap.servers")
+    lines = [
+        f"{key}={value}".replace("\\", "\\\\").replace("\n", "\\n") + "\n"
+        for key, value in java_options.items()
+    ]
+    (folder / "client.properties").write_text("".join(lines))
+    class_path = [*map(str, resolve(BROKER_JARS)), str(spark_home() / "jars" / "*")]
+    done = subprocess.run(
+        [
+            *(str(java_path()), "-cp", os.pathsep.join(class_path), "kafka.admin.ConfigCommand"),
+            *("--bootstrap-server", servers, "--command-config", "client.properties"),
+            *("--describe", "--entity-type", "topics"),
+        ],
+        cwd=folder,
+        env=java_env(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.stdout
