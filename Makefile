@@ -26,7 +26,7 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3 python; do \
 
 .PHONY: help
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(VENV)/.made ## Install everything into .venv (instant when nothing changed)
@@ -74,6 +74,11 @@ PYTEST = $(BIN)/python -m pytest $(if $(WORKERS),-n $(WORKERS) --dist loadfile \
 .PHONY: test
 test: setup chromium postgresql ## Run all tests but those marked slow
 	@$(PYTEST) -m "not slow"
+
+# Two hours and more: all golden message streams in processes of their own, storms, long histories.
+.PHONY: test-nightly
+test-nightly: setup chromium postgresql ## Run the tests marked slow, which `make test` leaves out
+	@$(PYTEST) -m slow
 
 .PHONY: test-fast
 test-fast: setup ## Run the pure Python tests only (seconds)

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from click.testing import CliRunner, Result
 from ticdc_assets.cli import main
 from ticdc_assets.config import KafkaSource
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets_tests.golden import Rows, rows_of
+from ticdc_assets.wire.compression import Compression
+from ticdc_assets_tests.golden import Rows, Scenario, rows_of
 
 PROGRAM = (sys.executable, "-m", "ticdc_assets.cli")
 
@@ -36,9 +37,23 @@ class Commands:
     def paths(self, changefeed: str) -> LakePaths:
         return LakePaths(root=self.folder / "lake", changefeed=changefeed)
 
-    def add_capture(self, name: str, capture: Path | str, timezone: str = "UTC") -> None:
-        """Add a changefeed over a capture to the file."""
-        self._add(name, {"capture": str(capture)}, timezone)
+    def add_capture(
+        self, name: str, capture: Path | str, timezone: str = "UTC", **settings: Any
+    ) -> None:
+        """Add a changefeed over a capture to the file, with more of what the file may say of it."""
+        self._add(name, {"capture": str(capture)}, timezone, **settings)
+
+    def add_scenario(self, name: str, scenario: Scenario) -> None:
+        """Add a changefeed over a folder of golden messages to the file."""
+        settings: dict[str, Any] = {"format": str(scenario.wire_format)}
+        if scenario.compression is not Compression.NONE:
+            settings["compression"] = str(scenario.compression)
+        if scenario.claim_check is not None:
+            settings["claim_check"] = {
+                "location": scenario.claim_check.location,
+                "raw_value": scenario.claim_check.raw_value,
+            }
+        self.add_capture(name, scenario.capture, scenario.timezone, **settings)
 
     def add_topic(
         self,
@@ -58,10 +73,11 @@ class Commands:
         }
         self._add(name, {"kafka": kafka}, timezone)
 
-    def _add(self, name: str, source: dict[str, Any], timezone: str) -> None:
+    def _add(self, name: str, source: dict[str, Any], timezone: str, **settings: Any) -> None:
         path = Path(self.env["TICDC_CHANGEFEEDS"])
         feeds = json.loads(path.read_text())["changefeeds"] if path.exists() else []
         feed = {"name": name, "format": "simple-json", "timezone": timezone, "source": source}
+        feed |= settings
         # JSON is YAML.
         path.write_text(json.dumps({"changefeeds": [*feeds, feed]}, indent=2))
 
@@ -96,14 +112,25 @@ class Commands:
         """Return every row of every mirror, as `dump` tells them."""
         return rows_of(map(json.loads, self.done("dump", changefeed).splitlines()))
 
+    def set(self, name: str, **settings: Any) -> None:
+        """Change what the file says of a changefeed."""
+        path = Path(self.env["TICDC_CHANGEFEEDS"])
+        feeds = json.loads(path.read_text())["changefeeds"]
+        feeds = [feed | settings if feed["name"] == name else feed for feed in feeds]
+        path.write_text(json.dumps({"changefeeds": feeds}, indent=2))
+
     # As a program -------------------------------------------------------------------------------
 
     def start(
-        self, *arguments: object, env: Mapping[str, str] | None = None, **streams: Any
+        self,
+        *arguments: object,
+        program: Sequence[str] = PROGRAM,
+        env: Mapping[str, str] | None = None,
+        **streams: Any,
     ) -> "subprocess.Popen[bytes]":
-        """Start a command as a program in a process group of its own."""
+        """Start a command, or another program, in a process group of its own."""
         return subprocess.Popen(
-            [*PROGRAM, *map(str, arguments)],
+            [*program, *map(str, arguments)],
             env=dict(os.environ) | self.env | dict(env or {}),
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
@@ -123,6 +150,12 @@ class Commands:
         return subprocess.CompletedProcess(
             process.args, process.returncode, stdout.decode(), stderr.decode()
         )
+
+    def ran(self, *arguments: object) -> str:
+        """Run a command as a program that succeeds and return its standard output."""
+        done = self.program(*arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
 
 def files(folder: Path) -> dict[str, tuple[int, int]]:

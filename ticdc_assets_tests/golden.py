@@ -62,6 +62,15 @@ OPTIONS = [
 ]
 """The folders of golden messages with one option of an encoder each."""
 
+MIDDLES = [(variant, "shop-middle") for variant in ("simple-json", "simple-avro")]
+"""(variant, scenario) of messages that begin in the middle of a changefeed."""
+
+CORRUPT = [(variant, "corrupt") for variant in FULL_VARIANTS]
+"""(variant, scenario) of messages with damaged ones among them."""
+
+ALL_FOLDERS = [*SCENARIOS, *MIDDLES, *CORRUPT, *(("options", option) for option in OPTIONS)]
+"""Every folder of golden messages, by the names of its two levels."""
+
 LOST_BY_THE_FORMAT = {
     "craft": (
         {

@@ -9,6 +9,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 # What may know Spark or Dagster; every other module of the package is pure.
 HEAVY = {"cli", "definitions", "defs", "demo", "doctor", "lake", "report"}
 LINTER = Path(sys.executable).with_name("lint-imports")
@@ -116,3 +118,39 @@ def test_pure_modules_bring_neither_spark_nor_dagster(root: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from pyspark.sql import functions as F",
+        "import pyspark.sql.functions as F",
+        "from pyspark.sql.functions import col",
+        "from pyspark.sql.functions.builtin import lit",
+        "from pyspark.sql import Window",
+        "from pyspark.sql.window import Window",
+    ],
+)
+@pytest.mark.parametrize(
+    ("module", "refused"),
+    [
+        ("ticdc_assets/lake/mirrors.py", True),
+        ("ticdc_assets_tests/lake/test_edges.py", True),
+        ("bench/large.py", True),
+        ("ticdc_assets/lake/session.py", False),
+    ],
+)
+def test_expressions_come_from_a_session(line: str, module: str, refused: bool, root: Path) -> None:
+    """What builds an expression without asking for a session first fails where Spark is not up."""
+    ruff = LINTER.with_name("ruff")
+    options = ["--no-cache", "--select", "TID251", "--output-format", "concise"]
+    done = subprocess.run(
+        [str(ruff), "check", *options, "--stdin-filename", module, "-"],
+        cwd=root,
+        input=f"{line}\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, "starts the session" in done.stdout) == (int(refused), refused)

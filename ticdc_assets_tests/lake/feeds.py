@@ -4,8 +4,10 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -13,7 +15,8 @@ from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import CaptureSource, Changefeed, ClaimCheck, Settings
 from ticdc_assets.lake import folding, mirrors
 from ticdc_assets.lake.as_of import AsOf, TableRows
-from ticdc_assets.lake.cuts import Cut, newest_cut
+from ticdc_assets.lake.control import commit_metadata, read_table, write_table
+from ticdc_assets.lake.cuts import CUT_SCHEMA, Cut, newest_cut
 from ticdc_assets.lake.decoding import decode_new
 from ticdc_assets.lake.landing import Landing, land
 from ticdc_assets.lake.mirrors import Applying, apply_changes
@@ -157,3 +160,19 @@ def truth_rows(truth: Truth) -> Rows:
         for name, rows in truth.items()
         if rows
     }
+
+
+def grow_cuts_older(paths: LakePaths, hours: int) -> None:
+    """Make the cuts that were published older; their versions of mirrors stay as they are."""
+    rows = read_table(paths.cuts)
+    assert rows is not None
+    cuts = [
+        {**row, "published_at": row["published_at"] - timedelta(hours=hours)}
+        for row in rows.to_pylist()
+    ]
+    write_table(
+        paths.cuts,
+        pa.Table.from_pylist(cuts, schema=CUT_SCHEMA),
+        overwrite=True,
+        metadata=commit_metadata(paths.cuts),
+    )

@@ -8,14 +8,13 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.lake import history, maintenance, mirrors, overwriting
-from ticdc_assets.lake.control import commit_metadata, open_table, read_table, write_table
-from ticdc_assets.lake.cuts import CUT_SCHEMA, Cut, MirrorCut, read_cuts
+from ticdc_assets.lake.control import commit_metadata, open_table
+from ticdc_assets.lake.cuts import Cut, MirrorCut, read_cuts
 from ticdc_assets.lake.history import history_rows
 from ticdc_assets.lake.maintenance import clean_logs, maintain, optimize_mirrors
 from ticdc_assets.lake.mirrors import Outcome
@@ -27,7 +26,7 @@ from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.golden import Rows, comparable
-from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, truth_rows
 
 NAMES = (("d", "many"), ("d", "few"))
 
@@ -91,18 +90,7 @@ def grow_older(feed: Feed, hours: int) -> None:
             if path.suffix == ".json" and path.parent.name == "_delta_log":
                 path.write_text(_EPOCH_MS.sub(lambda m: _earlier(m, seconds), path.read_text()))
             os.utime(path, (stat.st_atime - seconds, stat.st_mtime - seconds))
-    rows = read_table(feed.paths.cuts)
-    assert rows is not None
-    cuts = [
-        {**row, "published_at": row["published_at"] - timedelta(hours=hours)}
-        for row in rows.to_pylist()
-    ]
-    write_table(
-        feed.paths.cuts,
-        pa.Table.from_pylist(cuts, schema=CUT_SCHEMA),
-        overwrite=True,
-        metadata=commit_metadata(feed.paths.cuts),
-    )
+    grow_cuts_older(feed.paths, hours)
     for checksums in feed.paths.base.rglob("*.crc"):
         checksums.unlink()
     feed.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()

@@ -1,0 +1,92 @@
+"""Every folder of golden messages is synced by the command in a process of its own.
+
+So nothing of Spark runs before the sync asks for it: what has to start it does, and what may do
+without it does. `make test-nightly` runs all of them, `make test` some that go different ways.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ticdc_assets.lake.cuts import require_cut
+from ticdc_assets_tests.changelog.test_fold_golden import (
+    folded,
+    keys_of,
+    keys_of_cut_rows,
+    other_rows,
+)
+from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.golden import (
+    ALL_FOLDERS,
+    CORRUPT,
+    MIDDLES,
+    Rows,
+    Scenario,
+    assert_same_rows,
+    rows_last_changed_here,
+    rows_of,
+)
+
+pytestmark = pytest.mark.spark
+
+OFTEN = {
+    ("options", "open-force-replicate"),
+    ("options", "simple-json-claim-check"),
+    ("canal-json", "types"),
+    ("craft", "shop"),
+}
+"""The first has a table without a key; the others need no Spark."""
+
+
+def test_no_folder_is_forgotten_here(golden_dir: Callable[..., Path]) -> None:
+    found = golden_dir().glob("*/*/messages.jsonl.gz")
+    assert {(path.parent.parent.name, path.parent.name) for path in found} == set(ALL_FOLDERS)
+    assert set(ALL_FOLDERS) >= OFTEN
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        pytest.param(folder, id="-".join(folder), marks=[] if folder in OFTEN else pytest.mark.slow)
+        for folder in ALL_FOLDERS
+    ],
+)
+def test_the_mirrors_equal_the_truth(
+    folder: tuple[str, str], tmp_path: Path, golden_dir: Callable[..., Path]
+) -> None:
+    scenario = Scenario(golden_dir(*folder))
+    commands = Commands(tmp_path)
+    commands.add_scenario("feed", scenario)
+    output = commands.ran("sync", "feed")
+    cut = require_cut(commands.paths("feed"))
+    assert "feed: published: cut 1 at " in output
+    assert (cut.failed, cut.unaccounted) == ((), ())
+    found = rows_of(map(json.loads, commands.ran("dump", "feed").splitlines()))
+    waiting = json.loads(commands.ran("quarantine", "feed", "--json"))
+    if folder in CORRUPT:
+        damaged = json.loads((scenario.folder / "damaged.json").read_text(encoding="utf-8"))
+        places = {(item["partition"], item["offset"]) for item in damaged}
+        assert {(item["partition"], item["offset"]) for item in waiting} <= places
+        assert found == folded(scenario.events, cut.tso, scenario.timezone)
+        return
+    assert waiting == []
+    assert cut.tso == scenario.end
+    if scenario.option == "handle-key-only":
+        assert_same_but_for_cut_rows(scenario, found)
+        return
+    wanted = rows_last_changed_here(scenario) if folder in MIDDLES else scenario.state()
+    assert_same_rows(found, wanted, variant=scenario.variant)
+
+
+def assert_same_but_for_cut_rows(scenario: Scenario, found: Rows) -> None:
+    """Compare all keys, and the rows of which no change was sent as its key alone."""
+    cut, wanted = keys_of_cut_rows(scenario, scenario.events), scenario.state()
+    assert sum(map(len, cut.values())) > 0
+    assert keys_of(scenario, found) == keys_of(scenario, wanted)
+    assert_same_rows(
+        other_rows(scenario, found, cut),
+        other_rows(scenario, wanted, cut),
+        variant=scenario.variant,
+    )
