@@ -75,7 +75,7 @@ def _decoded(names: FeedNames, columns: Iterable[str]) -> dg.MetadataValue:
         {
             column: _of(raw, (column,) if column in _LANDED else ("key", "value"))
             for column in columns
-            if column not in ("batch", "quarantined_at", "redriven_at")
+            if column not in ("batch", "quarantined_at", "redriven_at", "closed_by")
         }
     )
 

@@ -81,7 +81,8 @@ QUARANTINE: Mapping[str, tuple[str, str]] = {
     "commit_ts": ("bigint", "Commit ts of the row, for stage apply."),
     "batch": ("bigint", "Newest batch of the change log when it was refused."),
     "quarantined_at": ("timestamp", "When it was refused."),
-    "redriven_at": ("timestamp", "When it was tried again with success; null while it is open."),
+    "redriven_at": ("timestamp", "When it was closed; null while it is open."),
+    "closed_by": ("string", "`redrive` or `later change`; null while it is open."),
 }
 
 SCHEMA_REGISTRY: Mapping[str, str] = {

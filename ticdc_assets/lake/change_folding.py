@@ -11,7 +11,7 @@ fold here, so they come to the same rows. Nothing is written, and the same chang
 folding.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -27,6 +27,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ticdc_assets.changelog.plan import Binding, HandoverPart, MirrorPlan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake import folding
+from ticdc_assets.lake.accounts import PLACE
 from ticdc_assets.lake.control import dataset_of, open_table, read_plain
 from ticdc_assets.lake.cuts import Cut, MirrorCut
 from ticdc_assets.lake.decoding import Repair
@@ -342,6 +343,18 @@ class ChangeFolding:
         )
         scanner = log.scanner(columns=list(columns), filter=condition, batch_readahead=2)
         yield from scanner.to_batches()
+
+    def rows_at(self, faults: Collection[Mapping[str, Any]]) -> pa.Table | None:
+        """Return the row changes at the coordinates of `faults`, which have `commit_ts` too."""
+        log = self._log_dataset()
+        if log is None:
+            return None
+        stamps = sorted({fault["commit_ts"] for fault in faults})
+        condition = (ds.field("kind") == "row") & ds.field("commit_ts").isin(stamps)
+        rows = log.to_table(columns=list(CHANGE_COLUMNS), filter=condition)
+        places = {tuple(fault[name] for name in PLACE) for fault in faults}
+        found = zip(*(rows[name].to_pylist() for name in PLACE), strict=True)
+        return rows.filter(pa.array([place in places for place in found], pa.bool_()))
 
     def count_rows(
         self, bindings: Iterable[Binding], *, above: int, until: int, version: int | None = None

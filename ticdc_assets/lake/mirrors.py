@@ -45,6 +45,8 @@ from functools import reduce
 from operator import and_
 from threading import Lock
 
+import pyarrow as pa
+import pyarrow.dataset as ds
 from delta.tables import DeltaTable
 from pyspark.sql import Column, SparkSession
 
@@ -96,10 +98,12 @@ from ticdc_assets.lake.mirror_rows import (
     EXACT_KINDS,
     PARTIAL,
     MirrorLayout,
+    change_effects,
 )
 from ticdc_assets.lake.overwriting import PLAIN_ROWS, commit_files, give_features, overwrite
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import (
+    Closing,
     append_quarantine,
     close_rows,
     count_open,
@@ -725,12 +729,13 @@ class _Run:
                 metadata=self._metadata(mirror, mode),
             )
             self._quarantine(mirror, folded, mode)
+            void = self._close_void(mirror, folded) if base is not None else 0
             hidden = hidden_columns(mirror, folded)
         return _Made(
             version=_version(self._paths, mirror),
             rows=counts.copies,
             hidden=hidden,
-            quarantined=counts.errors + (base.quarantined if base else 0),
+            quarantined=counts.errors + (base.quarantined if base else 0) - void,
             mode=mode,
             changes=counts.changed,
             unknown_deletes=counts.unknown_deletes + (start.unknown_deletes if start else 0),
@@ -840,6 +845,7 @@ class _Run:
                     .whenNotMatchedInsert(condition=~F.col("s.deleted"), values=values)
                     .execute()
                 )
+            void = self._close_void(mirror, folded)
             hidden = hidden_columns(mirror, folded)
         metrics = operation_metrics(self._paths.mirror(mirror.mirror_id))
         inserted = metrics.get("numTargetRowsInserted", 0)
@@ -848,7 +854,7 @@ class _Run:
             version=_version(self._paths, mirror),
             rows=before.rows + inserted - deleted,
             hidden=hidden,
-            quarantined=before.quarantined + counts.errors,
+            quarantined=before.quarantined + counts.errors - void,
             mode=Mode.MERGE,
             changes=counts.changed,
             unknown_deletes=before.unknown_deletes + max(0, counts.taken - deleted),
@@ -903,7 +909,7 @@ class _Run:
                     )
                     fixed = own.select(*place).join(faults.select(*place), place, "left_anti")
                     if not fixed.isEmpty():
-                        close_rows(self._spark, self._paths, "apply", fixed)
+                        close_rows(self._spark, self._paths, "apply", fixed, Closing.REDRIVE)
                 faults = faults.join(known.select(*place), place, "left_anti")
             if errors:
                 append_quarantine(
@@ -912,6 +918,44 @@ class _Run:
                     app_id=f"apply-{mirror.mirror_id}-{self._tso}",
                     version=self._groups.batch,
                 )
+
+    def _close_void(self, mirror: MirrorPlan, folded: Folding) -> int:
+        """Close what is in quarantine of rows that a later whole change has replaced.
+
+        Returns:
+            How many changes that older cuts had in quarantine are void.
+        """
+        last_tso = 0 if self._last is None else self._last.tso
+        faults = [
+            row
+            for row in read_quarantine(self._paths)
+            if row["stage"] == "apply"
+            and mirror.floor_ts < row["commit_ts"] <= last_tso
+            and mirror.meets((row["database"], row["table"]), row["commit_ts"], row["commit_ts"])
+        ]
+        rows = self._changes.rows_at(faults) if faults and mirror.schema.handle_key else None
+        if rows is None:
+            return 0
+        convert = change_effects(mirror, self._changefeed.timezone)
+        keys: dict[tuple[object, ...], list[tuple[str, int]]] = {}
+        for batch in convert(rows.to_batches()):
+            for effect in batch.select(["key", "sequence", "reason"]).to_pylist():
+                if effect["reason"] is not None:
+                    sequence = effect["sequence"]
+                    place = tuple(sequence[name] for name in PLACE)
+                    keys.setdefault(place, []).append((effect["key"], sequence["commit_ts"]))
+        newest = _whole_changes(folded, {key for found in keys.values() for key, _ in found})
+        void = [
+            dict(zip(PLACE, place, strict=True))
+            for place, found in keys.items()
+            if all(newest.get(key, 0) > commit_ts for key, commit_ts in found)
+        ]
+        if not void:
+            return 0
+        frame = frame_of(self._spark, pa.Table.from_pylist(void, schema=_PLACE_SCHEMA))
+        with self._quarantine_lock:
+            close_rows(self._spark, self._paths, "apply", frame, Closing.LATER_CHANGE)
+        return len(void)
 
     # The cut ----------------------------------------------------------------------------------
 
@@ -1002,6 +1046,32 @@ class _Run:
             "database": mirror.database,
             "table": mirror.table,
         }
+
+
+_PLACE_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("index", pa.int32()),
+    ]
+)
+
+
+def _whole_changes(folded: Folding, keys: Collection[str]) -> dict[str, int]:
+    """Return the commit ts of the last whole change that fits, of those of `keys` that have one."""
+    if folded.here is not None:
+        found = folded.here.filter(
+            ds.field("key").isin(list(keys)) & ds.field("reason").is_null() & ~ds.field("keeps_row")
+        )
+        rows = found.select(["key", "sequence"]).to_pylist()
+        return {row["key"]: row["sequence"]["commit_ts"] for row in rows}
+    F = functions(folded.frame.sparkSession)
+    frame = folded.frame.where(
+        F.col("key").isin(list(keys)) & F.col("reason").isNull() & ~F.col("keeps_row")
+    )
+    rows = frame.select("key", "sequence.commit_ts").collect()
+    return {row["key"]: row["commit_ts"] for row in rows}
 
 
 def _span(group: HeldGroup) -> tuple[tuple[str, str], int, int]:

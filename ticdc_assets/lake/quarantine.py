@@ -3,22 +3,25 @@
 One row a fault: the record's coordinates, the stage that refused it (`decode`: the bytes are no
 message; `apply`: the row change does not fit the schema it cites), reason, position, expected and
 got. The record itself stays in `raw_messages` (or `change_log`), so nothing is copied and nothing
-lost. A row is *open* until its record was re-driven with success; then `redriven_at` is set and
-the row stays as history.
+lost. A row is *open* until its record was re-driven with success, or a later change of its row made
+it void; then `redriven_at` is set, `closed_by` says which, and the row stays as history.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 from delta.tables import DeltaTable
+from deltalake import Field
+from deltalake.schema import PrimitiveType
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.config import TableFilter
-from ticdc_assets.lake.control import read_rows
+from ticdc_assets.lake.control import open_table, read_rows
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.small_batches import append_rows
@@ -39,6 +42,8 @@ COLUMNS = (
     "batch",
 )
 
+CLOSED_BY = "closed_by"
+
 _SCHEMA = pa.schema(
     [
         ("stage", pa.string()),
@@ -56,8 +61,18 @@ _SCHEMA = pa.schema(
         ("batch", pa.int64()),
         ("quarantined_at", pa.timestamp("us", tz="UTC")),
         ("redriven_at", pa.timestamp("us", tz="UTC")),
+        (CLOSED_BY, pa.string()),
     ]
 )
+
+
+class Closing(StrEnum):
+    """Why a row is not open any more."""
+
+    REDRIVE = "redrive"
+    """Its record was decoded again, or its table folded again, with success."""
+    LATER_CHANGE = "later change"
+    """A later whole change of its row made it void."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +85,14 @@ class QuarantineCounts:
 
 def append_quarantine(paths: LakePaths, rows: DataFrame, *, app_id: str, version: int) -> None:
     """Append faults; a version that the table has seen from `app_id` is skipped."""
+    _give_column(paths)
     F = functions(rows.sparkSession)
     (
         rows.select(
             *COLUMNS,
             F.lit(datetime.now(UTC)).alias("quarantined_at"),
             F.lit(None).cast("timestamp").alias("redriven_at"),
+            F.lit(None).cast("string").alias(CLOSED_BY),
         )
         .write.format("delta")
         .mode("append")
@@ -89,7 +106,8 @@ def append_quarantine_here(
     paths: LakePaths, faults: Sequence[Mapping[str, Any]], *, app_id: str, version: int
 ) -> None:
     """Append few faults, without Spark; a version that the table has seen is skipped."""
-    now = {"quarantined_at": datetime.now(UTC), "redriven_at": None}
+    _give_column(paths)
+    now = {"quarantined_at": datetime.now(UTC), "redriven_at": None, CLOSED_BY: None}
     rows = pa.Table.from_pylist([{**fault, **now} for fault in faults], schema=_SCHEMA)
     append_rows(paths.quarantine, rows, app_id=app_id, version=version)
 
@@ -126,11 +144,21 @@ def count_open(paths: LakePaths, tables: TableFilter | None = None) -> Quarantin
     return QuarantineCounts(decode=decode, apply=len(rows) - decode)
 
 
-def close_rows(spark: SparkSession, paths: LakePaths, stage: str, places: DataFrame) -> None:
-    """Set `redriven_at` on the open rows of `stage` at `places`.
+def _give_column(paths: LakePaths) -> None:
+    """Let the table of an older lake have `closed_by`."""
+    table = open_table(paths.quarantine)
+    if table is not None and CLOSED_BY not in {field.name for field in table.schema().fields}:
+        table.alter.add_columns(Field(CLOSED_BY, PrimitiveType("string")))
+
+
+def close_rows(
+    spark: SparkSession, paths: LakePaths, stage: str, places: DataFrame, closing: Closing
+) -> None:
+    """Set `redriven_at` and `closed_by` on the open rows of `stage` at `places`.
 
     `places` has the columns topic, partition, offset and index.
     """
+    _give_column(paths)
     F = functions(spark)
     table = DeltaTable.forPath(spark, str(paths.quarantine))
     (
@@ -144,6 +172,8 @@ def close_rows(spark: SparkSession, paths: LakePaths, stage: str, places: DataFr
             & (F.col("q.stage") == F.lit(stage))
             & F.col("q.redriven_at").isNull(),
         )
-        .whenMatchedUpdate(set={"redriven_at": F.lit(datetime.now(UTC))})
+        .whenMatchedUpdate(
+            set={"redriven_at": F.lit(datetime.now(UTC)), CLOSED_BY: F.lit(str(closing))}
+        )
         .execute()
     )

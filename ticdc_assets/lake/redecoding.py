@@ -47,7 +47,7 @@ from ticdc_assets.lake.decoding import (
     regroup,
 )
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.quarantine import close_rows
+from ticdc_assets.lake.quarantine import Closing, close_rows
 from ticdc_assets.lake.rebuilding import RefusedRecords
 from ticdc_assets.lake.retention import Horizon, read_horizon, read_raw_horizon
 from ticdc_assets.lake.session import functions
@@ -488,7 +488,7 @@ class _Day:
                     version=(latest_version(self._paths.quarantine) or 0) + 1,
                 )
             if fixed is not None and released:
-                close_rows(self._spark, self._paths, "decode", fixed)
+                close_rows(self._spark, self._paths, "decode", fixed, Closing.REDRIVE)
         finally:
             refused.unpersist()
         return quarantined, released

@@ -25,7 +25,7 @@ from ticdc_assets.lake.decoding import (
     decoded_position,
 )
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.quarantine import close_rows, count_open, read_quarantine
+from ticdc_assets.lake.quarantine import Closing, close_rows, count_open, read_quarantine
 from ticdc_assets.lake.session import functions
 
 
@@ -86,7 +86,7 @@ def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Re
         fixed = good.join(F.broadcast(open_rows), event, "left_semi").select(*event).distinct()
         done = fixed.count()
         if done:
-            close_rows(spark, paths, "decode", fixed)
+            close_rows(spark, paths, "decode", fixed, Closing.REDRIVE)
     finally:
         rows.unpersist()
     return Redriving(

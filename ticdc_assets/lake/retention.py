@@ -62,7 +62,7 @@ from ticdc_assets.lake.decoding import (
     read_groups,
 )
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.quarantine import read_quarantine
+from ticdc_assets.lake.quarantine import CLOSED_BY, Closing, read_quarantine
 from ticdc_assets.lake.schema_tables import read_history
 from ticdc_assets.lake.session import functions, session_with
 from ticdc_assets.registry.catalog import complete
@@ -439,6 +439,7 @@ class _CutOff:
         if any(
             row["commit_ts"] <= cut.tso
             and row["redriven_at"] is not None
+            and row.get(CLOSED_BY) != Closing.LATER_CHANGE
             and row["redriven_at"] > cut.published_at
             for row in self._faults
         ):

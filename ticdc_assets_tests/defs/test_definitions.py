@@ -245,7 +245,7 @@ def test_the_columns_of_every_table_are_described() -> None:
             assert column.description, f"{name}.{column.name}"
             assert column.type, f"{name}.{column.name}"
     names = [column.name for column in described["quarantine"].columns]
-    assert names == [*COLUMNS, "quarantined_at", "redriven_at"]
+    assert names == [*COLUMNS, "quarantined_at", "redriven_at", "closed_by"]
     for name, texts in (
         ("raw_messages", table_schemas.RAW_MESSAGES),
         ("change_log", table_schemas.CHANGE_LOG),

@@ -22,6 +22,7 @@ from ticdc_assets.lake.control import latest_version
 from ticdc_assets.lake.history import HistoryWriter
 from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.lake.overview import read_overview
+from ticdc_assets.lake.quarantine import read_quarantine
 from ticdc_assets.lake.reading import list_mirrors, read_mirror, require_mirror
 from ticdc_assets.lake.status import read_status
 from ticdc_assets.schemas import TableSchema
@@ -33,7 +34,7 @@ from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.simple_json import encode
-from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 
 pytestmark = pytest.mark.spark
 
@@ -275,3 +276,51 @@ def test_a_change_that_no_mirror_takes_fails_the_check_until_it_is_mended(
     feed.sync(refold=[("d", "bad")])
     assert not feed.cut.unaccounted
     assert feed.rows() == truth_rows(changefeed.truth())
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_quarantined_change_that_a_later_one_made_void_is_closed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
+) -> None:
+    if is_large:
+        treat_as_large(monkeypatch)
+    feed, changefeed, upstream = shop(spark, tmp_path)
+    upstream.create_table(
+        ("d", "n"),
+        (column("id", "int", nullable=False), column("n", "int")),
+        primary_key=("id",),
+    )
+    for key in ("1", "2", "3"):
+        with upstream.transaction() as transaction:
+            transaction.insert(("d", "n"), {"id": key, "n": "7"})
+    feed.write(changefeed.tick())
+    feed.sync()
+    for key in ("1", "2"):
+        with upstream.transaction() as transaction:
+            transaction.update(("d", "n"), (key,), changes={"n": "8"})
+    feed.write(broken(record) for record in changefeed.tick())
+    feed.sync()
+    assert [row["closed_by"] for row in read_quarantine(feed.paths)] == [None, None]
+    with upstream.transaction() as transaction:
+        transaction.update(("d", "n"), ("1",), changes={"n": "9"})
+    feed.write(changefeed.tick())
+    feed.sync()
+    mirror = feed.cut.mirror("d", "n")
+    assert mirror is not None
+    assert mirror.mode == ("merge" if is_large else "rewrite")
+    assert mirror.quarantined == 1
+    rows = read_quarantine(feed.paths, open_only=False)
+    assert sorted(row["closed_by"] or "" for row in rows) == ["", "later change"]
+    # A fold from the beginning counts the same.
+    feed.sync(refold=[("d", "n")])
+    mirror = feed.cut.mirror("d", "n")
+    assert mirror is not None
+    assert mirror.quarantined == 1
+
+
+def broken(record: CaptureRecord) -> CaptureRecord:
+    """Return a record whose rows have a text where their column is a number."""
+    (event,) = decode(WireFormat.SIMPLE_JSON, Record(key=record.key, value=record.value))
+    if not isinstance(event, RowChange) or event.after is None or "n" not in event.after:
+        return record
+    return replace(record, value=encode(replace(event, after={**event.after, "n": "x"})).value)
