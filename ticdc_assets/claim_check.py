@@ -31,6 +31,7 @@ import binascii
 import sys
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -127,6 +128,7 @@ class ClaimCheckStore:
             # Anything else could block, like a pipe.
             if found.type is not fs.FileType.File:
                 raise ClaimCheckError(UNREADABLE, _POSITION, "a file", f"a {found.type.name}")
+            self._require_inside(path)
             return self._read(path)
         except FileNotFoundError as error:
             raise _missing(name) from error
@@ -134,6 +136,16 @@ class ClaimCheckStore:
             raise ClaimCheckError(
                 UNREADABLE, _POSITION, "a file that can be read", shorten(str(error), 120)
             ) from error
+
+    def _require_inside(self, path: str) -> None:
+        """Refuse a link that leads out of the folder: it could make any file be read."""
+        if not isinstance(self._filesystem, fs.LocalFileSystem):
+            return
+        target = Path(path).resolve()
+        if not target.is_relative_to(Path(self._folder or "/").resolve()):
+            raise ClaimCheckError(
+                UNREADABLE, _POSITION, "a file in the folder of claim_check.location", "a link out"
+            )
 
     def _read(self, path: str) -> bytes:
         pieces: list[bytes] = []

@@ -10,7 +10,9 @@ Exit codes: 0 done, 1 an error that is told in one sentence, 2 wrong usage.
 
 import functools
 import json
+import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -27,7 +29,9 @@ from ticdc_assets.config import (
     load_settings,
 )
 from ticdc_assets.errors import ConfigError, TicdcError
+from ticdc_assets.isolation import RUST_PANIC
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.machine import refusal
 from ticdc_assets.report.texts import visible
 from ticdc_assets.tso import cut_of, to_datetime
 
@@ -47,7 +51,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def _plain_errors(command: _Command) -> _Command:
-    """Turn the package's errors into one sentence and exit code 1."""
+    """Turn the package's errors and the machine's refusals into one sentence and exit code 1."""
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -55,13 +59,35 @@ def _plain_errors(command: _Command) -> _Command:
             return command(*args, **kwargs)
         except TicdcError as error:
             raise click.ClickException(str(error)) from error
-        except OSError as error:
-            # A folder that cannot be written to, a full disk. Without a file it is something else.
-            if error.filename is None:
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            sentence = _refusal(error)
+            if sentence is None and isinstance(error, OSError) and error.filename is not None:
+                sentence = f"{error.filename}: {error.strerror}"
+            if sentence is None:
                 raise
-            raise click.ClickException(f"{error.filename}: {error.strerror}") from error
+            raise click.ClickException(sentence) from error
+        except BaseException as error:
+            # Rust code that meets a full disk may panic, and that is no Exception.
+            sentence = _refusal(error) if type(error).__name__ == RUST_PANIC else None
+            if sentence is None:
+                raise
+            raise click.ClickException(sentence) from error
 
     return run  # pyright: ignore[reportReturnType]  # wraps keeps the signature
+
+
+def _refusal(error: BaseException) -> str | None:
+    """Return what the machine refused, in one sentence, or None if it is about something else."""
+    folders = [Path(tempfile.gettempdir())]
+    try:
+        settings = load_settings()
+    except TicdcError:
+        return refusal(error, folders)
+    home = os.environ.get("DAGSTER_HOME")
+    folders += [settings.lake, *([Path(home)] if home else [])]
+    return refusal(error, folders)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

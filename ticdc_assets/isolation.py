@@ -14,7 +14,8 @@ from typing import TypeVar
 from ticdc_assets.errors import TicdcError
 
 _CHARACTERS = 400
-_RUST_PANIC = "PanicException"
+RUST_PANIC = "PanicException"
+"""What Rust code raises when it panics: no `Exception`, and of a module of its own each time."""
 
 T = TypeVar("T")
 
@@ -45,7 +46,7 @@ def attempted(work: Callable[[], T], what: str) -> T | Failure:
         failure = Failure(reason=first_sentence(error))
     except BaseException as error:
         # What delta-rs and pyarrow raise when Rust code panics is no Exception.
-        if type(error).__name__ != _RUST_PANIC:
+        if type(error).__name__ != RUST_PANIC:
             raise
         failure = Failure(reason=first_sentence(error))
     _log.warning("%s failed: %s", what, failure.reason)

@@ -147,6 +147,23 @@ def test_location_cannot_leave_the_folder(tmp_path: Path) -> None:
         assert refused(store, location).reason == "claim_check_missing"
 
 
+def test_links_stay_in_the_folder(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "checks", tmp_path / "outside"
+    folder.mkdir()
+    outside.mkdir()
+    (outside / "secret").write_bytes(wrapped(value_of(WHOLE)))
+    (folder / NAME).symlink_to(outside / "secret")
+    error = refused(store_of(folder))
+    assert (error.reason, error.got) == ("claim_check_unreadable", "a link out")
+    (folder / NAME).unlink()
+    (folder / "kept").write_bytes(wrapped(value_of(WHOLE)))
+    (folder / NAME).symlink_to("kept")
+    assert store_of(folder).fetch(NAME) == [WHOLE]
+    # The folder itself may be reached by a link.
+    (tmp_path / "by_link").symlink_to(folder)
+    assert store_of(tmp_path / "by_link").fetch(NAME) == [WHOLE]
+
+
 def test_missing_file_names_it(tmp_path: Path) -> None:
     error = refused(store_of(tmp_path), f"s3://bucket/{NAME}")
     assert error.reason == "claim_check_missing"

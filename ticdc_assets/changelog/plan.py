@@ -1083,7 +1083,7 @@ class _Builder:
         handover = self._handover(lineage.received)
         if handover is not None:
             inherited = [mark for part in handover.parts for mark in part.plan.marks]
-            marks += [mark for mark in dict.fromkeys(inherited) if mark not in marks]
+            marks += inherited
         schema = versions[-1]
         names = {column.name.lower(): column.name for column in schema.columns}
         generated = frozenset(names[name] for name in lineage.generated if name in names)
@@ -1125,7 +1125,7 @@ class _Builder:
             generated=generated,
             held=tuple(lineage.held),
             strays=tuple(lineage.strays),
-            marks=tuple(marks),
+            marks=_once(marks),
             removals=tuple(lineage.removals),
             handover=handover,
             digest=digest,
@@ -1164,6 +1164,16 @@ class _Builder:
             "row changes were sent as their handle key alone: their other columns are not known"
         )
         return [Mark(reason=reason, since_ts=min(group.min_ts for group in cut))]
+
+
+def _once(marks: Iterable[Mark]) -> tuple[Mark, ...]:
+    """Return each reason once, since it holds first, in the order in which they come."""
+    first: dict[str, Mark] = {}
+    for mark in marks:
+        known = first.get(mark.reason)
+        if known is None or mark.since_ts < known.since_ts:
+            first[mark.reason] = mark
+    return tuple(first.values())
 
 
 def _held_group(group: RowGroup, version: int) -> HeldGroup:

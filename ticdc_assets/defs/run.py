@@ -8,12 +8,14 @@ Errors of this package come out as they were raised in the step; that the step f
 run. Anything else is a bug and comes out as it is.
 """
 
+import ctypes
 import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -359,15 +361,54 @@ def serve_ui(settings: Settings, port: int) -> int:
             f"port {port} of {HOST} is in use, maybe by another UI; choose another with --port"
         )
     command, env = ui_command(settings, port)
-    with _signals(), subprocess.Popen(command, env=env, start_new_session=True) as server:
+    with (
+        _signals(),
+        subprocess.Popen(
+            command, env=env, start_new_session=True, preexec_fn=_end_with_parent
+        ) as server,
+    ):
         try:
             return server.wait()
         except KeyboardInterrupt:
             return 0
         finally:
-            # The server is in a session of its own and hears of the end from here only; it ends
-            # its own children.
+            # The server is in a session of its own and hears of the end from here only.
             server.terminate()
+            _end_group(server)
+
+
+_GRACE_SECONDS = 15
+
+
+def _end_group(server: subprocess.Popen[bytes]) -> None:
+    """End a server and what it started: code servers, the daemon, runs.
+
+    The server ends its children when it is asked to, but for a code server that is busy and the
+    run that keeps it so. A run may be killed anywhere.
+    """
+    try:
+        server.wait(_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+    for number, seconds in ((signal.SIGTERM, _GRACE_SECONDS), (signal.SIGKILL, 1)):
+        try:
+            os.killpg(server.pid, number)
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline:
+                os.killpg(server.pid, 0)
+                time.sleep(0.1)
+        except (ProcessLookupError, PermissionError):
+            return  # no process of the group is left (macOS says the second of dead ones)
+
+
+_PR_SET_PDEATHSIG = 1
+
+
+def _end_with_parent() -> None:
+    """Let Linux end this process when the one that started it dies of whatever, a SIGKILL too."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @contextmanager

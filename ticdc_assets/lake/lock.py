@@ -13,10 +13,16 @@ from pathlib import Path
 
 from ticdc_assets.errors import BusyError
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.machine import require_space
 
 
 def writer_lock(paths: LakePaths) -> AbstractContextManager[None]:
-    """Hold the changefeed's writer lock, or raise BusyError at once."""
+    """Hold the changefeed's writer lock, or raise BusyError at once.
+
+    Raises:
+        PrerequisiteError: no space is left for what would be written.
+    """
+    require_space(paths.root)
     return _held(paths.lock, f"another sync of changefeed {paths.changefeed!r}")
 
 

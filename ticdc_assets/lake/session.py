@@ -11,6 +11,7 @@ that is lazy does not run before something is asked of it. So nothing but this m
 gives the module (docs/decisions/0042-expressions-come-from-a-session.md).
 """
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,15 +21,23 @@ from threading import Lock
 from typing import Any
 
 from pyspark import SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as _functions
 
+from ticdc_assets.errors import PrerequisiteError
+from ticdc_assets.isolation import first_sentence
 from ticdc_assets.jars import SPARK_JARS, resolve
+from ticdc_assets.preflight import check_java
 
 _SECRETS = "(?i)secret|password|passwd|token|credential|access[.]?key|jaas|keystore|ssl[.]key"
 _TIME_TRAVEL_BY_AGE = (
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 )
+_REPEATING_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""They print each error of a query as JSON with Java's whole stack; the error is raised anyway."""
+
 LOG4J = Path(__file__).parent / "log4j2.properties"
 
 
@@ -137,7 +146,15 @@ def windows(spark: SparkSession) -> type[Window]:
 
 
 def get_spark(extra: Mapping[str, str] | None = None) -> SparkSession:
-    """Return the Spark session of this process, started on first use."""
+    """Return the Spark session of this process, started on first use.
+
+    Raises:
+        PrerequisiteError: there is no JDK that Spark runs on, or its JVM does not start.
+    """
+    if SparkSession.getActiveSession() is None:
+        java = check_java()
+        if not java.ok:
+            raise PrerequisiteError(java.sentence())
     # Workers must run this interpreter, not the system's python.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -145,7 +162,15 @@ def get_spark(extra: Mapping[str, str] | None = None) -> SparkSession:
     builder = SparkSession.builder
     for name, value in session_conf(extra).items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    for name in _REPEATING_LOGGERS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        raise PrerequisiteError(
+            f"Spark's JVM did not start ({first_sentence(error)}); look at what Java printed, "
+            "at TICDC_SPARK_DRIVER_MEMORY and at the free memory"
+        ) from None
 
 
 def session_with(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
