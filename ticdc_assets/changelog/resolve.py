@@ -15,14 +15,16 @@ sent as its handle key alone puts what is known; see `ResolvedChange.partial`. W
 such an image does not say which row it is of and is refused: Canal-JSON, which names primary keys
 only, may cut a DELETE to a unique key that no DDL has told of.
 
-An image that does not fit the schema it cites raises `ImageError`; the caller quarantines that
-change alone. A row that fits, but has a value which a later schema step cannot carry over, is a
-change with a `fault`: it only matters if nothing comes after it, as TiDB lets a column be narrowed
-when the rows that are there fit. Resolving is pure, so doing it again gives the same answer.
+An image that does not fit the schema it cites raises `ImageError`, or is a change with a `fault`
+where its key can be read; the caller quarantines that change alone. A row that fits, but has a
+value which a later schema step cannot carry over, is a change with a `fault`: it only matters if
+nothing comes after it, as TiDB lets a column be narrowed when the rows that are there fit.
+Resolving is pure, so doing it again gives the same answer.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from typing import TypeAlias
@@ -140,7 +142,13 @@ class RowResolver:
                 )
             )
         if after is not None and op is not Op.DELETE:
-            row, missing = version.read(after, "after")
+            try:
+                row, missing = version.read(after, "after")
+            except ImageError as error:
+                refused = self._refused(error, version, after, commit_ts, old_key)
+                if refused is None:
+                    raise
+                return [refused]
             carried = version.carry(row, commit_ts, "after")
             key = self._key_of(carried, "after")
             if key == old_key and self._key:
@@ -160,6 +168,36 @@ class RowResolver:
                 )
             )
         return changes
+
+    def _refused(
+        self,
+        error: ImageError,
+        version: "_Version",
+        after: Image,
+        commit_ts: int,
+        old_key: str | None,
+    ) -> ResolvedChange | None:
+        """Return a put whose image cannot be read as one with a fault, if its key can be.
+
+        So it is void once the row changes again. A put that moved its row to another key is none of
+        these: its old row has to go too.
+        """
+        if not self._key:
+            return None
+        try:
+            carried = version.carry(version.readable(after), commit_ts, "after")
+            key = self._key_of(carried, "after")
+        except ImageError:
+            return None
+        if old_key not in (None, key):
+            return None
+        return ResolvedChange(
+            key=key,
+            values=carried.row,
+            is_delete=False,
+            fault=error,
+            removed_ts=carried.removed_ts,
+        )
 
     def _require_whole(self, missing: Sequence[str]) -> None:
         """Refuse the old image of a table without a key if part of it is missing: no row is it."""
@@ -516,6 +554,15 @@ class _Version:
                 shorten(extra),
             )
         return row, tuple(missing)
+
+    def readable(self, image: Mapping[str, PhysicalValue]) -> CanonicalRow:
+        """Return what of an image can be read under this schema."""
+        row: CanonicalRow = {}
+        for name, convert in self._converters:
+            if name in image:
+                with suppress(ImageError):
+                    row[name] = convert(image[name])
+        return row
 
     def carry(self, row: CanonicalRow, commit_ts: int, side: str) -> CarriedRow:
         """Return the row under the final schema."""
