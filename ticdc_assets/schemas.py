@@ -10,7 +10,7 @@ Reading is strict about what gives a schema its meaning (names, types, key) and 
 fields it does not know, so that a newer TiCDC may add some.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntFlag
 from typing import Any, cast
@@ -36,6 +36,8 @@ class ColumnSchema:
         zerofill: True for ZEROFILL.
         nullable: whether the column may be NULL.
         default: default as sent: text, an integer (BIT), or None (no default, or NULL).
+        virtual: True for a virtual generated column: no row has it, and no key of TiCDC's is over
+            it. No message says so; DDL text does (`registry.virtual_columns`).
     """
 
     name: str
@@ -49,6 +51,7 @@ class ColumnSchema:
     zerofill: bool = False
     nullable: bool = True
     default: str | int | None = None
+    virtual: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +90,10 @@ class TableSchema:
         """The indexes that the table has.
 
         In the Simple protocol a table without a primary key has one more: its first NOT NULL
-        unique key, listed again as the index `primary`. So is a clustered integer primary key,
-        which is the row id and none of TiDB's indexes; it is one column of an integer type.
+        unique key, listed again as the index `primary`, even if that key is over virtual generated
+        columns. A clustered integer primary key, which is the row id and none of TiDB's indexes, is
+        listed under that name too. A unique key of the table over that same integer column changes
+        nothing then: both are the same key.
         """
         return tuple(index for index in self.indexes if not self._is_stand_in(index))
 
@@ -96,26 +101,40 @@ class TableSchema:
         if not index.primary or index.name != "primary":
             return False
         column = self.column(index.columns[0]) if len(index.columns) == 1 else None
-        return column is None or column.mysql_type not in _INTEGER_TYPES
+        if column is not None and column.mysql_type in _INTEGER_TYPES and not column.virtual:
+            return False
+        nullable = {column.name for column in self.columns if column.nullable}
+        for other in self.indexes:
+            # As `GetPrimaryKey` in pkg/meta/model of pingcap/tidb: a column of an expression does
+            # not count, a virtual one of the table's own does.
+            if (
+                other.unique
+                and not other.primary
+                and other.columns
+                and nullable.isdisjoint(other.columns)
+                and not any(is_of_expression(other, name) for name in other.columns)
+            ):
+                return other.columns == index.columns
+        return False
 
     @property
     def handle_key(self) -> tuple[str, ...]:
         """Columns that identify a row: the primary key, else a NOT NULL unique key, else ().
 
         Of several unique keys it is the one with the fewest columns, the first of those, as in
-        TiCDC (`findHandleIndex` in cdc/model/schema_storage.go of pingcap/tiflow). Nullability is
-        judged by the columns: the `nullable` that TiCDC sends with an index is wrong from the
-        second encoding on (golden/QUIRKS.md B11).
+        TiCDC (`findHandleIndex` in cdc/model/schema_storage.go of pingcap/tiflow). One over a
+        virtual generated column is none. Nullability is judged by the columns: the `nullable` that
+        TiCDC sends with an index is wrong from the second encoding on (golden/QUIRKS.md B11).
         """
         indexes = self.own_indexes
         for index in indexes:
             if index.primary and index.columns:
                 return index.columns
-        nullable = {column.name for column in self.columns if column.nullable}
+        unfit = unfit_for_keys(self.columns)
         keys = [
             index.columns
             for index in indexes
-            if index.unique and index.columns and nullable.isdisjoint(index.columns)
+            if index.unique and index.columns and unfit.isdisjoint(index.columns)
         ]
         return min(keys, key=len, default=())
 
@@ -125,6 +144,21 @@ class TableSchema:
 
 
 _INTEGER_TYPES = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
+
+
+def unfit_for_keys(columns: Iterable[ColumnSchema]) -> set[str]:
+    """Return the names of the columns that no unique key can have by which TiCDC tells rows."""
+    return {column.name for column in columns if column.nullable or column.virtual}
+
+
+def is_of_expression(index: IndexSchema, name: str) -> bool:
+    """Return whether the column `name` of `index` is the hidden one of an expression.
+
+    It is called after the index and its place there (`_V$_idx_0`), and is virtual.
+    """
+    prefix = f"_v$_{index.name}_".lower()
+    folded = name.lower()
+    return folded.startswith(prefix) and folded[len(prefix) :].isdecimal()
 
 
 class ColumnFlag(IntFlag):
@@ -285,6 +319,7 @@ def _column_from_json(value: Any, position: str) -> ColumnSchema:
         zerofill=data_type.boolean("zerofill", default=False),
         nullable=reader.boolean("nullable", default=True),
         default=default,
+        virtual=reader.boolean("virtual", default=False),
     )
 
 
@@ -303,12 +338,14 @@ def _column_to_json(column: ColumnSchema) -> dict[str, Any]:
         data_type["unsigned"] = True
     if column.zerofill:
         data_type["zerofill"] = True
-    return {
+    fields = {
         "name": column.name,
         "dataType": data_type,
         "nullable": column.nullable,
         "default": column.default,
     }
+    # Of our own; TiCDC has no such field.
+    return fields | {"virtual": True} if column.virtual else fields
 
 
 def _index_from_json(value: Any, position: str) -> IndexSchema:

@@ -38,7 +38,6 @@ from ticdc_assets.registry.catalog import SeenShape
 from ticdc_assets.registry.ddl import (
     DdlAction,
     DdlStatement,
-    GeneratedKind,
     PartitionAction,
     PartitionChange,
 )
@@ -236,7 +235,7 @@ class MirrorPlan:
         schema: schema at the cut.
         versions: every schema version its rows may cite, ascending; the last is `schema`'s.
         steps: one step between each two neighbours of `versions`.
-        generated: columns that the DDL text says are virtual generated (never in a row).
+        generated: virtual generated columns (never in a row).
         held: groups of rows at or below the cut whose schema is not known.
         strays: groups of rows at or below the cut some of which may go by the table's name and cite
             a schema version of another table: they are counted and held.
@@ -378,7 +377,6 @@ class _Lineage:
     ddls: list[tuple[DdlEvent, DdlStatement]] = field(
         default_factory=list[tuple[DdlEvent, DdlStatement]]
     )
-    generated: set[str] = field(default_factory=set[str])
     held: list[HeldGroup] = field(default_factory=list[HeldGroup])
     strays: list[HeldGroup] = field(default_factory=list[HeldGroup])
     marks: list[Mark] = field(default_factory=list[Mark])
@@ -835,7 +833,6 @@ class _Builder:
             bindings=bindings,
             versions=dict(lineage.versions),
             ddls=list(lineage.ddls),
-            generated=set(lineage.generated),
             held=[],
             strays=[],
             marks=list(lineage.marks),
@@ -1002,13 +999,6 @@ class _Builder:
             lineage.take_id(event.schema)
         if statement.changes or not _keeps_version(event):
             lineage.ddls.append((event, statement))
-        renamed = {old.lower(): new for new, old in column_renames([statement]).items()}
-        lineage.generated = {renamed.get(name, name) for name in lineage.generated}
-        for name, kind in statement.generated_columns.items():
-            if kind is GeneratedKind.VIRTUAL:
-                lineage.generated.add(name.lower())
-            else:
-                lineage.generated.discard(name.lower())
         if statement.unparsed is not None and event.ddl_type == "ALTER":
             piece = shown_sql(statement.unparsed)
             self._mark(lineage, f"DDL text not understood: {piece}", event)
@@ -1085,8 +1075,7 @@ class _Builder:
             inherited = [mark for part in handover.parts for mark in part.plan.marks]
             marks += inherited
         schema = versions[-1]
-        names = {column.name.lower(): column.name for column in schema.columns}
-        generated = frozenset(names[name] for name in lineage.generated if name in names)
+        generated = frozenset(column.name for column in schema.columns if column.virtual)
         database, table = lineage.name
         described = {
             "id": lineage.mirror_id,

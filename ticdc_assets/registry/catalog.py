@@ -43,6 +43,7 @@ from ticdc_assets.registry.inferred_columns import (
 )
 from ticdc_assets.registry.inferred_schemas import altered_schema, created_schema
 from ticdc_assets.registry.row_shapes import fits, merged, schema_of_shape
+from ticdc_assets.registry.virtual_columns import with_virtual_columns
 from ticdc_assets.schemas import RowShape, TableSchema
 from ticdc_assets.tso import MAX_TSO
 
@@ -69,13 +70,14 @@ class SeenShape:
 
 
 def complete(history: SchemaHistory, seen: Iterable[SeenShape], timezone: str) -> SchemaHistory:
-    """Return `history` with the schemas that its messages lack.
+    """Return `history` with what its messages lack: schemas, and which columns are virtual.
 
     Args:
         history: as registered; it is not changed.
         seen: shapes of rows, one for each (database, table, shape).
         timezone: the changefeed's time zone, for defaults of TIMESTAMP columns.
     """
+    history = with_virtual_columns(history)
     shapes = list(seen)
     if not shapes and all(ddl.event.schema or ddl.event.pre_schema for ddl in history.ddls):
         return history

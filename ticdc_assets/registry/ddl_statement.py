@@ -459,15 +459,6 @@ class DdlStatement:
         )
 
     @property
-    def generated_columns(self) -> dict[str, GeneratedKind]:
-        """Generated columns that the text defines: name to virtual or stored."""
-        return {
-            column.name: column.generated
-            for column in self.defined_columns
-            if column.generated is not None
-        }
-
-    @property
     def default_expressions(self) -> dict[str, str]:
         """Columns whose default, set by this text, is an expression: name to its text."""
         found = {column.name: column.default for column in self.defined_columns}

@@ -42,6 +42,7 @@ from ticdc_assets.registry.ddl_statement import (
     ColumnDefinition,
     DdlStatement,
     DefaultKind,
+    GeneratedKind,
     TableOption,
 )
 from ticdc_assets.registry.inferred_defaults import sent_default
@@ -205,6 +206,7 @@ def column_schema(
         unsigned=definition.unsigned or mysql_type in ("bit", "year"),
         zerofill=definition.zerofill or mysql_type == "year",
         nullable=nullable,
+        virtual=definition.generated is GeneratedKind.VIRTUAL,
     )
     if definition.default.kind is DefaultKind.NONE and mysql_type == "year" and not nullable:
         return replace(column, default="0000")

@@ -61,6 +61,7 @@ from ticdc_assets.schemas import (
     RowShape,
     SentColumn,
     TableSchema,
+    unfit_for_keys,
 )
 
 # ------------------------------------------------------------------------------ rows to schemas
@@ -86,7 +87,7 @@ def fits(schema: TableSchema, shape: RowShape) -> bool:
     sized = _is_sized(shape)
     for sent in shape.columns:
         known = columns.get(sent.name)
-        if known is None or not _agrees(known, sent, sized=sized):
+        if known is None or known.virtual or not _agrees(known, sent, sized=sized):
             return False
     handle = _handle_key(shape)
     if handle is not None and handle != set(schema.handle_key):
@@ -295,7 +296,7 @@ def _corrected(known: ColumnSchema, sent: SentColumn, *, sized: bool) -> ColumnS
     """Return `known` under the name and with the type that `sent` proves."""
     nullable = known.nullable if sent.flags is None else bool(sent.flags & ColumnFlag.NULLABLE)
     if _agrees(known, sent, sized=sized):
-        return replace(known, name=sent.name, nullable=nullable)
+        return replace(known, name=sent.name, nullable=nullable, virtual=False)
     proven = replace(_proven(sent, sized=sized), nullable=nullable)
     if kind_of(known) is kind_of(proven):
         proven = replace(proven, default=known.default)
@@ -354,7 +355,7 @@ class _Keyed:
             return
         # TiCDC takes the unique key with the fewest columns, so a shorter one is none that counts,
         # and of those with as many the first.
-        nullable = {column.name for column in self.columns if column.nullable}
+        unfit = unfit_for_keys(self.columns)
         chosen: list[IndexSchema] = []
         others: list[IndexSchema] = []
         for index in self.indexes:
@@ -362,7 +363,7 @@ class _Keyed:
                 chosen.append(index)
             elif (
                 index.unique
-                and nullable.isdisjoint(index.columns)
+                and unfit.isdisjoint(index.columns)
                 and (not handle or len(index.columns) < len(handle))
             ):
                 others.append(replace(index, unique=False))

@@ -805,7 +805,9 @@ def test_a_create_table_as_servers_print_it() -> None:
     assert (primary.clustered, primary.primary, primary.unique) == (True, True, True)
     assert unique.parts == (IndexPart(column="kind", length=3, descending=True),)
     assert not expression.visible
-    assert statement.generated_columns == {"v": GeneratedKind.VIRTUAL}
+    assert [item.name for item in statement.columns if item.generated is GeneratedKind.VIRTUAL] == [
+        "v"
+    ]
     assert statement.default_expressions == {"at": "CURRENT_TIMESTAMP(3)"}
     assert statement.option("charset") == "latin1"
     assert statement.option("collate") == "latin1_bin"

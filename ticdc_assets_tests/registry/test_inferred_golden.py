@@ -13,6 +13,7 @@ import pytest
 from ticdc_assets.events import DdlEvent, RowChange
 from ticdc_assets.mysql_types import Kind, kind_of
 from ticdc_assets.registry.ddl import DdlAction, DdlStatement, parse_ddl
+from ticdc_assets.registry.history import Coordinates, SchemaHistory
 from ticdc_assets.registry.inferred_schemas import (
     DATABASE_DEFAULTS,
     Defaults,
@@ -25,6 +26,7 @@ from ticdc_assets.registry.inferred_schemas import (
     shape_of,
     table_defaults,
 )
+from ticdc_assets.registry.virtual_columns import with_virtual_columns
 from ticdc_assets.schemas import ColumnSchema, TableSchema
 from ticdc_assets.values import canonical_of
 from ticdc_assets.wire import WireFormat, decode
@@ -62,8 +64,11 @@ def ddls(folder: str) -> tuple[tuple[DdlEvent, DdlStatement], ...]:
         for event in decode(wire_format, Record(key=message.key, value=message.value)):
             if isinstance(event, DdlEvent):
                 found.setdefault((event.commit_ts, event.sql), event)
-    events = sorted(found.values(), key=lambda event: event.commit_ts)
-    return tuple((event, parse_ddl(event.sql)) for event in events)
+    history = SchemaHistory()
+    for number, event in enumerate(sorted(found.values(), key=lambda event: event.commit_ts)):
+        history.add_ddl(event, Coordinates(topic="t", partition=0, offset=number, index=0))
+    # No message says which columns are virtual.
+    return tuple((ddl.event, ddl.statement) for ddl in with_virtual_columns(history).ddls)
 
 
 @dataclass

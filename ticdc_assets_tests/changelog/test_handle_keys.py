@@ -1,0 +1,293 @@
+"""By which columns a table's rows are told apart: TiCDC's choice, in every format.
+
+The tables are written as CREATE TABLE. Messages say of them what TiCDC says: the Simple protocol
+its schema, with the first NOT NULL unique key listed again as `primary`; others text and flags.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from ticdc_assets.changelog.fold import FoldedTable, fold
+from ticdc_assets.events import Bootstrap, DdlEvent, Event, Image, Op, RowChange
+from ticdc_assets.registry.ddl import parse_ddl
+from ticdc_assets.registry.history import Coordinates
+from ticdc_assets.registry.inferred_schemas import (
+    DATABASE_DEFAULTS,
+    altered_schema,
+    canal_shape_of,
+    created_schema,
+    shape_of,
+)
+from ticdc_assets.schemas import IndexSchema, TableSchema
+from ticdc_assets.wire import WireFormat
+
+T1 = (
+    "create table t1 (a int, b int as (a + 1) virtual not null, c int not null, "
+    "unique index idx1(b), unique index idx2(c))"
+)
+
+FORMATS = tuple(WireFormat)
+
+
+def created(sql: str, *, version: int = 10) -> TableSchema:
+    made = created_schema(
+        parse_ddl(sql),
+        database="d",
+        table="t1",
+        table_id=7,
+        version=version,
+        defaults=DATABASE_DEFAULTS,
+        timezone="UTC",
+    )
+    assert made.notes == ()
+    return made.schema
+
+
+def altered(schema: TableSchema, sql: str, *, version: int) -> TableSchema:
+    made = altered_schema(
+        schema, parse_ddl(sql), version=version, defaults=DATABASE_DEFAULTS, timezone="UTC"
+    )
+    assert made.notes == ()
+    return made.schema
+
+
+def as_sent(schema: TableSchema) -> TableSchema:
+    """Return a schema as the Simple protocol sends it: it does not say what is virtual."""
+    nullable = {column.name for column in schema.columns if column.nullable}
+    indexes = schema.indexes
+    if not any(index.primary for index in indexes):
+        first = [
+            index.columns
+            for index in indexes
+            if index.unique and nullable.isdisjoint(index.columns)
+        ][:1]
+        indexes += tuple(
+            IndexSchema(name="primary", unique=True, primary=True, nullable=False, columns=columns)
+            for columns in first
+        )
+    return replace(
+        schema,
+        columns=tuple(replace(column, virtual=False) for column in schema.columns),
+        indexes=indexes,
+    )
+
+
+def ddl(
+    wire_format: WireFormat,
+    sql: str,
+    *,
+    ts: int,
+    after: TableSchema,
+    before: TableSchema | None = None,
+) -> DdlEvent:
+    """Return the event of a DDL as the decoder of a format gives it."""
+    carries = wire_format in (WireFormat.SIMPLE_JSON, WireFormat.SIMPLE_AVRO)
+    return DdlEvent(
+        ddl_type="CREATE" if before is None else "ALTER",
+        commit_ts=ts,
+        build_ts_ms=None,
+        sql=sql,
+        database="d",
+        table="t1",
+        schema=as_sent(after) if carries else None,
+        pre_schema=as_sent(before) if carries and before is not None else None,
+    )
+
+
+def row(
+    wire_format: WireFormat,
+    schema: TableSchema,
+    *,
+    ts: int,
+    before: Image | None = None,
+    after: Image | None = None,
+) -> RowChange:
+    """Return a row change as the decoder of a format gives it."""
+    carries = wire_format in (WireFormat.SIMPLE_JSON, WireFormat.SIMPLE_AVRO)
+    names = [column.name for column in schema.columns if not column.virtual]
+    shaped = canal_shape_of if wire_format is WireFormat.CANAL_JSON else shape_of
+    return RowChange(
+        op=Op.INSERT if before is None else Op.DELETE if after is None else Op.UPDATE,
+        commit_ts=ts,
+        build_ts_ms=None,
+        database="d",
+        table="t1",
+        table_id=schema.table_id if carries else None,
+        schema_version=schema.version if carries else None,
+        before=before,
+        after=after,
+        shape=None if carries else shaped(schema, names, partial=after is None),
+    )
+
+
+def folded(events: Iterable[Event], cut_ts: int = 100) -> FoldedTable:
+    placed = [
+        (Coordinates(topic="t", partition=0, offset=number, index=0), event)
+        for number, event in enumerate(events)
+    ]
+    _, tables = fold(placed, cut_ts, "UTC")
+    (table,) = tables.values()
+    return table
+
+
+def values(table: FoldedTable, *names: str) -> list[tuple[str | None, ...]]:
+    return sorted(tuple(item.get(name) for name in names) for item in table.listed())
+
+
+@pytest.mark.parametrize("wire_format", FORMATS)
+def test_no_key_is_over_a_virtual_column(wire_format: WireFormat) -> None:
+    schema = created(T1)
+    table = folded(
+        [
+            ddl(wire_format, T1, ts=10, after=schema),
+            row(wire_format, schema, ts=20, after={"a": "1", "c": "5"}),
+            row(wire_format, schema, ts=21, after={"a": "1", "c": "6"}),
+            row(
+                wire_format, schema, ts=22, before={"a": "1", "c": "5"}, after={"a": "9", "c": "5"}
+            ),
+            row(wire_format, schema, ts=23, before={"a": "1", "c": "6"}),
+        ]
+    )
+    assert table.plan.schema.handle_key == ("c",)
+    assert table.plan.generated == {"b"}
+    assert table.quarantined == []
+    assert values(table, "a", "c") == [("9", "5")]
+
+
+KEYS: Sequence[tuple[str, tuple[str, ...]]] = (
+    # The fewest columns, of those the first; NULL and virtual ones do not count.
+    ("a int not null, b int not null, unique u1(a, b), unique u2(b)", ("b",)),
+    ("a int not null, b int not null, unique u1(b), unique u2(a)", ("b",)),
+    ("a int, b int not null, unique u1(a), unique u2(b)", ("b",)),
+    ("a int not null, b int as (a) stored not null, unique u1(b), unique u2(a)", ("b",)),
+    ("a int not null, b int as (a) virtual not null, unique u1(b)", ()),
+    (
+        "a int not null, b int as (a) virtual not null, c int not null, unique u1(a, b), "
+        "unique u2(a, c)",
+        ("a", "c"),
+    ),
+    # GENERATED ALWAYS AS without a word is virtual; a prefix of a column stands for the column.
+    ("a int not null, b int generated always as (a) not null, unique u1(b), unique u2(a)", ("a",)),
+    ("a varchar(20) not null, b int not null, unique u1(a(3)), unique u2(b, a)", ("a",)),
+    ("a int not null, b int not null, unique u1(a) invisible, unique u2(b)", ("a",)),
+    # A primary key wins, clustered or not.
+    ("a int not null, b int, unique u1(a), primary key (b)", ("b",)),
+    ("a int not null, b varchar(9), unique u1(a), primary key (b, a) nonclustered", ("b", "a")),
+)
+
+
+@pytest.mark.parametrize(("columns", "key"), KEYS)
+@pytest.mark.parametrize("wire_format", FORMATS)
+def test_the_key_is_ticdcs(wire_format: WireFormat, columns: str, key: tuple[str, ...]) -> None:
+    sql = f"create table t1 ({columns})"
+    schema = created(sql)
+    image = {column.name: "1" for column in schema.columns if not column.virtual}
+    events = [
+        ddl(wire_format, sql, ts=10, after=schema),
+        row(wire_format, schema, ts=20, after=image),
+    ]
+    table = folded(events)
+    assert table.plan.schema.handle_key == key
+    assert table.quarantined == []
+    assert len(table.listed()) == 1
+
+
+@pytest.mark.parametrize("wire_format", FORMATS)
+def test_ddl_changes_which_columns_are_virtual_and_the_key(wire_format: WireFormat) -> None:
+    one = created(T1)
+    rename = "alter table t1 rename column b to bb"
+    two = altered(one, rename, version=20)
+    drop = "alter table t1 drop index idx2, add unique index idx3(c, a), modify a int not null"
+    three = altered(two, drop, version=30)
+    again = "alter table t1 drop index idx1, drop column bb, add bb int not null default 3"
+    four = altered(three, again, version=40)
+    five = altered(four, "alter table t1 add unique (bb)", version=50)
+    events = [
+        ddl(wire_format, T1, ts=10, after=one),
+        row(wire_format, one, ts=15, after={"a": "1", "c": "5"}),
+        ddl(wire_format, rename, ts=20, after=two, before=one),
+        ddl(wire_format, drop, ts=30, after=three, before=two),
+        row(wire_format, three, ts=35, after={"a": "2", "c": "5"}),
+    ]
+    table = folded(events)
+    assert table.plan.schema.handle_key == ("c", "a")
+    assert table.plan.generated == {"bb"}
+    assert values(table, "a", "c") == [("1", "5"), ("2", "5")]
+    events += [
+        ddl(wire_format, again, ts=40, after=four, before=three),
+        ddl(wire_format, "alter table t1 add unique (bb)", ts=50, after=five, before=four),
+    ]
+    table = folded(events)
+    assert table.plan.schema.handle_key == ("bb",)
+    assert table.plan.generated == frozenset()
+
+
+def test_a_hidden_column_of_an_expression_is_no_key() -> None:
+    sql = "create table t1 (a int not null, c int not null, unique e((a + 1)), unique u(a, c))"
+    made = created(sql)
+    hidden = replace(made.columns[0], name="_V$_e_0")
+    schema = replace(
+        made,
+        columns=(*made.columns, hidden),
+        indexes=(
+            IndexSchema(
+                name="e", unique=True, primary=False, nullable=False, columns=(hidden.name,)
+            ),
+            made.indexes[1],
+            IndexSchema(
+                name="primary", unique=True, primary=True, nullable=False, columns=("a", "c")
+            ),
+        ),
+    )
+    table = folded(
+        [
+            # No text tells of it: the table was there before the changefeed.
+            Bootstrap(build_ts_ms=None, schema=schema),
+            row(WireFormat.SIMPLE_JSON, schema, ts=20, after={"a": "1", "c": "5"}),
+        ]
+    )
+    assert table.plan.schema.handle_key == ("a", "c")
+    assert table.plan.generated == {"_V$_e_0"}
+    assert table.quarantined == []
+
+
+def primary(schema: TableSchema, *columns: str) -> TableSchema:
+    index = IndexSchema(name="primary", unique=True, primary=True, nullable=False, columns=columns)
+    return replace(schema, indexes=(*schema.indexes, index))
+
+
+@pytest.mark.parametrize(
+    ("columns", "key"),
+    [
+        ("a varchar(9) not null, b int not null", ("a",)),
+        ("a varchar(9) not null, b int not null", ("a", "b")),
+        ("a varchar(9) not null, b int not null", ("b",)),
+        ("a datetime not null, b int not null, unique u(b)", ("a", "b")),
+        # Nullable, so it is no stand-in for it.
+        ("a varchar(9), b int not null, unique u(a)", ("a",)),
+        # The stand-in is for the first; the second over these columns is another one's equal.
+        ("a int not null, b int not null, unique u(a), unique v(b)", ("b",)),
+    ],
+)
+def test_an_index_called_primary_is_the_primary_key(columns: str, key: tuple[str, ...]) -> None:
+    schema = primary(created(f"create table t1 ({columns})"), *key)
+    assert schema.own_indexes == schema.indexes
+    assert schema.handle_key == key
+
+
+@pytest.mark.parametrize(
+    ("columns", "stands_for", "key"),
+    [
+        ("a varchar(9) not null, unique u(a)", ("a",), ("a",)),
+        ("a int not null, b int not null, unique u(a, b), unique v(b)", ("a", "b"), ("b",)),
+        ("a int, b int as (a) not null, c int not null, unique u(b), unique v(c)", ("b",), ("c",)),
+        ("a int, b int as (a) not null, unique u(b)", ("b",), ()),
+    ],
+)
+def test_a_stand_in_is_not(columns: str, stands_for: tuple[str, ...], key: tuple[str, ...]) -> None:
+    schema = created(f"create table t1 ({columns})")
+    sent = primary(schema, *stands_for)
+    assert sent.own_indexes == schema.indexes
+    assert sent.handle_key == schema.handle_key == key
