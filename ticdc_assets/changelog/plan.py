@@ -27,9 +27,9 @@ definition does not tell exactly is marked, never guessed.
 import hashlib
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TypeAlias
 
 from ticdc_assets.events import DdlEvent
@@ -43,7 +43,12 @@ from ticdc_assets.registry.ddl import (
 )
 from ticdc_assets.registry.ddl_tokens import shown_sql
 from ticdc_assets.registry.evolution import SchemaStep, column_renames, diff, unknown_defaults
-from ticdc_assets.registry.history import RegisteredDdl, SchemaHistory
+from ticdc_assets.registry.history import (
+    RegisteredDdl,
+    SchemaHistory,
+    folded_name,
+    of_one_partition,
+)
 from ticdc_assets.registry.partitions import (
     PartitionError,
     TablePartitions,
@@ -52,6 +57,7 @@ from ticdc_assets.registry.partitions import (
     partition_test,
     partitions_of,
 )
+from ticdc_assets.registry.renames import Rename, settle
 from ticdc_assets.schemas import RowShape, TableSchema, schema_to_json
 from ticdc_assets.tso import to_datetime
 
@@ -631,16 +637,24 @@ class _Builder:
     # DDL --------------------------------------------------------------------------------------
 
     def _apply_ddls(self, ddls: Sequence[RegisteredDdl]) -> None:
-        """Apply the DDL of one commit ts; the renames of one statement take effect at once."""
-        renames: list[RegisteredDdl] = []
-        for ddl in ddls:
-            if _is_rename(ddl.event):
-                renames.append(ddl)
-                continue
+        """Apply the DDL of one commit ts; the renames of one statement take effect at once.
+
+        Messages without a commit ts may bring several statements of one millisecond; their order is
+        kept.
+        """
+        renames = [ddl for ddl in ddls if _is_rename(ddl.event)]
+        if not any(ddl.event.es_only for ddl in renames):
             self._rename(renames)
-            renames = []
-            self._apply_ddl(ddl)
-        self._rename(renames)
+            for ddl in ddls:
+                if not _is_rename(ddl.event):
+                    self._apply_ddl(ddl)
+            return
+        for is_rename, together in groupby(ddls, key=lambda ddl: _is_rename(ddl.event)):
+            if is_rename:
+                self._rename(list(together))
+                continue
+            for ddl in together:
+                self._apply_ddl(ddl)
 
     def _apply_ddl(self, ddl: RegisteredDdl) -> None:
         event = ddl.event
@@ -902,45 +916,67 @@ class _Builder:
     def _rename(self, ddls: Sequence[RegisteredDdl]) -> None:
         """Rename tables, all of one commit ts at once, so that swaps do not collide.
 
-        The last name a table gets is the one it keeps. TiCDC sends one event per pair, with the
-        schemas as they were before the whole statement; the table id tells which table is meant.
+        TiCDC sends one event per pair, with the schemas as they were before the whole statement;
+        the table id tells which table is meant, and `registry.renames` which name it got last.
         """
-        moves: dict[int, tuple[_Lineage, RegisteredDdl]] = {}
+        pairs: list[tuple[TableSchema, TableSchema]] = []
         for ddl in ddls:
-            event = ddl.event
-            assert event.schema is not None
-            assert event.pre_schema is not None
-            lineage = self._find(event.pre_schema)
+            before, after = ddl.event.pre_schema, ddl.event.schema
+            assert before is not None
+            assert after is not None
+            pairs.append((before, after))
+        tables = {_identity(item): item for item in reversed(self._names.values())}
+        present = {folded_name(*name): _identity(item) for name, item in self._names.items()}
+        meant = self._tables_meant([before for before, _ in pairs], tables)
+        settled = settle(
+            [Rename(_folded_name(before), _folded_name(after)) for before, after in pairs],
+            present,
+            [meant[before.table_id] for before, _ in pairs],
+            in_order=of_one_partition(ddls),
+        )
+        moves: dict[_Lineage, RegisteredDdl] = {}
+        for number in settled.order:
+            ddl, before = ddls[number], pairs[number][0]
+            lineage = tables.get(settled.tables[number])
             if lineage is None:
-                lineage = next(
-                    (
-                        moved
-                        for moved, earlier in moves.values()
-                        if earlier.event.schema is not None
-                        and _name(earlier.event.schema) == _name(event.pre_schema)
-                    ),
-                    None,
-                )
-            if lineage is None:
-                lineage = self._begin(
-                    _name(event.pre_schema),
-                    event.pre_schema,
-                    after_ts=self._freed.get(_name(event.pre_schema), 0),
-                )
-            before = self._snapshot(lineage, event.commit_ts) if _changes_key(ddl) else None
+                name = _name(before)
+                occupant = self._names.get(name)
+                lineage = self._begin(name, before, after_ts=self._freed.get(name, 0))
+                tables[settled.tables[number]] = lineage
+                if occupant is not None:
+                    self._names[name] = occupant
+            was = self._snapshot(lineage, ddl.event.commit_ts) if _changes_key(ddl) else None
             self._note(lineage, ddl)
-            if before is not None:
-                self._hand_over(lineage, event.commit_ts, [_Part(lineage=before)], before.schema)
-            moves[id(lineage)] = (lineage, ddl)
-        for lineage, ddl in moves.values():
+            if was is not None:
+                self._hand_over(lineage, ddl.event.commit_ts, [_Part(lineage=was)], was.schema)
+            if not settled.certain:
+                self._mark(lineage, "which table took which name cannot be told", ddl.event)
+            moves[lineage] = ddl
+        for lineage, ddl in moves.items():
             self._unbind(lineage, ddl.event.commit_ts)
-        for lineage, ddl in moves.values():
+        for lineage, ddl in moves.items():
             assert ddl.event.schema is not None
             target = _name(ddl.event.schema)
-            present = self._names.get(target)
-            if present is not None:
-                self._unbind(present, ddl.event.commit_ts)
+            present_there = self._names.get(target)
+            if present_there is not None:
+                self._unbind(present_there, ddl.event.commit_ts)
             self._bind(lineage, target, ddl.event.commit_ts)
+
+    def _tables_meant(
+        self, schemas: Sequence[TableSchema], tables: Mapping[Hashable, _Lineage]
+    ) -> dict[int, Hashable]:
+        """Return for each table id of renames which table it means.
+
+        One that is not known by its id is the table of its name, unless that one is renamed, too.
+        """
+        cited = {schema.table_id for schema in schemas}
+        meant: dict[int, Hashable] = {}
+        for schema in schemas:
+            found = self._names.get(_name(schema))
+            if schema.table_id in tables or found is None or _identity(found) in cited:
+                continue
+            meant.setdefault(schema.table_id, _identity(found))
+        return {table_id: meant.get(table_id, table_id) for table_id in cited}
 
     # Tables -----------------------------------------------------------------------------------
 
@@ -1232,6 +1268,15 @@ def _is_rename(event: DdlEvent) -> bool:
         and event.pre_schema is not None
         and _name(event.schema) != _name(event.pre_schema)
     )
+
+
+def _identity(lineage: _Lineage) -> Hashable:
+    """Return by what the renames of one moment tell a table: its id, if it is known."""
+    return lineage.table_id if lineage.has_id else lineage.mirror_id
+
+
+def _folded_name(schema: TableSchema) -> TableName:
+    return folded_name(schema.database, schema.table)
 
 
 def _name(schema: TableSchema) -> TableName:

@@ -20,7 +20,8 @@ from typing import TypeAlias
 
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.registry.ddl import DdlAction, PartitionAction
-from ticdc_assets.registry.history import RegisteredDdl, folded_name
+from ticdc_assets.registry.history import RegisteredDdl, folded_name, of_one_partition
+from ticdc_assets.registry.renames import Rename, settle
 from ticdc_assets.schemas import TableSchema
 
 _Name: TypeAlias = tuple[str, str]
@@ -112,13 +113,16 @@ def _ended(
         ddls = list(together)
         after = dict.fromkeys((name for ddl in ddls for name in _gone(ddl, known)), False)
         after |= dict.fromkeys((name for ddl in ddls for name in _made(ddl)), True)
-        pairs = {pair for ddl in ddls for pair in _renames(ddl)}
-        for name in {name for pair in pairs for name in pair}:
-            # A name both left and taken was there before and is again, as in a swap, or was there
-            # only in between, which helps to swap others.
-            before = exists.get(name, name in oldest_row and oldest_row[name] <= commit_ts)
-            taken = sum(new == name for _, new in pairs) - sum(old == name for old, _ in pairs)
-            after[name] = before + taken > 0
+        pairs = list(dict.fromkeys(Rename(*pair) for ddl in ddls for pair in sorted(_renames(ddl))))
+        names = {name for pair in pairs for name in (pair.old, pair.new)}
+        present = {
+            name: name
+            for name in names
+            if exists.get(name, name in oldest_row and oldest_row[name] <= commit_ts)
+        }
+        settled = settle(pairs, present, in_order=of_one_partition(ddls))
+        last = {settled.tables[number]: pairs[number].new for number in settled.order}
+        after |= {name: name in last.values() for name in names}
         exists |= after
         for name, there in after.items():
             if there:

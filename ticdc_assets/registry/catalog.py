@@ -23,6 +23,7 @@ Not handled: FLASHBACK DATABASE and FLASHBACK CLUSTER (their tables begin anew w
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Final, TypeAlias
 
 from ticdc_assets.registry.ddl import DdlAction, DdlStatement
@@ -33,6 +34,7 @@ from ticdc_assets.registry.history import (
     SchemaSource,
     SchemaVersion,
     Timeline,
+    of_one_partition,
     schema_in_force,
 )
 from ticdc_assets.registry.inferred_columns import (
@@ -42,6 +44,7 @@ from ticdc_assets.registry.inferred_columns import (
     table_defaults,
 )
 from ticdc_assets.registry.inferred_schemas import altered_schema, created_schema
+from ticdc_assets.registry.renames import Rename, settle
 from ticdc_assets.registry.row_shapes import fits, merged, schema_of_shape
 from ticdc_assets.registry.virtual_columns import with_virtual_columns
 from ticdc_assets.schemas import RowShape, TableSchema
@@ -79,7 +82,7 @@ def complete(history: SchemaHistory, seen: Iterable[SeenShape], timezone: str) -
     """
     history = with_virtual_columns(history)
     shapes = list(seen)
-    if not shapes and all(ddl.event.schema or ddl.event.pre_schema for ddl in history.ddls):
+    if not shapes and all(map(_has_schemas, history.ddls)):
         return history
     return Catalog(timezone).walk(history, shapes)
 
@@ -104,6 +107,10 @@ class _Tables:
     def take(self, name: Name) -> TableSchema | None:
         exact = self.exact.pop(_folded(name), None)
         return None if exact is None else self.by_name.pop(exact)
+
+
+def _has_schemas(ddl: RegisteredDdl) -> bool:
+    return ddl.event.schema is not None or ddl.event.pre_schema is not None
 
 
 def _folded(name: Name) -> Name:
@@ -164,13 +171,13 @@ class Catalog:
         shapes = sorted(seen, key=lambda item: (item.min_ts, item.name, repr(item.shape)))
         completed: list[RegisteredDdl] = []
         met = 0
-        for ddl in history.ddls:
+        for commit_ts, ddls in groupby(history.ddls, key=lambda ddl: ddl.event.commit_ts):
             end = met
-            while end < len(shapes) and shapes[end].min_ts <= ddl.event.commit_ts:
+            while end < len(shapes) and shapes[end].min_ts <= commit_ts:
                 end += 1
             self.meet(shapes[met:end])
             met = end
-            completed.append(self.apply(ddl))
+            completed += self.apply(list(ddls))
         self.meet(shapes[met:])
         return history.completed(completed, self._versions, self._observed, self._timeline)
 
@@ -233,17 +240,33 @@ class Catalog:
 
     # DDL --------------------------------------------------------------------------------------
 
-    def apply(self, ddl: RegisteredDdl) -> RegisteredDdl:
-        """Take in the next DDL; return it with the schemas before and after it."""
+    def apply(self, ddls: Sequence[RegisteredDdl]) -> list[RegisteredDdl]:
+        """Take in the DDL of the next commit ts; return them with the schemas around them."""
+        moved: list[tuple[RegisteredDdl, Name, Name]] = []
+        for ddl in ddls:
+            is_rename = ddl.statement.action is DdlAction.RENAME_TABLE and not _has_schemas(ddl)
+            pair = _renamed_pair(ddl) if is_rename else None
+            if pair is not None:
+                moved.append((ddl, *pair))
+        changes = dict(
+            zip((ddl.identity for ddl, _, _ in moved), self._renamed(moved), strict=True)
+            if moved
+            else ()
+        )
+        return [self._applied(ddl, changes.get(ddl.identity)) for ddl in ddls]
+
+    def _applied(self, ddl: RegisteredDdl, change: "_Change | None") -> RegisteredDdl:
         event = ddl.event
-        if event.schema is not None or event.pre_schema is not None:
+        if _has_schemas(ddl):
             self._take_over(ddl)
             return ddl
         statement = ddl.statement
-        action = self._actions.get(statement.action)
-        if action is None and statement.action is DdlAction.UNKNOWN:
-            action = self._by_type.get(event.ddl_type)
-        before, after, notes = _NOTHING if action is None else action(ddl, statement)
+        if change is None:
+            action = self._actions.get(statement.action)
+            if action is None and statement.action is DdlAction.UNKNOWN:
+                action = self._by_type.get(event.ddl_type)
+            change = _NOTHING if action is None else action(ddl, statement)
+        before, after, notes = change
         if after is not None:
             self._versions.append(
                 SchemaVersion(
@@ -325,32 +348,44 @@ class Catalog:
         self._table_defaults[after.table_id] = self._charset_of(before)
         return before, after, ()
 
-    def _rename(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
-        """Rename one table: TiCDC sends one event for each pair, named after the new table."""
-        target = _name_of(ddl)
-        pair = next(
-            (
-                item
-                for item in statement.renames
-                if (item.new.database or target[0], item.new.table) == target
-            ),
-            statement.renames[0] if len(statement.renames) == 1 else None,
-        )
+    def _rename(self, ddl: RegisteredDdl, _statement: DdlStatement) -> _Change:
+        pair = _renamed_pair(ddl)
         if pair is None:
             return None, None, ("RENAME does not say which table became this one",)
-        # An unqualified old name was in the session's database, which only the new one can tell.
-        old = (pair.old.database or target[0], pair.old.table)
-        before = self._tables.take(old)
-        self._freed[_folded(old)] = ddl.event.commit_ts
-        if before is None:
-            return _NOTHING
-        after = replace(before, database=target[0], table=target[1])
-        if statement.action is DdlAction.ALTER_TABLE:
-            changed = self._changed(after, ddl, statement)
-            self._put(changed[1] or after, ddl.event.commit_ts)
-            return before, changed[1], changed[2]
-        self._put(after, ddl.event.commit_ts)
-        return before, after, ()
+        (change,) = self._renamed([(ddl, *pair)])
+        return change
+
+    def _renamed(self, ddls: Sequence[tuple[RegisteredDdl, Name, Name]]) -> list[_Change]:
+        """Rename the tables of one commit ts, each from an old name to a new one."""
+        held: dict[object, TableSchema | None] = {}
+        for _, old, _ in ddls:
+            held.setdefault(_folded(old), self._tables.take(old))
+        settled = settle(
+            [Rename(_folded(old), _folded(new)) for _, old, new in ddls],
+            {name: name for name in map(_folded, (old for _, old, _ in ddls)) if held[name]}
+            | {name: name for _, _, new in ddls if self._tables.find(name := _folded(new))},
+            in_order=of_one_partition(ddl for ddl, _, _ in ddls),
+        )
+        notes = () if settled.certain else ("which table took which name cannot be told",)
+        changes = dict.fromkeys(range(len(ddls)), _NOTHING)
+        for number in settled.order:
+            ddl, old, new = ddls[number]
+            self._freed[_folded(old)] = ddl.event.commit_ts
+            table = settled.tables[number]
+            before = held.get(table)
+            if before is None:
+                continue
+            after = replace(before, database=new[0], table=new[1])
+            changes[number] = (before, after, notes)
+            if ddl.statement.action is DdlAction.ALTER_TABLE:
+                _, changed, found = self._changed(after, ddl, ddl.statement)
+                changes[number] = (before, changed, (*notes, *found))
+                after = changed or after
+            held[table] = after
+        for schema in held.values():
+            if schema is not None:
+                self._put(schema, ddls[0][0].event.commit_ts)
+        return [changes[number] for number in range(len(ddls))]
 
     def _alter(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
         if statement.renames:
@@ -426,6 +461,24 @@ class Catalog:
             table_id = (table_id + 1) & MAX_TSO
         self._ids.add(table_id)
         return table_id
+
+
+def _renamed_pair(ddl: RegisteredDdl) -> tuple[Name, Name] | None:
+    """Return the old and new name of a rename's table, None if the text does not tell.
+
+    TiCDC sends one event for each pair, named after the new table. An unqualified old name was in
+    the session's database, which only the new one can tell.
+    """
+    target, renames = _name_of(ddl), ddl.statement.renames
+    pair = next(
+        (
+            item
+            for item in renames
+            if _folded((item.new.database or target[0], item.new.table)) == _folded(target)
+        ),
+        renames[0] if len(renames) == 1 else None,
+    )
+    return pair and ((pair.old.database or target[0], pair.old.table), target)
 
 
 def _name_of(ddl: RegisteredDdl) -> Name:

@@ -22,8 +22,6 @@ from ticdc_assets.schemas import RowShape, TableSchema
 
 _MOST_FITTING = 65536
 
-_BEGINNING = (-1, Coordinates(topic="", partition=-1, offset=-1, index=-1))
-
 
 class GrowingCatalog:
     """The tables as the messages up to here tell of them.
@@ -39,7 +37,7 @@ class GrowingCatalog:
         self._shapes: dict[SeenShape, None] = {}
         self._catalog: Catalog | None = Catalog(timezone)
         # How far the catalog is: by DDL, by rows of a table (in lower case), by rows of any.
-        self._latest_ddl = _BEGINNING
+        self._latest_ddl = -1
         self._latest_rows: dict[tuple[str, str], int] = {}
         self._latest_row = -1
         # By identity of the schema, which the value keeps alive.
@@ -50,14 +48,14 @@ class GrowingCatalog:
         is_copy = self._history.ddl(event) is not None
         self._history.add_ddl(event, coordinates)
         entry = self._history.ddl(event)
-        # Every partition has the DDL of one commit ts in the same order, so copies change none.
         if is_copy or entry is None:
             return
         if self._catalog is None:
             return
-        if entry.order > self._latest_ddl and event.commit_ts >= self._latest_row:
-            self._catalog.apply(entry)
-            self._latest_ddl = entry.order
+        # Renames of one commit ts are understood together.
+        if event.commit_ts > self._latest_ddl and event.commit_ts >= self._latest_row:
+            self._catalog.apply([entry])
+            self._latest_ddl = event.commit_ts
         else:
             self._catalog = None
 
@@ -79,7 +77,7 @@ class GrowingCatalog:
     def _meet(self, seen: SeenShape) -> None:
         if self._catalog is None:
             return
-        if seen.min_ts > self._latest_ddl[0] and seen.min_ts >= self._latest_rows.get(
+        if seen.min_ts > self._latest_ddl and seen.min_ts >= self._latest_rows.get(
             _folded(seen), -1
         ):
             self._catalog.meet([seen])
@@ -97,7 +95,7 @@ class GrowingCatalog:
             self._catalog = Catalog(self._timezone)
             self._catalog.walk(self._history, self._shapes)
             self._fitting.clear()
-            self._latest_ddl = max((ddl.order for ddl in self._history.ddls), default=_BEGINNING)
+            self._latest_ddl = max((ddl.event.commit_ts for ddl in self._history.ddls), default=-1)
             for seen in self._shapes:
                 self._remember(seen)
         return self._catalog

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
-from itertools import groupby, pairwise
 from typing import TypeAlias
 
 from ticdc_assets.events import DdlEvent
@@ -284,16 +283,12 @@ class SchemaHistory:
 
     @property
     def ddls(self) -> list[RegisteredDdl]:
-        """All DDL in their order in time."""
-        ordered = sorted(self._ddls.values(), key=lambda ddl: ddl.order)
-        if not _are_scattered(ordered):
-            return ordered
-        first_known: dict[tuple[str, str], int] = {}
-        for version in self._versions.values():
-            name = folded_name(version.schema.database, version.schema.table)
-            since = version.schema.version if version.commit_ts is None else version.commit_ts
-            first_known[name] = min(since, first_known.get(name, since))
-        return _in_sequence(ordered, first_known)
+        """All DDL in their order in time.
+
+        Those of one commit ts stand by their coordinates, which says nothing across topics: see
+        `registry.renames`.
+        """
+        return sorted(self._ddls.values(), key=lambda ddl: ddl.order)
 
     def restore(
         self,
@@ -310,85 +305,9 @@ class SchemaHistory:
             self._conflicts[(conflict.claimed.key, repr(conflict.claimed.schema))] = conflict
 
 
-# Renames of one statement in several topics ------------------------------------------------------
-#
-# TiCDC sends a statement with several renames as one event for each, all of one commit ts, each to
-# the topic of its table. Offsets tell their order within a topic only, and the order matters: with
-# `a` to `tmp`, `b` to `a`, `tmp` to `b` two tables are swapped by way of a third name.
-
-
-def _are_scattered(ordered: list[RegisteredDdl]) -> bool:
-    """Whether renames of one commit ts came in different topics."""
-    for one, other in pairwise(ordered):
-        if (
-            one.event.commit_ts == other.event.commit_ts
-            and one.coordinates.topic != other.coordinates.topic
-            and _rename_of(one) is not None
-        ):
-            return True
-    return False
-
-
-def _in_sequence(
-    ordered: list[RegisteredDdl], first_known: Mapping[tuple[str, str], int]
-) -> list[RegisteredDdl]:
-    """Return DDL with the renames of each commit ts in an order in which they can be carried out.
-
-    A name must be there to be left and must be free to be taken. Which names there were is told by
-    the DDL before, else by the first schema that was sent of a table. Where neither tells, the
-    order of the coordinates stays.
-    """
-    exists: dict[tuple[str, str], bool] = {}
-    result: list[RegisteredDdl] = []
-    for commit_ts, group in groupby(ordered, key=lambda ddl: ddl.event.commit_ts):
-        left = list(group)
-        while left:
-            chosen = left[0]
-            for ddl in left if _rename_of(chosen) is not None else ():
-                names = _rename_of(ddl)
-                if names is None:
-                    break
-                old_is_there, new_is_there = (
-                    exists.get(name, first_known.get(name, commit_ts) < commit_ts) for name in names
-                )
-                if old_is_there and not new_is_there:
-                    chosen = ddl
-                    break
-            left.remove(chosen)
-            result.append(chosen)
-            _follow(chosen, exists)
-    return result
-
-
-def _follow(ddl: RegisteredDdl, exists: dict[tuple[str, str], bool]) -> None:
-    """Keep in mind which names are there after a DDL."""
-    event, statement = ddl.event, ddl.statement
-    names = _rename_of(ddl)
-    if names is not None:
-        exists[names[0]], exists[names[1]] = False, True
-    elif statement.action is DdlAction.DROP_DATABASE and statement.database is not None:
-        database = statement.database.lower()
-        exists.update((name, False) for name in list(exists) if name[0] == database)
-    elif event.table and statement.action not in _VIEW_ACTIONS:
-        gone = event.ddl_type == "ERASE" or statement.action is DdlAction.DROP_TABLE
-        exists[folded_name(event.database, event.table)] = not gone
-
-
-def _rename_of(ddl: RegisteredDdl) -> tuple[tuple[str, str], tuple[str, str]] | None:
-    """Return the old and the new name of the table that a RENAME's event is of, or None."""
-    event, statement = ddl.event, ddl.statement
-    if statement.action is not DdlAction.RENAME_TABLE:
-        return None
-    if event.pre_schema is not None and event.schema is not None:
-        return (
-            folded_name(event.pre_schema.database, event.pre_schema.table),
-            folded_name(event.schema.database, event.schema.table),
-        )
-    target = folded_name(event.database, event.table)
-    for item in statement.renames:
-        if folded_name(item.new.database or event.database, item.new.table) == target:
-            return (folded_name(item.old.database or event.database, item.old.table), target)
-    return None
+def of_one_partition(ddls: Iterable[RegisteredDdl]) -> bool:
+    """Whether the offsets of `ddls` tell their order."""
+    return len({(ddl.coordinates.topic, ddl.coordinates.partition) for ddl in ddls}) == 1
 
 
 def folded_name(database: str, table: str) -> tuple[str, str]:
