@@ -7,7 +7,7 @@ them. Nothing here depends on anything but the bytes.
     message       version            uvarint, always 1
                   headers            see below, one element for each event
                   bodies             one for each event, one after the other
-                  term dictionary    uvarint n, string chunk of n; nothing at all if n is 0
+                  term dictionary    uvarint n, string chunk of n; TiCDC writes nothing if n is 0
                   size tables        meta, bodies, and for each row its column groups
                   length             of the size tables: uvarint, bytes in reverse order
     headers       commit ts          delta uvarint chunk
@@ -288,7 +288,8 @@ def read_terms(reader: Reader) -> tuple[str, ...]:
     Raises:
         WireError: there is none.
     """
-    if reader.position == reader.end:
+    # TiCDC writes no dictionary where there is no term, the protocol one of the size 0.
+    if reader.value[reader.position : reader.end] in (b"", b"\0"):
         return ()
     terms = reader.strings(reader.count())
     reader.finish()

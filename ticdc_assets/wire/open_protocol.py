@@ -11,6 +11,9 @@ This is the readable reference; `open_protocol_batch` gives the same meaning fas
             n bytes  JSON of a key                n bytes  JSON of a value, nothing for a watermark
             (length and JSON again)               (length and JSON again)
 
+Of a record of watermarks alone the value may be missing too, null or empty: the protocol says that
+a watermark has none, and TiCDC writes a length of 0.
+
 All numbers are big-endian. Of a key (`t`: 1 row, 2 DDL, 3 watermark):
 
     field  kind     row  DDL  watermark   meaning
@@ -205,10 +208,16 @@ def _parts(record: Record) -> Iterator[Part]:
         raise UnsupportedVersionError(
             "unsupported_version", "key byte 0", str(VERSION), shorten(version)
         )
-    if value is None:
-        raise WireError("null_value", "byte 0", "a value for each key", "null value (tombstone)")
     if not value:
-        raise WireError("empty_value", "byte 0", "a value for each key", "0 bytes")
+        keys = _keys_of_watermarks(key)
+        if not keys:
+            reason, got = ("empty_value", "0 bytes")
+            if value is None:
+                reason, got = ("null_value", "null value (tombstone)")
+            raise WireError(reason, "byte 0", "a value for each key", got)
+        for number, (start, end) in enumerate(keys):
+            yield Part(number=number, key=key[start:end], value=b"", key_start=start, value_start=0)
+        return
     number, key_end, value_end = 0, NUMBER_SIZE, 0
     while key_end < len(key):
         key_start, key_end = _frame(key, key_end, "key ")
@@ -226,6 +235,22 @@ def _parts(record: Record) -> Iterator[Part]:
     if value_end < len(value):
         got = shorten(value[value_end : value_end + 16])
         raise WireError("trailing_bytes", f"byte {value_end}", "a value for each key", got)
+
+
+def _keys_of_watermarks(key: bytes) -> list[tuple[int, int]]:
+    """Return where the parts of a record's key are if all are of watermarks, else none."""
+    found: list[tuple[int, int]] = []
+    end = NUMBER_SIZE
+    try:
+        while end < len(key):
+            start, end = _frame(key, end, "key ")
+            fields = _json_object(key[start:end], start, "key ", "$")
+            if _required_integer(fields, "t", "$") != WATERMARK:
+                return []
+            found.append((start, end))
+    except WireError:
+        return []
+    return found
 
 
 def _frame(content: bytes, position: int, where: str) -> tuple[int, int]:

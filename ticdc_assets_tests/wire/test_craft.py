@@ -250,6 +250,20 @@ def test_ddl_and_watermarks() -> None:
     ]
 
 
+@pytest.mark.parametrize("terms", [b"", b"\x00"])
+def test_a_dictionary_without_terms(terms: bytes) -> None:
+    """TiCDC writes none where no name is; the protocol says its size, 0."""
+    nameless = headers(ts=u(TS), kind=u(3), database=z(-1), table=z(-1))
+    sent = message(nameless, [b""], terms)
+    assert only(assert_equal([sent], CRAFT)[0]) == Watermark(watermark_ts=TS, build_ts_ms=None)
+    nameless = headers(ts=u(TS), kind=u(2), database=z(-1), table=z(-1))
+    text = b"create database d"
+    sent = message(nameless, [u(1, len(text)) + text], terms)
+    ddl = only(assert_equal([sent], CRAFT)[0])
+    assert isinstance(ddl, DdlEvent)
+    assert (ddl.sql, ddl.database, ddl.table) == (text.decode(), "", "")
+
+
 def test_the_key_is_not_looked_at() -> None:
     records = [Record(key=b"\xff{", value=value) for value in SMALL]
     assert assert_equal(records, CRAFT) == assert_equal(SMALL, CRAFT)
@@ -431,6 +445,8 @@ WRONG = [
     (row(B, terms=u(3) + u(2**62, 1, 2) + b"dbtid"), "truncated", 26),
     (row(B, terms=TERMS + b"x"), "trailing_bytes", 25),
     (row(B, terms=b""), "unknown_term", 5),
+    (row(B, terms=b"\x00"), "unknown_term", 5),
+    (row(B, terms=b"\x00\x00"), "empty_chunk", 14),
     (row(B, headers=H + b"\x00"), "trailing_bytes", 7),
     (row(B, headers=H[:-1]), "truncated", 6),
     (row(b"\x03" + B[1:]), "unknown_group", 7),

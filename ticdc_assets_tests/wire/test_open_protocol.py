@@ -412,9 +412,11 @@ WRONG_FRAMES = [
     (b"", b"", "truncated", "key byte 0"),
     (number(1)[:7], b"", "truncated", "key byte 7"),
     (number(1), None, "null_value", "byte 0"),
-    (number(1) + FRAME, None, "null_value", "byte 0"),
+    (number(1) + number(len(ROW_KEY)) + ROW_KEY, None, "null_value", "byte 0"),
+    (number(1) + FRAME + number(len(DDL_KEY)) + DDL_KEY, None, "null_value", "byte 0"),
+    (number(1) + FRAME[:-1], None, "null_value", "byte 0"),
     (number(1), b"", "empty_value", "byte 0"),
-    (number(1) + FRAME, b"", "empty_value", "byte 0"),
+    (number(1) + number(len(ROW_KEY)) + ROW_KEY, b"", "empty_value", "byte 0"),
     (number(1), bytes(8), "trailing_bytes", "byte 0"),
     (number(1) + FRAME, bytes(7), "truncated", "byte 7"),
     (number(1) + FRAME, bytes(9), "trailing_bytes", "byte 8"),
@@ -426,6 +428,21 @@ WRONG_FRAMES = [
     (number(1) + number(2**63) + WATERMARK_KEY, bytes(8), "length_beyond_end", "key byte 8"),
     (number(1) + FRAME, number(2**64 - 1) + b"{}", "length_beyond_end", "byte 0"),
 ]
+
+
+@pytest.mark.parametrize("value", [None, b"", bytes(8)])
+def test_a_watermark_needs_no_value(value: bytes | None) -> None:
+    """The protocol says that a resolved event has none; TiCDC writes a length of 0."""
+    sent = Record(key=number(1) + FRAME, value=value)
+    assert decode(sent) == decode(record((WATERMARK_KEY, b"")))
+    assert_equal([sent], OPEN)
+
+
+@pytest.mark.parametrize("value", [None, b"", bytes(16)])
+def test_several_watermarks_need_no_value(value: bytes | None) -> None:
+    sent = Record(key=number(1) + FRAME + FRAME, value=value)
+    assert len(decode(sent)) == 2
+    assert_equal([sent], OPEN)
 
 
 def test_frames_that_are_refused() -> None:
@@ -672,7 +689,8 @@ def test_every_truncation_is_refused(whole: Record) -> None:
     outcomes = assert_equal(
         [
             *(Record(key=key[:size], value=value) for size in range(len(key))),
-            *(Record(key=key, value=value[:size]) for size in range(len(value))),
+            # Of a watermark nothing at all is a value, too.
+            *(Record(key=key, value=value[:size]) for size in range(any(value) == 0, len(value))),
         ],
         OPEN,
     )
