@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 
+from ticdc_assets.changelog.encoder_damage import damage_marks
 from ticdc_assets.changelog.plan import MirrorPlan, Plan, build_plan, seen_shapes
 from ticdc_assets.config import Changefeed
 from ticdc_assets.errors import NotFoundError
@@ -99,6 +100,7 @@ class AsOf:
         self._paths = paths
         self._tso = tso
         self._timezone = changefeed.timezone
+        self._wire_format = changefeed.wire_format
         self._groups = read_groups(paths)
         newest = require_cut(paths)
         wanted = moment_text(tso, es_only=newest.es_only)
@@ -199,7 +201,8 @@ class AsOf:
         here: Callable[[], pa.Table | None],
         errors: int = 0,
     ) -> TableRows:
-        warnings = [str(mark) for mark in mirror.marks]
+        damage = damage_marks(mirror, self._wire_format)
+        warnings = [str(mark) for mark in (*mirror.marks, *damage)]
         warnings += self._marks_below.get(mirror.mirror_id, [])
         if mirror.held:
             held = sum(group.rows for group in mirror.held)

@@ -50,6 +50,7 @@ import pyarrow.dataset as ds
 from delta.tables import DeltaTable
 from pyspark.sql import Column, SparkSession
 
+from ticdc_assets.changelog.encoder_damage import damage_marks
 from ticdc_assets.changelog.plan import (
     Binding,
     FailedPlan,
@@ -1009,7 +1010,8 @@ class _Run:
         held: Sequence[HeldRows],
         below: Mapping[str, str],
     ) -> MirrorCut:
-        marks = [str(mark) for mark in mirror.marks]
+        damage = damage_marks(mirror, self._changefeed.wire_format)
+        marks = [str(mark) for mark in (*mirror.marks, *damage)]
         if mirror.mirror_id in below:
             marks.append(below[mirror.mirror_id])
         if not mirror.schema.handle_key:

@@ -1,0 +1,49 @@
+"""Mirrors whose values TiCDC's encoder may have damaged, though every message was read as it says.
+
+In: the plan of a mirror and the wire format of its changefeed. Out: marks, which say so in the cut.
+
+TiCDC's Craft encoder writes the 8 bytes of a FLOAT where it reserved 4, so that the next value may
+overwrite the rest. Most damaged values look like any other FLOAT, so nothing tells how many there
+are: all FLOAT columns are named, also those whose rows an ALTER carried into another type.
+"""
+
+from ticdc_assets.changelog.plan import Mark, MirrorPlan
+from ticdc_assets.mysql_types import Kind, kind_of
+from ticdc_assets.wire.formats import WireFormat
+
+
+def damage_marks(plan: MirrorPlan, wire_format: str) -> tuple[Mark, ...]:
+    """Return the mark of a mirror with values that came as FLOAT of Craft, if there is one."""
+    if wire_format != WireFormat.CRAFT:
+        return ()
+    since = _floats(plan)
+    names = [column.name for column in plan.schema.columns if column.name in since]
+    if not names:
+        return ()
+    listed = ", ".join(f"`{name}`" for name in names)
+    reason = f"FLOAT column(s) {listed}: TiCDC's Craft encoder may have damaged the values"
+    return (Mark(reason=reason, since_ts=min(since[name] for name in names)),)
+
+
+def _floats(plan: MirrorPlan) -> dict[str, int]:
+    """Return the columns with values that were sent as FLOAT, and since when."""
+    found: dict[str, int] = {}
+    for part in plan.handover.parts if plan.handover else ():
+        # Rows that are handed over have the columns of the table that takes them.
+        for name, ts in _floats(part.plan).items():
+            found[name] = min(ts, found.get(name, ts))
+    ends = [version.version for version in plan.versions[1:]]
+    for number, version in enumerate(plan.versions):
+        if number:
+            sources = {
+                step.column.name: found[step.source.name]
+                for step in plan.steps[number - 1].columns
+                if step.source is not None and step.source.name in found
+            }
+            found = sources
+        if number < len(ends) and ends[number] <= plan.floor_ts:
+            continue  # none of its rows are left
+        for column in version.columns:
+            if kind_of(column) is Kind.FLOAT and not column.virtual:
+                found.setdefault(column.name, max(version.version, plan.floor_ts))
+    return found
