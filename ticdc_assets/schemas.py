@@ -207,6 +207,60 @@ class RowShape:
     partial: bool = False
 
 
+def check_names(names: Iterable[str], position: str) -> None:
+    """Refuse columns that no table of TiDB's and no mirror can have together.
+
+    TiDB and Delta tell columns apart by their names in lower case. It is asked of what messages
+    say, not of what is stored.
+
+    Args:
+        names: names of the columns of one table.
+        position: where they stand in the message, for errors.
+
+    Raises:
+        WireError: a name is empty, or two differ by their case alone.
+    """
+    known: dict[str, str] = {}
+    for name in names:
+        if not name:
+            raise WireError("empty_text", position, "column names that are not empty", "''")
+        other = known.setdefault(name.lower(), name)
+        if other != name:
+            raise WireError(
+                "duplicate_column",
+                position,
+                "column names that differ by more than their case",
+                f"{shorten(other)} and {shorten(name)}",
+            )
+
+
+def sent_shape(
+    columns: tuple[SentColumn, ...],
+    position: str,
+    *,
+    primary_key: tuple[str, ...] | None = None,
+    partial: bool = False,
+) -> RowShape:
+    """Return the shape of a row that a message holds.
+
+    Raises:
+        WireError: no table can have such columns.
+    """
+    check_names((column.name for column in columns), position)
+    return RowShape(columns=columns, primary_key=primary_key, partial=partial)
+
+
+def sent_schema(value: Any, position: str) -> TableSchema:
+    """Read the JSON object of a schema that a message holds.
+
+    Raises:
+        WireError: it is none (`schema_from_json`), or no table can have such columns.
+    """
+    schema = schema_from_json(value, position)
+    check_names((column.name for column in schema.columns), f"{position}.columns")
+    return schema
+
+
 def shape_to_json(shape: RowShape) -> dict[str, Any]:
     """Return the JSON object of `shape`, for `shape_from_json`."""
     return {

@@ -288,7 +288,7 @@ def table_schemas(
             column_schemas(),
             min_size=min_columns,
             max_size=max_columns,
-            unique_by=lambda column: column.name,
+            unique_by=lambda column: column.name.lower(),
         )
     )
     key = draw(st.lists(st.sampled_from(columns), min_size=1, max_size=3, unique=True))

@@ -71,7 +71,7 @@ from ticdc_assets.events import (
     ZonedTimestamp,
 )
 from ticdc_assets.mysql_types import base_type
-from ticdc_assets.schemas import ColumnSchema, RowShape, SentColumn
+from ticdc_assets.schemas import ColumnSchema, RowShape, SentColumn, sent_shape
 from ticdc_assets.tso import LOGICAL_BITS, MAX_TSO, from_physical_ms, physical_ms
 from ticdc_assets.wire import go_json
 from ticdc_assets.wire.json_fields import (
@@ -162,9 +162,14 @@ def row_shape(
     primary_key: tuple[str, ...] | None,
     partial: bool,
 ) -> RowShape:
-    """Return the shape of a row with the columns `names`, whose types are in lower case."""
-    return RowShape(
-        columns=tuple(SentColumn(name, types[name]) for name in names),
+    """Return the shape of a row with the columns `names`, whose types are in lower case.
+
+    Raises:
+        WireError: no table can have such columns.
+    """
+    return sent_shape(
+        tuple(SentColumn(name, types[name]) for name in names),
+        "$.mysqlType",
         primary_key=primary_key,
         partial=partial,
     )

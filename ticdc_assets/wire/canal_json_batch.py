@@ -31,6 +31,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from ticdc_assets.errors import WireError
 from ticdc_assets.events import Op
 from ticdc_assets.tso import LOGICAL_BITS, MAX_TSO, from_physical_ms
 from ticdc_assets.wire import canal_json
@@ -109,7 +110,7 @@ _decode_message: Final = msgspec.json.Decoder(_Message).decode
 _decode_image: Final = msgspec.json.Decoder(dict[str, str | None]).decode
 _encode_image: Final = msgspec.json.Encoder().encode
 
-_REFUSALS: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
+_REFUSALS: Final = (msgspec.DecodeError, UnicodeError, RecursionError, WireError)
 _WORDS: Final = {kind: op.value for kind, op in OPS.items()}
 
 
@@ -251,10 +252,13 @@ def _table(buffer: Buffer, description: list[int]) -> _Table | None:
         return None
     lower = {name: canal_json.lower_type(types[name]) for name in names}
     primary_key = None if head.pkNames is None else tuple(head.pkNames)
-    shape, partial_shape = (
-        shape_text(canal_json.row_shape(names, lower, primary_key=primary_key, partial=partial))
-        for partial in (False, True)
-    )
+    try:
+        shape, partial_shape = (
+            shape_text(canal_json.row_shape(names, lower, primary_key=primary_key, partial=partial))
+            for partial in (False, True)
+        )
+    except WireError:
+        return None
     return _Table(
         database=head.database,
         table=head.table,

@@ -36,7 +36,7 @@ from ticdc_assets.events import (
     ZonedTimestamp,
 )
 from ticdc_assets.mysql_types import base_type
-from ticdc_assets.schemas import ColumnFlag, ColumnSchema, RowShape, SentColumn
+from ticdc_assets.schemas import ColumnFlag, ColumnSchema, RowShape, SentColumn, sent_shape
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire.column_types import TYPE_NAMES, action_code, ddl_word, type_code
 from ticdc_assets.wire.craft_bytes import Reader, write_string, write_uvarint
@@ -139,11 +139,14 @@ def shape_of(group: ColumnGroup, other: ColumnGroup | None, *, partial: bool) ->
     """Return what `group` says of its columns, and after it those that only `other` has.
 
     The type codes are known ones.
+
+    Raises:
+        WireError: no table can have such columns.
     """
     columns = _columns(group)
     if other is not None:
         columns |= {name: column for name, column in _columns(other).items() if name not in columns}
-    return RowShape(columns=tuple(columns.values()), partial=partial)
+    return sent_shape(tuple(columns.values()), f"byte {group.position}", partial=partial)
 
 
 def _columns(group: ColumnGroup) -> dict[str, SentColumn]:

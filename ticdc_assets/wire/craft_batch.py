@@ -567,7 +567,9 @@ def _plain_rows(part: Part) -> PartRows:
     ops = np.where(group_counts == 2, _UPDATE, np.where(after[first_groups], _INSERT, _DELETE))
     columns["op"] = Words(ops, _OPS)
     second = np.where(group_counts == 2, found[first_groups + group_counts - 1], -1)
-    columns["shape"] = _shapes(dictionaries, found[first_groups], second, (terms, heads, ~wrong))
+    shapes = _shapes(dictionaries, found[first_groups], second, (terms, heads, ~wrong))
+    wrong |= shapes.codes < 0
+    columns["shape"] = shapes
 
     good = np.ones(len(counts), np.bool_)
     good[owners[wrong]] = False
@@ -692,7 +694,10 @@ def _shapes(
         dictionaries: the dictionary of each row.
         first: its first head.
         second: its second head.
-        seen: the terms and heads, and which of the rows are good; others get none.
+        seen: the terms and heads, and which of the rows are good.
+
+    Returns:
+        None for rows that are not good or have columns that no table has.
     """
     terms, heads, good = seen
     count = len(heads) + 1
@@ -718,8 +723,12 @@ def _shapes(
         found = known.get(alike)
         if found is None:
             partial = group.kind is GroupKind.BEFORE
-            text = shape_text(craft.shape_of(group, before, partial=partial))
-            found = known[alike] = texts.setdefault(text, len(texts))
+            try:
+                text = shape_text(craft.shape_of(group, before, partial=partial))
+            except WireError:
+                found = known[alike] = -1
+            else:
+                found = known[alike] = texts.setdefault(text, len(texts))
         numbers.append(found)
     result = np.full(len(keys), -1)
     result[good] = np.array(numbers, np.int64)[codes]

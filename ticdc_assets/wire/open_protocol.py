@@ -28,7 +28,7 @@ All numbers are big-endian. Of a key (`t`: 1 row, 2 DDL, 3 watermark):
 
 Of the value of a row: `u` alone is an INSERT, `u` and `p` an UPDATE, `d` a DELETE; each an object
 of column name to column. Of the value of a DDL: `q` (text) and `t` (action code, 0 to 255), both
-required. Of a column:
+required; the code may be decimal text. Of a column:
 
     t      integer   type code, see `column_types`; one that is not known refuses the record
     h      boolean   o; handle key, deprecated
@@ -65,7 +65,7 @@ from ticdc_assets.events import (
     RowChange,
     Watermark,
 )
-from ticdc_assets.schemas import ColumnFlag, RowShape, SentColumn
+from ticdc_assets.schemas import ColumnFlag, SentColumn, sent_shape
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire import go_json
 from ticdc_assets.wire.column_types import action_code, ddl_word, mysql_type, type_code
@@ -91,6 +91,7 @@ MAX_FLAGS: Final = 2**16 - 1
 """TiCDC has eight flags; a few more are read for those of a newer one."""
 
 MAX_ACTION_CODE: Final = 255
+_CODE_DIGITS: Final = 3
 
 DEFAULT_BATCH_SIZE: Final = 16
 DEFAULT_MESSAGE_BYTES: Final = 10 * 1024 * 1024
@@ -372,7 +373,7 @@ def _read_ddl(part: Part, key: Mapping[str, Any], position: str) -> Event:
     database = _optional_text(key, "scm", position)
     table = _optional_text(key, "tbl", position)
     value, position = _value(part)
-    code = _required_integer(value, "t", position, maximum=MAX_ACTION_CODE)
+    code = _action_code(value, position)
     return DdlEvent(
         ddl_type=ddl_word(code),
         commit_ts=commit_ts,
@@ -384,6 +385,14 @@ def _read_ddl(part: Part, key: Mapping[str, Any], position: str) -> Event:
         pre_schema=None,
         action_code=code,
     )
+
+
+def _action_code(fields: dict[str, Any], position: str) -> int:
+    """Return the code of a DDL: TiCDC writes a number, the protocol calls it a string."""
+    text = fields.get("t")
+    if type(text) is str and text.isascii() and text.isdecimal() and len(text) <= _CODE_DIGITS:
+        fields = fields | {"t": OtherNumber(text)}
+    return _required_integer(fields, "t", position, maximum=MAX_ACTION_CODE)
 
 
 def _read_row(part: Part, key: Mapping[str, Any], position: str) -> Event:
@@ -415,8 +424,9 @@ def _read_row(part: Part, key: Mapping[str, Any], position: str) -> Event:
         after={name: value for name, (_, value) in after.items()} if after else None,
         handle_key_only=handle_key_only,
         claim_check_location=location,
-        shape=RowShape(
-            columns=tuple(column for column, _ in sent.values()),
+        shape=sent_shape(
+            tuple(column for column, _ in sent.values()),
+            position,
             partial=handle_key_only or op is Op.DELETE,
         ),
         row_id=row_id or 0,

@@ -43,7 +43,7 @@ import pyarrow.compute as pc
 
 from ticdc_assets.errors import WireError
 from ticdc_assets.events import Op
-from ticdc_assets.schemas import ColumnFlag, RowShape, SentColumn
+from ticdc_assets.schemas import ColumnFlag, SentColumn, sent_shape
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire import open_protocol
 from ticdc_assets.wire.byte_columns import Buffer, Ints, Octets, gathered_texts, writing
@@ -242,9 +242,14 @@ def _described(buffer: Buffer, sent: Ints, last: int) -> list[bytes]:
 
 
 def _plan_of(described: list[bytes]) -> _Plan | None:
-    """Return what columns mean that stand so before their values, None if a name is there twice."""
+    """Return what columns mean that stand so before their values, None if no table has them."""
     columns = _decode_described(b"{" + b"".join(text + b"null}," for text in described)[:-1] + b"}")
-    return _new_plan(columns) if len(columns) == len(described) else None
+    if len(columns) != len(described):
+        return None  # a name is there twice
+    try:
+        return _new_plan(columns)
+    except WireError:
+        return None
 
 
 def _not_shortest(buffer: Buffer, unsure: Ints) -> list[int]:
@@ -396,8 +401,8 @@ def _new_plan(columns: Mapping[str, _Column]) -> _Plan:
         sent_columns.append(SentColumn(name, word, ColumnFlag(sent.f)))
     return _Plan(
         readers=tuple(_READERS[spelling(sent.t, sent.f)] for sent in columns.values()),
-        shape=shape_text(RowShape(columns=tuple(sent_columns))),
-        partial_shape=shape_text(RowShape(columns=tuple(sent_columns), partial=True)),
+        shape=shape_text(sent_shape(tuple(sent_columns), "")),
+        partial_shape=shape_text(sent_shape(tuple(sent_columns), "", partial=True)),
     )
 
 

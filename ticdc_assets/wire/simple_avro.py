@@ -64,8 +64,8 @@ from ticdc_assets.schemas import (
     ColumnSchema,
     RowShape,
     TableSchema,
-    schema_from_json,
     schema_to_json,
+    sent_schema,
 )
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.values.floats import double_text, float_text
@@ -371,7 +371,7 @@ _PHYSICAL: Final[Mapping[int, Callable[[Any, str, str], PhysicalValue]]] = {
 
 
 def _schema(value: Mapping[str, Any], position: str) -> TableSchema:
-    return schema_from_json(_schema_as_json(value, position), position)
+    return sent_schema(_schema_as_json(value, position), position)
 
 
 def _schema_as_json(value: Mapping[str, Any], position: str) -> dict[str, Any]:

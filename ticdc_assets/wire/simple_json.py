@@ -13,7 +13,7 @@ type are a table in `simple_message`. How the kinds of field are written here:
     boolean   true or false
     image     object: column name to string, null, or exactly {"location": text, "value": text}
     checksum  object: version (integer), corrupted (boolean), current, previous (0 to 2^32-1)
-    schema    object, see `schemas.schema_from_json`
+    schema    object, see `schemas.sent_schema`
 
 Not handled: values of columns are left as text (base64 and enum indexes included), and
 compressed values are refused as what they are here, bytes that are no JSON.
@@ -24,7 +24,7 @@ from typing import Any, Final, assert_never, cast
 
 from ticdc_assets.errors import WireError, shorten
 from ticdc_assets.events import Checksum, Event, Image, PhysicalValue, ZonedTimestamp
-from ticdc_assets.schemas import TableSchema, schema_from_json, schema_to_json
+from ticdc_assets.schemas import TableSchema, schema_to_json, sent_schema
 from ticdc_assets.wire import go_json
 from ticdc_assets.wire.json_fields import (
     read_boolean,
@@ -156,7 +156,7 @@ _KINDS: Final[Mapping[Kind, Callable[[Any, str], Any]]] = {
     Kind.BOOLEAN: read_boolean,
     Kind.IMAGE: image_from_value,
     Kind.CHECKSUM: _checksum,
-    Kind.SCHEMA: schema_from_json,
+    Kind.SCHEMA: sent_schema,
 }
 _PRESENCES: Final[Mapping[Presence, Callable[[Mapping[str, Any], Field], Any]]] = {
     Presence.REQUIRED: _required_field,

@@ -10,116 +10,13 @@ from dataclasses import replace
 import pytest
 
 from ticdc_assets.changelog.fold import FoldedTable, fold
-from ticdc_assets.events import Bootstrap, DdlEvent, Event, Image, Op, RowChange
-from ticdc_assets.registry.ddl import parse_ddl
+from ticdc_assets.events import Bootstrap, Event
 from ticdc_assets.registry.history import Coordinates
-from ticdc_assets.registry.inferred_schemas import (
-    DATABASE_DEFAULTS,
-    altered_schema,
-    canal_shape_of,
-    created_schema,
-    shape_of,
-)
 from ticdc_assets.schemas import IndexSchema, TableSchema
 from ticdc_assets.wire import WireFormat
-
-T1 = (
-    "create table t1 (a int, b int as (a + 1) virtual not null, c int not null, "
-    "unique index idx1(b), unique index idx2(c))"
-)
+from ticdc_assets_tests.text_tables import T1, altered, created, ddl, row
 
 FORMATS = tuple(WireFormat)
-
-
-def created(sql: str, *, version: int = 10) -> TableSchema:
-    made = created_schema(
-        parse_ddl(sql),
-        database="d",
-        table="t1",
-        table_id=7,
-        version=version,
-        defaults=DATABASE_DEFAULTS,
-        timezone="UTC",
-    )
-    assert made.notes == ()
-    return made.schema
-
-
-def altered(schema: TableSchema, sql: str, *, version: int) -> TableSchema:
-    made = altered_schema(
-        schema, parse_ddl(sql), version=version, defaults=DATABASE_DEFAULTS, timezone="UTC"
-    )
-    assert made.notes == ()
-    return made.schema
-
-
-def as_sent(schema: TableSchema) -> TableSchema:
-    """Return a schema as the Simple protocol sends it: it does not say what is virtual."""
-    nullable = {column.name for column in schema.columns if column.nullable}
-    indexes = schema.indexes
-    if not any(index.primary for index in indexes):
-        first = [
-            index.columns
-            for index in indexes
-            if index.unique and nullable.isdisjoint(index.columns)
-        ][:1]
-        indexes += tuple(
-            IndexSchema(name="primary", unique=True, primary=True, nullable=False, columns=columns)
-            for columns in first
-        )
-    return replace(
-        schema,
-        columns=tuple(replace(column, virtual=False) for column in schema.columns),
-        indexes=indexes,
-    )
-
-
-def ddl(
-    wire_format: WireFormat,
-    sql: str,
-    *,
-    ts: int,
-    after: TableSchema,
-    before: TableSchema | None = None,
-) -> DdlEvent:
-    """Return the event of a DDL as the decoder of a format gives it."""
-    carries = wire_format in (WireFormat.SIMPLE_JSON, WireFormat.SIMPLE_AVRO)
-    return DdlEvent(
-        ddl_type="CREATE" if before is None else "ALTER",
-        commit_ts=ts,
-        build_ts_ms=None,
-        sql=sql,
-        database="d",
-        table="t1",
-        schema=as_sent(after) if carries else None,
-        pre_schema=as_sent(before) if carries and before is not None else None,
-    )
-
-
-def row(
-    wire_format: WireFormat,
-    schema: TableSchema,
-    *,
-    ts: int,
-    before: Image | None = None,
-    after: Image | None = None,
-) -> RowChange:
-    """Return a row change as the decoder of a format gives it."""
-    carries = wire_format in (WireFormat.SIMPLE_JSON, WireFormat.SIMPLE_AVRO)
-    names = [column.name for column in schema.columns if not column.virtual]
-    shaped = canal_shape_of if wire_format is WireFormat.CANAL_JSON else shape_of
-    return RowChange(
-        op=Op.INSERT if before is None else Op.DELETE if after is None else Op.UPDATE,
-        commit_ts=ts,
-        build_ts_ms=None,
-        database="d",
-        table="t1",
-        table_id=schema.table_id if carries else None,
-        schema_version=schema.version if carries else None,
-        before=before,
-        after=after,
-        shape=None if carries else shaped(schema, names, partial=after is None),
-    )
 
 
 def folded(events: Iterable[Event], cut_ts: int = 100) -> FoldedTable:

@@ -762,7 +762,7 @@ _BUILDS = st.integers(0, MAX_TSO)
 
 @st.composite
 def rows(draw: st.DrawFn) -> RowChange:
-    names = draw(st.lists(_NAMES, max_size=5, unique=True))
+    names = draw(st.lists(_NAMES, max_size=5, unique_by=str.lower))
     columns = tuple(SentColumn(name, draw(st.sampled_from(list(_VALUES)))) for name in names)
 
     def image(present: tuple[SentColumn, ...]) -> dict[str, str | None]:

@@ -800,7 +800,9 @@ def columns_of_rows(draw: st.DrawFn) -> SentColumn:
 @st.composite
 def rows(draw: st.DrawFn) -> RowChange:
     columns = draw(
-        st.lists(columns_of_rows(), min_size=1, max_size=5, unique_by=lambda column: column.name)
+        st.lists(
+            columns_of_rows(), min_size=1, max_size=5, unique_by=lambda column: column.name.lower()
+        )
     )
     op = draw(st.sampled_from(list(Op)))
 

@@ -1,0 +1,119 @@
+"""Tables written as DDL text, and the events that TiCDC's messages of them decode to.
+
+Messages say of a table what TiCDC says: the Simple protocol its schema, with the first NOT NULL
+unique key listed again as `primary`, the others text and flags. No message says what is virtual.
+"""
+
+from dataclasses import replace
+
+from ticdc_assets.events import DdlEvent, Image, Op, RowChange
+from ticdc_assets.registry.ddl import parse_ddl
+from ticdc_assets.registry.inferred_schemas import (
+    DATABASE_DEFAULTS,
+    altered_schema,
+    canal_shape_of,
+    created_schema,
+    shape_of,
+)
+from ticdc_assets.schemas import IndexSchema, TableSchema
+from ticdc_assets.wire import WireFormat
+
+T1 = (
+    "create table t1 (a int, b int as (a + 1) virtual not null, c int not null, "
+    "unique index idx1(b), unique index idx2(c))"
+)
+
+
+def created(sql: str, *, version: int = 10, table: str = "t1", table_id: int = 7) -> TableSchema:
+    """Return the schema that CREATE TABLE makes."""
+    made = created_schema(
+        parse_ddl(sql),
+        database="d",
+        table=table,
+        table_id=table_id,
+        version=version,
+        defaults=DATABASE_DEFAULTS,
+        timezone="UTC",
+    )
+    assert made.notes == ()
+    return made.schema
+
+
+def altered(schema: TableSchema, sql: str, *, version: int) -> TableSchema:
+    """Return the schema that ALTER TABLE makes of another."""
+    made = altered_schema(
+        schema, parse_ddl(sql), version=version, defaults=DATABASE_DEFAULTS, timezone="UTC"
+    )
+    assert made.notes == ()
+    return made.schema
+
+
+def as_sent(schema: TableSchema) -> TableSchema:
+    """Return a schema as the Simple protocol sends it: it does not say what is virtual."""
+    nullable = {column.name for column in schema.columns if column.nullable}
+    indexes = schema.indexes
+    if not any(index.primary for index in indexes):
+        first = [
+            index.columns
+            for index in indexes
+            if index.unique and nullable.isdisjoint(index.columns)
+        ][:1]
+        indexes += tuple(
+            IndexSchema(name="primary", unique=True, primary=True, nullable=False, columns=columns)
+            for columns in first
+        )
+    return replace(
+        schema,
+        columns=tuple(replace(column, virtual=False) for column in schema.columns),
+        indexes=indexes,
+    )
+
+
+def ddl(
+    wire_format: WireFormat,
+    sql: str,
+    *,
+    ts: int,
+    after: TableSchema,
+    before: TableSchema | None = None,
+) -> DdlEvent:
+    """Return the event of a DDL as the decoder of a format gives it."""
+    carries = wire_format in (WireFormat.SIMPLE_JSON, WireFormat.SIMPLE_AVRO)
+    return DdlEvent(
+        ddl_type=(
+            "CREATE" if before is None else "ALTER" if before.table == after.table else "RENAME"
+        ),
+        commit_ts=ts,
+        build_ts_ms=5,
+        sql=sql,
+        database=after.database,
+        table=after.table,
+        schema=as_sent(after) if carries else None,
+        pre_schema=as_sent(before) if carries and before is not None else None,
+    )
+
+
+def row(
+    wire_format: WireFormat,
+    schema: TableSchema,
+    *,
+    ts: int,
+    before: Image | None = None,
+    after: Image | None = None,
+) -> RowChange:
+    """Return a row change as the decoder of a format gives it."""
+    carries = wire_format in (WireFormat.SIMPLE_JSON, WireFormat.SIMPLE_AVRO)
+    names = [column.name for column in schema.columns if not column.virtual]
+    shaped = canal_shape_of if wire_format is WireFormat.CANAL_JSON else shape_of
+    return RowChange(
+        op=Op.INSERT if before is None else Op.DELETE if after is None else Op.UPDATE,
+        commit_ts=ts,
+        build_ts_ms=5,
+        database=schema.database,
+        table=schema.table,
+        table_id=schema.table_id if carries else None,
+        schema_version=schema.version if carries else None,
+        before=before,
+        after=after,
+        shape=shaped(schema, names, partial=after is None),
+    )
