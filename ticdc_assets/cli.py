@@ -278,6 +278,71 @@ def redrive(changefeed: str) -> None:
     click.echo(f"{changefeed}: {report.applying.outcome}: {report.applying.reason}")
 
 
+@main.command()
+@click.argument("changefeed")
+@click.option(
+    "--to",
+    "moment",
+    metavar="TSO|TIME",
+    callback=_checked_moment,
+    help="Go back to the newest kept cut at or below this TSO, or time in ISO 8601 (UTC).",
+)
+@click.option("--cut", "number", type=click.IntRange(min=1), help="Go back to the cut of a number.")
+@_plain_errors
+def rewind(changefeed: str, moment: str | None, number: int | None) -> None:
+    """Make an older cut of CHANGEFEED the newest one again; syncs go on from there.
+
+    It is for cuts that were wrong: a watermark far in the future was believed, say. What is further
+    ahead than `max_ahead_seconds` allows leaves the change log for the quarantine first, so that it
+    counts no more. The cuts in between are void: no reader uses them.
+    """
+    if (moment is None) == (number is None):
+        raise click.UsageError("say which cut to go back to: --to TSO, or --cut NUMBER")
+    from ticdc_assets.lake.cuts import require_cut
+    from ticdc_assets.lake.lock import writer_lock
+    from ticdc_assets.lake.rewinding import rewind as rewound
+    from ticdc_assets.lake.session import LazySession
+
+    feed, paths = _feed(load_settings(), changefeed)
+    with writer_lock(paths):
+        es_only = require_cut(paths).es_only
+        done = rewound(
+            LazySession(),
+            paths,
+            feed,
+            by=_caller(),
+            tso=None if moment is None else cut_of(moment, es_only=es_only),
+            number=number,
+        )
+    click.echo(
+        f"{changefeed}: {done.quarantined} events that are too far ahead were moved to quarantine"
+    )
+    if done.cut is done.before:
+        click.echo(
+            f"{changefeed}: cut {done.older.number} at {done.older.moment} is the newest one; "
+            "nothing was rewound"
+        )
+        return
+    click.echo(
+        f"{changefeed}: cut {done.cut.number} is cut {done.older.number} again, at "
+        f"{done.older.moment}; the cuts since, up to {done.before.number} at "
+        f"{done.before.moment}, are void"
+    )
+    click.echo(f"{changefeed}: run `ticdc-assets sync {changefeed}` if no sensor does")
+
+
+def _caller() -> str:
+    """Return who runs this, as far as the system tells."""
+    import getpass
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "?"
+    return f"{user}@{socket.gethostname()}"
+
+
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
 
 
@@ -466,9 +531,19 @@ def _print_status(item: "Status", source_error: str | None) -> None:
         parts = ", ".join(
             f"{str(part).replace('_', ' ')} {lag.part_seconds(part):.1f} s" for part in LagPart
         )
+        behind = f"{lag.seconds:.1f} s behind ({parts})"
+        if lag.ahead_ms:
+            behind = f"ahead of this machine's clock by {lag.ahead_seconds:.1f} s"
         click.echo(
-            f"{name}: {lag.seconds:.1f} s behind ({parts}); cut {item.cut.number} at "
+            f"{name}: {behind}; cut {item.cut.number} at "
             f"{item.cut.moment} ({to_datetime(item.cut.tso):%Y-%m-%d %H:%M:%S} UTC)"
+        )
+    if item.cut is not None and item.cut.rewind is not None:
+        rewound = item.cut.rewind
+        click.echo(
+            f"{name}: cut {item.cut.number} is cut {rewound.number} again: rewound at "
+            f"{item.cut.published_at:%Y-%m-%d %H:%M:%S} UTC from cut {rewound.from_number} at "
+            f"{rewound.from_tso} by {_shown(rewound.by)}"
         )
     watermark = item.watermark.watermark_ts
     at = "none yet"

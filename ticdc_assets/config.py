@@ -14,6 +14,7 @@ Not done here: nothing is connected to and no file but the YAML is opened; `pref
 
 import difflib
 import ipaddress
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -42,6 +43,7 @@ DEFAULT_LAG_WARN_SECONDS = 300.0
 DEFAULT_LAG_ERROR_SECONDS = 900.0
 DEFAULT_CUTS_KEPT = timedelta(days=30)
 DEFAULT_FOLLOW_SECONDS = 600.0
+DEFAULT_MAX_AHEAD_SECONDS = 3_600.0
 
 OFF: Final = "off"
 """What a schedule's time is if the schedule is not to run at all."""
@@ -314,6 +316,8 @@ class Changefeed:
         checks: limits of the checks other than lag.
         follow_seconds: how long a run goes on syncing what arrives meanwhile; 0 for not at all.
         schedules: when its schedules are due.
+        max_ahead_seconds: how far a commit ts or a watermark may be ahead of the clock; what is
+            further ahead is quarantined.
     """
 
     name: str
@@ -332,6 +336,7 @@ class Changefeed:
     checks: CheckLimits = CheckLimits()
     follow_seconds: float = DEFAULT_FOLLOW_SECONDS
     schedules: Schedules = Schedules()
+    max_ahead_seconds: float = DEFAULT_MAX_AHEAD_SECONDS
 
     def keeps_history(self, database: str, table: str) -> bool:
         """Return whether a history of a table is kept."""
@@ -575,7 +580,7 @@ class _Reader:
             *("name", "format", "timezone", "source", "compression", "claim_check"),
             *("lag_warn_seconds", "lag_error_seconds", "retention"),
             *("history", "soft_delete", "tables"),
-            *("owners", "checks", "follow_seconds", "schedules"),
+            *("owners", "checks", "follow_seconds", "schedules", "max_ahead_seconds"),
         }
         fields = self.mapping(value, position, keys, what="a changefeed (a mapping)")
         if not isinstance(value, dict):
@@ -607,6 +612,9 @@ class _Reader:
                 fields, "follow_seconds", position, DEFAULT_FOLLOW_SECONDS, zero=True
             ),
             schedules=self.schedules(fields.get("schedules", _MISSING), f"{position}.schedules"),
+            max_ahead_seconds=self.seconds(
+                fields, "max_ahead_seconds", position, DEFAULT_MAX_AHEAD_SECONDS, most=math.inf
+            ),
         )
 
     def name(self, value: Any, position: str) -> str:
@@ -848,6 +856,7 @@ class _Reader:
         default: float,
         *,
         zero: bool = False,
+        most: float = 1e9,
         otherwise: str = "",
     ) -> float:
         """Return a number of seconds.
@@ -858,12 +867,13 @@ class _Reader:
             position: where that mapping stands.
             default: what holds where nothing is said.
             zero: whether it may be 0.
+            most: what it is below.
             otherwise: a word that may stand for it, for the error; the caller has looked for it.
         """
         value = fields.get(key, _MISSING)
         if value is _MISSING:
             return default
-        if isinstance(value, str) and _NUMBER.fullmatch(value) and float(value) < 1e9:
+        if isinstance(value, str) and _NUMBER.fullmatch(value) and float(value) < most:
             seconds = float(value)
             if seconds > 0 or zero:
                 return seconds

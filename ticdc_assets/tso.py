@@ -33,6 +33,16 @@ def to_datetime(tso: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=physical_ms(tso))
 
 
+def lag_ms(tso: int, now_ms: float) -> float:
+    """Return how far `tso` is behind a clock, in milliseconds; 0 if it is ahead of it."""
+    return max(0, now_ms - physical_ms(tso))
+
+
+def lead_ms(tso: int, now_ms: float) -> float:
+    """Return how far `tso` is ahead of a clock, in milliseconds; 0 if it is behind it."""
+    return max(0, physical_ms(tso) - now_ms)
+
+
 def from_datetime(at: datetime) -> int:
     """Return the lowest TSO of the millisecond of the aware datetime `at`."""
     return from_physical_ms((at - _EPOCH) // timedelta(milliseconds=1))

@@ -277,6 +277,8 @@ def test_limits_of_checks() -> None:
     }
     (feed,) = parse(entry(checks=checks, follow_seconds=0))
     assert feed.follow_seconds == 0
+    assert feed.max_ahead_seconds == 3600
+    assert parse(entry(max_ahead_seconds=10**12))[0].max_ahead_seconds == 1e12
     assert feed.checks == CheckLimits(
         held_warn_seconds=1.5,
         held_error_seconds=2,
@@ -543,6 +545,7 @@ def test_missing_variable_names_key_and_variable(env: dict[str, str]) -> None:
         (entry(lag_warn_seconds="1e3"), "lag_warn_seconds: expected a number of seconds above 0"),
         (entry(lag_error_seconds=-1), "lag_error_seconds: expected a number of seconds above 0"),
         (entry(lag_warn_seconds=901), "lag_warn_seconds: expected at most lag_error_seconds"),
+        (entry(max_ahead_seconds=0), "max_ahead_seconds: expected a number of seconds above 0"),
         (entry(follow_seconds=-1), "follow_seconds: expected a number of seconds, 0 or more, got"),
         (entry(follow_seconds="long"), "follow_seconds: expected a number of seconds, 0 or more"),
         (entry(checks=["held"]), "checks: expected a mapping of limits to seconds, got ['held']"),

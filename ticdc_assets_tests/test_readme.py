@@ -57,6 +57,7 @@ COMMANDS = {
     "ticdc-assets quarantine mine": "lake",
     "ticdc-assets redrive mine": "lake",
     "ticdc-assets backfill mine --table shop.orders": "lake",
+    "ticdc-assets rewind mine --cut 1": "lake",
     'ticdc-assets sql mine "SELECT count(*) FROM shop.orders" --format csv': "lake",
     "ticdc-assets show mine shop orders --history 1": "lake",
     "ticdc-assets verify mine": "lake",

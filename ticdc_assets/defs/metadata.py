@@ -24,7 +24,7 @@ from ticdc_assets.lake.quarantine import QuarantineCounts
 from ticdc_assets.lake.redecoding import RedecodedDay
 from ticdc_assets.lake.redriving import Redriving
 from ticdc_assets.lake.schema_tables import Registering
-from ticdc_assets.tso import physical_ms, to_datetime
+from ticdc_assets.tso import lag_ms, to_datetime
 
 Metadata: TypeAlias = dict[str, dg.MetadataValue]
 
@@ -43,8 +43,8 @@ def tso_metadata(name: str, tso: int | None) -> Metadata:
 
 
 def lag_seconds(tso: int, now: datetime) -> float:
-    """Return `now` less the physical time of `tso`, in seconds; negative if its clock is ahead."""
-    return round((now.timestamp() * 1000 - physical_ms(tso)) / 1000, 3)
+    """Return `now` less the physical time of `tso`, in seconds; 0 if it is ahead of `now`."""
+    return round(lag_ms(tso, now.timestamp() * 1000) / 1000, 3)
 
 
 def offsets_metadata(partitions: Iterable[PartitionOffsets]) -> dg.MetadataValue:

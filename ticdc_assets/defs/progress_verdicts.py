@@ -54,13 +54,14 @@ def judge_lag(changefeed: Changefeed, status: Status) -> Verdict:
         metadata["changefeed_lag_seconds"] = dg.MetadataValue.float(
             lag_seconds(status.watermark.watermark_ts, status.at)
         )
-    if lag.seconds < -CLOCK_TOLERANCE_SECONDS:
+    if lag.ahead_seconds > CLOCK_TOLERANCE_SECONDS:
         return Verdict(
             passed=False,
             description=(
-                f"The newest cut is {duration(-lag.seconds)} in the future: the upstream's clock "
-                "is ahead of this machine's, so the lag cannot be measured. Synchronise the clocks "
-                "(NTP)."
+                f"The newest cut is {duration(lag.ahead_seconds)} in the future: the upstream's "
+                "clock is ahead of this machine's, or a watermark was. So the lag cannot be "
+                "measured. Synchronise the clocks (NTP); if the cut is wrong, go back to an older "
+                f"one by `ticdc-assets rewind {changefeed.name}`."
             ),
             metadata=metadata,
         )
@@ -69,8 +70,7 @@ def judge_lag(changefeed: Changefeed, status: Status) -> Verdict:
         return Verdict(
             passed=True,
             description=(
-                f"The mirrors are {duration(max(0.0, lag.seconds))} behind now: "
-                f"{_parts_text(lag)}.{worst}"
+                f"The mirrors are {duration(lag.seconds)} behind now: {_parts_text(lag)}.{worst}"
             ),
             metadata=metadata,
         )
@@ -94,9 +94,7 @@ _PART_NAMES: Mapping[LagPart, str] = {
 
 
 def _parts_text(lag: Lag) -> str:
-    return ", ".join(
-        f"{_PART_NAMES[part]} {duration(max(0.0, lag.part_seconds(part)))}" for part in LagPart
-    )
+    return ", ".join(f"{_PART_NAMES[part]} {duration(lag.part_seconds(part))}" for part in LagPart)
 
 
 def _what_to_do(changefeed: Changefeed, status: Status, lag: Lag) -> str:

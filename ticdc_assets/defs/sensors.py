@@ -307,9 +307,7 @@ def look(instance: DagsterInstance, steps: ChangefeedSteps, cut: Cut | None) -> 
         landed_batch=position.batch,
         decoded_batch=decoded_position(paths)[1],
         log_batch=groups.batch,
-        applied_batch=max(
-            cut.batch if cut else 0, _looked_at(instance, steps.names.asset("apply_changes"))
-        ),
+        applied_batch=_applied_batch(instance, steps, cut),
         watermark=read_watermark(paths, groups=groups, cut=cut),
         cut_tso=cut.tso if cut else None,
         cut_number=cut.number if cut else 0,
@@ -361,6 +359,14 @@ def ask(
             )
     last_run = last[0].dagster_run.run_id[:8] if last else "none"
     return dg.RunRequest(run_key=f"{sight.digest()} after {last_run}", tags=names.tags)
+
+
+def _applied_batch(instance: DagsterInstance, steps: ChangefeedSteps, cut: Cut | None) -> int:
+    """Return the batch that the last apply looked at; of a cut that was rewound, its own."""
+    if cut is not None and cut.rewind is not None:
+        return cut.batch
+    looked_at = _looked_at(instance, steps.names.asset("apply_changes"))
+    return max(cut.batch if cut else 0, looked_at)
 
 
 def _looked_at(instance: DagsterInstance, key: dg.AssetKey) -> int:

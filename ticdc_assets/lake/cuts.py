@@ -4,12 +4,15 @@ One row a published cut, appended only after every mirror is there. A mirror's D
 ahead of the newest cut while a run is at work, or after one was killed; what is not named by a cut
 is not published, and the next run takes it back. So all mirrors of a cut stand at the same TSO,
 whatever happened on the way.
+
+A cut may take an older one up again (`Rewind`): then the cuts between the two are *void*. They stay
+in the table, which says what happened, and no reader uses them.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +21,19 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.config import TableChoice, TableFilter
 from ticdc_assets.errors import NotFoundError
-from ticdc_assets.lake.control import commit_metadata, read_rows, write_table
+from ticdc_assets.lake.control import (
+    commit_metadata,
+    open_table,
+    read_rows,
+    read_table,
+    write_table,
+)
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.schemas import TableSchema, schema_from_json
 from ticdc_assets.tso import cut_of, moment_text
+
+CARRIED = "carried"
+"""The mode of a mirror that a cut left as it was."""
 
 FAILED = "failed"
 """The mode of a mirror that a cut could not make."""
@@ -188,6 +200,32 @@ class ChangeAccount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rewind:
+    """That a cut takes up an older one; when is when it was published.
+
+    Attributes:
+        number: number of the older cut.
+        from_number: number of the cut that was the newest then.
+        from_tso: TSO of that one.
+        by: who asked for it.
+    """
+
+    number: int
+    from_number: int
+    from_tso: int
+    by: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as values that JSON has; TSOs are whole numbers."""
+        return {
+            "to_cut": self.number,
+            "from_cut": self.from_number,
+            "from_tso": self.from_tso,
+            "by": self.by,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeldRows:
     """Row changes at or below a cut whose schema has not arrived.
 
@@ -233,6 +271,7 @@ class Cut:
         tables: JSON text of the filter by which tables were mirrored; None for all tables.
         failed: mirrors that could not be made.
         accounts: what became of the row changes that this cut was the first to have, by table.
+        rewind: which older cut it takes up, None if it is one of its own.
     """
 
     number: int
@@ -252,6 +291,30 @@ class Cut:
     # Cuts of older lakes do not have these.
     failed: tuple[FailedMirror, ...] = ()
     accounts: tuple[ChangeAccount, ...] = ()
+    rewind: Rewind | None = None
+
+    def again(self, newest: "Cut", *, mirrors: Sequence[MirrorCut] | None = None) -> "Cut":
+        """Return the cut that follows `newest` and says the same as this one.
+
+        What a cut says of its own making is counted once, so it is not said again.
+
+        Args:
+            newest: the newest cut.
+            mirrors: the mirrors, if they are at other versions now.
+        """
+        return replace(
+            self,
+            number=newest.number + 1,
+            published_at=datetime.now(UTC),
+            mirrors=tuple(
+                replace(mirror, mode=mirror.mode if mirror.failed else CARRIED, changes=0)
+                for mirror in (self.mirrors if mirrors is None else mirrors)
+            ),
+            replays=0,
+            late=0,
+            accounts=(),
+            rewind=None,
+        )
 
     @property
     def unaccounted(self) -> tuple[ChangeAccount, ...]:
@@ -351,6 +414,14 @@ _ACCOUNT = pa.struct(
         ("examples", pa.list_(pa.string())),
     ]
 )
+_REWIND = pa.struct(
+    [
+        ("number", pa.int64()),
+        ("from_number", pa.int64()),
+        ("from_tso", pa.int64()),
+        ("by", pa.string()),
+    ]
+)
 CUT_SCHEMA = pa.schema(
     [
         ("number", pa.int64()),
@@ -369,6 +440,7 @@ CUT_SCHEMA = pa.schema(
         ("tables", pa.string()),
         ("failed", pa.list_(_FAILED)),
         ("accounts", pa.list_(_ACCOUNT)),
+        ("rewind", _REWIND),
     ]
 )
 """`cuts`: one row a published cut."""
@@ -416,10 +488,30 @@ def tso_as_of(paths: LakePaths, as_of: int | str | datetime) -> int:
 
 
 def read_cuts(paths: LakePaths, *, number: int | None = None) -> list[Cut]:
-    """Return all kept cuts, or the one of a number if it is kept, oldest first; needs no Spark."""
+    """Return all kept cuts, or the one of a number if it is kept, oldest first; needs no Spark.
+
+    Void cuts are none.
+    """
     condition = None if number is None else ds.field("number") == number
     rows = read_rows(paths.cuts, condition)
-    return [_cut_of(row) for row in sorted(rows, key=lambda row: row["number"])]
+    cuts = [_cut_of(row) for row in sorted(rows, key=lambda row: row["number"])]
+    void = void_numbers(paths) if cuts else frozenset[int]()
+    return [cut for cut in cuts if cut.number not in void]
+
+
+def void_numbers(paths: LakePaths) -> frozenset[int]:
+    """Return the numbers of the cuts that were gone back behind; needs no Spark."""
+    table = open_table(paths.cuts)
+    # Older lakes do not have the column.
+    if table is None or "rewind" not in {field.name for field in table.schema().fields}:
+        return frozenset()
+    rows = read_table(paths.cuts, ds.field("rewind").is_valid(), columns=["number", "rewind"])
+    assert rows is not None
+    return frozenset(
+        number
+        for row in rows.to_pylist()
+        for number in range(row["rewind"]["number"] + 1, row["number"])
+    )
 
 
 def publish(paths: LakePaths, cut: Cut) -> None:
@@ -428,6 +520,7 @@ def publish(paths: LakePaths, cut: Cut) -> None:
     row["mirrors"] = [asdict(item) for item in cut.mirrors]
     for name in ("held", "failed", "accounts"):
         row[name] = [asdict(item) for item in getattr(cut, name)]
+    row["rewind"] = None if cut.rewind is None else asdict(cut.rewind)
     row["ignored"] = json.dumps(dict(cut.ignored), sort_keys=True)
     write_table(
         paths.cuts,
@@ -450,5 +543,6 @@ def _cut_of(row: dict[str, Any]) -> Cut:
                 ChangeAccount(**{**item, "examples": tuple(item["examples"])})
                 for item in row.get("accounts") or ()
             ),
+            "rewind": None if row.get("rewind") is None else Rewind(**row["rewind"]),
         }
     )

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import date
+from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -36,6 +37,7 @@ from ticdc_assets.changelog.plan import RowGroup
 from ticdc_assets.changelog.progress import PartitionProgress, advance_all
 from ticdc_assets.claim_check import ClaimCheckStore, complete_batches
 from ticdc_assets.config import Changefeed
+from ticdc_assets.lake.ahead import TS_AHEAD, refuse_ahead
 from ticdc_assets.lake.change_files import (
     Decode,
     DecodedFiles,
@@ -292,16 +294,48 @@ def decoded(raw: DataFrame, changefeed: Changefeed, batch: int | None) -> DataFr
     """Return the decoded rows of `raw`, errors included, as batch `batch`.
 
     Rows that TiCDC put into the storage of large messages are completed from there. Without
-    `batch` each row gets the number of the landed batch that its record is of.
+    `batch` each row gets the number of the landed batch that its record is of. A record's clock,
+    which its time stamps are compared with, is the moment it was landed, or what the column `clock`
+    says (`with_clocks`).
     """
-    return raw.select(*RECORD_COLUMNS).mapInArrow(
+    clock = [CLOCK] if CLOCK in raw.columns else []
+    return raw.select(*RECORD_COLUMNS, *clock).mapInArrow(
         _decoder(changefeed, batch), from_arrow_schema(DECODED_SCHEMA, prefer_timestamp_ntz=True)
     )
+
+
+CLOCK = "clock"
+"""Column of records that are decoded again: what their time stamps are compared with."""
+
+
+def with_clocks(spark: SparkSession, paths: LakePaths, raw: DataFrame) -> DataFrame:
+    """Return landed records with the clock that each was accepted by.
+
+    It is the moment of landing, but for records with time stamps that were too far ahead then and
+    that a re-drive accepted: that one's moment.
+    """
+    redriven = (ds.field("reason") == TS_AHEAD) & ds.field("redriven_at").is_valid()
+    table = open_table(paths.quarantine)
+    if table is None or not dataset_of(table, paths.quarantine).head(1, filter=redriven).num_rows:
+        return raw
+    F = functions(spark)
+    place = ["topic", "partition", "offset"]
+    accepted = (
+        spark.read.format("delta")
+        .load(str(paths.quarantine))
+        .where((F.col("reason") == TS_AHEAD) & F.col("redriven_at").isNotNull())
+        .groupBy(*place)
+        .agg(F.max("redriven_at").alias(CLOCK))
+    )
+    joined = raw.join(accepted, place, "left")
+    # Nulls are passed over.
+    return joined.withColumn(CLOCK, F.greatest("landed_at", CLOCK)).select(*raw.columns, CLOCK)
 
 
 def _decoder(changefeed: Changefeed, batch: int | None) -> Decode:
     """Return the function that turns batches of records into decoded rows."""
     wire_format, compression = WireFormat(changefeed.wire_format), changefeed.compression
+    limit = changefeed.max_ahead_seconds
     store = None
     if changefeed.claim_check is not None:
         store = ClaimCheckStore(changefeed.claim_check, wire_format, compression)
@@ -316,6 +350,15 @@ def _decoder(changefeed: Changefeed, batch: int | None) -> Decode:
             ):
                 # All records of a landed batch share one landing time; a re-driven one keeps it.
                 landed_at = _of_records(records, part, "landed_at", pa.timestamp("us", tz="UTC"))
+                clocks = landed_at
+                if CLOCK in records.schema.names:
+                    clocks = _of_records(records, part, CLOCK, pa.timestamp("us", tz="UTC"))
+                believed = refuse_ahead(
+                    part,
+                    clocks=clocks,
+                    timestamps=partial(_of_records, records, part, "timestamp_ms", pa.int64()),
+                    limit_seconds=limit,
+                )
                 yield pa.RecordBatch.from_arrays(
                     [
                         _of_records(records, part, "batch", pa.int64())
@@ -323,7 +366,7 @@ def _decoder(changefeed: Changefeed, batch: int | None) -> Decode:
                         else pa.array([batch] * part.num_rows, pa.int64()),
                         landed_at,
                         landed_at.cast(pa.date32()),
-                        *part.columns,
+                        *believed.columns,
                     ],
                     schema=DECODED_SCHEMA,
                 )

@@ -222,18 +222,7 @@ def optimize_mirrors(spark: SparkSession, paths: LakePaths, retention: Retention
     mirrors = tuple(_optimized(spark, paths, mirror, retention) for mirror in cut.mirrors)
     if mirrors == cut.mirrors:
         return None
-    # What the older cut says of itself is counted once.
-    made = replace(
-        cut,
-        number=cut.number + 1,
-        published_at=datetime.now(UTC),
-        mirrors=tuple(
-            replace(mirror, mode=mirror.mode if mirror.failed else "carried", changes=0)
-            for mirror in mirrors
-        ),
-        replays=0,
-        late=0,
-    )
+    made = cut.again(cut, mirrors=mirrors)
     publish(paths, made)
     return made
 

@@ -225,7 +225,14 @@ def apply_changes(
     changes = ChangeFolding(spark, paths, changefeed, batch=groups.batch, horizon=horizon)
     run = _Run(changes, spark, paths, changefeed, groups, last, tso)
     cut = run.make(frozenset(refold), only)
-    if last is not None and tso == last.tso and _same_content(cut, last) and not cut.unplaced:
+    if (
+        last is not None
+        and tso == last.tso
+        and _same_content(cut, last)
+        and not cut.unplaced
+        # Somebody has to say that what landed since the older cut was looked at again.
+        and last.rewind is None
+    ):
         return ended(
             Outcome.UNCHANGED,
             f"the mirrors are at {last.moment} and what was landed changes nothing there",

@@ -38,7 +38,7 @@ from ticdc_assets.lake.watermark import read_watermark
 from ticdc_assets.registry.ddl import DdlStatement, parse_ddl_script
 from ticdc_assets.registry.differences import Difference, differences
 from ticdc_assets.schemas import TableSchema, schema_from_json
-from ticdc_assets.tso import physical_ms
+from ticdc_assets.tso import lag_ms, lead_ms
 
 DDL_SHOWN = 2000
 """So many of the newest DDL are read in full."""
@@ -94,7 +94,7 @@ class TableFigures:
         """Return how far the table is behind `now`, None without a mirror."""
         if self.complete_ts is None:
             return None
-        return round((now.timestamp() * 1000 - physical_ms(self.complete_ts)) / 1000, 3)
+        return seconds_since(self.complete_ts, now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,10 +241,17 @@ class FeedOverview:
             return None
         return seconds_since(self.cut.tso, self.now)
 
+    @property
+    def ahead_seconds(self) -> float:
+        """By how much the newest cut is ahead of this machine's clock, 0 if it is not."""
+        if self.cut is None:
+            return 0.0
+        return round(lead_ms(self.cut.tso, self.now.timestamp() * 1000) / 1000, 3)
+
 
 def seconds_since(tso: int, now: datetime) -> float:
-    """Return `now` less the physical time of `tso`, in seconds."""
-    return round((now.timestamp() * 1000 - physical_ms(tso)) / 1000, 3)
+    """Return `now` less the physical time of `tso`, in seconds; 0 if it is ahead of `now`."""
+    return round(lag_ms(tso, now.timestamp() * 1000) / 1000, 3)
 
 
 def read_overview(

@@ -73,6 +73,8 @@ class Closing(StrEnum):
     """Its record was decoded again, or its table folded again, with success."""
     LATER_CHANGE = "later change"
     """A later whole change of its row made it void."""
+    REMOVED = "removed"
+    """Its row change is in the change log no more: decoding its record again did not give it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,3 +179,31 @@ def close_rows(
         )
         .execute()
     )
+
+
+def reopen_applied(
+    spark: SparkSession, paths: LakePaths, *, commit_ts: int, since: datetime
+) -> int:
+    """Open again the faults of applying at or below a commit ts that were closed since a moment.
+
+    Returns:
+        How many these are.
+    """
+    closed = [
+        row
+        for row in read_quarantine(paths, open_only=False)
+        if row["stage"] == "apply"
+        and row["commit_ts"] <= commit_ts
+        and row["redriven_at"] is not None
+        and row["redriven_at"] > since
+    ]
+    if closed:
+        _give_column(paths)
+        F = functions(spark)
+        DeltaTable.forPath(spark, str(paths.quarantine)).update(
+            (F.col("stage") == "apply")
+            & (F.col("commit_ts") <= commit_ts)
+            & (F.col("redriven_at") > F.lit(since)),
+            {"redriven_at": F.lit(None).cast("timestamp"), CLOSED_BY: F.lit(None).cast("string")},
+        )
+    return len(closed)

@@ -29,7 +29,7 @@ from ticdc_assets.lake.mirror_rows import (
 )
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.schemas import TableSchema
-from ticdc_assets.tso import moment_text, physical_ms
+from ticdc_assets.tso import lag_ms, moment_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class MirrorListing:
         rows: rows at the cut.
         applied_ts: TSO that the rows are at: that of the cut, or an older one of a failed mirror.
         moment: what people are told it is at: the TSO, or the time of a cut without one.
-        lag_seconds: now less the physical time of `applied_ts`.
+        lag_seconds: now less the physical time of `applied_ts`; 0 if that is ahead of now.
         path: the Delta table.
         version: Delta version that is the mirror at the cut; None of one that was never made.
         held: row changes that wait for their schema.
@@ -108,7 +108,7 @@ def list_mirrors(paths: LakePaths) -> list[MirrorListing]:
     now_ms = datetime.now(UTC).timestamp() * 1000
 
     def lag(tso: int) -> float:
-        return round((now_ms - physical_ms(tso)) / 1000, 3)
+        return round(lag_ms(tso, now_ms) / 1000, 3)
 
     failed = {item.mirror_id: item for item in cut.failed}
     listings: list[MirrorListing] = []

@@ -46,6 +46,7 @@ from ticdc_assets.lake.decoding import (
     group_at_once,
     landed_up_to,
     read_groups,
+    with_clocks,
 )
 from ticdc_assets.lake.lock import side_lock
 from ticdc_assets.lake.mirrors import apply_changes
@@ -251,6 +252,7 @@ class _Rebuild:
         """Write the side's change log and its totals; return what was counted."""
         F = functions(raw.sparkSession)
         seen, kept = Observation(), Observation()
+        raw = with_clocks(self._spark, self._paths, raw)
         rows = decoded(
             raw.observe(seen, F.count("*").alias("records")), self._changefeed, batch=None
         )
@@ -316,7 +318,10 @@ class _Rebuild:
         )
 
     def _refused(self, side: LakePaths) -> tuple[RefusedRecords, ...]:
-        """Return the records that only the changefeed's own change log has, by table and reason."""
+        """Return the records that only the changefeed's own change log has, by table and reason.
+
+        Those that have left it for the quarantine since the cut are told there.
+        """
         F = functions(self._spark)
         record = ["topic", "partition", "offset"]
         errors = (
@@ -326,9 +331,19 @@ class _Rebuild:
             .agg(F.min("error_reason").alias("reason"))
         )
         log = self._log_of_cut().select(*record, "database", "table").distinct()
+        log = log.withColumn("is_there", F.lit(True))
+        found = errors.join(log, record, "left")
+        if latest_version(self._paths.quarantine) is not None:
+            waiting = (
+                self._table_of(self._paths.quarantine)
+                .where((F.col("stage") == "decode") & F.col("redriven_at").isNull())
+                .select(*record)
+                .distinct()
+                .withColumn("waits", F.lit(True))
+            )
+            found = found.join(waiting, record, "left").where("is_there or waits is null")
         found = (
-            errors.join(log, record, "left")
-            .groupBy("database", "table", "reason")
+            found.groupBy("database", "table", "reason")
             .agg(F.count("*").alias("records"))
             .collect()
         )

@@ -13,11 +13,15 @@ right from the start; one whose record was in quarantine is new, and so of the c
 as a re-driven one is. The commit's number is a new one in any case: the next sync sees it by that.
 
 A record that was decoded once and is refused now keeps its rows and is counted by reason: the file
-of a claim check may be gone, and then nothing could bring the rows back.
+of a claim check may be gone, and then nothing could bring the rows back. But an event whose time
+stamp is too far ahead (`ahead`) leaves the change log for the quarantine: it is the limit that
+refuses it, so a re-drive brings it back whenever it is wanted. `redecode_ahead` does that alone,
+for the records that need it.
 
 Why running it again is safe: a day that was corrected is equal, so it is left alone. A run killed
-behind the commit is finished by whoever decodes next (`decode_new`), but for the quarantine, which
-is renewed by the next re-decoding of the day.
+behind the commit is finished by whoever decodes next (`decode_new`). What is refused is in
+quarantine before its rows go; what is not refused any more is closed there last, if need be by the
+next re-decoding of the day.
 
 Not handled: days of which `retention` may have cut off records or rows are refused, for there is
 nothing whole to compare. A row whose landing day was changed is missed on the one day and left on
@@ -35,6 +39,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from ticdc_assets.config import Changefeed
 from ticdc_assets.errors import NotFoundError
+from ticdc_assets.lake.ahead import TS_AHEAD, is_ahead, limit_ms
 from ticdc_assets.lake.control import latest_version
 from ticdc_assets.lake.decoding import (
     CHANGE_LOG_COLUMNS,
@@ -44,13 +49,16 @@ from ticdc_assets.lake.decoding import (
     decode_new,
     decoded,
     decoded_position,
+    read_groups,
     regroup,
+    with_clocks,
 )
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.quarantine import Closing, close_rows
+from ticdc_assets.lake.quarantine import Closing, close_rows, count_open
 from ticdc_assets.lake.rebuilding import RefusedRecords
 from ticdc_assets.lake.retention import Horizon, read_horizon, read_raw_horizon
 from ticdc_assets.lake.session import functions
+from ticdc_assets.tso import LOGICAL_BITS
 
 _RECORD = ("topic", "partition", "offset")
 _EVENT = (*_RECORD, "index")
@@ -153,6 +161,44 @@ def redecode(
     )
 
 
+def redecode_ahead(
+    spark: SparkSession, paths: LakePaths, changefeed: Changefeed
+) -> tuple[RedecodedDay, ...]:
+    """Move what is too far ahead out of the change log into quarantine.
+
+    It may be there because an older version or a higher limit let it in. Records above what
+    retention cut off are whole, and what is too far ahead is above it, so no day is refused. The
+    caller holds the writer lock, and everything that landed is decoded.
+
+    Returns:
+        What was done, for each landing day that has such records.
+    """
+    limit = changefeed.max_ahead_seconds
+    if not any(
+        row["max_ts"] is not None and is_ahead(row["max_ts"], row["first_landed_at"], limit)
+        for row in read_groups(paths).rows
+    ):
+        return ()
+    F = functions(spark)
+    at_ms = F.shiftright("commit_ts", LOGICAL_BITS)
+    # Kafka's timestamp may still speak for some of them.
+    records = (
+        spark.read.format("delta")
+        .load(str(paths.change_log))
+        .where(at_ms > F.unix_millis("landed_at") + limit_ms(limit))
+        .select(*_RECORD, "landed_day")
+        .distinct()
+        # What is only cached is made anew after a commit to the table, and then they are gone.
+        .localCheckpoint()
+    )
+    days = [row["landed_day"] for row in records.select("landed_day").distinct().collect()]
+    horizon = read_horizon(paths)
+    return tuple(
+        _Day(spark, paths, changefeed, day, horizon, only=records.drop("landed_day")).redecode()
+        for day in sorted(days)
+    )
+
+
 def first_whole_day(paths: LakePaths) -> date:
     """Return the first landing day of which nothing was cut off; needs no Spark."""
     cuts = [item.cut for item in (read_horizon(paths), read_raw_horizon(paths)) if item.cut]
@@ -180,8 +226,11 @@ class _Day:
         changefeed: Changefeed,
         day: date,
         horizon: Horizon,
+        *,
+        only: DataFrame | None = None,
     ) -> None:
         self._spark = spark
+        self._only = only
         self._paths = paths
         self._changefeed = changefeed
         self._day = day
@@ -193,6 +242,8 @@ class _Day:
             return RedecodedDay(day=self._day, records=0)
         records = self._raw().count()
         if not records:
+            if self._only is not None:
+                return RedecodedDay(day=self._day, records=0)
             if latest_version(self._paths.change_log) is not None and not self._log().isEmpty():
                 raise NotFoundError(
                     f"change_log of changefeed {self._paths.changefeed!r} has rows that landed on "
@@ -206,9 +257,13 @@ class _Day:
             differing = found.where("differs").join(kept.select(*_EVENT), [*_EVENT], "left_anti")
             differing = differing.persist()
             try:
-                done = self._correct(differing)
+                faults = self._open_faults()
+                # First: what a killed run took out of the change log would be nowhere.
+                quarantined = self._quarantine(errors, kept, faults)
+                self._close_removed(differing)
+                done = self._correct(differing, faults)
                 refused = self._refused(kept, errors)
-                quarantined, released = self._renew(errors, kept)
+                released = self._release(errors, faults)
             finally:
                 differing.unpersist()
                 errors.unpersist()
@@ -231,7 +286,8 @@ class _Day:
     def _raw(self) -> DataFrame:
         F = functions(self._spark)
         raw = self._spark.read.format("delta").load(str(self._paths.raw_messages))
-        return raw.where(F.col("landed_day") == F.lit(self._day))
+        raw = raw.where(F.col("landed_day") == F.lit(self._day))
+        return raw if self._only is None else raw.join(self._only, [*_RECORD], "left_semi")
 
     def _log(self) -> DataFrame:
         F = functions(self._spark)
@@ -240,7 +296,7 @@ class _Day:
 
     def _decoded(self, raw: DataFrame) -> DataFrame:
         """Return the rows of records; `batch` is the landed batch."""
-        return decoded(raw, self._changefeed, batch=None)
+        return decoded(with_clocks(self._spark, self._paths, raw), self._changefeed, batch=None)
 
     # Comparing --------------------------------------------------------------------------------
 
@@ -253,17 +309,23 @@ class _Day:
         F = functions(self._spark)
         now = self._decoded(self._raw())
         is_error = F.col("kind") == "error"
+        stands_ahead = is_error & (F.col("error_reason") == TS_AHEAD)
+        there = self._log()
+        if self._only is not None:
+            there = there.join(self._raw().select(*_RECORD), [*_RECORD], "left_semi")
         both = now.select(
             *_EVENT,
             F.when(~is_error, _told(self._spark)).alias("now"),
             F.lit(None).alias("there"),
             is_error.cast("int").alias("refused"),
+            stands_ahead.alias("ahead"),
         ).unionByName(
-            self._log().select(
+            there.select(
                 *_EVENT,
                 F.lit(None).alias("now"),
                 _told(self._spark).alias("there"),
                 F.lit(0).alias("refused"),
+                F.lit(False).alias("ahead"),
             )
         )
         return (
@@ -272,6 +334,7 @@ class _Day:
                 F.sort_array(F.collect_list("now")).alias("now"),
                 F.sort_array(F.collect_list("there")).alias("there"),
                 F.sum("refused").alias("refused"),
+                F.max("ahead").alias("ahead"),
             )
             .withColumn("differs", F.col("now.digest") != F.col("there.digest"))
             .where(F.col("differs") | (F.col("refused") > 0))
@@ -279,7 +342,7 @@ class _Day:
 
     def _kept(self, found: DataFrame, errors: DataFrame) -> DataFrame:
         """Return the places whose rows stay because their record is refused now."""
-        return found.where("size(now) = 0 and size(there) > 0").join(
+        return found.where("size(now) = 0 and size(there) > 0 and not ahead").join(
             errors, [*_RECORD], "left_semi"
         )
 
@@ -312,8 +375,8 @@ class _Day:
 
     # Correcting -------------------------------------------------------------------------------
 
-    def _correct(self, differing: DataFrame) -> "_Corrected":
-        """Replace the rows at differing places, in one commit."""
+    def _correct(self, differing: DataFrame, faults: DataFrame | None) -> "_Corrected":
+        """Replace the rows at differing places, in one commit; `faults` were open before."""
         F = functions(self._spark)
         ranges = (
             differing.groupBy("topic", "partition")
@@ -351,7 +414,7 @@ class _Day:
             ),
         )
         places = differing.select(*_EVENT)
-        rows = self._with_batch(self._decoded(self._raw().where(within)), batches, batch)
+        rows = self._with_batch(self._decoded(self._raw().where(within)), batches, batch, faults)
         rows = rows.where(F.col("kind") != "error").join(places, [*_EVENT], "left_semi")
         stay = self._log().where(within).join(places, [*_EVENT], "left_anti")
         where = " or ".join(
@@ -426,16 +489,17 @@ class _Day:
             found.append((row["batch"], row["batch"] + distance))
         return self._spark.createDataFrame(found, "landed_batch long, log_batch long")
 
-    def _with_batch(self, rows: DataFrame, batches: DataFrame, batch: int) -> DataFrame:
+    def _with_batch(
+        self, rows: DataFrame, batches: DataFrame, batch: int, faults: DataFrame | None
+    ) -> DataFrame:
         """Return decoded rows with their batch of the change log in place of the landed one."""
         F = functions(self._spark)
         rows = rows.withColumnRenamed("batch", "landed_batch").join(
             F.broadcast(batches), "landed_batch"
         )
-        waiting = self._open_faults()
-        if waiting is None:
+        if faults is None:
             return rows.withColumn("batch", F.col("log_batch"))
-        waiting = waiting.select(*_RECORD).distinct().withColumn("waited", F.lit(True))
+        waiting = faults.select(*_RECORD).distinct().withColumn("waited", F.lit(True))
         return rows.join(F.broadcast(waiting), [*_RECORD], "left").withColumn(
             "batch",
             F.when(F.col("waited"), F.lit(batch).cast("long")).otherwise(F.col("log_batch")),
@@ -462,21 +526,33 @@ class _Day:
         faults = self._spark.read.format("delta").load(str(self._paths.quarantine))
         return faults.where("stage = 'decode' and redriven_at is null").select(*_EVENT).distinct()
 
-    def _renew(self, errors: DataFrame, kept: DataFrame) -> tuple[int, int]:
-        """Quarantine what is refused now, close what is not; return how many of each."""
-        faults = self._open_faults()
-        refused = self._errors(errors).persist()
-        fixed, released = None, 0
+    def _close_removed(self, differing: DataFrame) -> None:
+        """Close the faults of applying at places whose rows go."""
+        if not count_open(self._paths).apply:
+            return
+        faults = self._spark.read.format("delta").load(str(self._paths.quarantine))
+        faults = faults.where("stage = 'apply' and redriven_at is null").select(*_EVENT)
+        gone = differing.where("size(now) = 0").select(*_EVENT)
+        found = faults.join(gone, [*_EVENT], "left_semi").persist()
         try:
-            new = refused.join(kept.select(*_RECORD).distinct(), [*_RECORD], "left_anti")
-            if faults is not None:
-                fixed = (
-                    faults.join(self._raw().select(*_RECORD), [*_RECORD], "left_semi")
-                    .join(refused.select(*_EVENT), [*_EVENT], "left_anti")
-                    .persist()
-                )
-                new = new.join(faults, [*_EVENT], "left_anti")
-                released = fixed.count()
+            if not found.isEmpty():
+                close_rows(self._spark, self._paths, "apply", found, Closing.REMOVED)
+        finally:
+            found.unpersist()
+
+    def _quarantine(self, errors: DataFrame, kept: DataFrame, faults: DataFrame | None) -> int:
+        """Quarantine what is refused now and was not among `faults`; return how much that is."""
+        F = functions(self._spark)
+        keeps = kept.select(*_RECORD).distinct().withColumn("keeps", F.lit(True))
+        new = (
+            self._errors(errors)
+            .join(keeps, [*_RECORD], "left")
+            .where(F.col("keeps").isNull() | (F.col("error_reason") == TS_AHEAD))
+        )
+        if faults is not None:
+            new = new.join(faults, [*_EVENT], "left_anti")
+        new = new.persist()
+        try:
             quarantined = new.count()
             if quarantined:
                 append_errors(
@@ -487,11 +563,27 @@ class _Day:
                     # Only has to grow: what is open already is left out.
                     version=(latest_version(self._paths.quarantine) or 0) + 1,
                 )
-            if fixed is not None and released:
+        finally:
+            new.unpersist()
+        return quarantined
+
+    def _release(self, errors: DataFrame, faults: DataFrame | None) -> int:
+        """Close those of `faults` that are none any more; return how many."""
+        if faults is None:
+            return 0
+        refused = self._errors(errors).select(*_EVENT)
+        fixed = (
+            faults.join(self._raw().select(*_RECORD), [*_RECORD], "left_semi")
+            .join(refused, [*_EVENT], "left_anti")
+            .persist()
+        )
+        try:
+            released = fixed.count()
+            if released:
                 close_rows(self._spark, self._paths, "decode", fixed, Closing.REDRIVE)
         finally:
-            refused.unpersist()
-        return quarantined, released
+            fixed.unpersist()
+        return released
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,13 +11,14 @@ killed between the append and the closing of the quarantine rows appends nothing
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake.control import latest_version
 from ticdc_assets.lake.decoding import (
+    CLOCK,
     add_to_groups,
     append_changes,
     decode_new,
@@ -75,6 +76,8 @@ def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Re
     records = raw.join(F.broadcast(open_rows), place, "left_semi")
     batch, landed = decoded_position(paths)
     batch += 1
+    # What was too far ahead of the clock then may not be by now.
+    records = records.withColumn(CLOCK, F.lit(datetime.now(UTC)))
     rows = decoded(records, changefeed, batch).cache()
     try:
         good = rows.where(F.col("kind") != "error")

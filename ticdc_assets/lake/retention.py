@@ -44,6 +44,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from ticdc_assets.changelog.plan import MirrorPlan, Plan, RowGroup, build_plan, seen_shapes
 from ticdc_assets.config import Changefeed, Retention
+from ticdc_assets.lake.ahead import is_ahead
 from ticdc_assets.lake.control import (
     LOG_RETENTION,
     commit_metadata,
@@ -60,6 +61,7 @@ from ticdc_assets.lake.decoding import (
     decoded_position,
     landed_up_to,
     read_groups,
+    with_clocks,
 )
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import CLOSED_BY, Closing, read_quarantine
@@ -413,6 +415,8 @@ class _CutOff:
             return f"{len(cut.failed)} of its mirrors could not be made"
         if cut.unaccounted:
             return "row changes of it are not accounted for"
+        if is_ahead(cut.tso, cut.published_at, self._changefeed.max_ahead_seconds):
+            return "its TSO is ahead of the clock it was published by"
         if cut.batch > self._compared:
             return "its row checksums were not compared yet"
         if cut.batch > self._registered and self._registered:
@@ -601,6 +605,7 @@ class _CutOff:
         """Return the coordinates of records that are in the base in all that they say."""
         F = functions(self._spark)
         # What a claim check completes is in the same row, at the same commit ts.
+        records = with_clocks(self._spark, self._paths, records)
         rows = decoded(records, replace(self._changefeed, claim_check=None), 0)
         above = F.when(F.col("kind") == "ddl", F.col("commit_ts") >= base.tso).otherwise(
             F.col("commit_ts") > base.tso

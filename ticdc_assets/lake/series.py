@@ -28,14 +28,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.lake.control import read_leaves, read_table
-from ticdc_assets.lake.cuts import Cut, newest_cut
+from ticdc_assets.lake.cuts import CARRIED, Cut, newest_cut, void_numbers
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.tso import physical_ms
+from ticdc_assets.tso import lag_ms
 
 MIRROR_BUDGET = 3_000_000
 """Entries of mirrors (cuts times tables) that are counted at most."""
-
-CARRIED = "carried"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +87,8 @@ class CutPoint:
 
     @property
     def lag_seconds(self) -> float:
-        """How far behind it was when it was published."""
-        return round((self.published_ms - physical_ms(self.tso)) / 1000, 3)
+        """How far behind it was when it was published; 0 if it was ahead of the clock."""
+        return round(lag_ms(self.tso, self.published_ms) / 1000, 3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,17 +178,20 @@ def read_cut_history(
     if newest is None:
         return CutHistory(newest=None, points=(), counted_from=None, table_changes={})
     # What was published between the two looks belongs to the next page.
-    known = ds.field("number") <= newest.number
+    void = void_numbers(paths)
+    known = (ds.field("number") <= newest.number) & ~ds.field("number").isin(sorted(void))
     rows = _cut_rows(paths, known & (ds.field("published_at") >= pa.scalar(since)))
-    first = min((row["number"] for row in rows), default=newest.number + 1)
-    rows += _cut_rows(paths, ds.field("number") == first - 1)
+    first = min((row["number"] for row in rows), default=newest.number + 1) - 1
+    while first in void:
+        first -= 1
+    rows += _cut_rows(paths, ds.field("number") == first)
     rows.sort(key=lambda row: row["number"])
     changes: dict[int, int] = {}
     modes: dict[int, dict[str, int]] = {}
     tables: dict[tuple[str, str], int] = {}
     counted = max(1, budget // max(1, len(newest.mirrors)))
     oldest = max(rows[0]["number"], newest.number - counted + 1)
-    for number, mode, mirrors, changed in _by_mode(paths, oldest, newest.number, tables):
+    for number, mode, mirrors, changed in _by_mode(paths, oldest, newest.number, void, tables):
         modes.setdefault(number, {})[mode] = mirrors
         changes[number] = changes.get(number, 0) + (0 if mode == CARRIED else changed)
     points = tuple(
@@ -231,7 +232,11 @@ _LEAVES = (
 
 
 def _by_mode(
-    paths: LakePaths, oldest: int, newest: int, tables: dict[tuple[str, str], int]
+    paths: LakePaths,
+    oldest: int,
+    newest: int,
+    void: frozenset[int],
+    tables: dict[tuple[str, str], int],
 ) -> Iterable[tuple[int, str, int, int]]:
     """Yield (cut, mode, mirrors, keys changed); add what changed to `tables`.
 
@@ -242,7 +247,8 @@ def _by_mode(
         chosen = pc.and_(
             pc.greater_equal(number, pa.scalar(oldest)), pc.less_equal(number, pa.scalar(newest))
         )
-        wanted = batch.filter(chosen)
+        is_void = pc.is_in(number, value_set=pa.array(sorted(void), number.type))
+        wanted = batch.filter(pc.and_not(chosen, is_void))
         mirrors = wanted.column("mirrors")
         entries = mirrors.flatten()
         flat = pa.table(
@@ -423,7 +429,7 @@ def lag_series(points: Sequence[CutPoint], since: datetime, now: datetime) -> Se
 
     def add(at: float, tso: int) -> None:
         times.append(at)
-        values.append(round((at - physical_ms(tso)) / 1000, 3))
+        values.append(round(lag_ms(tso, at) / 1000, 3))
 
     begin, end = since.timestamp() * 1000, now.timestamp() * 1000
     current: CutPoint | None = None

@@ -53,7 +53,10 @@ LOCAL_BYTES = 32 << 20
 LOCAL_ROWS_BYTES = 128 << 20
 """Bytes of decoded rows up to which it is: rows may be larger than the records they came in."""
 
-RECORD_COLUMNS = ("batch", "landed_at", "topic", "partition", "offset", "key", "value")
+RECORD_COLUMNS = (
+    *("batch", "landed_at", "topic", "partition", "offset"),
+    *("timestamp_ms", "key", "value"),
+)
 """What decoding reads of a landed record."""
 
 _PAYLOAD = frozenset({"key", "value"})

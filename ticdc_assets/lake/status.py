@@ -61,18 +61,24 @@ class Lag:
     """How far the mirrors are behind now, in milliseconds; the parts add up to the total.
 
     Attributes:
-        total_ms: now less the physical time of the newest cut; negative if upstream's clock is
-            ahead of this machine's.
-        parts: milliseconds of each part; none is negative unless the total is.
+        total_ms: now less the physical time of the newest cut; 0 if the cut is ahead of now.
+        parts: milliseconds of each part.
+        ahead_ms: by how much the cut is ahead of this machine's clock, 0 if it is not.
     """
 
     total_ms: int
     parts: Mapping[LagPart, int]
+    ahead_ms: int = 0
 
     @property
     def seconds(self) -> float:
         """The total in seconds."""
         return self.total_ms / 1000
+
+    @property
+    def ahead_seconds(self) -> float:
+        """By how much the cut is ahead of this machine's clock, in seconds."""
+        return self.ahead_ms / 1000
 
     @property
     def largest(self) -> LagPart:
@@ -94,11 +100,10 @@ def split_lag(now_ms: int, cut_ms: int, *, landed_ms: int, waiting_since_ms: int
         waiting_since_ms: Kafka's timestamp of the last record landed where records wait; None if
             none wait.
     """
-    total = now_ms - cut_ms
-    room = max(total, 0)
-    raw_to_mirror = min(max(landed_ms - cut_ms, 0), room)
+    total = max(now_ms - cut_ms, 0)
+    raw_to_mirror = min(max(landed_ms - cut_ms, 0), total)
     waited = 0 if waiting_since_ms is None else max(now_ms - waiting_since_ms, 0)
-    kafka_to_raw = min(waited, room - raw_to_mirror)
+    kafka_to_raw = min(waited, total - raw_to_mirror)
     return Lag(
         total_ms=total,
         parts={
@@ -106,6 +111,7 @@ def split_lag(now_ms: int, cut_ms: int, *, landed_ms: int, waiting_since_ms: int
             LagPart.KAFKA_TO_RAW: kafka_to_raw,
             LagPart.RAW_TO_MIRROR: raw_to_mirror,
         },
+        ahead_ms=max(cut_ms - now_ms, 0),
     )
 
 
@@ -146,7 +152,7 @@ class TableStatus:
         has_mirror: False if it is known from held rows only.
         rows: rows of the mirror.
         complete_ms: upstream time up to which it has every change.
-        lag_ms: now less that.
+        lag_ms: now less that; 0 if that is ahead of now.
         held: row changes that wait for their schema.
         held_since: when the first of them landed.
         quarantined: row changes that did not fit.
@@ -277,11 +283,13 @@ class Status:
                 "published_at": _iso(cut.published_at),
                 "consistent": not cut.es_only,
                 "mirrors": len(cut.mirrors),
+                "rewind": None if cut.rewind is None else cut.rewind.as_json(),
             },
             "watermark": self.watermark.watermark_ts,
             "slowest_partition": _place_text(self.watermark.slowest),
             "waiting_partitions": [_place_text(place) for place in self.watermark.waiting],
             "lag_seconds": None if lag is None else lag.seconds,
+            "ahead_seconds": None if lag is None else lag.ahead_seconds,
             "lag_parts_seconds": None
             if lag is None
             else {str(part): lag.part_seconds(part) for part in LagPart},
@@ -469,7 +477,7 @@ def table_lags(
                 has_mirror=True,
                 rows=mirror.rows,
                 complete_ms=complete,
-                lag_ms=now_ms - complete,
+                lag_ms=max(0, now_ms - complete),
                 held=mirror.held,
                 held_since=min((item.since for item in waiting), default=None),
                 quarantined=mirror.quarantined,
@@ -487,7 +495,7 @@ def table_lags(
                 has_mirror=False,
                 rows=0,
                 complete_ms=complete,
-                lag_ms=now_ms - complete,
+                lag_ms=max(0, now_ms - complete),
                 held=sum(item.rows for item in waiting),
                 held_since=min((item.since for item in waiting), default=None),
                 quarantined=0,
@@ -504,7 +512,7 @@ def table_lags(
                 has_mirror=False,
                 rows=0,
                 complete_ms=complete,
-                lag_ms=now_ms - complete,
+                lag_ms=max(0, now_ms - complete),
                 held=sum(item.rows for item in waiting),
                 held_since=min(item.since for item in waiting),
                 quarantined=0,

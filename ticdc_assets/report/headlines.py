@@ -80,13 +80,14 @@ def lag_headline(overview: FeedOverview) -> Headline:
             level=Level.WARN,
             advice=f"Nothing was published. Run {feed.name}_sync and look at its outcome.",
         )
-    if lag < -CLOCK_TOLERANCE_SECONDS:
+    if overview.ahead_seconds > CLOCK_TOLERANCE_SECONDS:
         return Headline(
             label="Replication lag",
-            value=duration(lag),
+            value=f"{duration(overview.ahead_seconds)} ahead",
             level=Level.WARN,
             advice=(
-                "The upstream's clock is ahead of this machine's: synchronise the clocks (NTP)."
+                "The upstream's clock is ahead of this machine's: synchronise the clocks (NTP). If "
+                f"the cut is wrong, go back by `ticdc-assets rewind {feed.name}`."
             ),
         )
     level = _level(lag, feed.lag_warn_seconds, feed.lag_error_seconds)
@@ -95,9 +96,7 @@ def lag_headline(overview: FeedOverview) -> Headline:
     else:
         limit = feed.lag_error_seconds if level is Level.BAD else feed.lag_warn_seconds
         advice = f"Beyond {duration(limit)}. {_where_behind(overview)}"
-    return Headline(
-        label="Replication lag", value=duration(max(0.0, lag)), level=level, advice=advice
-    )
+    return Headline(label="Replication lag", value=duration(lag), level=level, advice=advice)
 
 
 def _level(seconds: float, warn: float, error: float) -> Level:
@@ -162,7 +161,7 @@ def watermark_headline(overview: FeedOverview) -> Headline:
 
 
 def _age(tso: int, overview: FeedOverview) -> float:
-    return max(0.0, seconds_since(tso, overview.now))
+    return seconds_since(tso, overview.now)
 
 
 def tables_headline(overview: FeedOverview) -> Headline:

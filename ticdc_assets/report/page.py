@@ -589,7 +589,7 @@ def _tables_panel(overview: FeedOverview) -> Markup:
 
 def _lag_cell(item: TableFigures, now: datetime) -> Markup:
     lag = item.lag_seconds(now)
-    return _number(lag, "unknown" if lag is None else duration(max(0.0, lag)))
+    return _number(lag, "unknown" if lag is None else duration(lag))
 
 
 def _state(item: TableFigures) -> tuple[Level, str, str]:
@@ -635,7 +635,7 @@ def _table_list(overview: FeedOverview) -> list[list[Any]]:
                 item.rows,
                 item.changes,
                 None if item.last_change_ts is None else physical_ms(item.last_change_ts),
-                None if lag is None else max(0.0, lag),
+                lag,
                 level.css,
                 f"{_SIGNS[level]} {word}",
                 visible(shortened(text, _TEXT_SHOWN)),
@@ -1065,7 +1065,7 @@ def _cuts_panel(overview: FeedOverview) -> Markup:
             element("td", str(point.tso), class_="mono"),
             _moment(point.tso),
             _moment(point.published_at),
-            _number(point.lag_seconds, duration(max(0.0, point.lag_seconds))),
+            _number(point.lag_seconds, duration(point.lag_seconds)),
             _number(point.changes, "not counted" if point.changes is None else None),
             element(
                 "td",

@@ -38,7 +38,7 @@ from ticdc_assets.defs.sensors import (
 from ticdc_assets.defs.steps import ChangefeedSteps, steps_of
 from ticdc_assets.defs.workers import WORKER_TAG, is_gone, worker_name
 from ticdc_assets.kafka import end_offsets
-from ticdc_assets.lake.cuts import publish
+from ticdc_assets.lake.cuts import Rewind, publish
 from ticdc_assets.lake.positions import PartitionOffsets
 from ticdc_assets.ports import free_port
 from ticdc_assets_tests.defs.small_shop import SmallShop
@@ -490,5 +490,9 @@ def test_what_an_apply_looked_at_is_not_asked_for_again(
         dg.AssetMaterialization(key, metadata={LOOKED_AT_BATCH: 12})
     )
     assert look(instance, steps, None).applied_batch == 12
+    # But what was looked at before a rewind is to be looked at again.
+    assert look(instance, steps, cut(batch=4)).applied_batch == 12
+    rewind = Rewind(number=1, from_number=2, from_tso=tso.MAX_TSO, by="ada@here")
+    assert look(instance, steps, cut(batch=4, rewind=rewind)).applied_batch == 4
     instance.report_runless_asset_event(dg.AssetMaterialization(key, metadata={}))
     assert look(instance, steps, None).applied_batch == 0
