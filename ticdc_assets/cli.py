@@ -13,7 +13,8 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,7 +29,7 @@ from ticdc_assets.config import (
     Settings,
     load_settings,
 )
-from ticdc_assets.errors import ConfigError, TicdcError
+from ticdc_assets.errors import ConfigError, LakeDamagedError, TicdcError
 from ticdc_assets.isolation import RUST_PANIC
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.machine import refusal
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ticdc_assets.lake.as_of import TableRows
+    from ticdc_assets.lake.overview import FeedOverview
     from ticdc_assets.lake.status import Status
     from ticdc_assets.lake.verifying import Verification, VerifiedMirror
 
@@ -56,7 +58,8 @@ def _plain_errors(command: _Command) -> _Command:
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
-            return command(*args, **kwargs)
+            with _damage_told():
+                return command(*args, **kwargs)
         except TicdcError as error:
             raise click.ClickException(str(error)) from error
         except (click.ClickException, click.exceptions.Exit, click.Abort):
@@ -100,8 +103,34 @@ def main() -> None:
     """
 
 
+_USED = "ticdc_assets.cli.used"
+"""Where a command keeps whose tables it works on, for when one of them is broken."""
+
+
 def _feed(settings: Settings, name: str) -> tuple[Changefeed, LakePaths]:
-    return settings.changefeed(name), LakePaths(root=settings.lake, changefeed=name)
+    paths = LakePaths(root=settings.lake, changefeed=name)
+    click.get_current_context().meta.setdefault(_USED, []).append(paths)
+    return settings.changefeed(name), paths
+
+
+@contextmanager
+def _damage_told() -> Iterator[None]:
+    """Say which table is broken where a command failed because one is."""
+    try:
+        yield
+    except Exception:
+        # Only now, because it costs time to import.
+        from ticdc_assets.lake.damage import damage_told
+
+        with damage_told(*click.get_current_context().meta.get(_USED, ())):
+            raise
+
+
+def _end_with(failures: Iterable[object]) -> None:
+    """End the command with what is wrong, a sentence each, if anything is."""
+    found = list(failures)
+    if found:
+        raise click.ClickException("\n".join(map(str, found)))
 
 
 def _note(text: str) -> None:
@@ -249,6 +278,8 @@ def _summary(name: str, report: Any) -> Iterable[str]:
         yield f"{name}: {unknown} deletes of rows that were not there, so far"
     if cut.steps_back:
         yield f"{name}: {cut.steps_back} watermarks stepped back and were ignored, so far"
+    for text in applying.repaired:
+        yield f"{name}: made again: {text}"
     for failure in cut.failed:
         yield f"{name}: failed: {failure.sentence}"
     for account in cut.unaccounted:
@@ -399,6 +430,27 @@ def backfill(
 
 @main.command()
 @click.argument("changefeed")
+@_plain_errors
+def rebuild(changefeed: str) -> None:
+    """Make everything of CHANGEFEED again from its landed records.
+
+    For when tables are damaged that `backfill --table` does not repair. All tables but the landed
+    records are set aside in a folder, and a sync makes them again. Until it ends there are no
+    mirrors to read. Older cuts are gone then; a moment is read from the change log.
+    """
+    from ticdc_assets.defs.run import run_sync
+    from ticdc_assets.lake.setting_aside import set_aside
+
+    settings = load_settings()
+    _, paths = _feed(settings, changefeed)
+    folder = set_aside(paths)
+    _note(f"{changefeed}: the tables are set aside in {folder}; remove it when all is well")
+    for line in _summary(changefeed, run_sync(settings, changefeed)):
+        click.echo(line)
+
+
+@main.command()
+@click.argument("changefeed")
 @click.option("--dry-run", is_flag=True, help="Only count what would be removed.")
 @_plain_errors
 def maintain(changefeed: str, *, dry_run: bool) -> None:
@@ -445,7 +497,8 @@ def status(changefeed: str | None, *, as_json: bool) -> None:
     Without CHANGEFEED all of them. Spark is not started. The source is asked how many records wait;
     where it does not answer, the figure is that of the newest landing, and the exit code is 1.
     """
-    found = list(_statuses(changefeed))
+    damages: list[LakeDamagedError] = []
+    found = list(_statuses(changefeed, damages))
     if as_json:
         listed = [{**item.as_json(), "source_error": error} for item, error in found]
         _print_json(json.dumps(listed, ensure_ascii=False))
@@ -453,8 +506,10 @@ def status(changefeed: str | None, *, as_json: bool) -> None:
         for item, error in found:
             _print_status(item, error)
     unseen = [item.changefeed for item, error in found if error is not None]
+    failures: list[object] = list(damages)
     if unseen:
-        raise click.ClickException(f"the source of {', '.join(unseen)} could not be looked at")
+        failures.append(f"the source of {', '.join(unseen)} could not be looked at")
+    _end_with(failures)
 
 
 @main.command()
@@ -469,15 +524,20 @@ def metrics(changefeed: str | None, output: Path | None) -> None:
     """Print the figures of CHANGEFEED, or of all, as OpenMetrics text."""
     from ticdc_assets.lake.openmetrics import openmetrics_text
 
-    found = list(_statuses(changefeed))
+    damages: list[LakeDamagedError] = []
+    found = list(_statuses(changefeed, damages))
+    broken = {error.changefeed for error in damages}
     text = openmetrics_text(
         [item for item, _ in found],
         source_up={item.changefeed: error is None for item, error in found},
+        readable=dict.fromkeys(broken, False)
+        | {item.changefeed: item.changefeed not in broken for item, _ in found},
     )
     if output is None:
         click.echo(text, nl=False)
-        return
-    _write_at_once(output, text)
+    else:
+        _write_at_once(output, text)
+    _end_with(damages)
 
 
 def _write_at_once(path: Path, text: str) -> None:
@@ -499,10 +559,16 @@ def _write_at_once(path: Path, text: str) -> None:
             raise
 
 
-def _statuses(changefeed: str | None) -> "Iterable[tuple[Status, str | None]]":
-    """Yield the status of each changefeed, and why its source could not be looked at."""
+def _statuses(
+    changefeed: str | None, damages: list[LakeDamagedError]
+) -> "Iterable[tuple[Status, str | None]]":
+    """Yield the status of each changefeed, and why its source could not be looked at.
+
+    What is broken is added to `damages`; a changefeed whose status it takes is left out.
+    """
     from datetime import UTC, datetime
 
+    from ticdc_assets.lake.damage import damage_told, damaged_mirrors
     from ticdc_assets.lake.landing import source_offsets
     from ticdc_assets.lake.positions import read_position
     from ticdc_assets.lake.status import read_status
@@ -513,10 +579,18 @@ def _statuses(changefeed: str | None) -> "Iterable[tuple[Status, str | None]]":
         paths = LakePaths(root=settings.lake, changefeed=feed.name)
         source, failure = None, None
         try:
-            source = source_offsets(feed, read_position(paths))
-        except TicdcError as error:
-            failure = str(error)
-        yield read_status(paths, feed, datetime.now(UTC), source=source), failure
+            with damage_told(paths):
+                position = read_position(paths)
+                try:
+                    source = source_offsets(feed, position)
+                except TicdcError as error:
+                    failure = str(error)
+                status = read_status(paths, feed, datetime.now(UTC), source=source)
+        except LakeDamagedError as error:
+            damages.append(error)
+            continue
+        damages += damaged_mirrors(paths, status.cut).values()
+        yield status, failure
 
 
 def _print_status(item: "Status", source_error: str | None) -> None:
@@ -606,6 +680,7 @@ def tables(changefeed: str, as_json: bool) -> None:
 
     _, paths = _feed(load_settings(), changefeed)
     mirrors = list_mirrors(paths)
+    damages = [item.damaged for item in mirrors if item.damaged is not None]
     if as_json:
         _print_json(
             json.dumps(
@@ -633,12 +708,14 @@ def tables(changefeed: str, as_json: bool) -> None:
                         "incomplete": item.incomplete,
                         "marks": item.marks,
                         "failed": None if item.failed is None else item.failed.as_json(),
+                        "damaged": None if item.damaged is None else str(item.damaged),
                     }
                     for item in mirrors
                 ],
                 ensure_ascii=False,
             )
         )
+        _end_with(damages)
         return
     if not mirrors:
         click.echo(f"{changefeed}: no published cut yet")
@@ -654,6 +731,7 @@ def tables(changefeed: str, as_json: bool) -> None:
         state = [f"{item.held} held"] if item.held else []
         state += [f"{item.quarantined} quarantined"] if item.quarantined else []
         state += [f"failed: {item.failed.sentence}"] if item.failed is not None else []
+        state += [f"damaged: {item.damaged.finding}"] if item.damaged is not None else []
         state = [f"incomplete: {', '.join(state)}"] if state else ["complete"]
         listing.add_row(
             *map(_shown, (item.database, item.table, ", ".join(item.key) or "none")),
@@ -662,6 +740,7 @@ def tables(changefeed: str, as_json: bool) -> None:
             _shown("; ".join([*state, *item.marks])),
         )
     _print(listing)
+    _end_with(damages)
 
 
 @main.command()
@@ -861,6 +940,7 @@ def dump(changefeed: str, as_of: str | None) -> None:
     """Write every row of every mirror as {"database", "table", "row"} lines in canonical text."""
     from ticdc_assets.lake.as_of import AsOf
     from ticdc_assets.lake.cuts import require_cut, tso_as_of
+    from ticdc_assets.lake.damage import damage_told
     from ticdc_assets.lake.reading import iterate_rows, published_table
     from ticdc_assets.lake.session import LazySession
 
@@ -872,9 +952,17 @@ def dump(changefeed: str, as_of: str | None) -> None:
     else:
         moment = AsOf(LazySession(), paths, feed, tso_as_of(paths, as_of))
         tables = map(moment.rows, moment.plan.mirrors)
-    for database, table, row in iterate_rows(tables, feed.timezone):
-        name = json.dumps({"database": database, "table": table}, ensure_ascii=False)
-        _print_json(f'{name[:-1]}, "row": {row}}}')
+    damages: list[LakeDamagedError] = []
+    for item in tables:
+        try:
+            with damage_told(paths):
+                for database, table, row in iterate_rows([item], feed.timezone):
+                    name = json.dumps({"database": database, "table": table}, ensure_ascii=False)
+                    _print_json(f'{name[:-1]}, "row": {row}}}')
+        except LakeDamagedError as error:
+            # The tables that are whole are written all the same.
+            damages.append(error)
+    _end_with(damages)
 
 
 @main.command()
@@ -937,17 +1025,28 @@ def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
     feeds = [_feed(settings, name) for name in names]
     if not feeds:
         raise ConfigError(f"{settings.path} has no changefeed to report on")
+    from ticdc_assets.lake.damage import damage_told
     from ticdc_assets.lake.overview import read_overview
     from ticdc_assets.report.headlines import headlines, verdict
     from ticdc_assets.report.page import page, write_page
 
-    overviews = [read_overview(feed, paths, days=days) for feed, paths in feeds]
+    overviews: list[FeedOverview] = []
+    damages: list[LakeDamagedError] = []
+    for feed, paths in feeds:
+        try:
+            with damage_told(paths):
+                overviews.append(read_overview(feed, paths, days=days))
+        except LakeDamagedError as error:
+            damages.append(error)
+    if not overviews:
+        _end_with(damages)
     write_page(output, page(overviews))
     for overview in overviews:
         found = headlines(overview)
         told = ", ".join(f"{item.label.lower()} {item.value}" for item in found)
         click.echo(f"{overview.changefeed.name}: {verdict(found).word}: {told}")
     click.echo(f"written to {output.absolute()}")
+    _end_with(damages)
 
 
 @main.command()

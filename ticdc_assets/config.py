@@ -349,6 +349,21 @@ class Changefeed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WrongEntry:
+    """An entry of the file that is no changefeed.
+
+    Attributes:
+        name: the name it gives itself, if that could be one and no other entry has it; else "".
+        position: where it stands, e.g. `changefeeds[1]`.
+        mistakes: what is wrong with it, each a sentence with its key.
+    """
+
+    name: str
+    position: str
+    mistakes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Everything that is configured.
 
@@ -356,11 +371,13 @@ class Settings:
         changefeeds: in the order of the file.
         lake: root folder of all tables, absolute.
         path: the file the changefeeds were read from, absolute.
+        wrong: entries that were left out because of their mistakes.
     """
 
     changefeeds: tuple[Changefeed, ...]
     lake: Path
     path: Path
+    wrong: tuple[WrongEntry, ...] = ()
 
     def changefeed(self, name: str) -> Changefeed:
         """Return the changefeed called `name`.
@@ -388,11 +405,12 @@ def lake_path(env: Mapping[str, str] | None = None) -> Path:
     return _path_of(env, LAKE_VARIABLE, DEFAULT_LAKE)
 
 
-def load_settings(env: Mapping[str, str] | None = None) -> Settings:
+def load_settings(env: Mapping[str, str] | None = None, *, partly: bool = False) -> Settings:
     """Read the settings that the environment points to.
 
     Args:
         env: environment variables; the environment of this program if None.
+        partly: whether entries with mistakes are left out, and told in `Settings.wrong`.
 
     Raises:
         ConfigError: a file or variable is missing or wrong; the text has every mistake found.
@@ -409,9 +427,20 @@ def load_settings(env: Mapping[str, str] | None = None) -> Settings:
         ) from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    return Settings(
-        changefeeds=parse_changefeeds(content, path=path, env=env), lake=lake, path=path
-    )
+    reader = _Reader(folder=path.parent, env=env)
+    changefeeds = reader.document(_load_yaml(content, path))
+    wrong: tuple[WrongEntry, ...] = ()
+    if partly and not reader.problems_outside:
+        wrong = tuple(reader.wrong)
+        left_out = {entry.position for entry in wrong}
+        changefeeds = tuple(
+            changefeed
+            for number, changefeed in enumerate(changefeeds)
+            if _position(number) not in left_out
+        )
+    else:
+        reader.refuse(path)
+    return Settings(changefeeds=changefeeds, lake=lake, path=path, wrong=wrong)
 
 
 def parse_changefeeds(
@@ -429,11 +458,7 @@ def parse_changefeeds(
     """
     reader = _Reader(folder=path.parent, env=env)
     changefeeds = reader.document(_load_yaml(content, path))
-    if reader.problems:
-        if len(reader.problems) == 1:
-            raise ConfigError(f"{path}: {reader.problems[0]}")
-        listed = "".join(f"\n  {problem}" for problem in reader.problems)
-        raise ConfigError(f"{path} has {len(reader.problems)} mistakes:{listed}")
+    reader.refuse(path)
     return changefeeds
 
 
@@ -546,6 +571,20 @@ class _Reader:
         self.folder = folder
         self.env = env
         self.problems: list[str] = []
+        self.wrong: list[WrongEntry] = []
+
+    @property
+    def problems_outside(self) -> bool:
+        """Whether something is wrong that is no entry's own."""
+        return len(self.problems) > sum(len(entry.mistakes) for entry in self.wrong)
+
+    def refuse(self, path: Path) -> None:
+        """Raise what is wrong with the file, all of it, if anything is."""
+        if len(self.problems) == 1:
+            raise ConfigError(f"{path}: {self.problems[0]}")
+        if self.problems:
+            listed = "".join(f"\n  {problem}" for problem in self.problems)
+            raise ConfigError(f"{path} has {len(self.problems)} mistakes:{listed}")
 
     def problem(self, position: str, expected: str, got: Any) -> None:
         """Note that `got` stands at `position` where `expected` was needed."""
@@ -565,7 +604,7 @@ class _Reader:
         changefeeds: list[Changefeed] = []
         first_at: dict[str, str] = {}
         for number, item in enumerate(listed):
-            position = f"changefeeds[{number}]"
+            position, known = _position(number), len(self.problems)
             changefeed = self.changefeed(item, position)
             changefeeds.append(changefeed)
             other = first_at.setdefault(changefeed.name, position)
@@ -573,6 +612,10 @@ class _Reader:
                 self.problem(
                     f"{position}.name", f"a name other than that of {other}", changefeed.name
                 )
+            mistakes = tuple(self.problems[known:])
+            if mistakes:
+                name = changefeed.name if other == position else ""
+                self.wrong.append(WrongEntry(name=name, position=position, mistakes=mistakes))
         return tuple(changefeeds)
 
     def changefeed(self, value: Any, position: str) -> Changefeed:
@@ -1124,6 +1167,11 @@ class _Reader:
                 f"known here: {', '.join(sorted(keys))}"
             )
         return {key: item for key, item in given.items() if key in keys}
+
+
+def _position(number: int) -> str:
+    """Return where an entry of the list stands."""
+    return f"changefeeds[{number}]"
 
 
 def _as_mapping(value: Any) -> dict[str, Any] | None:

@@ -8,5 +8,8 @@ from ticdc_assets.defs.changefeeds import all_definitions
 
 @dg.definitions
 def definitions() -> dg.Definitions:
-    """Return the definitions of the changefeeds that TICDC_CHANGEFEEDS names."""
-    return all_definitions(load_settings())
+    """Return the definitions of the changefeeds that TICDC_CHANGEFEEDS names.
+
+    An entry with mistakes is a failing check; the other changefeeds are as ever.
+    """
+    return all_definitions(load_settings(partly=True))

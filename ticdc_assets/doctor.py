@@ -29,7 +29,7 @@ from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, Settings
 from ticdc_assets.errors import SourceRefusedError, SourceUnavailableError, TicdcError
 from ticdc_assets.jars import SPARK_JARS, Progress
 from ticdc_assets.kafka import Administration, OffsetRange, consume, spark_options
-from ticdc_assets.lake.paths import changefeeds_in
+from ticdc_assets.lake.paths import LakePaths, changefeeds_in
 from ticdc_assets.preflight import (
     SOURCE_TIMEOUT_SECONDS,
     Check,
@@ -89,6 +89,9 @@ def run_checks(
         checks += [check_lake(settings.lake), check_disk(settings.lake)]
         checks += [check_home(settings.lake, env), check_unnamed(settings)]
         for changefeed in settings.changefeeds:
+            if progress is not None:
+                progress(f"looking at the tables of {changefeed.name}")
+            checks += check_tables(LakePaths(root=settings.lake, changefeed=changefeed.name))
             if progress is not None:
                 progress(f"looking at the source of {changefeed.name}")
             checks += check_source(changefeed)
@@ -205,6 +208,34 @@ def check_unnamed(settings: Settings) -> Check:
         if unnamed
         else "",
     )
+
+
+def check_tables(paths: LakePaths) -> list[Check]:
+    """Check that every table of a changefeed is whole: its log, its files and their footers.
+
+    Rows are not read; that a sound file holds the right ones is for `verify` to say. Each table
+    that is broken is a check of its own, with what repairs it.
+    """
+    # Spark's libraries are imported with it, which takes a while.
+    from ticdc_assets.lake.damage import find_damage
+
+    name = f"tables {paths.changefeed}"
+    needed = "every file that the newest versions name, as it was written"
+    if not paths.base.is_dir():
+        return [Check(name=name, ok=True, found="nothing landed yet", needed=needed)]
+    damages = find_damage(paths)
+    if not damages:
+        return [Check(name=name, ok=True, found="all are whole", needed=needed)]
+    return [
+        Check(
+            name=name,
+            ok=False,
+            found=f"{error.table}: {error.finding} (in {error.path})",
+            needed=needed,
+            fix=error.repair,
+        )
+        for error in damages
+    ]
 
 
 # Sources ----------------------------------------------------------------------------------------

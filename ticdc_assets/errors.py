@@ -98,6 +98,29 @@ class NotFoundError(TicdcError):
     """The asked-for changefeed, mirror or table does not exist."""
 
 
+class LakeDamagedError(TicdcError):
+    """A table of the lake is not as it was written: files of it are missing, torn or foreign.
+
+    Args:
+        changefeed: whose table it is.
+        table: which table, for people: `cuts of changefeed 'shop'`.
+        path: its folder.
+        finding: one clause that says what is broken.
+        repair: one clause that says what to type.
+    """
+
+    def __init__(self, changefeed: str, table: str, path: str, finding: str, repair: str) -> None:
+        super().__init__(changefeed, table, path, finding, repair)
+        self.changefeed = changefeed
+        self.table = table
+        self.path = path
+        self.finding = finding
+        self.repair = repair
+
+    def __str__(self) -> str:
+        return f"{self.table} is damaged: {self.finding} (in {self.path}); {self.repair}"
+
+
 class PartitionError(TicdcError):
     """Which rows are in a partition cannot be worked out exactly.
 

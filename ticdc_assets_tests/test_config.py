@@ -822,3 +822,44 @@ def test_tables_with_history_are_chosen_by_name() -> None:
 )
 def test_what_is_no_choice_of_tables_is_told(value: Any, expected: str) -> None:
     assert expected in mistake(entry(history=value))
+
+
+# --- one wrong entry beside others ---
+
+
+def write(folder: Path, *entries: Any) -> dict[str, str]:
+    path = folder / "changefeeds.yaml"
+    path.write_text(yaml.safe_dump({"changefeeds": list(entries)}), encoding="utf-8")
+    return {"TICDC_CHANGEFEEDS": str(path)}
+
+
+def test_entries_with_mistakes_may_be_left_out_and_told(tmp_path: Path) -> None:
+    env = write(
+        tmp_path,
+        entry(name="right"),
+        entry(name="wrong", format="simple-jsn", timezone="Nowhere"),
+        entry(name="right", format="craft"),
+        "no mapping",
+        entry(name="secret", source={"kafka": {**KAFKA, "topics": []}}),
+        entry(name="last"),
+    )
+    settings = load_settings(env, partly=True)
+    assert [changefeed.name for changefeed in settings.changefeeds] == ["right", "last"]
+    assert settings.changefeed("right").wire_format == "simple-json"
+    assert [(item.name, item.position, len(item.mistakes)) for item in settings.wrong] == [
+        ("wrong", "changefeeds[1]", 2),
+        ("", "changefeeds[2]", 1),
+        ("", "changefeeds[3]", 1),
+        ("secret", "changefeeds[4]", 1),
+    ]
+    # Whoever is there to mend them is told all of them at once.
+    with pytest.raises(ConfigError, match="has 5 mistakes"):
+        load_settings(env)
+
+
+def test_a_mistake_that_is_no_entrys_own_is_never_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "changefeeds.yaml"
+    for text in ("changefeeds: []", "changefeeds: [", "other: 1\nchangefeeds:\n- name: x\n", ""):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(ConfigError):
+            load_settings({"TICDC_CHANGEFEEDS": str(path)}, partly=True)

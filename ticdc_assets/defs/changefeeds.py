@@ -1,5 +1,9 @@
 """All definitions: one set per changefeed of the configuration, merged.
 
+They load whatever is wrong with one changefeed: what cannot be read of its tables, or of its entry
+in the configuration, is a check that fails (`lake_readable`, `configuration_valid`), and the others
+are whole.
+
 The in-process executor is the default of everything: one run is one Spark session, and runs that
 the UI or a backfill starts go by an implicit job that knows no other default.
 """
@@ -23,13 +27,17 @@ from ticdc_assets.defs.resources import LakeSpark
 from ticdc_assets.defs.sensors import changefeed_sensor
 from ticdc_assets.defs.steps import ChangefeedSteps, steps_of
 from ticdc_assets.defs.tables_sensor import tables_sensor
+from ticdc_assets.defs.wrong_entries import wrong_entries
 
 _SCHEDULES = (maintenance_schedule, verify_schedule, redecode_schedule)
 
 
 def all_definitions(settings: Settings) -> dg.Definitions:
-    """Return the definitions of every changefeed of `settings`."""
-    return definitions_of([steps_of(settings, changefeed) for changefeed in settings.changefeeds])
+    """Return the definitions of every changefeed of `settings`, and of entries that are wrong."""
+    return dg.Definitions.merge(
+        definitions_of([steps_of(settings, changefeed) for changefeed in settings.changefeeds]),
+        wrong_entries(settings),
+    )
 
 
 def definitions_of(changefeeds: Sequence[ChangefeedSteps]) -> dg.Definitions:

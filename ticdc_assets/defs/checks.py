@@ -12,8 +12,8 @@ How it is split stands in `lake.status`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -24,6 +24,7 @@ from ticdc_assets.defs.content_verdicts import (
     judge_accounts,
     judge_checksums,
     judge_conflicts,
+    judge_damage,
     judge_keys,
     judge_mirrors,
     judge_quarantine,
@@ -33,15 +34,18 @@ from ticdc_assets.defs.metadata import utc_now
 from ticdc_assets.defs.partitions import FeedNames
 from ticdc_assets.defs.progress_verdicts import judge_held, judge_lag, judge_watermark
 from ticdc_assets.defs.resources import LakeSpark
-from ticdc_assets.defs.steps import ChangefeedSteps
+from ticdc_assets.defs.steps import ChangefeedSteps, plain_failures
 from ticdc_assets.defs.verdicts import Verdict, duration, runbook
-from ticdc_assets.errors import TicdcError
+from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.lake.cuts import newest_cut
+from ticdc_assets.lake.damage import damage_told, find_damage
+from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import read_quarantine
 from ticdc_assets.lake.status import Status, read_status
 from ticdc_assets.lake.uniqueness import count_keys
 from ticdc_assets.lake.verifying import verify
 
+LAKE_READABLE = "lake_readable"
 REPLICATION_LAG = "replication_lag"
 WATERMARK_PROGRESS = "watermark_progress"
 HELD_ROWS = "held_rows"
@@ -77,13 +81,23 @@ def status_verdicts(
     }
 
 
+def readable_key(names: FeedNames) -> dg.AssetCheckKey:
+    """Return the key of the check that fails in place of what cannot be read."""
+    return dg.AssetCheckKey(names.asset("apply_changes"), LAKE_READABLE)
+
+
 def judge_cheaply(
     steps: ChangefeedSteps, instance: dg.DagsterInstance, now: datetime
 ) -> dict[dg.AssetCheckKey, Verdict]:
     """Return what every check says that needs no Spark."""
     paths, changefeed = steps.paths, steps.changefeed
+    damages = find_damage(paths, deep=False)
+    if any(Path(error.path) in paths.tables for error in damages):
+        # The others would say the same, if they could say anything.
+        return {readable_key(steps.names): judge_damage(damages)}
     quarantine = dg.AssetCheckKey(steps.names.asset("quarantine"), QUARANTINE_GROWTH)
     verdicts = status_verdicts(steps.names, changefeed, read_status(paths, changefeed, now))
+    verdicts[readable_key(steps.names)] = judge_damage(damages)
     verdicts[quarantine] = judge_quarantine(
         changefeed.name,
         read_quarantine(paths, tables=changefeed.tables),
@@ -95,10 +109,37 @@ def judge_cheaply(
 def changefeed_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
     """Return the checks of one changefeed."""
     return [
+        _readable_check(steps),
         *(_status_check(steps, asset, check) for asset, check in _JUDGES),
         _quarantine_check(steps),
         *_spark_checks(steps),
     ]
+
+
+def _readable_check(steps: ChangefeedSteps) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=steps.names.asset("apply_changes"),
+        name=LAKE_READABLE,
+        description=(
+            "Fails when a table of the changefeed is broken, or files of a mirror of the newest "
+            "cut are missing or torn, and says what repairs it. While a table that steers the "
+            f"pipeline is broken, the other checks fail with the same sentence. "
+            f"{runbook(LAKE_READABLE)}"
+        ),
+    )
+    def lake_readable(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        return judge_damage(find_damage(steps.paths, deep=False)).result()
+
+    return lake_readable
+
+
+def _judged(judge: Callable[[], Verdict], paths: LakePaths) -> dg.AssetCheckResult:
+    """Return what a check says, or that what it reads is broken."""
+    try:
+        with damage_told(paths):
+            return judge().result()
+    except LakeDamagedError as error:
+        return judge_damage([error]).result()
 
 
 def _status_check(steps: ChangefeedSteps, asset: str, check: str) -> dg.AssetChecksDefinition:
@@ -113,7 +154,7 @@ def _status_check(steps: ChangefeedSteps, asset: str, check: str) -> dg.AssetChe
         description=f"{_descriptions(changefeed)[check]} {runbook(check)}",
     )
     def evaluate(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        return judge(changefeed, read_status(paths, changefeed, utc_now())).result()
+        return _judged(lambda: judge(changefeed, read_status(paths, changefeed, utc_now())), paths)
 
     return evaluate
 
@@ -186,11 +227,14 @@ def _quarantine_check(steps: ChangefeedSteps) -> dg.AssetChecksDefinition:
     )
     def quarantine_growth(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         key = dg.AssetCheckKey(names.asset("quarantine"), QUARANTINE_GROWTH)
-        return judge_quarantine(
-            changefeed.name,
-            read_quarantine(paths, tables=changefeed.tables),
-            _seen_until(context.instance, key),
-        ).result()
+        return _judged(
+            lambda: judge_quarantine(
+                changefeed.name,
+                read_quarantine(paths, tables=changefeed.tables),
+                _seen_until(context.instance, key),
+            ),
+            paths,
+        )
 
     return quarantine_growth
 
@@ -216,10 +260,10 @@ def _spark_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
     ) -> Iterator[dg.AssetCheckResult]:
         if _is_left_out(context, names):
             return
-        cut = newest_cut(paths)
         found = None
-        if cut is not None:
-            with _plain_failure():
+        with plain_failures(paths):
+            cut = newest_cut(paths)
+            if cut is not None:
                 found = count_keys(spark.spark_session, paths, cut, changefeed.timezone)
         yield judge_keys(found).result(keys.key)
 
@@ -242,11 +286,10 @@ def _spark_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
     ) -> Iterator[dg.AssetCheckResult]:
         if _is_left_out(context, names):
             return
-        if newest_cut(paths) is None:
-            yield judge_rebuild(None).result(rebuild.key)
-            return
-        with _plain_failure():
-            found = verify(spark.spark_session, paths, changefeed)
+        found = None
+        with plain_failures(paths):
+            if newest_cut(paths) is not None:
+                found = verify(spark.spark_session, paths, changefeed)
         yield judge_rebuild(found).result(rebuild.key)
 
     return [keys_unique, mirror_equals_rebuild]
@@ -262,19 +305,6 @@ def _is_left_out(context: dg.AssetCheckExecutionContext, names: FeedNames) -> bo
         return False
     context.log.info("not run with a materialisation; run the job %s", names.verify_job)
     return True
-
-
-@contextmanager
-def _plain_failure() -> Iterator[None]:
-    """Turn an error of ours into a failure of the step, with its one sentence."""
-    try:
-        yield
-    except TicdcError as error:
-        raise dg.Failure(
-            description=str(error),
-            metadata={"error": type(error).__name__},
-            allow_retries=error.retriable,
-        ) from error
 
 
 def _seen_until(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> datetime | None:

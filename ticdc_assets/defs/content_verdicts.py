@@ -5,7 +5,7 @@ something was written.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ import dagster as dg
 from ticdc_assets.defs.metadata import Metadata, tso_metadata
 from ticdc_assets.defs.table_schemas import table_of_records
 from ticdc_assets.defs.verdicts import LISTED, Verdict, listed
+from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.lake.checksums import Agreement, Checksums
 from ticdc_assets.lake.cuts import Cut, MirrorCut
 from ticdc_assets.lake.uniqueness import KeyCounts, RepeatedKeys
@@ -26,6 +27,18 @@ SEEN_UNTIL = "seen_until"
 
 
 # Quarantine -------------------------------------------------------------------------------------
+
+
+def judge_damage(damages: Sequence[LakeDamagedError]) -> Verdict:
+    """Judge whether all tables of a changefeed can be read."""
+    if not damages:
+        return Verdict(passed=True, description="No table is broken.")
+    return Verdict(
+        passed=False,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=listed((f"{error}." for error in damages), " "),
+        metadata={"damaged": dg.MetadataValue.int(len(damages))},
+    )
 
 
 def judge_quarantine(

@@ -74,7 +74,7 @@ def follow_job(steps: ChangefeedSteps) -> dg.JobDefinition:
     ) -> Iterator[_Told | dg.Output[None]]:
         name_worker(context)
         seconds = default if config.seconds is None else config.seconds
-        with plain_failures():
+        with plain_failures(steps.paths):
             surroundings = Surroundings(steps, spark.spark_session, context)
             following = Following(surroundings, seconds)
             steps.note(following.followed)

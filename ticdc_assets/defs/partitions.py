@@ -13,7 +13,8 @@ from urllib.parse import unquote
 
 import dagster as dg
 
-from ticdc_assets.lake.landing import landed_days
+from ticdc_assets.errors import LakeDamagedError
+from ticdc_assets.lake.landing import landed_days, landed_folders
 from ticdc_assets.lake.paths import LakePaths
 
 CHANGEFEED_TAG = "ticdc/changefeed"
@@ -128,7 +129,12 @@ def landing_days(paths: LakePaths, today: date) -> dg.DailyPartitionsDefinition:
 
     Without any records it is from `today`. Today's partition is there, though the day goes on.
     """
-    first = min(landed_days(paths), default=today)
+    try:
+        days = landed_days(paths)
+    except LakeDamagedError:
+        # Definitions load whatever is broken; the check `lake_readable` says what is.
+        days = landed_folders(paths)
+    first = min(days, default=today)
     return dg.DailyPartitionsDefinition(
         start_date=first.isoformat(), end_offset=1, timezone="UTC", fmt=DAY_FORMAT
     )

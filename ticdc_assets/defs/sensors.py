@@ -17,7 +17,7 @@ is worse than one that works unasked. Every tick costs one look at the source, h
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,12 +29,15 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import CaptureSource, Changefeed
 from ticdc_assets.defs.active_runs import STATUS_WORDS, active_runs, end_orphans
-from ticdc_assets.defs.checks import REPLICATION_LAG, status_verdicts
+from ticdc_assets.defs.checks import REPLICATION_LAG, readable_key, status_verdicts
+from ticdc_assets.defs.content_verdicts import judge_damage
 from ticdc_assets.defs.metadata import LOOKED_AT_BATCH, lag_seconds, offsets_metadata, utc_now
 from ticdc_assets.defs.partitions import FeedNames
 from ticdc_assets.defs.steps import ChangefeedSteps
-from ticdc_assets.errors import TicdcError
+from ticdc_assets.defs.verdicts import Verdict
+from ticdc_assets.errors import LakeDamagedError, TicdcError
 from ticdc_assets.lake.cuts import Cut, newest_cut
+from ticdc_assets.lake.damage import damage_told, damaged_mirrors
 from ticdc_assets.lake.decoding import decoded_position, read_groups
 from ticdc_assets.lake.landing import source_offsets
 from ticdc_assets.lake.positions import (
@@ -112,6 +115,7 @@ class Sight:
         watermark: the global watermark.
         cut_tso: TSO of the newest cut, None before the first.
         cut_number: its number, 0 before the first.
+        damaged: mirrors that are broken, and that no sync tried to make again.
     """
 
     partitions: tuple[PartitionOffsets, ...]
@@ -123,6 +127,7 @@ class Sight:
     watermark: GlobalWatermark
     cut_tso: int | None
     cut_number: int
+    damaged: int = 0
 
     @property
     def backlog(self) -> int:
@@ -148,6 +153,8 @@ class Sight:
         watermark = self.watermark.watermark_ts
         if watermark is not None and watermark > (self.cut_tso or 0):
             reasons.append("the watermark is beyond the newest cut")
+        if self.damaged:
+            reasons.append(f"{self.damaged} mirrors are damaged, and a sync makes them again")
         return reasons
 
     def numbers(self, now: datetime) -> str:
@@ -216,9 +223,26 @@ def tick(
     instance, names = context.instance, steps.names
     cursor = SensorCursor.from_text(context.cursor)
     end_orphans(instance, names)
+    try:
+        with damage_told(steps.paths):
+            return _ticked(context, steps, cursor, now)
+    except LakeDamagedError as error:
+        # Runs would only fail by it.
+        verdicts = {readable_key(names): judge_damage([error])}
+        events, cursor = _news(instance, cursor, verdicts, now)
+        return dg.SensorResult(skip_reason=str(error), cursor=cursor.to_text(), asset_events=events)
+
+
+def _ticked(
+    context: dg.SensorEvaluationContext, steps: ChangefeedSteps, cursor: SensorCursor, now: datetime
+) -> dg.SensorResult:
+    """Evaluate the sensor of a changefeed whose tables can be read."""
+    instance, names = context.instance, steps.names
     cut = newest_cut(steps.paths)
     try:
         sight = look(instance, steps, cut)
+    except LakeDamagedError:
+        raise
     except TicdcError as error:
         # What is behind grows while the source is away: that is told all the same.
         events, cursor = changed_verdicts(instance, steps, cursor, now)
@@ -270,12 +294,24 @@ def changed_verdicts(
         watermark=None if sight is None else sight.watermark,
     )
     verdicts = status_verdicts(steps.names, steps.changefeed, status)
+    if status.cut is None:
+        verdicts = {key: item for key, item in verdicts.items() if key.name != REPLICATION_LAG}
+    damages = damaged_mirrors(steps.paths, status.cut)
+    verdicts[readable_key(steps.names)] = judge_damage(list(damages.values()))
+    return _news(instance, cursor, verdicts, now)
+
+
+def _news(
+    instance: DagsterInstance,
+    cursor: SensorCursor,
+    verdicts: Mapping[dg.AssetCheckKey, Verdict],
+    now: datetime,
+) -> tuple[list[Any], SensorCursor]:
+    """Return the evaluations of verdicts that say something new, and the cursor after them."""
     shown = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(verdicts))
     events: list[Any] = []
     levels: dict[str, str] = {}
     for key, verdict in verdicts.items():
-        if key.name == REPLICATION_LAG and status.cut is None:
-            continue
         record = shown.get(key)
         evaluation = None if record is None else record.evaluation
         known = cursor.levels.get(key.name, "")
@@ -301,6 +337,7 @@ def look(instance: DagsterInstance, steps: ChangefeedSteps, cut: Cut | None) -> 
     partitions = _source_offsets(steps.changefeed, position)
     groups = read_groups(paths)
     known = [(item.topic, item.partition) for item in known_partitions(paths)]
+    failed = {item.mirror_id for item in cut.failed} if cut else set[str]()
     return Sight(
         partitions=partitions,
         known=frozenset(known),
@@ -311,6 +348,7 @@ def look(instance: DagsterInstance, steps: ChangefeedSteps, cut: Cut | None) -> 
         watermark=read_watermark(paths, groups=groups, cut=cut),
         cut_tso=cut.tso if cut else None,
         cut_number=cut.number if cut else 0,
+        damaged=len(damaged_mirrors(paths, cut).keys() - failed),
     )
 
 

@@ -22,6 +22,7 @@ from ticdc_assets.defs.active_runs import follows_beside
 from ticdc_assets.defs.partitions import FeedNames
 from ticdc_assets.defs.workers import name_worker
 from ticdc_assets.errors import BusyError, TicdcError
+from ticdc_assets.lake.damage import damage_told
 from ticdc_assets.lake.lock import writer_lock
 from ticdc_assets.lake.paths import LakePaths
 
@@ -74,7 +75,7 @@ class ChangefeedSteps:
             context.log.info("waiting up to %d s: %s", LOCK_PATIENCE_SECONDS, reason)
 
         with (
-            plain_failures(),
+            plain_failures(self.paths),
             patient_lock(
                 self,
                 context.instance,
@@ -99,10 +100,11 @@ def steps_of(settings: Settings, changefeed: Changefeed) -> ChangefeedSteps:
 
 
 @contextmanager
-def plain_failures() -> Iterator[None]:
-    """Turn an error of ours into a failure of the step, with its one sentence."""
+def plain_failures(paths: LakePaths) -> Iterator[None]:
+    """Turn an error of ours, and what comes of a broken table, into a failure of the step."""
     try:
-        yield
+        with damage_told(paths):
+            yield
     except TicdcError as error:
         raise dg.Failure(
             description=str(error),

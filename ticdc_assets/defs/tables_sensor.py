@@ -20,7 +20,9 @@ import dagster as dg
 from ticdc_assets.defs.partitions import partition_of
 from ticdc_assets.defs.schema_metadata import said_changes
 from ticdc_assets.defs.steps import ChangefeedSteps
+from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.lake.cuts import newest_cut
+from ticdc_assets.lake.damage import damage_told
 from ticdc_assets.lake.overview import SchemaFigures, VersionFigures, newest_schemas
 from ticdc_assets.tso import to_datetime
 
@@ -74,7 +76,11 @@ def tables_sensor(steps: ChangefeedSteps) -> dg.SensorDefinition:
         ),
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        return tick(context, steps)
+        try:
+            with damage_told(steps.paths):
+                return tick(context, steps)
+        except LakeDamagedError as error:
+            return dg.SensorResult(skip_reason=str(error), cursor=context.cursor)
 
     return sensor
 

@@ -38,6 +38,7 @@ from ticdc_assets.lake.change_folding import (
 from ticdc_assets.lake.control import read_plain, read_table
 from ticdc_assets.lake.cuts import Cut, MirrorCut, read_cuts, require_cut
 from ticdc_assets.lake.decoding import read_groups
+from ticdc_assets.lake.delta_files import broken
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.retention import BELOW, read_horizon
 from ticdc_assets.lake.schema_tables import read_history
@@ -253,6 +254,7 @@ class AsOf:
                 (binding.database, binding.table) for binding in mirror.bindings
             )
             or is_repaired(mirror, self._groups.repairs, self._base)
+            or broken(base.path(self._paths), base.version, footers=False) is not None
         ):
             return None
         return base

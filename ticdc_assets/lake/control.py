@@ -6,11 +6,16 @@ milliseconds: a sensor or a check looks at progress without a JVM, and a sync do
 planning for ten rows. Each commit carries a small JSON object (`userMetadata`, where Spark puts
 it too), which says how far the writer has got; that, and not a file beside the table, is the
 memory of progress, because it is committed with the rows or not at all.
+
+Every table is opened here, so here is where a broken one becomes a `LakeDamagedError`. A table
+that is not there is None; one whose log is gone while others of the changefeed were made after it
+is broken, or a sync would begin again where it had begun once.
 """
 
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -20,7 +25,10 @@ import pyarrow.dataset as ds
 import pyarrow.fs
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, write_deltalake
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from ticdc_assets.lake.delta_files import broken, has_commits, lost_log, passed_over
+from ticdc_assets.lake.repairs import damaged
 
 METADATA_KEY = "userMetadata"
 """Where a commit carries its JSON object."""
@@ -30,13 +38,75 @@ LOG_RETENTION = "interval 3650 days"
 
 
 def open_table(path: Path, version: int | None = None) -> DeltaTable | None:
-    """Return the Delta table at `path`, or None if there is none."""
-    if not (path / "_delta_log").is_dir():
+    """Return the Delta table at `path`, or None if there is none.
+
+    Raises:
+        LakeDamagedError: it is broken, or lacks the version that is asked for.
+    """
+    table = None
+    with reading(path, version):
+        if (path / "_delta_log").is_dir():
+            try:
+                table = DeltaTable(str(path), version=version)
+            except TableNotFoundError:
+                table = None
+    if table is None:
+        finding = _absence(path, version)
+        if finding is not None:
+            raise damaged(path, finding)
         return None
+    finding = passed_over(path, table.version())
+    if finding is not None:
+        raise damaged(path, finding)
+    return table
+
+
+_MADE_AFTER: Mapping[str, Collection[str]] = {
+    "raw_messages": ("change_log", "cuts"),
+    "landings": ("cuts",),
+    "change_log": ("change_groups", "cuts"),
+    "change_groups": ("cuts",),
+    "ddl_history": ("schema_registry",),
+    "schema_conflicts": ("schema_registry",),
+}
+"""Tables that have a commit only if the table that they stand for has had one."""
+
+
+def _absence(path: Path, version: int | None) -> str | None:
+    """Return what is broken in a table without any commit, None if it may be no table yet."""
+    if version is not None:
+        return "its _delta_log has no commit"
+    for name in _MADE_AFTER.get(path.name, ()):
+        if has_commits(path.parent / name):
+            return f"its _delta_log has no commit, though {name} was made after it"
+    return lost_log(path)
+
+
+@contextmanager
+def reading(path: Path, version: int | None = None) -> Iterator[None]:
+    """Turn what the libraries say of a broken table into the error that says what repairs it."""
     try:
-        return DeltaTable(str(path), version=version)
+        yield
     except TableNotFoundError:
-        return None
+        raise
+    except (DeltaError, pa.ArrowException, OSError) as error:
+        finding = broken(path, version, footers=True)
+        if finding is None and not isinstance(error, OSError):
+            finding = f"it cannot be read: {plain_words(error)}"
+        if finding is None:
+            raise
+        raise damaged(path, finding) from error
+
+
+def plain_words(error: Exception) -> str:
+    """Return what an error of a library says first, without colours and within reason."""
+    lines = [line.strip() for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
+    text = lines[0] if lines else type(error).__name__
+    return text if len(text) <= _ERROR_CHARACTERS else text[: _ERROR_CHARACTERS - 1] + "…"
+
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_ERROR_CHARACTERS = 300
 
 
 def latest_version(path: Path) -> int | None:
@@ -50,11 +120,12 @@ def commit_metadata(path: Path) -> dict[str, Any]:
     table = open_table(path)
     if table is None:
         return {}
-    for limit in (1, 50, None):
-        for commit in table.history(limit):
-            text = commit.get(METADATA_KEY)
-            if text:
-                return json.loads(text)
+    with reading(path):
+        for limit in (1, 50, None):
+            for commit in table.history(limit):
+                text = commit.get(METADATA_KEY)
+                if text:
+                    return json.loads(text)
     return {}
 
 
@@ -65,11 +136,12 @@ def find_commit_metadata(
     table = open_table(path)
     if table is None:
         return None
-    for limit in (50, None):
-        for commit in table.history(limit):
-            found = _object_of(commit.get(METADATA_KEY))
-            if found and wanted(found):
-                return found
+    with reading(path):
+        for limit in (50, None):
+            for commit in table.history(limit):
+                found = _object_of(commit.get(METADATA_KEY))
+                if found and wanted(found):
+                    return found
     return None
 
 
@@ -78,7 +150,8 @@ def commits_after(path: Path, version: int) -> list[tuple[int, str, dict[str, An
     table = open_table(path)
     if table is None or table.version() <= version:
         return []
-    commits = table.history(table.version() - version)
+    with reading(path):
+        commits = table.history(table.version() - version)
     return sorted(
         (
             commit["version"],
@@ -143,7 +216,8 @@ def read_table(
     table = open_table(path)
     if table is None:
         return None
-    return dataset_of(table, path).to_table(columns=columns, filter=condition)
+    with reading(path):
+        return dataset_of(table, path).to_table(columns=columns, filter=condition)
 
 
 def read_leaves(
@@ -167,7 +241,7 @@ def read_leaves(
         greatest = action.get(f"max.{column}")
         if greatest is not None and greatest < least:
             continue
-        with pq.ParquetFile(path / action["path"]) as file:
+        with reading(path), pq.ParquetFile(path / action["path"]) as file:
             found = (file.schema.column(number).path for number in range(len(file.schema.names)))
             chosen = [leaf for leaf in found if _without_lists(leaf) in leaves]
             yield from file.iter_batches(batch_size=256, columns=chosen, use_threads=False)
@@ -184,7 +258,10 @@ _LIST_LEVEL = re.compile(r"\.list\.(?:element|item)(?=\.|$)")
 def read_plain(path: Path, version: int) -> pa.Table | None:
     """Return the rows of a version of the table at `path`, or None if only Spark reads it."""
     table = open_table(path, version)
-    return dataset_of(table, path).to_table() if table is not None and is_plain(table) else None
+    if table is None or not is_plain(table):
+        return None
+    with reading(path, version):
+        return dataset_of(table, path).to_table()
 
 
 def read_rows(path: Path, condition: ds.Expression | None = None) -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ from ticdc_assets.lake.control import (
     write_table,
 )
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.repairs import damaged
 from ticdc_assets.schemas import TableSchema, schema_from_json
 from ticdc_assets.tso import cut_of, moment_text
 
@@ -461,8 +462,10 @@ def newest_cut(paths: LakePaths) -> Cut | None:
     number = commit_metadata(paths.cuts).get("number")
     if number is None:
         return None
-    (row,) = read_rows(paths.cuts, ds.field("number") == number)
-    return _cut_of(row)
+    rows = read_rows(paths.cuts, ds.field("number") == number)
+    if len(rows) != 1:
+        raise damaged(paths.cuts, f"it has {len(rows)} rows of cut {number}, which is its newest")
+    return _cut_of(paths, rows[0])
 
 
 def require_cut(paths: LakePaths) -> Cut:
@@ -494,7 +497,7 @@ def read_cuts(paths: LakePaths, *, number: int | None = None) -> list[Cut]:
     """
     condition = None if number is None else ds.field("number") == number
     rows = read_rows(paths.cuts, condition)
-    cuts = [_cut_of(row) for row in sorted(rows, key=lambda row: row["number"])]
+    cuts = [_cut_of(paths, row) for row in sorted(rows, key=lambda row: row["number"])]
     void = void_numbers(paths) if cuts else frozenset[int]()
     return [cut for cut in cuts if cut.number not in void]
 
@@ -530,7 +533,16 @@ def publish(paths: LakePaths, cut: Cut) -> None:
     )
 
 
-def _cut_of(row: dict[str, Any]) -> Cut:
+def _cut_of(paths: LakePaths, row: dict[str, Any]) -> Cut:
+    try:
+        return _read(row)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise damaged(
+            paths.cuts, f"the row of cut {row.get('number')} is not as cuts are written"
+        ) from error
+
+
+def _read(row: dict[str, Any]) -> Cut:
     return Cut(
         **{
             **row,

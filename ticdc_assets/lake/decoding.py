@@ -53,6 +53,7 @@ from ticdc_assets.lake.control import (
     read_rows,
     write_table,
 )
+from ticdc_assets.lake.damage import require_in_step
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import append_quarantine, append_quarantine_here
 from ticdc_assets.lake.session import functions, windows
@@ -168,6 +169,7 @@ def decoded_position(paths: LakePaths) -> tuple[int, int]:
 
 def decode_new(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Decoding:
     """Decode every landed batch that is not in the change log yet."""
+    require_in_step(paths)
     landed = commit_metadata(paths.raw_messages).get("batch", 0)
     batch, done = decoded_position(paths)
     changes, days = Counter[str](), Counter[date]()

@@ -385,6 +385,7 @@ class HistoryWriter:
         base: HistoryBase | None,
         *,
         changed: bool,
+        published: int | None = None,
     ) -> MadeHistory:
         """Bring the history of one table to the cut.
 
@@ -392,9 +393,10 @@ class HistoryWriter:
             plan: its plan at the cut.
             base: the history as the last cut has it, None if there is none to go on from.
             changed: whether there may be row changes since.
+            published: the newest version that a cut names, None if none does.
         """
         if base is None:
-            return self._overwrite(plan, self._kept_base(plan))
+            return self._overwrite(plan, self._kept_base(plan), published)
         touched = self._is_touched(plan, base)
         if not changed and not touched:
             return MadeHistory(
@@ -404,7 +406,7 @@ class HistoryWriter:
                 digest=plan.past_digest,
             )
         if touched or not plan.schema.handle_key or base.rows <= SMALL_HISTORY_ROWS:
-            return self._overwrite(plan, base)
+            return self._overwrite(plan, base, published)
         return self._merge(plan, base)
 
     def _kept_base(self, plan: MirrorPlan) -> HistoryBase | None:
@@ -425,7 +427,9 @@ class HistoryWriter:
             or not passage.keeps_ended
         )
 
-    def _overwrite(self, plan: MirrorPlan, base: HistoryBase | None) -> MadeHistory:
+    def _overwrite(
+        self, plan: MirrorPlan, base: HistoryBase | None, published: int | None
+    ) -> MadeHistory:
         layout = HistoryLayout(schema=plan.schema)
         with self._folding.folded(plan, until=self._tso, base=base) as versions:
             if versions.here is not None:
@@ -446,6 +450,7 @@ class HistoryWriter:
                 self._paths.history(plan.mirror_id),
                 self._changefeed.retention,
                 metadata=self._metadata(plan),
+                published=published,
             )
         unread = counts["all"] - counts["rows"]
         return MadeHistory(

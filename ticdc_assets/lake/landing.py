@@ -28,6 +28,7 @@ topic that gets no watermarks be left out of the global watermark (`changelog.pr
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Any
@@ -50,6 +51,7 @@ from ticdc_assets.kafka import (
     start_offsets,
 )
 from ticdc_assets.lake.control import LOG_RETENTION, commit_metadata, partition_days, write_table
+from ticdc_assets.lake.damage import require_in_step
 from ticdc_assets.lake.landing_files import land_into_files
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.positions import (
@@ -200,7 +202,9 @@ def land(
     Raises:
         LandingGapError: records are gone that were not landed yet.
         SourceUnavailableError: the source cannot be read now.
+        LakeDamagedError: the end of a table is lost, so that the position is not what it was.
     """
+    require_in_step(paths)
     position = read_position(paths)
     match changefeed.source:
         case KafkaSource() as source:
@@ -282,6 +286,15 @@ def _kept_times(paths: LakePaths, position: Position) -> dict[TopicPartition, in
 def landed_days(paths: LakePaths) -> list[date]:
     """Return the days (UTC) of which landed records are there, in order; needs no Spark."""
     return partition_days(paths.raw_messages, "landed_day")
+
+
+def landed_folders(paths: LakePaths) -> list[date]:
+    """Return the same by the folders that are there, for when the table cannot be read."""
+    found: list[date] = []
+    for folder in paths.raw_messages.glob("landed_day=*"):
+        with suppress(ValueError):
+            found.append(date.fromisoformat(folder.name.partition("=")[2]))
+    return sorted(found)
 
 
 def _with_gone(

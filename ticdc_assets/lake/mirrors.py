@@ -63,6 +63,7 @@ from ticdc_assets.changelog.plan import (
 )
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import Changefeed
+from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import Failure, attempted
 from ticdc_assets.lake import folding
 from ticdc_assets.lake.accounts import PLACE, account_changes
@@ -90,6 +91,7 @@ from ticdc_assets.lake.cuts import (
     newest_cut,
     publish,
 )
+from ticdc_assets.lake.damage import damaged_mirrors, table_damage
 from ticdc_assets.lake.decoding import ChangeGroups, read_groups
 from ticdc_assets.lake.first_folds import FoldedFiles
 from ticdc_assets.lake.folding import Folding, frame_of, never_sent
@@ -139,12 +141,14 @@ class Applying:
         reason: one clause that says why, in numbers.
         cut: the newest published cut, None before the first.
         watermark: the global watermark.
+        repaired: what was broken of the mirrors that were made again for it, each a sentence.
     """
 
     outcome: Outcome
     reason: str
     cut: Cut | None
     watermark: GlobalWatermark
+    repaired: tuple[str, ...] = ()
 
 
 SMALL_MIRROR_ROWS = PLAIN_ROWS
@@ -211,10 +215,12 @@ def apply_changes(
             f"the global watermark {tso} (from {_place(watermark)}) "
             f"is behind the newest cut {last.tso}",
         )
+    damages = damaged_mirrors(paths, last)
     if (
         last is not None
         and (tso, groups.batch) == (last.tso, last.batch)
         and not refold
+        and not damages
         and not last.failed
         and not _lacks_history(last, changefeed)
         and last.tables == filter_text(changefeed.tables)
@@ -223,7 +229,7 @@ def apply_changes(
             Outcome.UNCHANGED, f"the mirrors are at {last.moment} and nothing new was landed"
         )
     changes = ChangeFolding(spark, paths, changefeed, batch=groups.batch, horizon=horizon)
-    run = _Run(changes, spark, paths, changefeed, groups, last, tso)
+    run = _Run(changes, spark, paths, changefeed, groups, last, tso, damages)
     cut = run.make(frozenset(refold), only)
     if (
         last is not None
@@ -240,14 +246,21 @@ def apply_changes(
     publish(paths, cut)
     changed = sum(item.mode not in (Mode.CARRIED, FAILED) for item in cut.mirrors)
     failed = f", {len(cut.failed)} failed" if cut.failed else ""
+    repaired = tuple(
+        f"{error.table} was damaged: {error.finding}"
+        for mirror_id, error in damages.items()
+        if any(item.mirror_id == mirror_id and not item.failed for item in cut.mirrors)
+    )
+    again = f", {len(repaired)} of them made again because they were damaged" if repaired else ""
     return Applying(
         outcome=Outcome.PUBLISHED,
         reason=(
             f"cut {cut.number} at {cut.moment}: {changed} of {len(cut.mirrors)} mirrors changed"
-            f"{failed}"
+            f"{again}{failed}"
         ),
         cut=cut,
         watermark=watermark,
+        repaired=repaired,
     )
 
 
@@ -315,6 +328,7 @@ class _Run:
         groups: ChangeGroups,
         last: Cut | None,
         tso: int,
+        damages: Mapping[str, LakeDamagedError],
     ) -> None:
         self._spark = spark
         self._paths = paths
@@ -330,6 +344,7 @@ class _Run:
         self._changes = changes
         self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
         self._failed_before = {item.mirror_id: item for item in last.failed} if last else {}
+        self._damages = damages
         # What decided over each history at the last cut, as it is known today.
         self._pasts: dict[str, str] = {}
         self._histories = HistoryWriter(spark, paths, changefeed, self._changes, tso=tso)
@@ -349,7 +364,8 @@ class _Run:
             )
         replays, late_rows, late = self._late_rows()
         below = self._below(plan)
-        stale = self._stale(plan, refold, late)
+        # A mirror that is broken is made again: the change log has all of it.
+        stale = self._stale(plan, refold, late) | self._damages.keys()
         first = self._first_folds(plan, stale)
         with ThreadPoolExecutor(PARALLEL_MIRRORS) as pool:
             made = list(
@@ -363,6 +379,7 @@ class _Run:
                     plan.mirrors,
                 )
             )
+        made = self._behind(made)
         held = self._held(plan)
         mirrors: list[MirrorCut] = []
         failed: list[FailedMirror] = []
@@ -396,6 +413,18 @@ class _Run:
             failed=tuple(failed),
             accounts=() if only is not None else self._accounts(all_tables, failed),
         )
+
+    def _behind(self, made: Sequence[_Made | Failure]) -> list[_Made | Failure]:
+        """Say of mirrors that could not be made that the change log is broken, if it is."""
+        damage = None
+        if any(isinstance(result, Failure) for result in made):
+            damage = table_damage(self._paths.change_log)
+        if damage is None:
+            return list(made)
+        return [
+            Failure(reason=str(damage)) if isinstance(result, Failure) else result
+            for result in made
+        ]
 
     def _accounts(self, plan: Plan, failed: Sequence[FailedMirror]) -> tuple[ChangeAccount, ...]:
         """Account for the row changes since the last cut, and for those it had no account of."""
@@ -639,7 +668,9 @@ class _Run:
         ):
             base = HistoryBase(cut=before, tso=self._last.tso)
         changed = base is None or self._has_changed(mirror, base.tso)
-        return replace(made, history=self._histories.make(mirror, base, changed=changed))
+        published = None if before is None else before.history_version
+        history = self._histories.make(mirror, base, changed=changed, published=published)
+        return replace(made, history=history)
 
     def _has_changed(self, mirror: MirrorPlan, since_ts: int) -> bool:
         """Whether a row of the mirror may have changed since a cut."""
@@ -735,6 +766,7 @@ class _Run:
                 self._paths.mirror(mirror.mirror_id),
                 self._changefeed.retention,
                 metadata=self._metadata(mirror, mode),
+                published=None if before is None else before.version,
             )
             self._quarantine(mirror, folded, mode)
             void = self._close_void(mirror, folded) if base is not None else 0
@@ -753,6 +785,8 @@ class _Run:
         """Make the mirrors that have no table yet and many changes, all at once."""
         wanted: list[tuple[MirrorPlan, int]] = []
         for mirror in plan.mirrors:
+            if mirror.mirror_id in self._damages:
+                continue  # its versions go on where they were
             if mirror.mirror_id in self._before and mirror.mirror_id not in stale:
                 continue
             rows = sum(

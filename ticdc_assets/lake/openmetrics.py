@@ -229,30 +229,43 @@ FIGURES: tuple[_Figure, ...] = (
 """Every metric, in the order it is written; a counter's samples end in `_total`."""
 
 
-def openmetrics_text(statuses: Iterable[Status], *, source_up: Mapping[str, bool]) -> str:
+def openmetrics_text(
+    statuses: Iterable[Status],
+    *,
+    source_up: Mapping[str, bool],
+    readable: Mapping[str, bool] | None = None,
+) -> str:
     """Return the figures of changefeeds as OpenMetrics text.
 
     Args:
         statuses: one of each changefeed.
         source_up: for each changefeed whose source was looked at, whether it answered.
+        readable: for each changefeed whose tables were looked at, whether none is broken.
     """
     registry = CollectorRegistry()
-    registry.register(_Figures(list(statuses), source_up))
+    registry.register(_Figures(list(statuses), source_up, readable or {}))
     return generate_latest(registry).decode()
 
 
 class _Figures(Collector):
-    def __init__(self, statuses: list[Status], source_up: Mapping[str, bool]) -> None:
+    def __init__(
+        self,
+        statuses: list[Status],
+        source_up: Mapping[str, bool],
+        readable: Mapping[str, bool],
+    ) -> None:
         self._statuses = statuses
-        self._source_up = source_up
+        self._switches = (
+            ("ticdc_source_up", "1 if the source answered, 0 if not.", source_up),
+            ("ticdc_lake_readable", "1 if no table is broken, 0 if one is.", readable),
+        )
 
     def collect(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily(
-            "ticdc_source_up", "1 if the source answered, 0 if not.", labels=("changefeed",)
-        )
-        for changefeed, is_up in self._source_up.items():
-            up.add_metric((changefeed,), float(is_up))
-        yield up
+        for name, meaning, values in self._switches:
+            switch = GaugeMetricFamily(name, meaning, labels=("changefeed",))
+            for changefeed, is_on in values.items():
+                switch.add_metric((changefeed,), float(is_on))
+            yield switch
         for figure in FIGURES:
             kind = CounterMetricFamily if figure.is_counter else GaugeMetricFamily
             family = kind(figure.name, figure.help, labels=("changefeed", *figure.labels))

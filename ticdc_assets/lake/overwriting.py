@@ -31,6 +31,7 @@ from ticdc_assets.config import Retention
 from ticdc_assets.lake.change_folding import quoted
 from ticdc_assets.lake.control import commit_properties, is_plain, open_table
 from ticdc_assets.lake.folding import frame_of
+from ticdc_assets.lake.renewing import renew_if_lost
 from ticdc_assets.lake.retention import mirror_properties
 
 PLAIN_ROWS = 10_000
@@ -57,6 +58,7 @@ def overwrite(
     retention: Retention,
     *,
     metadata: Mapping[str, object],
+    published: int | None = None,
 ) -> None:
     """Write `rows` as the next version of a mirror or a history, the first if there is none.
 
@@ -66,7 +68,11 @@ def overwrite(
         table: where it is.
         retention: what is kept for how long.
         metadata: what the commit carries.
+        published: the newest version that a cut names; the table gets a new log if it is lost.
     """
+    properties = {**_PLAIN, **mirror_properties(retention)}
+    if published is not None:
+        renew_if_lost(table, published, properties)
     there = open_table(table)
     is_light = there is None or is_plain(there)
     if not isinstance(rows, DataFrame) and is_light and rows.num_rows <= PLAIN_ROWS:
@@ -76,7 +82,7 @@ def overwrite(
             rows,
             mode="overwrite",
             schema_mode="overwrite",
-            configuration={**_PLAIN, **mirror_properties(retention)},
+            configuration=properties,
             commit_properties=commit_properties(metadata),
         )
         return

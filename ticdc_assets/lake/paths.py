@@ -89,6 +89,22 @@ class LakePaths:
         return self.base / "checksums"
 
     @property
+    def tables(self) -> tuple[Path, ...]:
+        """All tables but mirrors and histories, each before those that are made from it."""
+        return (
+            self.raw_messages,
+            self.landings,
+            self.change_log,
+            self.change_groups,
+            self.quarantine,
+            self.checksums,
+            self.ddl_history,
+            self.schema_conflicts,
+            self.schema_registry,
+            self.cuts,
+        )
+
+    @property
     def report(self) -> Path:
         """Page about the changefeed, for people; no table."""
         return self.base / "report" / "index.html"

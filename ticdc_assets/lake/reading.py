@@ -16,11 +16,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.config import Settings, load_settings
-from ticdc_assets.errors import NotFoundError
+from ticdc_assets.errors import LakeDamagedError, NotFoundError
 from ticdc_assets.lake.as_of import AsOf, TableRows
 from ticdc_assets.lake.change_folding import quoted, read_version
 from ticdc_assets.lake.control import read_plain
 from ticdc_assets.lake.cuts import Cut, FailedMirror, MirrorCut, newest_cut, require_cut, tso_as_of
+from ticdc_assets.lake.damage import damaged_mirrors
 from ticdc_assets.lake.mirror_rows import (
     MirrorLayout,
     canonical_rows,
@@ -58,9 +59,11 @@ class MirrorListing:
         version: Delta version that is the mirror at the cut; None of one that was never made.
         held: row changes that wait for their schema.
         quarantined: row changes that did not fit.
-        incomplete: whether any are held or quarantined, or the mirror could not be made.
+        incomplete: whether any are held or quarantined, or the mirror could not be made, or is
+            damaged.
         marks: reasons why the mirror may differ from its table.
         failed: why the cut could not make it; None if it could.
+        damaged: what is broken of its files; None if nothing is.
     """
 
     database: str
@@ -78,6 +81,7 @@ class MirrorListing:
     incomplete: bool
     marks: list[str]
     failed: FailedMirror | None = None
+    damaged: LakeDamagedError | None = None
 
 
 def require_mirror(paths: LakePaths, database: str, table: str) -> MirrorCut:
@@ -111,6 +115,7 @@ def list_mirrors(paths: LakePaths) -> list[MirrorListing]:
         return round(lag_ms(tso, now_ms) / 1000, 3)
 
     failed = {item.mirror_id: item for item in cut.failed}
+    damages = damaged_mirrors(paths, cut)
     listings: list[MirrorListing] = []
     for mirror in cut.mirrors:
         schema = mirror.table_schema
@@ -138,9 +143,10 @@ def list_mirrors(paths: LakePaths) -> list[MirrorListing]:
                 version=mirror.version,
                 held=mirror.held,
                 quarantined=mirror.quarantined,
-                incomplete=mirror.incomplete,
+                incomplete=mirror.incomplete or mirror.mirror_id in damages,
                 marks=mirror.marks,
                 failed=failure,
+                damaged=damages.get(mirror.mirror_id),
             )
         )
     listings += (_never_made(paths, cut, failure, lag(cut.tso)) for failure in failed.values())

@@ -149,6 +149,11 @@ def read_raw_horizon(paths: LakePaths) -> Horizon:
     return _horizon(paths, paths.raw_messages)
 
 
+def has_lost_records(paths: LakePaths) -> bool:
+    """Return whether records were removed from the raw messages; needs no other table."""
+    return _base_number(paths.raw_messages) is not None
+
+
 def _horizon(paths: LakePaths, table: Path) -> Horizon:
     number = _base_number(table)
     if number is None:

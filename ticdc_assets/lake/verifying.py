@@ -30,6 +30,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.config import Changefeed
+from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.lake.change_folding import read_version
 from ticdc_assets.lake.comparing import (
     NO_ROWS,
@@ -43,6 +44,7 @@ from ticdc_assets.lake.comparing import (
 )
 from ticdc_assets.lake.control import commits_after
 from ticdc_assets.lake.cuts import Cut, HeldRows, MirrorCut, require_cut
+from ticdc_assets.lake.damage import check_files
 from ticdc_assets.lake.mirrors import PARALLEL_MIRRORS
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.reading import require_mirror
@@ -327,8 +329,10 @@ class _Comparing:
         if ours is None:
             finding = Finding.NOT_IN_CUT
             return VerifiedMirror(database=database, table=table, finding=finding, rebuilt=made)
-        foreign = tuple(_foreign_commits(self._paths, ours))
+        foreign: tuple[str, ...] = ()
         try:
+            check_files(self._paths, ours, footers=True)
+            foreign = tuple(_foreign_commits(self._paths, ours))
             found = self._content(self._paths, ours)
             if theirs is None or made is None:
                 return VerifiedMirror(
@@ -342,14 +346,14 @@ class _Comparing:
             rows = Differences(counts=NO_ROWS, examples=())
             if found != made:
                 rows = self._row_differences(ours, theirs)
-        except (PySparkException, Py4JJavaError) as error:
+        except (LakeDamagedError, PySparkException, Py4JJavaError) as error:
             return VerifiedMirror(
                 database=database,
                 table=table,
                 finding=Finding.UNREADABLE,
                 rebuilt=made,
                 foreign=foreign,
-                error=_sentence(error),
+                error=str(error) if isinstance(error, LakeDamagedError) else _sentence(error),
             )
         is_equal = found == made and not differences
         return VerifiedMirror(

@@ -173,6 +173,7 @@ def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
         (feed, asset, name)
         for feed in ("shop", "crm")
         for asset, name in (
+            ("apply_changes", "lake_readable"),
             ("apply_changes", "replication_lag"),
             ("apply_changes", "watermark_progress"),
             ("apply_changes", "held_rows"),
@@ -196,6 +197,7 @@ def test_a_sync_runs_the_steps_in_order_and_its_checks(definitions: dg.Definitio
         "shop__apply_changes",
         "shop__apply_changes_changes_accounted",
         "shop__apply_changes_held_rows",
+        "shop__apply_changes_lake_readable",
         "shop__apply_changes_mirrors_complete",
         "shop__apply_changes_replication_lag",
         "shop__apply_changes_row_checksums",

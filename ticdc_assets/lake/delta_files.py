@@ -1,0 +1,332 @@
+"""What a Delta table is made of, file by file: whether all of it is there.
+
+In: the folder of a table. Out: one clause that says what is broken, or the files that a version
+needs. The log is replayed here instead of by a library, because each of these passes over some
+damage in silence: delta-rs takes a commit of no bytes for one that did nothing, and a log whose end
+is lost for an older version; and what they do notice, each says in its own words, in many lines.
+
+Nothing is written. What is read is the log from its last checkpoint on; data files are looked up,
+and their footers read where that is asked for. Rows are not read: a page that rotted inside of a
+sound file is found by `verify`.
+
+Not handled: checkpoints in Delta's second layout, which no writer of ours makes; a table that has
+some is left to the libraries.
+"""
+
+import base64
+import json
+import os
+import re
+import stat
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+LOG = "_delta_log"
+LAST_CHECKPOINT = "_last_checkpoint"
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet")
+_SECOND_LAYOUT = re.compile(r"\d{20}\.checkpoint\.[0-9a-f-]{36}\.(?:json|parquet)")
+_STAGED = re.compile(r"^\.|#|\.tmp$|^_(?:staged_)?commits$|^_sidecars$")
+_SHOWN = 100
+
+
+class BrokenTableError(Exception):
+    """A table is broken; the text is the clause that says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A file that a version of a table needs.
+
+    Args:
+        path: where it is.
+        size: its bytes; the least there may be, for a file of deletion vectors.
+        is_data: whether it is a Parquet file with rows.
+    """
+
+    path: Path
+    size: int
+    is_data: bool = True
+
+
+def broken(table: Path, version: int | None = None, *, footers: bool) -> str | None:
+    """Return what is broken in a version of a table, None if nothing is.
+
+    Args:
+        table: its folder, which must have a log.
+        version: the version; the newest if None.
+        footers: whether to read the footers of the data files too.
+    """
+    try:
+        for file in live_files(table, version):
+            _check_file(file, footer=footers)
+    except BrokenTableError as error:
+        return str(error)
+    return None
+
+
+def passed_over(table: Path, version: int) -> str | None:
+    """Return what delta-rs says nothing of when it reads `version`, None if that is nothing.
+
+    It takes a commit of no bytes for one that did nothing, and a folder for none. The commits since
+    the last checkpoint are looked at only, so this may be asked whenever a table is opened.
+    """
+    log = table / LOG
+    if _commit_path(log, version + 1).is_dir():
+        return f"commit {version + 1} of its log is a folder"
+    checkpoint = _hint(log)
+    first = 0 if checkpoint is None or checkpoint > version else checkpoint + 1
+    for number in range(version, first - 1, -1):
+        try:
+            if _commit_path(log, number).stat().st_size == 0:
+                return f"commit {number} of its log is empty"
+        except OSError:
+            # Below it there is a checkpoint that nothing points to, or the library has complained.
+            return None
+    return None
+
+
+def lost_log(table: Path) -> str | None:
+    """Return what is broken in a table whose log has no commit, None if it may be no table yet.
+
+    A first commit that was interrupted leaves data files without a log, or files in the log that
+    were staged for it; a log that is empty beside data files has lost what was in it.
+    """
+    try:
+        names = [path.name for path in (table / LOG).iterdir()]
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"its {LOG} cannot be read ({error.strerror})"
+    left = [name for name in names if not _STAGED.search(name)]
+    has_data = any(LOG not in path.parts for path in table.rglob("*.parquet"))
+    return f"its {LOG} has no commit" if left or (has_data and not names) else None
+
+
+def has_commits(table: Path) -> bool:
+    """Return whether the log of a table, if there is one, has anything in it that counts."""
+    return any(_names(table / LOG))
+
+
+def live_files(table: Path, version: int | None = None) -> list[LiveFile]:
+    """Return the files that a version needs, the newest if None.
+
+    Raises:
+        BrokenTableError: the log is broken.
+    """
+    log = table / LOG
+    try:
+        if version is not None:
+            hint = _hint(log)
+            if hint is not None and hint <= version:
+                checkpoint = log / f"{hint:020}.checkpoint.parquet"
+                if checkpoint.is_file():
+                    return _replayed(table, (hint, [checkpoint]), version)
+        return _listed(table, version)
+    except PermissionError as error:
+        raise BrokenTableError(f"{_shown(error.filename)} may not be read") from None
+    except OSError as error:
+        raise BrokenTableError(
+            f"{_shown(error.filename or log)} cannot be read ({error.strerror or error})"
+        ) from None
+
+
+def _listed(table: Path, version: int | None) -> list[LiveFile]:
+    """Return the live files of a version by a listing of the whole log."""
+    log = table / LOG
+    if not log.is_dir():
+        raise BrokenTableError(f"its {LOG} is {'no folder' if log.exists() else 'missing'}")
+    commits: set[int] = set()
+    checkpoints: dict[int, list[Path]] = {}
+    parts: dict[int, int] = {}
+    for name in _names(log):
+        if found := _COMMIT.fullmatch(name):
+            commits.add(int(found[1]))
+        elif found := _CHECKPOINT.fullmatch(name):
+            checkpoints.setdefault(int(found[1]), []).append(log / name)
+            parts[int(found[1])] = int(found[2] or 1)
+        else:
+            return []
+    whole = {number: paths for number, paths in checkpoints.items() if len(paths) >= parts[number]}
+    newest = max(commits | whole.keys(), default=None)
+    if newest is None:
+        raise BrokenTableError(f"its {LOG} has no commit")
+    if version is not None and version > newest:
+        raise BrokenTableError(
+            f"its newest version is {newest}, but version {version} is published: the end of its "
+            "log is missing"
+        )
+    hint = _hint(log)
+    if hint is not None and hint not in whole:
+        raise BrokenTableError(f"checkpoint {hint}, which its {LAST_CHECKPOINT} names, is missing")
+    target = newest if version is None else version
+    start = max((number for number in whole if number <= target), default=None)
+    return _replayed(table, None if start is None else (start, whole[start]), target)
+
+
+def _names(log: Path) -> Iterator[str]:
+    try:
+        entries = [path.name for path in log.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name in entries:
+        if any(kind.fullmatch(name) for kind in (_COMMIT, _CHECKPOINT, _SECOND_LAYOUT)):
+            yield name
+
+
+def _replayed(
+    table: Path, checkpoint: tuple[int, list[Path]] | None, version: int
+) -> list[LiveFile]:
+    """Return the live files after the actions of a checkpoint and of the commits behind it."""
+    live: dict[tuple[str, str | None], Mapping[str, Any]] = {}
+    first = 0
+    if checkpoint is not None:
+        first = checkpoint[0] + 1
+        for path in checkpoint[1]:
+            for action in _checkpoint_adds(path):
+                live[_identity(action)] = action
+    has_protocol = checkpoint is not None
+    for number in range(first, version + 1):
+        for action in _commit_actions(table / LOG, number):
+            has_protocol |= "protocol" in action
+            if "remove" in action:
+                live.pop(_identity(action["remove"]), None)
+            elif "add" in action:
+                live[_identity(action["add"])] = action["add"]
+        if number == 0 and not has_protocol:
+            raise BrokenTableError("commit 0 of its log is torn: it has no protocol")
+    files: list[LiveFile] = []
+    for action in live.values():
+        files += _files_of(table, action)
+    return files
+
+
+def _identity(action: Mapping[str, Any]) -> tuple[str, str | None]:
+    vector = action.get("deletionVector")
+    return action["path"], None if not vector else vector["pathOrInlineDv"]
+
+
+def _commit_actions(log: Path, number: int) -> list[dict[str, Any]]:
+    path = _commit_path(log, number)
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise BrokenTableError(f"commit {number} of its log is missing") from None
+    except IsADirectoryError:
+        raise BrokenTableError(f"commit {number} of its log is a folder") from None
+    if not content:
+        raise BrokenTableError(f"commit {number} of its log is empty")
+    actions: list[dict[str, Any]] = []
+    for line in content.splitlines():
+        if not line.strip():
+            continue
+        try:
+            action = json.loads(line)
+            if isinstance(action, dict):
+                for kind in ("add", "remove"):
+                    if kind in action:
+                        _identity(action[kind])
+                actions.append(action)
+                continue
+        except (ValueError, KeyError, TypeError, AttributeError):
+            pass
+        raise BrokenTableError(
+            f"commit {number} of its log is torn: line {len(actions) + 1} is no action"
+        )
+    _check_count(actions, number)
+    return actions
+
+
+def _check_count(actions: list[dict[str, Any]], number: int) -> None:
+    """Check that a commit has as many files as it says; one may be torn between two lines."""
+    metrics = next((item["commitInfo"] for item in actions if "commitInfo" in item), {})
+    said = (metrics.get("operationMetrics") or {}).get("num_added_files")
+    there = sum("add" in item for item in actions)
+    if metrics.get("operation") == "WRITE" and isinstance(said, int) and there < said:
+        raise BrokenTableError(
+            f"commit {number} of its log is torn: it names {there} of {said} files"
+        )
+
+
+def _checkpoint_adds(path: Path) -> list[dict[str, Any]]:
+    try:
+        with pq.ParquetFile(path) as file:
+            columns = ["add.path", "add.size", "add.deletionVector"]
+            found = file.read(columns=columns).to_pylist()
+        return [row["add"] for row in found if row["add"] and row["add"]["path"]]
+    except (pa.ArrowException, OSError, KeyError) as error:
+        if isinstance(error, PermissionError):
+            raise
+        number = int(path.name.partition(".")[0])
+        raise BrokenTableError(f"checkpoint {number} of its log cannot be read") from None
+
+
+def _files_of(table: Path, action: Mapping[str, Any]) -> Iterator[LiveFile]:
+    yield LiveFile(_located(table, unquote(action["path"])), action.get("size") or 0)
+    vector = action.get("deletionVector")
+    if not vector or vector["storageType"] == "i":
+        return
+    text = vector["pathOrInlineDv"]
+    if vector["storageType"] == "u":
+        # The last 20 characters are a UUID in Z85, what is before them is a folder.
+        named = uuid.UUID(bytes=base64.b85decode(text[-20:].translate(_FROM_Z85)))
+        text = f"{text[:-20]}/deletion_vector_{named}.bin".lstrip("/")
+    least = (vector.get("offset") or 0) + vector["sizeInBytes"]
+    yield LiveFile(_located(table, text), least, is_data=False)
+
+
+_FROM_Z85 = str.maketrans(
+    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#",
+    "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~",
+)
+
+
+def _located(table: Path, text: str) -> Path:
+    """Return where a file is; a path of the log may be a whole one, of a file system."""
+    return table / text.removeprefix("file://").removeprefix("file:")
+
+
+def _check_file(file: LiveFile, *, footer: bool) -> None:
+    what = f"{'data file' if file.is_data else 'deletion vector'} {file.path.name}"
+    try:
+        found = file.path.stat()
+    except FileNotFoundError:
+        raise BrokenTableError(f"{what} is missing") from None
+    except OSError as error:
+        raise BrokenTableError(f"{what} cannot be read ({error.strerror})") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise BrokenTableError(f"{what} is no file but a folder")
+    if found.st_size != file.size if file.is_data else found.st_size < file.size:
+        raise BrokenTableError(f"{what} has {found.st_size} bytes where {file.size} were written")
+    if not os.access(file.path, os.R_OK):
+        raise BrokenTableError(f"{what} may not be read")
+    if footer and file.is_data:
+        try:
+            pq.read_metadata(file.path)
+        except (pa.ArrowException, OSError):
+            raise BrokenTableError(f"{what} has no readable footer") from None
+
+
+def _hint(log: Path) -> int | None:
+    """Return the checkpoint that the log says is its last, None if it says none."""
+    try:
+        version = json.loads((log / LAST_CHECKPOINT).read_bytes())["version"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return version if isinstance(version, int) else None
+
+
+def _commit_path(log: Path, number: int) -> Path:
+    return log / f"{number:020}.json"
+
+
+def _shown(path: object) -> str:
+    return Path(os.fsdecode(str(path))).name[:_SHOWN]

@@ -1,0 +1,374 @@
+"""A lake that is broken for real: each command says so in a sentence, and its repair works.
+
+Commands are programs of their own, as a user runs them. One small lake is synced twice; each test
+breaks a copy of it.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.config import Settings, load_settings
+from ticdc_assets.defs.changefeeds import all_definitions
+from ticdc_assets.defs.checks import readable_key
+from ticdc_assets.defs.partitions import FeedNames
+from ticdc_assets.errors import LakeDamagedError
+from ticdc_assets.lake.change_folding import read_version
+from ticdc_assets.lake.cuts import require_cut
+from ticdc_assets.lake.damage import damage_told, damaged_mirrors, find_damage
+from ticdc_assets.lake.delta_files import live_files
+from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.defs.small_shop import ODD, ORDERS, SmallShop
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def synced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A folder with a lake of two cuts, and the rows of its mirrors."""
+    folder = tmp_path_factory.mktemp("damage")
+    shop, commands = SmallShop(folder), Commands(folder)
+    shop.create_tables()
+    for _ in range(2):
+        shop.insert(ORDERS, 3)
+        shop.insert(ODD, 2)
+        shop.send()
+        done = commands.program("sync", "shop")
+        assert done.returncode == 0, done.stderr
+    rows = sorted(commands.done("dump", "shop").splitlines())
+    assert len(rows) == 10
+    return folder, rows
+
+
+@pytest.fixture
+def lake(synced: tuple[Path, list[str]], tmp_path: Path) -> Commands:
+    folder, _ = synced
+    shutil.copytree(folder, tmp_path / "copy")
+    return Commands(tmp_path / "copy")
+
+
+@pytest.fixture
+def rows(synced: tuple[Path, list[str]]) -> list[str]:
+    return synced[1]
+
+
+def log_of(table: Path) -> Path:
+    return table / "_delta_log"
+
+
+def empty_log(table: Path) -> None:
+    for path in log_of(table).iterdir():
+        path.unlink()
+
+
+def tear_log(table: Path) -> None:
+    newest = max(log_of(table).glob("*.json"))
+    newest.write_bytes(newest.read_bytes()[:-20])
+
+
+def lose_end(table: Path) -> None:
+    max(log_of(table).glob("*.json")).unlink()
+
+
+def lose_file(table: Path) -> None:
+    live_files(table)[0].path.unlink()
+
+
+def tear_file(table: Path) -> None:
+    path = live_files(table)[0].path
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+def mirror(commands: Commands, name: tuple[str, str]) -> Path:
+    paths = commands.paths("shop")
+    found = require_cut(paths).mirror(*name)
+    assert found is not None
+    return found.path(paths)
+
+
+def sentence(commands: Commands, *words: object) -> str:
+    """Run a command that ends with what is broken and return that."""
+    done = commands.program(*words)
+    assert done.returncode == 1, (words, done.stdout, done.stderr)
+    assert "Traceback" not in done.stdout + done.stderr, done.stderr
+    (told,) = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
+    return told
+
+
+def type_repair(commands: Commands, told: str) -> None:
+    """Type the first command that a sentence names."""
+    found = re.search(r"`ticdc-assets ([^`]+)`", told)
+    assert found is not None, told
+    done = commands.program(*shlex.split(found[1]))
+    assert done.returncode == 0, done.stderr
+
+
+def dumped(commands: Commands) -> list[str]:
+    done = commands.program("dump", "shop")
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.splitlines())
+
+
+def test_damaged_mirrors_are_seen_and_made_again_by_the_next_sync(
+    lake: Commands, rows: list[str]
+) -> None:
+    lose_file(mirror(lake, ORDERS))
+    told = sentence(lake, "tables", "shop")
+    assert "the mirror of shop.orders" in told
+    assert "is missing" in told
+    listed = json.loads(lake.program("tables", "shop", "--json").stdout)
+    assert {item["table"]: (item["incomplete"], item["damaged"]) for item in listed} == {
+        ORDERS[1]: (True, told.removeprefix("Error: ")),
+        ODD[1]: (False, None),
+    }
+    whole = lake.program("dump", "shop")
+    assert whole.returncode == 1
+    assert sorted(whole.stdout.splitlines()) == [row for row in rows if '"a.b"' in row]
+    assert told in whole.stderr
+    assert sentence(lake, "show", "shop", *ORDERS) == told
+    assert sentence(lake, "status", "shop") == told
+    doctor = lake.program("doctor")
+    assert "FAIL  tables shop:" in doctor.stdout
+    assert "backfill shop --table shop.orders" in doctor.stdout
+    metrics = lake.program("metrics")
+    assert 'ticdc_lake_readable{changefeed="shop"} 0.0\n' in metrics.stdout
+    assert metrics.returncode == 1
+
+    # Nothing new has come: the damage alone is reason enough.
+    empty_log(mirror(lake, ODD))
+    done = lake.program("sync", "shop")
+    assert done.returncode == 0, done.stderr
+    assert "2 of them made again because they were damaged" in done.stdout
+    assert done.stdout.count("made again: the mirror of") == 2
+    assert dumped(lake) == rows
+    assert find_damage(lake.paths("shop")) == []
+    again = lake.program("sync", "shop")
+    assert "unchanged: " in again.stdout
+
+
+@pytest.mark.parametrize("breaks", [tear_log, lose_end, tear_file], ids=lambda item: item.__name__)
+def test_a_mirror_is_made_again_by_the_command_that_is_named(
+    lake: Commands, rows: list[str], breaks: Callable[[Path], None]
+) -> None:
+    older = require_cut(lake.paths("shop")).number
+    breaks(mirror(lake, ODD))
+    type_repair(lake, sentence(lake, "tables", "shop"))
+    assert dumped(lake) == rows
+    cut = require_cut(lake.paths("shop"))
+    assert cut.number == older + 1
+    # The moment before is still read: from the change log, where its version is gone.
+    before = lake.program("dump", "shop", "--as-of", cut.tso)
+    assert sorted(before.stdout.splitlines()) == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "breaks"),
+    [("change_log", lose_file), ("cuts", empty_log), ("change_groups", tear_log)],
+    ids=lambda item: item if isinstance(item, str) else item.__name__,
+)
+def test_what_was_made_from_the_records_is_made_again(
+    lake: Commands, rows: list[str], name: str, breaks: Callable[[Path], None]
+) -> None:
+    table = lake.paths("shop").base / name
+    breaks(table)
+    # The change log is read by what needs it only: a fold of a table.
+    told = sentence(lake, *(FOLD if name == "change_log" else ("sync", "shop")))
+    doctor = lake.program("doctor")
+    assert doctor.returncode == 1
+    (listed,) = [
+        line for line in doctor.stdout.splitlines() if f"found {name} of changefeed" in line
+    ]
+    assert "`ticdc-assets rebuild shop`" in listed
+    assert name in told
+    type_repair(lake, listed)
+    assert dumped(lake) == rows
+    assert find_damage(lake.paths("shop")) == []
+
+
+FOLD = ("backfill", "shop", "--table", "shop.orders")
+
+
+def test_landed_records_that_lost_their_end_are_landed_again(
+    lake: Commands, rows: list[str]
+) -> None:
+    lose_end(lake.paths("shop").raw_messages)
+    told = sentence(lake, "sync", "shop")
+    assert "raw_messages of changefeed 'shop' is damaged: its newest commit is batch 1" in told
+    type_repair(lake, told)
+    assert dumped(lake) == rows
+
+
+def test_landed_records_come_back_from_a_copy(
+    lake: Commands, rows: list[str], tmp_path: Path
+) -> None:
+    table = lake.paths("shop").raw_messages
+    shutil.copytree(table, tmp_path / "backup")
+    empty_log(table)
+    told = sentence(lake, "sync", "shop")
+    assert "raw_messages of changefeed 'shop' is damaged: " in told
+    assert "restore it from a copy" in told
+    assert sentence(lake, "rebuild", "shop") == told
+    shutil.rmtree(table)
+    shutil.copytree(tmp_path / "backup", table)
+    done = lake.program("sync", "shop")
+    assert done.returncode == 0, done.stderr
+    assert dumped(lake) == rows
+
+
+def test_what_spark_says_of_a_broken_table_is_our_sentence(
+    lake: Commands, spark: SparkSession
+) -> None:
+    paths = lake.paths("shop")
+    found = require_cut(paths).mirror(*ORDERS)
+    assert found is not None
+    lose_file(found.path(paths))
+    with pytest.raises(LakeDamagedError, match=r"the mirror of shop\.orders"), damage_told(paths):
+        read_version(spark, paths, found).collect()
+    tear_log(found.path(paths))
+    with pytest.raises(LakeDamagedError, match="is torn"), damage_told(paths):
+        read_version(spark, paths, found).collect()
+    # What has nothing to do with the tables comes out as it was.
+    with pytest.raises(ValueError, match="else"), damage_told(paths):
+        raise ValueError("else")
+
+
+# Dagster ----------------------------------------------------------------------------------------
+
+DAGSTER = (sys.executable, "-m", "dagster")
+
+SECOND = """\
+  - name: crm
+    format: simple-json
+    timezone: UTC
+    source: {capture: messages.jsonl}
+  - name: wrong
+    format: simple-jsn
+    source: {capture: messages.jsonl}
+"""
+
+
+def with_others(lake: Commands) -> Settings:
+    """Add a changefeed that is whole and an entry that is wrong."""
+    file = lake.folder / "changefeeds.yaml"
+    file.write_text(file.read_text() + SECOND)
+    return load_settings(lake.env, partly=True)
+
+
+def test_the_code_location_loads_whatever_is_broken(lake: Commands) -> None:
+    settings = with_others(lake)
+    for table in lake.paths("shop").tables:
+        if log_of(table).is_dir():
+            tear_log(table)
+    definitions = all_definitions(settings)
+    keys = definitions.resolve_asset_graph().get_all_asset_keys()
+    assert {key.path[0] for key in keys} == {"shop", "crm", "wrong"}
+    assert dg.AssetKey(["shop", "mirrors"]) in keys
+    assert dg.AssetKey(["wrong", "configuration"]) in keys
+    done = subprocess.run(
+        [*DAGSTER, "definitions", "validate", "-m", "ticdc_assets.definitions"],
+        env={**_environment(), **lake.env},
+        cwd=lake.folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    # The command line goes on reporting every mistake at once.
+    refused = lake.program("status", "crm")
+    assert refused.returncode == 1
+    assert "changefeeds[2].format" in refused.stderr
+    assert "changefeeds[2].timezone" in refused.stderr
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "DAGSTER_HOME"}
+
+
+def test_sensors_of_a_broken_changefeed_skip_with_the_sentence_and_fail_its_check(
+    lake: Commands,
+) -> None:
+    tear_log(lake.paths("shop").change_groups)
+    empty_log(lake.paths("shop").cuts)
+    definitions = all_definitions(with_others(lake))
+    repository = definitions.get_repository_def()
+    with dg.DagsterInstance.ephemeral() as instance:
+        found = {
+            sensor.name: sensor.evaluate_tick(
+                dg.build_sensor_context(instance=instance, definitions=definitions)
+            )
+            for sensor in repository.sensor_defs
+        }
+        for name in ("shop_sync_sensor", "shop_tables_sensor"):
+            assert "cuts of changefeed 'shop' is damaged" in (found[name].skip_message or "")
+            assert not found[name].run_requests
+        (event,) = found["shop_sync_sensor"].asset_events
+        assert isinstance(event, dg.AssetCheckEvaluation)
+        assert (event.asset_key, event.check_name) == readable_key(FeedNames(changefeed="shop"))
+        assert not event.passed
+        assert "`ticdc-assets rebuild shop`" in (event.description or "")
+        assert found["crm_sync_sensor"].run_requests
+        (mistake,) = found["wrong_configuration_sensor"].asset_events
+        assert isinstance(mistake, dg.AssetCheckEvaluation)
+        assert "did you mean 'simple-json'?" in (mistake.description or "")
+
+        # Each check that cannot read what it judges fails with the sentence.
+        for check in _checks_of(definitions, "shop"):
+            result = dg.materialize([check], instance=instance, raise_on_error=False)
+            (evaluation,) = result.get_asset_check_evaluations()
+            assert not evaluation.passed
+            assert "is damaged" in (evaluation.description or "")
+
+
+def _checks_of(definitions: dg.Definitions, feed: str) -> Iterator[dg.AssetChecksDefinition]:
+    for check in definitions.asset_checks or []:
+        assert isinstance(check, dg.AssetChecksDefinition)
+        (key,) = check.check_keys
+        if key.asset_key.path[0] == feed and key.name in ("lake_readable", "replication_lag"):
+            yield check
+
+
+def test_a_sensor_asks_for_a_sync_that_makes_a_damaged_mirror_again(lake: Commands) -> None:
+    definitions = all_definitions(load_settings(lake.env))
+    repository = definitions.get_repository_def()
+    (sensor,) = [item for item in repository.sensor_defs if item.name == "shop_sync_sensor"]
+    with dg.DagsterInstance.ephemeral() as instance:
+
+        def tick() -> dg.SensorExecutionData:
+            context = dg.build_sensor_context(instance=instance, definitions=definitions)
+            return sensor.evaluate_tick(context)
+
+        assert not tick().run_requests
+        tear_file(mirror(lake, ORDERS))
+        asked = tick()
+        assert asked.run_requests
+        (event,) = [
+            item for item in asked.asset_events if isinstance(item, dg.AssetCheckEvaluation)
+        ]
+        assert event.check_name == "lake_readable"
+
+
+def test_looking_at_the_files_of_many_mirrors_is_cheap(lake: Commands, tmp_path: Path) -> None:
+    paths = lake.paths("shop")
+    cut = require_cut(paths)
+    many = LakePaths(root=tmp_path / "many", changefeed="shop")
+    first = cut.mirrors[0]
+    mirrors = [replace(first, mirror_id=str(number)) for number in range(300)]
+    for item in mirrors:
+        shutil.copytree(first.path(paths), item.path(many))
+    began = time.process_time()
+    assert damaged_mirrors(many, replace(cut, mirrors=tuple(mirrors))) == {}
+    assert time.process_time() - began < 3.0
