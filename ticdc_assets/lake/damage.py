@@ -6,7 +6,7 @@ tables (`doctor`), in the mirrors of a cut (each sync, `tables`), or behind an e
 library raised for it (`damage_told`), whose own words would not tell anybody what to do.
 
 What it costs: for a mirror the commits since its last checkpoint are read and each of its files is
-looked up, some tenths of a millisecond. Footers are read by `doctor` and behind an error only.
+looked up, a quarter of a millisecond. Footers are read by `doctor` and behind an error only.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.lake.control import commit_metadata, open_table
 from ticdc_assets.lake.cuts import Cut, MirrorCut, newest_cut
-from ticdc_assets.lake.delta_files import broken
+from ticdc_assets.lake.delta_files import broken, is_ahead
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.repairs import changefeed_of, damaged
 
@@ -47,13 +47,11 @@ def check_files(paths: LakePaths, mirror: MirrorCut, *, footers: bool = False) -
         if version is None:
             continue
         finding = broken(table, version, footers=footers)
+        if finding is None and is_ahead(table, version):
+            # What a killed run left behind: broken, it keeps every later version from being made.
+            finding = broken(table, footers=footers)
         if finding is not None:
             raise damaged(table, finding, name)
-        try:
-            # A commit behind the cut's version that is broken keeps all others from being made.
-            open_table(table)
-        except LakeDamagedError as error:
-            raise damaged(table, error.finding, name) from error
 
 
 def damaged_mirrors(

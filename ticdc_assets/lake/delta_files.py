@@ -94,6 +94,11 @@ def passed_over(table: Path, version: int) -> str | None:
     return None
 
 
+def is_ahead(table: Path, version: int) -> bool:
+    """Return whether a table has a commit behind `version`."""
+    return _commit_path(table / LOG, version + 1).exists()
+
+
 def lost_log(table: Path) -> str | None:
     """Return what is broken in a table whose log has no commit, None if it may be no table yet.
 

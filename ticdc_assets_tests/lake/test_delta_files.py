@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.lake.control import open_table, read_plain, read_table
@@ -195,3 +196,31 @@ def test_a_lost_log_begins_again_behind_what_cuts_name(table: Path) -> None:
             read_plain(table, version)
     renew_if_lost(table, 4, {})  # sound: left alone
     assert read_plain(table, 4) == rows(8, 9)
+
+
+@pytest.mark.spark
+def test_deletion_vectors_and_checkpoints_of_spark_are_understood(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "shop" / "mirrors" / "9"
+    (
+        spark.range(1000)
+        .repartition(1)
+        .write.format("delta")
+        .option("delta.enableDeletionVectors", "true")
+        .option("delta.columnMapping.mode", "name")
+        .option("delta.checkpointInterval", "3")
+        .save(str(path))
+    )
+    for number in (5, 6, 7):
+        spark.sql(f"DELETE FROM delta.`{path}` WHERE id = {number}")
+        assert broken(path, footers=True) is None
+    assert list((path / "_delta_log").glob("*.checkpoint.parquet"))
+    for version in range(4):
+        assert broken(path, version, footers=True) is None
+    vectors = [file for file in live_files(path) if not file.is_data]
+    assert len(vectors) == 1
+    assert vectors[0].path.is_file()
+    vectors[0].path.unlink()
+    assert "deletion vector" in (broken(path, footers=False) or "")
+    assert broken(path, 0, footers=True) is None
