@@ -709,6 +709,7 @@ def tables(changefeed: str, as_json: bool) -> None:
                         "marks": item.marks,
                         "failed": None if item.failed is None else item.failed.as_json(),
                         "damaged": None if item.damaged is None else str(item.damaged),
+                        "lenient_casts": item.lenient_casts,
                     }
                     for item in mirrors
                 ],

@@ -21,12 +21,19 @@ from ticdc_assets.changelog.plan import (
     build_plan,
     seen_shapes,
 )
-from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver, part_carrier
+from ticdc_assets.changelog.resolve import (
+    ResolvedChange,
+    RowResolver,
+    casts_after,
+    handover_steps,
+    part_carrier,
+    standing_casts,
+)
 from ticdc_assets.changelog.sequence import SequenceKey, rank_of
 from ticdc_assets.errors import ImageError, InputError
 from ticdc_assets.events import Bootstrap, DdlEvent, Event, Image, Op, RowChange, Watermark
 from ticdc_assets.registry.catalog import complete
-from ticdc_assets.registry.evolution import CanonicalRow
+from ticdc_assets.registry.evolution import CanonicalRow, Casts
 from ticdc_assets.registry.history import (
     Coordinates,
     SchemaHistory,
@@ -45,6 +52,8 @@ class FoldedTable:
         copies: how often each row is there (always 1 with a key).
         unknown_deletes: deletes of rows that were not there.
         quarantined: changes that did not fit, with their coordinates.
+        casts: how many values did not fit when their column was modified and were cast as TiDB does
+            in a lenient SQL mode, by column and commit ts of the DDL.
     """
 
     plan: MirrorPlan
@@ -54,6 +63,7 @@ class FoldedTable:
     quarantined: list[tuple[Coordinates, InputError]] = field(
         default_factory=list[tuple[Coordinates, InputError]]
     )
+    casts: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
 
     def listed(self) -> list[CanonicalRow]:
         """Return the rows, copies repeated."""
@@ -232,12 +242,14 @@ class _Folder:
         table = FoldedTable(plan=mirror)
         resolver = RowResolver(mirror, self._timezone)
         faults = _Faults(keyed=resolver.keyed)
+        casts = _Casts(keyed=resolver.keyed)
         for part in mirror.handover.parts if mirror.handover else ():
-            self._take_over(table, part, resolver, faults)
-        for coordinates, change in self._changes(table, resolver):
+            self._take_over(table, part, resolver, faults, casts)
+        for commit_ts, coordinates, change in self._changes(table, resolver):
             key = change.key
             if change.removed_ts is not None and not resolver.keyed:
                 continue  # the row, and who deleted it before, are gone
+            casts.take(commit_ts, change)
             if change.is_delete:
                 faults.end(key)
                 if change.fault is not None:
@@ -259,14 +271,21 @@ class _Folder:
                 table.rows[key] = change.values
                 table.copies[key] = 1 if resolver.keyed else table.copies[key] + 1
         table.quarantined += [item for items in faults.of.values() for item in items]
+        table.casts = casts.counted()
         return table
 
     def _take_over(
-        self, table: FoldedTable, part: HandoverPart, resolver: RowResolver, faults: "_Faults"
+        self,
+        table: FoldedTable,
+        part: HandoverPart,
+        resolver: RowResolver,
+        faults: "_Faults",
+        casts: "_Casts",
     ) -> None:
         """Put the rows of a part into the table."""
         given = self.table(part.plan)
         table.quarantined += given.quarantined
+        casts.inherit(casts_after(given.casts, handover_steps(part, table.plan)))
         carry = part_carrier(part, table.plan, self._timezone)
         for key, row in given.rows.items():
             try:
@@ -282,19 +301,57 @@ class _Folder:
                     faults.begin(new_key, HANDED_OVER, carried.fault)
                 continue
             table.rows[new_key] = carried.row
+            casts.begin(new_key, carried.casts, given.copies[key])
             copies = 1 if resolver.keyed else table.copies[new_key] + given.copies[key]
             table.copies[new_key] = copies
 
     def _changes(
         self, table: FoldedTable, resolver: RowResolver
-    ) -> list[tuple[Coordinates, ResolvedChange]]:
-        """Return the changes of the table in the order in which they take effect."""
+    ) -> list[tuple[int, Coordinates, ResolvedChange]]:
+        """Return the changes of the table, with their commit ts, in the order they take effect."""
 
         def refuse(place: Coordinates, error: InputError) -> None:
             table.quarantined.append((place, error))
 
         found = ordered_changes(table.plan, self._rows, resolver, refuse)
-        return [(place, change) for _, place, change in found]
+        return [(sequence[0], place, change) for sequence, place, change in found]
+
+
+class _Casts:
+    """Counts the values that were cast in a lenient SQL mode: those of rows that stood then."""
+
+    def __init__(self, *, keyed: bool) -> None:
+        self._keyed = keyed
+        self._counted: Counter[tuple[str, int]] = Counter()
+        self._of: dict[str, Casts] = {}
+
+    def inherit(self, casts: Counter[tuple[str, int]]) -> None:
+        """Count what was cast in the table that handed its rows over."""
+        self._counted.update(casts)
+
+    def begin(self, key: str, casts: Casts, copies: int = 1) -> None:
+        """Take in a row that is put."""
+        if self._keyed:
+            self._of[key] = casts
+        else:
+            self._counted.update(dict.fromkeys(casts, copies))
+
+    def take(self, commit_ts: int, change: ResolvedChange) -> None:
+        """Take in a change. In a bag the old image of a row says what the row had counted."""
+        if not self._keyed:
+            count = self._counted.subtract if change.is_delete else self._counted.update
+            count(change.casts)
+            return
+        self._counted.update(standing_casts(self._of.pop(change.key, ()), commit_ts))
+        if not change.is_delete and change.removed_ts is None:
+            self.begin(change.key, change.casts)
+
+    def counted(self) -> Counter[tuple[str, int]]:
+        """Return the counts when all changes are in."""
+        for casts in self._of.values():
+            self._counted.update(casts)
+        self._of.clear()
+        return +self._counted
 
 
 class _Faults:

@@ -7,23 +7,33 @@ The difference to `resolve` is what becomes of a value that a later schema step 
 A mirror does without it, because the row has changed since (a table that held such a value would
 have refused the DDL). In a history it stands in an old version: there the column is NULL and the
 value's last text is kept beside it (`HistoryChange.lost`), so nothing of the version is missing.
+The same with a value that would have been cast as in a lenient SQL mode, if its version ended
+before the DDL; one that stood then has what TiDB made of the value. Which of both it is shows when
+the end of the version is known (`HistoryChange.kept`, `texts_at`).
 
 An image that does not fit the schema it cites raises `ImageError`, as in `resolve`. Resolving is
 pure, so doing it again gives the same answer.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, Removal
 from ticdc_assets.changelog.resolve import ResolvedChange, RowCarrier, RowResolver
-from ticdc_assets.errors import CastError, ImageError
+from ticdc_assets.errors import ImageError
 from ticdc_assets.events import Image, Op
-from ticdc_assets.registry.evolution import CanonicalRow, SchemaStep, added_value, diff
+from ticdc_assets.registry.evolution import (
+    CanonicalRow,
+    RowTransform,
+    SchemaStep,
+    StepNotes,
+    diff,
+    key_names,
+)
 from ticdc_assets.schemas import TableSchema
-from ticdc_assets.values import cast_is_identity, cast_of, key_text
+from ticdc_assets.values import key_text
 
 
 class VersionEvent(StrEnum):
@@ -39,6 +49,10 @@ class VersionEvent(StrEnum):
     """How it came is not known any more: what told it is no longer kept."""
 
 
+KeptText: TypeAlias = tuple[int, str, str]
+"""Commit ts of a DDL, a column, and the text of its value in versions that ended before that."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryChange:
     """One effect on the history of a row.
@@ -48,6 +62,8 @@ class HistoryChange:
         values: canonical text by column of the schema at the end of the plan.
         lost: the texts of values that a schema step could not carry over, by column; they stand in
             `values` as well.
+        kept: the texts of values that were cast as in a lenient SQL mode, for the version if it
+            ended before the DDL.
         op: what the change was: insert, update or delete.
         is_delete: whether the row goes.
         partial: True for a put that knows the key alone.
@@ -60,13 +76,44 @@ class HistoryChange:
     op: str
     is_delete: bool
     lost: CanonicalRow = field(default_factory=dict[str, str | None])
+    kept: tuple[KeptText, ...] = ()
     partial: bool = False
     ends_at: int | None = None
     ended_by: str | None = None
 
 
-LenientCarry: TypeAlias = Callable[[CanonicalRow, CanonicalRow], tuple[CanonicalRow, CanonicalRow]]
-"""From a row, and which texts in it are of lost values, to the same after schema steps."""
+def texts_at(kept: Iterable[KeptText], valid_to: int | None) -> dict[str, str]:
+    """Return the texts, by column, that a version has instead of values that DDL after it made.
+
+    Args:
+        kept: of the version, in the order of the DDL.
+        valid_to: first cut without the version, None if it is current.
+    """
+    texts: dict[str, str] = {}
+    if valid_to is not None:
+        for ddl_ts, name, text in kept:
+            if valid_to <= ddl_ts:
+                texts.setdefault(name, text)
+    return texts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepingRow:
+    """A row of a history on its way through schema steps.
+
+    Attributes:
+        row: its values; those that a step could not carry over are their last texts.
+        lost: these texts, by column.
+        kept: texts of values that were cast as in a lenient SQL mode, in the order of the DDL.
+    """
+
+    row: CanonicalRow
+    lost: CanonicalRow = field(default_factory=dict[str, str | None])
+    kept: tuple[KeptText, ...] = ()
+
+
+KeepingCarry: TypeAlias = Callable[[KeepingRow], KeepingRow]
+"""From a row before schema steps to the row after them."""
 
 
 def first_cut_after(ddl_ts: int) -> int:
@@ -74,53 +121,65 @@ def first_cut_after(ddl_ts: int) -> int:
     return ddl_ts + 1
 
 
-def lenient_carry(steps: Iterable[SchemaStep], timezone: str) -> LenientCarry:
+def keeping_carry(
+    steps: Sequence[SchemaStep],
+    timezone: str,
+    *,
+    key: Collection[str] = (),
+    casts: bool = True,
+) -> KeepingCarry:
     """Compile `steps` into a function that keeps the text of a value they cannot carry over.
 
     The row it returns has such a text in its column. The column's new type does not fit it, so
     nothing but the text can be made of it.
-    """
-    compiled = [_lenient_step(step, timezone) for step in steps if step.changes_rows]
 
-    def carry(row: CanonicalRow, lost: CanonicalRow) -> tuple[CanonicalRow, CanonicalRow]:
+    Args:
+        steps: the steps.
+        timezone: the changefeed's time zone (IANA name).
+        key: the final key, whose values stay apart.
+        casts: whether values are cast as in a lenient SQL mode; none is of a version that has ended
+            before the steps.
+    """
+    compiled = [
+        _keeping_step(step, timezone, exact, casts)
+        for step, exact in zip(steps, key_names(steps, key), strict=True)
+        if step.changes_rows
+    ]
+
+    def carry(row: KeepingRow) -> KeepingRow:
         for step in compiled:
-            row, lost = step(row, lost)
-        return row, lost
+            row = step(row)
+        return row
 
     return carry
 
 
-def _lenient_step(step: SchemaStep, timezone: str) -> LenientCarry:
-    columns: list[tuple[str, str, Callable[[str | None], str | None] | None]] = []
-    added: list[tuple[str, str | None]] = []
-    for item in step.columns:
-        name, source = item.column.name, item.source
-        if source is None:
-            added.append((name, added_value(item.column, timezone, step.at)))
-        elif cast_is_identity(source, item.column):
-            columns.append((name, source.name, None))
-        else:
-            columns.append((name, source.name, cast_of(source, item.column, timezone)))
+def _keeping_step(
+    step: SchemaStep, timezone: str, exact: Collection[str], casts: bool
+) -> KeepingCarry:
+    ddl_ts, renamed = step.ddl_ts, step.renamed
+    if not casts:
+        step = replace(
+            step, columns=tuple(replace(item, is_modified=False) for item in step.columns)
+        )
+    transform = RowTransform(step, timezone, exact=exact)
+    names = {name: source for source, name in renamed.items()}
 
-    def carry(row: CanonicalRow, lost: CanonicalRow) -> tuple[CanonicalRow, CanonicalRow]:
-        result: CanonicalRow = {}
-        still_lost: CanonicalRow = {}
-        for name, source, convert in columns:
-            if source not in row:
-                continue
-            text = row[source]
-            if source in lost:
-                # Its text is of an older type than the one this step casts from.
-                result[name] = still_lost[name] = text
-            elif convert is None:
-                result[name] = text
-            else:
-                try:
-                    result[name] = convert(text)
-                except (CastError, ValueError, ArithmeticError):
-                    result[name] = still_lost[name] = text
-        result.update(added)
-        return result, still_lost
+    def carry(before: KeepingRow) -> KeepingRow:
+        # A lost text is of an older type than the one this step casts from.
+        known = {name: text for name, text in before.row.items() if name not in before.lost}
+        notes = StepNotes()
+        row = transform(known, notes)
+        lost = {renamed[name]: text for name, text in before.lost.items() if name in renamed} | {
+            name: text for name, text, _ in notes.lost
+        }
+        kept = [(ts, renamed[name], text) for ts, name, text in before.kept if name in renamed]
+        for name in notes.cast:
+            text = known[names[name]]
+            assert ddl_ts is not None
+            assert text is not None
+            kept.append((ddl_ts, name, text))
+        return KeepingRow(row=row | lost, lost=lost, kept=tuple(kept))
 
     return carry
 
@@ -140,7 +199,7 @@ class HistoryResolver:
         names = plan.schema.handle_key or [column.name for column in plan.schema.columns]
         columns = {column.name: column for column in plan.schema.columns}
         self._identity = [columns[name] for name in names]
-        self._lenient: dict[int, tuple[RowResolver, LenientCarry, RowCarrier]] = {}
+        self._keeping: dict[int, tuple[RowResolver, KeepingCarry, RowCarrier]] = {}
         self._actions = removal_actions(plan.removals)
 
     @property
@@ -186,8 +245,8 @@ class HistoryResolver:
             )
         except ImageError:
             changes = None
-        if changes is None or any(change.fault is not None for change in changes):
-            return self._resolve_leniently(
+        if changes is None or any(change.fault is not None or change.casts for change in changes):
+            return self._resolve_keeping(
                 op,
                 schema_version,
                 commit_ts=commit_ts,
@@ -203,15 +262,16 @@ class HistoryResolver:
         op: Op,
         key: str,
         removed_ts: int | None,
-        carried: tuple[CanonicalRow, CanonicalRow] | None = None,
+        carried: KeepingRow | None = None,
     ) -> HistoryChange:
-        values, lost = carried or (change.values, {})
+        carried = carried or KeepingRow(row=change.values)
         # A delete names the row that it ends, whatever partition DDL did to that later.
         removed_ts = None if change.is_delete else removed_ts
         return HistoryChange(
             key=key,
-            values=values,
-            lost=lost,
+            values=carried.row,
+            lost=carried.lost,
+            kept=carried.kept,
             op=str(op),
             is_delete=change.is_delete,
             partial=change.partial,
@@ -219,7 +279,7 @@ class HistoryResolver:
             ended_by=None if removed_ts is None else self._actions[removed_ts],
         )
 
-    def _resolve_leniently(
+    def _resolve_keeping(
         self,
         op: Op,
         schema_version: int | None,
@@ -231,9 +291,9 @@ class HistoryResolver:
     ) -> list[HistoryChange]:
         """Resolve under the cited schema alone, then carry what can be carried."""
         number = self._strict.number_of(schema_version, commit_ts)
-        if number not in self._lenient:
-            self._lenient[number] = self._leniently(number)
-        resolver, carry, carrier = self._lenient[number]
+        if number not in self._keeping:
+            self._keeping[number] = self._kept(number)
+        resolver, carry, carrier = self._keeping[number]
         changes: list[HistoryChange] = []
         for change in resolver.resolve(
             op,
@@ -246,12 +306,12 @@ class HistoryResolver:
             removed_ts = None
             if not change.is_delete:
                 removed_ts = carrier.carry(change.values, commit_ts).removed_ts
-            carried = carry(change.values, {})
-            key = self.key_of(carried[0])
+            carried = carry(KeepingRow(row=change.values))
+            key = self.key_of(carried.row)
             changes.append(self._change(change, op, key, removed_ts, carried))
         return changes
 
-    def _leniently(self, number: int) -> tuple[RowResolver, LenientCarry, RowCarrier]:
+    def _kept(self, number: int) -> tuple[RowResolver, KeepingCarry, RowCarrier]:
         plan, schema = self._plan, self._plan.versions[number]
         alone = replace(
             plan,
@@ -264,7 +324,7 @@ class HistoryResolver:
         )
         return (
             RowResolver(alone, self._timezone),
-            lenient_carry(plan.steps[number:], self._timezone),
+            keeping_carry(plan.steps[number:], self._timezone, key=plan.schema.handle_key),
             RowCarrier(schema, replace(plan, steps=()), self._timezone),
         )
 
@@ -293,8 +353,11 @@ class VersionCarrier:
         schema = schema if part is None else part.schema
         steps = plan.steps_since(schema.version)
         removals = [removal for removal in plan.removals if removal.ts >= since_ts]
-        self._fit = lenient_carry(first, timezone)
-        self._carry = lenient_carry(steps, timezone)
+        key = plan.schema.handle_key
+        self._fit = keeping_carry(first, timezone)
+        self._carry = keeping_carry(steps, timezone, key=key)
+        # A version that has ended did so before the steps that it has still to take.
+        self._carry_ended = keeping_carry(steps, timezone, key=key, casts=False)
         self._actions = removal_actions(removals)
         # A step may stop a row: whose partition it was in, its own schema tells then.
         self._removing = [
@@ -304,9 +367,16 @@ class VersionCarrier:
         ]
         self.changes_rows = bool(removals) or any(step.changes_rows for step in [*first, *steps])
 
-    def carry(self, row: CanonicalRow, lost: CanonicalRow) -> tuple[CanonicalRow, CanonicalRow]:
-        """Return a row, and which texts in it are of lost values, under the final schema."""
-        return self._carry(*self._fit(row, lost))
+    def carry(self, row: CanonicalRow, lost: CanonicalRow, *, ended: bool) -> KeepingRow:
+        """Return a version's row under the final schema.
+
+        Args:
+            row: the row.
+            lost: which texts in it are of lost values.
+            ended: whether the version has ended.
+        """
+        fitting = self._fit(KeepingRow(row=row, lost=lost))
+        return self._carry_ended(fitting) if ended else self._carry(fitting)
 
     def end(self, row: CanonicalRow, valid_from: int) -> tuple[int, str] | None:
         """Return the first cut without a version that nothing ended yet, and what ends it.
@@ -317,7 +387,9 @@ class VersionCarrier:
         """
         for carrier in self._removing:
             try:
-                removed_ts = carrier.carry(self._fit(row, {})[0], valid_from).removed_ts
+                removed_ts = carrier.carry(
+                    self._fit(KeepingRow(row=row)).row, valid_from
+                ).removed_ts
             except ImageError:
                 continue
             if removed_ts is None:

@@ -22,10 +22,12 @@ from ticdc_assets.changelog.fold import collect_history, group_rows, ordered_cha
 from ticdc_assets.changelog.history_changes import (
     HistoryChange,
     HistoryResolver,
+    KeptText,
     VersionCarrier,
     VersionEvent,
     first_cut_after,
     surely_given,
+    texts_at,
 )
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, TableName, build_plan
 from ticdc_assets.changelog.resolve import hands_over
@@ -49,6 +51,7 @@ class RowVersion:
         ends_at: first cut that will not have it because of partition DDL, if nothing ends it
             before.
         removed_by: that partition DDL.
+        kept: as of `HistoryChange`.
     """
 
     key: str
@@ -60,12 +63,16 @@ class RowVersion:
     partial_ts: int | None = None
     ends_at: int | None = None
     removed_by: str | None = None
+    kept: tuple[KeptText, ...] = ()
 
     def ended(self, at: int, by: str) -> "RowVersion":
         """Return the version, ended at a cut unless partition DDL ended it before."""
         if self.ends_at is not None and self.ends_at <= at:
             at, by = self.ends_at, self.removed_by or by
-        return replace(self, valid_to=at, ended_by=by, ends_at=None, removed_by=None)
+        row = self.row | texts_at(self.kept, at)
+        return replace(
+            self, row=row, kept=(), valid_to=at, ended_by=by, ends_at=None, removed_by=None
+        )
 
 
 def fold_history(
@@ -156,11 +163,17 @@ class _HistoryFolder:
 
 
 def _carried(version: RowVersion, carrier: VersionCarrier, resolver: HistoryResolver) -> RowVersion:
-    row = carrier.carry(version.row, {})[0]
+    carried = carrier.carry(version.row, {}, ended=version.valid_to is not None)
     end = carrier.end(version.row, version.valid_from) if version.valid_to is None else None
     ends_at, removed_by = end or (None, None)
-    key = resolver.key_of(row)
-    return replace(version, row=row, key=key, ends_at=ends_at, removed_by=removed_by)
+    return replace(
+        version,
+        row=carried.row,
+        kept=carried.kept,
+        key=resolver.key_of(carried.row),
+        ends_at=ends_at,
+        removed_by=removed_by,
+    )
 
 
 def _by_key(
@@ -233,4 +246,5 @@ def _begun(change: HistoryChange, ts: int, op: str) -> RowVersion:
         op=op,
         ends_at=change.ends_at,
         removed_by=change.ended_by,
+        kept=change.kept,
     )

@@ -59,7 +59,6 @@ from ticdc_assets.registry.partitions import (
 )
 from ticdc_assets.registry.renames import Rename, settle
 from ticdc_assets.schemas import RowShape, TableSchema, schema_to_json
-from ticdc_assets.tso import to_datetime
 
 TableName: TypeAlias = tuple[str, str]
 """(database, table)."""
@@ -340,6 +339,16 @@ class Plan:
             held=tuple(item for item in self.held if wanted(item.database, item.table)),
             failed=tuple(item for item in self.failed if wanted(item.database, item.table)),
         )
+
+
+def _lenient_columns(steps: Iterable[SchemaStep]) -> list[list[object]]:
+    """Return the columns into whose new types values go that do not fit, with when."""
+    return [
+        [step.to_version, item.column.name]
+        for step in steps
+        for item in step.columns
+        if step.ddl_ts is not None and item.may_cast_leniently
+    ]
 
 
 def seen_shapes(groups: Iterable[RowGroup]) -> list[SeenShape]:
@@ -1089,7 +1098,7 @@ class _Builder:
                 new,
                 statements=[statement for _, statement in between],
                 # TRUNCATE, RENAME and partition DDL that come later keep the version.
-                at=to_datetime(between[0][0].commit_ts) if between else None,
+                ddl_ts=between[0][0].commit_ts if between else None,
                 inferred=not between,
             )
             if step.inferred and step.changes_rows:
@@ -1113,7 +1122,7 @@ class _Builder:
         schema = versions[-1]
         generated = frozenset(column.name for column in schema.columns if column.virtual)
         database, table = lineage.name
-        described = {
+        described: dict[str, object] = {
             "id": lineage.mirror_id,
             "bindings": [
                 [item.database, item.table, item.after_ts, item.until_ts]
@@ -1131,6 +1140,9 @@ class _Builder:
             "removals": [[item.ts, item.rows.described()] for item in lineage.removals],
             "handover": handover and _described(handover),
         }
+        # Where there is none, the digest is that of the versions that refused such values.
+        if lenient := _lenient_columns(steps):
+            described["lenient"] = lenient
         digest = hashlib.sha256(
             json.dumps(described, sort_keys=True, ensure_ascii=True).encode()
         ).hexdigest()

@@ -17,13 +17,15 @@ only, may cut a DELETE to a unique key that no DDL has told of.
 
 An image that does not fit the schema it cites raises `ImageError`, or is a change with a `fault`
 where its key can be read; the caller quarantines that change alone. A row that fits, but has a
-value which a later schema step cannot carry over, is a change with a `fault`: it only matters if
-nothing comes after it, as TiDB lets a column be narrowed when the rows that are there fit.
-Resolving is pure, so doing it again gives the same answer.
+value which a later schema step cannot carry over, is a change with a `fault`, and one whose value
+the step casts as TiDB does in a lenient SQL mode says so (`ResolvedChange.casts`). Both only matter
+if nothing comes between the row and the step: in the strict mode TiDB lets a column be narrowed
+when the rows that are there fit. Resolving is pure, so doing it again gives the same answer.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
@@ -32,7 +34,15 @@ from typing import TypeAlias
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, PartitionRows
 from ticdc_assets.errors import ImageError, shorten
 from ticdc_assets.events import Image, Op, PhysicalValue
-from ticdc_assets.registry.evolution import CanonicalRow, LostValue, SchemaStep, diff, row_transform
+from ticdc_assets.registry.evolution import (
+    CanonicalRow,
+    Casts,
+    RowTransform,
+    SchemaStep,
+    StepNotes,
+    diff,
+    key_names,
+)
 from ticdc_assets.registry.partitions import PartitionError, partition_test
 from ticdc_assets.schemas import ColumnSchema, TableSchema
 from ticdc_assets.tso import MAX_TSO
@@ -52,6 +62,8 @@ class ResolvedChange:
         missing: columns of the cited schema that the after image lacks (virtual generated ones).
         fault: why the row does not survive a later schema step, None if it does; `values` lacks
             the columns that do not. The fault of a put is void if the row changes again.
+        casts: (column, commit ts of the DDL) of the values that did not fit when their column was
+            modified and were cast leniently. They count if the row stood then (`standing_casts`).
         removed_ts: commit ts of the partition DDL that took this row away; None if none did. A put
             is followed by the row's end then. In a table without a key a delete of such a row, too,
             was of one that is gone.
@@ -63,7 +75,32 @@ class ResolvedChange:
     partial: bool = False
     missing: tuple[str, ...] = ()
     fault: ImageError | None = None
+    casts: Casts = ()
     removed_ts: int | None = None
+
+
+def standing_casts(casts: Casts, next_ts: int | None) -> Casts:
+    """Return the casts of a row that were executed.
+
+    Args:
+        casts: of a put.
+        next_ts: commit ts of the row's next change, None if there is none. A row at a DDL's commit
+            ts was committed before it.
+    """
+    return tuple(item for item in casts if next_ts is None or item[1] < next_ts)
+
+
+def casts_after(
+    casts: Mapping[tuple[str, int], int], steps: Iterable[SchemaStep]
+) -> Counter[tuple[str, int]]:
+    """Return counted casts under the names that their columns have after `steps`, if they last."""
+    counted = Counter(casts)
+    for step in steps:
+        renamed = step.renamed
+        counted = Counter(
+            {(renamed[name], ts): count for (name, ts), count in counted.items() if name in renamed}
+        )
+    return counted
 
 
 class RowResolver:
@@ -138,6 +175,7 @@ class RowResolver:
                     values=carried.row,
                     is_delete=True,
                     fault=None if self._key else carried.fault,
+                    casts=carried.casts,
                     removed_ts=carried.removed_ts,
                 )
             )
@@ -164,6 +202,7 @@ class RowResolver:
                     # A cut image says nothing of which columns are never sent.
                     missing=() if partial else missing,
                     fault=carried.fault,
+                    casts=carried.casts,
                     removed_ts=carried.removed_ts,
                 )
             )
@@ -299,20 +338,18 @@ class CarriedRow:
         removed_ts: commit ts of the partition DDL that took it away, None if none did.
         fault: why a value did not survive, None if all did.
         lost: (schema version, column, value) of those that did not.
+        casts: as of `ResolvedChange`.
     """
 
     row: CanonicalRow
     removed_ts: int | None = None
     fault: ImageError | None = None
     lost: tuple[tuple[int, str, str | None], ...] = ()
+    casts: Casts = ()
 
 
 _RowTest: TypeAlias = Callable[[CanonicalRow], bool]
-_Stage: TypeAlias = tuple[
-    Callable[[CanonicalRow, list[LostValue]], CanonicalRow] | None,
-    int,
-    _RowTest | None,
-]
+_Stage: TypeAlias = tuple[RowTransform | None, int, _RowTest | None]
 """A step to the schema version, or commit ts and test of a partition DDL."""
 
 
@@ -333,10 +370,12 @@ class _Road:
         # Where in the stages each step is, and their end.
         self._places: list[int] = []
         schemas = {item.version: item for item in plan.versions}
+        keys = key_names(plan.steps, plan.schema.handle_key)
         for number, step in enumerate(plan.steps):
             self._places.append(len(self._stages))
             if step.changes_rows:
-                self._stages.append((row_transform(step, timezone), step.to_version, None))
+                transform = RowTransform(step, timezone, exact=keys[number])
+                self._stages.append((transform, step.to_version, None))
             for due in range(self._due_before(number), self._due_before(number + 1)):
                 test = self.test(due, schemas[step.to_version])
                 self._stages.append((None, self.stamps[due], test))
@@ -399,7 +438,7 @@ class RowCarrier:
         self._soon: dict[int, _Stage] = {}
         self._first: list[_Stage] = []
         if first is not None and first.changes_rows:
-            self._first.append((row_transform(first, timezone), first.to_version, None))
+            self._first.append((RowTransform(first, timezone), first.to_version, None))
 
     def kept_above(self) -> int:
         """Return the commit ts above which rows stay as they are; `MAX_TSO` if none does."""
@@ -420,11 +459,14 @@ class RowCarrier:
         removed_ts: int | None = None
         lost: list[tuple[int, str, str | None]] = []
         fault: ImageError | None = None
+        casts: Casts = ()
         for transform, ts, test in chain(self._first, self._due(commit_ts), self._stages):
             if transform is not None:
-                values: list[LostValue] = []
-                row = transform(row, values)
-                for name, value, error in values:
+                notes = StepNotes()
+                row = transform(row, notes)
+                if casts or notes.cast:
+                    casts = transform.after(casts, notes)
+                for name, value, error in notes.lost:
                     lost.append((ts, name, value))
                     fault = fault or ImageError(
                         error.reason, error.position, error.expected, error.got
@@ -433,7 +475,14 @@ class RowCarrier:
                 pass  # a row that did not fit any more was not there any more
             elif _asked(test, row):
                 removed_ts = ts
-        return CarriedRow(row=row, removed_ts=removed_ts, fault=fault, lost=tuple(lost))
+        return CarriedRow(
+            row=row,
+            removed_ts=removed_ts,
+            fault=fault,
+            lost=tuple(lost),
+            # Of a row that is refused nothing counts.
+            casts=() if fault is not None else casts,
+        )
 
     def _due(self, commit_ts: int) -> Iterator[_Stage]:
         """Yield the partition DDL before the next step that a row may have been taken by."""
@@ -457,6 +506,11 @@ def hands_over(part: HandoverPart, timezone: str) -> Callable[[CanonicalRow], bo
         if rows is not None
     ]
     return lambda row: all(_asked(test, row) is wanted for test, wanted in tests)
+
+
+def handover_steps(part: HandoverPart, plan: MirrorPlan) -> list[SchemaStep]:
+    """Return the steps from a part's table to the end of the plan of the table that received it."""
+    return [diff(part.plan.schema, part.schema), *plan.steps_since(part.schema.version)]
 
 
 def part_carrier(

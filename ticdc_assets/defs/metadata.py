@@ -353,6 +353,7 @@ def mirror_metadata(mirror: MirrorCut, cut: Cut, paths: LakePaths, now: datetime
         "held": dg.MetadataValue.int(mirror.held),
         "quarantined": dg.MetadataValue.int(mirror.quarantined),
         "unknown_deletes": dg.MetadataValue.int(mirror.unknown_deletes),
+        "lenient_casts": dg.MetadataValue.int(mirror.casts.total()),
         "marks": dg.MetadataValue.text(", ".join(mirror.marks) or "none"),
         "key": dg.MetadataValue.text(", ".join(mirror.table_schema.handle_key) or "none"),
         "cut": dg.MetadataValue.int(cut.number),

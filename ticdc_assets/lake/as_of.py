@@ -14,7 +14,7 @@ gives the same, but for what came late in between.
 Without commit ts (Canal-JSON without the TiDB extension) the same holds for the changes' `es`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -36,7 +36,7 @@ from ticdc_assets.lake.change_folding import (
     rows_here,
 )
 from ticdc_assets.lake.control import read_plain, read_table
-from ticdc_assets.lake.cuts import Cut, MirrorCut, read_cuts, require_cut
+from ticdc_assets.lake.cuts import Cut, MirrorCut, cast_marks, read_cuts, require_cut
 from ticdc_assets.lake.decoding import read_groups
 from ticdc_assets.lake.delta_files import broken
 from ticdc_assets.lake.paths import LakePaths
@@ -171,6 +171,7 @@ class AsOf:
                 mirror,
                 frozenset(base.hidden),
                 base.rows,
+                casts=base.casts,
                 made=lambda: read_version(self._spark, self._paths, base),
                 here=lambda: read_plain(base.path(self._paths), base.version),
             )
@@ -187,6 +188,7 @@ class AsOf:
                 mirror,
                 frozenset(hidden_columns(mirror, folded)),
                 folded.counts.copies,
+                casts=folded.counts.casts,
                 made=lambda: folded_rows(folded, mirror),
                 here=lambda: here,
                 errors=folded.counts.errors,
@@ -198,6 +200,7 @@ class AsOf:
         hidden: frozenset[str],
         rows: int,
         *,
+        casts: Mapping[tuple[str, int], int],
         made: Callable[[], DataFrame],
         here: Callable[[], pa.Table | None],
         errors: int = 0,
@@ -205,6 +208,7 @@ class AsOf:
         damage = damage_marks(mirror, self._wire_format)
         warnings = [str(mark) for mark in (*mirror.marks, *damage)]
         warnings += self._marks_below.get(mirror.mirror_id, [])
+        warnings += cast_marks(casts)
         if mirror.held:
             held = sum(group.rows for group in mirror.held)
             warnings.append(f"up to {held} row changes wait for their schema")

@@ -11,6 +11,7 @@ fold here, so they come to the same rows. Nothing is written, and the same chang
 folding.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.changelog.plan import Binding, HandoverPart, MirrorPlan
+from ticdc_assets.changelog.resolve import casts_after, handover_steps
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake import folding
 from ticdc_assets.lake.accounts import PLACE
@@ -152,11 +154,14 @@ class ChangeFolding:
         """
         before: list[_RowsBefore] = []
         known = KnownColumns()
+        casts: Counter[tuple[str, int]] = Counter()
         with ExitStack() as stack:
             start = self.start(mirror) if base is None else None
             if start is not None:
                 before, known = self._rows_of_start(mirror, start)
+                casts = _casts_of(start, mirror)
             elif base is not None:
+                casts = _casts_of(base, mirror)
                 known = KnownColumns(
                     hidden=frozenset(base.hidden), columns=_columns(base.table_schema, base.rows)
                 )
@@ -164,10 +169,10 @@ class ChangeFolding:
                     before.append(self._rows_of_cut(mirror, base, above))
             elif mirror.handover is not None:
                 given = self._given(mirror, stack)
-                known = _known(given)
+                known, casts = _known(given), _inherited_casts(given, mirror)
                 before = [self._rows_of_part(mirror, part, fold) for part, fold in given]
             fold = stack.enter_context(self._over(mirror, before, above, until))
-            yield replace(fold, before=known)
+            yield _with_past(fold, known, casts)
 
     @contextmanager
     def _over(
@@ -198,7 +203,11 @@ class ChangeFolding:
             effects = _mapped(item.frame(), item.convert, mirror.schema).unionByName(effects)
             if item.errors is not None:
                 effects = item.errors.unionByName(effects)
-        with folding.folded_in_spark(effects, mirror.schema) as result:
+        # Rows that a DDL met are older than it.
+        may_cast = any(
+            step.may_cast_leniently and (step.ddl_ts or 0) >= above for step in mirror.steps
+        )
+        with folding.folded_in_spark(effects, mirror.schema, may_cast=may_cast) as result:
             yield result
 
     def _rows_of_start(
@@ -262,11 +271,12 @@ class ChangeFolding:
             start = self.start(plan) if until > self.horizon.tso else None
             if start is not None:
                 before, known = self._rows_of_start(plan, start)
+                casts = _casts_of(start, plan)
             else:
                 before = [self._rows_of_part(plan, part, fold) for part, fold in given]
-                known = _known(given)
+                known, casts = _known(given), _inherited_casts(given, plan)
             fold = stack.enter_context(self._over(plan, before, 0, until))
-            folded[plan.digest] = replace(fold, before=known)
+            folded[plan.digest] = _with_past(fold, known, casts)
         raise AssertionError("the mirror stands last")
 
     def change_rows(self, mirror: MirrorPlan, above: int, until: int) -> pa.Table | None:
@@ -546,6 +556,27 @@ def _parts_first(mirror: MirrorPlan) -> list[MirrorPlan]:
 
 def _columns(schema: TableSchema, rows: int) -> frozenset[str]:
     return frozenset(column.name for column in schema.columns) if rows else frozenset()
+
+
+def _casts_of(base: MirrorCut, mirror: MirrorPlan) -> Counter[tuple[str, int]]:
+    """Return the casts that a cut has counted, under the names that the columns have now."""
+    return casts_after(base.casts, mirror.steps_since(base.table_schema.version))
+
+
+def _inherited_casts(
+    given: Sequence[tuple[HandoverPart, Folding]], mirror: MirrorPlan
+) -> Counter[tuple[str, int]]:
+    """Return the casts that were counted in the tables that handed their rows over."""
+    casts: Counter[tuple[str, int]] = Counter()
+    for part, fold in given:
+        casts.update(casts_after(fold.counts.casts, handover_steps(part, mirror)))
+    return casts
+
+
+def _with_past(fold: Folding, known: KnownColumns, casts: Counter[tuple[str, int]]) -> Folding:
+    """Return a folding with what is known of the rows that it was folded over."""
+    counts = fold.counts
+    return replace(fold, before=known, counts=replace(counts, casts=counts.casts + casts))
 
 
 def _known(given: Sequence[tuple[HandoverPart, Folding]]) -> KnownColumns:

@@ -10,6 +10,7 @@ in the table, which says what happened, and no reader uses them.
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
@@ -66,6 +67,8 @@ class MirrorCut:
         history_rows: versions of rows in it.
         history_unread: row changes that fit no schema and are not in it, over all cuts.
         history_digest: what decided how rows became it (`MirrorPlan.past_digest`).
+        lenient_casts: of each column and DDL how many `values` did not fit when the column was
+            modified and were cast as TiDB does in a lenient SQL mode, since the rows count.
     """
 
     mirror_id: str
@@ -89,6 +92,7 @@ class MirrorCut:
     history_rows: int | None = None
     history_unread: int | None = None
     history_digest: str | None = None
+    lenient_casts: list[dict[str, Any]] | None = None
 
     @property
     def table_schema(self) -> TableSchema:
@@ -99,6 +103,12 @@ class MirrorCut:
     def failed(self) -> bool:
         """Whether the cut could not make it, so that its rows are those of an older cut."""
         return self.mode == FAILED
+
+    @property
+    def casts(self) -> Counter[tuple[str, int]]:
+        """`lenient_casts` by column and commit ts of the DDL."""
+        items = self.lenient_casts or ()
+        return Counter({(item["column"], item["ddl_ts"]): item["values"] for item in items})
 
     @property
     def incomplete(self) -> bool:
@@ -374,6 +384,12 @@ _MIRROR = pa.struct(
         ("history_rows", pa.int64()),
         ("history_unread", pa.int64()),
         ("history_digest", pa.string()),
+        (
+            "lenient_casts",
+            pa.list_(
+                pa.struct([("column", pa.string()), ("ddl_ts", pa.int64()), ("values", pa.int64())])
+            ),
+        ),
     ]
 )
 _HELD = pa.struct(
@@ -445,6 +461,24 @@ CUT_SCHEMA = pa.schema(
     ]
 )
 """`cuts`: one row a published cut."""
+
+
+def casts_listed(casts: Mapping[tuple[str, int], int]) -> list[dict[str, Any]] | None:
+    """Return counted casts as `MirrorCut.lenient_casts` has them."""
+    return [
+        {"column": name, "ddl_ts": ddl_ts, "values": count}
+        for (name, ddl_ts), count in sorted(casts.items(), key=lambda item: item[0][::-1])
+    ] or None
+
+
+def cast_marks(casts: Mapping[tuple[str, int], int]) -> list[str]:
+    """Return the marks of a mirror with values that were cast as in a lenient SQL mode."""
+    return [
+        f"{item['values']} value{'' if item['values'] == 1 else 's'} of column {item['column']!r} "
+        f"did not fit when its type changed and {'was' if item['values'] == 1 else 'were'} cast as "
+        f"TiDB does in a lenient SQL mode, since {item['ddl_ts']}"
+        for item in casts_listed(casts) or ()
+    ]
 
 
 def filter_text(tables: TableFilter) -> str | None:

@@ -26,13 +26,20 @@ SEQUENCE_TYPE = pa.struct(
 SEQUENCE_FIELDS = tuple(field.name for field in SEQUENCE_TYPE)
 
 
+CASTS_TYPE = pa.list_(
+    pa.struct([("column", pa.string()), ("ddl_ts", pa.int64()), ("rows", pa.int32())])
+)
+"""Arrow type of the values that were cast as in a lenient SQL mode: column, DDL, and how many."""
+
+
 def effect_schema(schema: TableSchema) -> pa.Schema:
     """Return the Arrow schema of effects: one row a put, delete or error.
 
     An error has a `reason`. If its row could be told, it is a put or delete that came to nothing,
     and any later one of the same key makes it void. `is_new` says that the row was not there before
     (an insert), so that a delete or update of a row that is not there can be counted. `is_partial`
-    is a put that knows the key alone.
+    is a put that knows the key alone. `casts` are those that count if the row stood at the DDL; in
+    a table without a key a delete takes away what its row counted.
     """
     return pa.schema(
         [
@@ -46,6 +53,7 @@ def effect_schema(schema: TableSchema) -> pa.Schema:
             ("position", pa.string()),
             ("expected", pa.string()),
             ("got", pa.string()),
+            ("casts", CASTS_TYPE),
             *((f"c{number}", arrow_type(column)) for number, column in enumerate(schema.columns)),
             ("extra", EXTRA_TYPE),
         ]

@@ -15,10 +15,12 @@ here, in Arrow, without a job, and stay here for who can use them so (`Folding.h
 pure and writes nothing.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +28,11 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from ticdc_assets.changelog.resolve import standing_casts
 from ticdc_assets.lake.effects import SEQUENCE_FIELDS, effect_schema
 from ticdc_assets.lake.mirror_rows import PARTIAL
-from ticdc_assets.lake.session import functions
+from ticdc_assets.lake.session import functions, windows
+from ticdc_assets.registry.evolution import Casts
 from ticdc_assets.schemas import TableSchema
 
 LOCAL_ROWS = 10_000
@@ -48,6 +52,8 @@ class FoldCounts:
         lost: rows of the older mirror that a schema step could not carry over.
         with_missing: put rows whose image lacked columns.
         puts: put rows.
+        casts: values that did not fit when their column was modified, of rows that stood then, by
+            column and commit ts of the DDL.
     """
 
     copies: int
@@ -58,6 +64,7 @@ class FoldCounts:
     lost: int
     with_missing: int
     puts: int
+    casts: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
 
     def plus(self, other: "FoldCounts") -> "FoldCounts":
         """Return the counts of two foldings that have no key in common."""
@@ -148,7 +155,8 @@ def fold_rows(effects: pa.Table) -> FoldedRows:
     """Fold effects on a table with a key; none of another table with the same key may be missing.
 
     Most keys have whole puts and deletes that fit, and their first and last effect say everything:
-    they are found by one sort. The others are gone through one by one.
+    they are found by one sort. The others are gone through one by one, as are
+    keys with values that were cast as in a lenient SQL mode.
     """
     effects = effects.combine_chunks()
     size = effects.num_rows
@@ -157,6 +165,7 @@ def fold_rows(effects: pa.Table) -> FoldedRows:
     codes = effects.column("key").chunk(0).dictionary_encode().indices.to_numpy()
     faulty = effects.column("reason").is_valid().to_numpy()
     special = faulty | effects.column("is_partial").to_numpy()
+    special |= effects.column("casts").is_valid().to_numpy()
     order = _order(effects, codes)
     ranks = effects.column("sequence").chunk(0).field("rank").to_numpy()
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
@@ -225,6 +234,7 @@ def _fold_each(all_effects: pa.Table, places: np.ndarray) -> FoldedRows:
     is_delete = effects.column("is_delete").to_pylist()
     is_partial = effects.column("is_partial").to_pylist()
     faulty = effects.column("reason").is_valid().to_pylist()
+    casts = _standing_casts(keys, stamps, effects.column("casts").to_pylist())
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     faults: dict[str, int] = {}
@@ -263,6 +273,7 @@ def _fold_each(all_effects: pa.Table, places: np.ndarray) -> FoldedRows:
         lost=sum(ranks[number] < 0 for number in bad),
         with_missing=sum(names is not None for names in lacking),
         puts=len(puts),
+        casts=casts,
     )
     folded = effects.take(pa.array([*last.values(), *bad], pa.int64()))
     copies = [int(not is_delete[number]) for number in last.values()] + [0] * len(bad)
@@ -276,6 +287,21 @@ def _fold_each(all_effects: pa.Table, places: np.ndarray) -> FoldedRows:
         counts=counts,
         missing=frozenset(tuple(names) for names in lacking if names is not None),
     )
+
+
+def _standing_casts(
+    keys: Sequence[str], stamps: Sequence[int], casts: Sequence[list[dict[str, Any]] | None]
+) -> Counter[tuple[str, int]]:
+    """Return the casts of effects, in their order, whose row stood at the DDL."""
+    counted: Counter[tuple[str, int]] = Counter()
+    pending: dict[str, Casts] = {}
+    for key, ts, own in zip(keys, stamps, casts, strict=True):
+        counted.update(standing_casts(pending.pop(key, ()), ts))
+        if own is not None:
+            pending[key] = tuple((item["column"], item["ddl_ts"]) for item in own)
+    for left in pending.values():
+        counted.update(left)
+    return counted
 
 
 def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
@@ -313,12 +339,37 @@ def never_sent(counts: FoldCounts, missing: Iterable[tuple[str, ...]]) -> frozen
 
 
 @contextmanager
-def folded_in_spark(effects: DataFrame, schema: TableSchema) -> Iterator[Folding]:
-    """Fold effects by Spark; the result is kept in its cache while the context is open."""
+def folded_in_spark(
+    effects: DataFrame, schema: TableSchema, *, may_cast: bool
+) -> Iterator[Folding]:
+    """Fold effects by Spark; the result is kept in its cache while the context is open.
+
+    Args:
+        effects: the effects.
+        schema: of the table.
+        may_cast: whether values among them may have been cast as in a lenient SQL mode. To count
+            these costs a sort.
+    """
+    F = functions(effects.sparkSession)
+    if not may_cast:
+        effects = effects.withColumn("casts", F.lit(None).cast(effects.schema["casts"].dataType))
+    elif schema.handle_key:
+        following = windows(effects.sparkSession).partitionBy("key").orderBy("sequence")
+        next_ts = F.lead("sequence.commit_ts").over(following)
+        effects = effects.withColumn("next_ts", next_ts).withColumn(
+            "casts",
+            F.filter(
+                "casts",
+                lambda item: F.col("next_ts").isNull() | (item["ddl_ts"] < F.col("next_ts")),
+            ),
+        )
+        effects = effects.drop("next_ts")
     folded = _fold_keys(effects) if schema.handle_key else _fold_bag(effects)
     folded = folded.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         counts = _count(folded)
+        if may_cast:
+            counts = replace(counts, casts=_count_casts(folded))
         missing: list[tuple[str, ...]] = []
         if counts.with_missing and counts.with_missing == counts.puts:
             lists = (
@@ -342,7 +393,7 @@ _FAULT_COLUMNS = frozenset(
 def _fold_keys(effects: DataFrame) -> DataFrame:
     """Return the last effect of each key, and what its first one says of the row before."""
     F = functions(effects.sparkSession)
-    columns = [name for name in effects.columns if name != "key"]
+    columns = [name for name in effects.columns if name not in {"key", "casts"}]
     effect, fits = F.struct(*columns), F.col("reason").isNull()
     # Of what came to nothing no value is needed.
     nothing = F.struct(
@@ -373,6 +424,7 @@ def _fold_keys(effects: DataFrame) -> DataFrame:
             F.min_by("is_delete", F.when(fits, sequence)).alias("first_is_delete"),
             F.min_by("is_new", F.when(fits, sequence)).alias("first_is_new"),
             F.max(fits & (F.col("sequence.rank") >= 0)).alias("has_changes"),
+            F.flatten(F.collect_list("casts")).alias("casts"),
         )
         .withColumn("last", F.when(takes_partial, F.col("partial")).otherwise(F.col("whole")))
         .withColumn(
@@ -392,13 +444,15 @@ def _fold_keys(effects: DataFrame) -> DataFrame:
         (is_last & F.col("item.is_delete") & ~F.col("first_is_new")).alias("takes_row"),
         (~is_last | F.col("has_changes")).alias("is_changed"),
         (is_last & F.col("whole").isNull()).alias("keeps_row"),
+        # Of the two rows that a key may have, one counts.
+        F.when(is_last | F.col("last").isNull(), F.col("casts")).alias("casts"),
     )
 
 
 def _fold_bag(effects: DataFrame) -> DataFrame:
     """Return each distinct row with how often it is there; a delete of none is counted."""
     F = functions(effects.sparkSession)
-    columns = [name for name in effects.columns if name != "key"]
+    columns = [name for name in effects.columns if name not in {"key", "casts"}]
     steps = F.sort_array(F.collect_list(F.struct("sequence", "is_delete")))
     start = F.struct(F.lit(0).alias("copies"), F.lit(0).alias("unknown"))
 
@@ -417,6 +471,7 @@ def _fold_bag(effects: DataFrame) -> DataFrame:
             F.max_by(F.struct(*columns), "sequence").alias("last"),
             F.aggregate(steps, start, step).alias("total"),
             F.max(F.col("sequence.rank") >= 0).alias("is_changed"),
+            F.flatten(F.collect_list("casts")).alias("casts"),
         )
         .select(
             "key",
@@ -426,10 +481,23 @@ def _fold_bag(effects: DataFrame) -> DataFrame:
             F.lit(False).alias("takes_row"),
             "is_changed",
             F.lit(False).alias("keeps_row"),
+            "casts",
         )
         # What no longer fits and is gone again does not matter.
         .where("reason is null or copies > 0")
     )
+
+
+def _count_casts(folded: DataFrame) -> Counter[tuple[str, int]]:
+    """Return how many values were cast as in a lenient SQL mode, by column and DDL."""
+    F = functions(folded.sparkSession)
+    rows = (
+        folded.select(F.explode("casts").alias("item"))
+        .groupBy("item.column", "item.ddl_ts")
+        .agg(F.sum("item.rows").alias("rows"))
+        .collect()
+    )
+    return +Counter({(row["column"], row["ddl_ts"]): row["rows"] for row in rows})
 
 
 def _count(folded: DataFrame) -> FoldCounts:

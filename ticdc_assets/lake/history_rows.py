@@ -17,10 +17,12 @@ import pyarrow as pa
 
 from ticdc_assets.changelog.history_changes import (
     HistoryResolver,
+    KeptText,
     VersionCarrier,
     VersionEvent,
     first_cut_after,
     surely_given,
+    texts_at,
 )
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.changelog.resolve import hands_over
@@ -125,6 +127,12 @@ def version_schema(schema: TableSchema) -> pa.Schema:
     )
 
 
+_KEPT_TYPE = pa.list_(
+    pa.struct([("ddl_ts", pa.int64()), ("column", pa.string()), ("text", pa.string())])
+)
+"""Arrow type of `HistoryChange.kept`."""
+
+
 def history_effect_schema(schema: TableSchema) -> pa.Schema:
     """Return the Arrow schema of effects on a history."""
     return pa.schema(
@@ -140,6 +148,7 @@ def history_effect_schema(schema: TableSchema) -> pa.Schema:
             # Of one that DDL ends if nothing does before.
             ("ends_at", pa.int64()),
             ("removed_by", pa.string()),
+            ("kept", _KEPT_TYPE),
             *_typed_fields(schema),
             ("extra", EXTRA_TYPE),
         ]
@@ -212,10 +221,16 @@ def _effects_of(resolver: HistoryResolver, row: dict[str, Any]) -> list[dict[str
             "removed_by": change.ended_by,
             "values": change.values,
             "lost": change.lost,
+            "kept": _kept_items(change.kept),
             "partial_ts": str(row["commit_ts"]) if change.partial else None,
         }
         for change in changes
     ]
+
+
+def _kept_items(kept: tuple[KeptText, ...]) -> list[dict[str, Any]] | None:
+    names = _KEPT_TYPE.value_type.names
+    return [dict(zip(names, item, strict=True)) for item in kept] or None
 
 
 def _unread(place: dict[str, Any]) -> dict[str, Any]:
@@ -326,11 +341,11 @@ class _Going:
             valid_to, ended_by = first_cut_after(passage.plan.floor_ts), passage.ends
         end = self._carrier.end(row, valid_from) if valid_to is None else None
         extra = dict(version["extra"] or ())
-        values, lost = self._carrier.carry(row, self._lost(extra))
+        carried = self._carrier.carry(row, self._lost(extra), ended=valid_to is not None)
         return {
             **_NOWHERE,
             # What has ended meets no change any more.
-            "key": "" if valid_to is not None else "=" + self._resolver.key_of(values),
+            "key": "" if valid_to is not None else "=" + self._resolver.key_of(carried.row),
             "commit_ts": valid_from,
             "op": op,
             "is_delete": False,
@@ -338,8 +353,9 @@ class _Going:
             "ended_by": ended_by,
             "ends_at": end and end[0],
             "removed_by": end and end[1],
-            "values": values,
-            "lost": lost,
+            "values": carried.row,
+            "lost": carried.lost,
+            "kept": _kept_items(carried.kept),
             "partial_ts": extra.get(PARTIAL),
         }
 
@@ -410,6 +426,7 @@ class _Version:
     ends_at: int | None = None
     removed_by: str | None = None
     is_head: bool = False
+    kept: tuple[KeptText, ...] = ()
 
 
 def fold_versions(schema: TableSchema, *, heads: bool) -> ArrowMap:
@@ -430,17 +447,17 @@ def fold_versions(schema: TableSchema, *, heads: bool) -> ArrowMap:
         for batch in batches:
             fold.take(batch)
             if fold.done:
-                yield _built(fold.drain(), target)
+                yield _built(fold.drain(), schema, target)
         fold.finish()
         if fold.done:
-            yield _built(fold.drain(), target)
+            yield _built(fold.drain(), schema, target)
 
     return convert
 
 
 _LIGHT = (
     *("key", "commit_ts", "op", "is_delete", "is_partial", "valid_to", "ended_by"),
-    *("ends_at", "removed_by"),
+    *("ends_at", "removed_by", "kept"),
 )
 
 
@@ -589,6 +606,7 @@ def _begun(row: tuple[pa.RecordBatch, int], effect: dict[str, Any]) -> _Version:
         effect["op"],
         ends_at=effect["ends_at"],
         removed_by=effect["removed_by"],
+        kept=tuple(tuple(item.values()) for item in effect["kept"] or ()),
     )
 
 
@@ -597,7 +615,7 @@ def _alone(row: tuple[pa.RecordBatch, int]) -> tuple[pa.RecordBatch, int]:
     return (batch, number) if batch.num_rows == 1 else (batch.take(pa.array([number])), 0)
 
 
-def _built(versions: list[_Version], target: pa.Schema) -> pa.RecordBatch:
+def _built(versions: list[_Version], schema: TableSchema, target: pa.Schema) -> pa.RecordBatch:
     """Return versions as a batch."""
     taken: dict[int, tuple[pa.RecordBatch, list[int]]] = {}
     order: dict[int, list[_Version]] = {}
@@ -623,6 +641,19 @@ def _built(versions: list[_Version], target: pa.Schema) -> pa.RecordBatch:
             EXTRA_TYPE,
         )
     arrays: dict[str, Any] = {name: rows.column(name) for name in places}
+    texts = [texts_at(version.kept, version.valid_to) for version in ordered]
+    if any(texts):
+        extra = pa.array(
+            [
+                [item for item in entries or () if item[0] not in own] + list(own.items()) or None
+                for entries, own in zip(extra.to_pylist(), texts, strict=True)
+            ],
+            EXTRA_TYPE,
+        )
+        for name, column in zip(places, schema.columns, strict=True):
+            kept = [None if column.name in own else row for row, own in enumerate(texts)]
+            if None in kept:
+                arrays[name] = arrays[name].take(pa.array(kept, pa.int64()))
     arrays["extra"] = extra
     for name in target.names:
         if name not in arrays:

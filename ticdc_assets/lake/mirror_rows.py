@@ -32,9 +32,9 @@ from ticdc_assets.changelog.resolve import (
 from ticdc_assets.changelog.sequence import PUT_RANK, REMOVED_RANK, rank_of
 from ticdc_assets.errors import ImageError, InputError
 from ticdc_assets.events import Op
-from ticdc_assets.lake.effects import EXTRA_TYPE, SEQUENCE_TYPE, effect_schema
+from ticdc_assets.lake.effects import CASTS_TYPE, EXTRA_TYPE, SEQUENCE_TYPE, effect_schema
 from ticdc_assets.mysql_types import Kind, arrow_type
-from ticdc_assets.registry.evolution import CanonicalRow
+from ticdc_assets.registry.evolution import CanonicalRow, Casts
 from ticdc_assets.schemas import ColumnSchema, TableSchema
 from ticdc_assets.values import text_of, typed_array
 from ticdc_assets.wire.rows import image_from_json
@@ -149,6 +149,7 @@ class _Effect:
     is_partial: bool = False
     partial_ts: str | None = None
     error: InputError | None = None
+    casts: Casts = ()
 
 
 CHANGE_COLUMNS = (
@@ -250,6 +251,7 @@ def _effect(
         change.partial,
         str(row["commit_ts"]) if change.partial else None,
         change.fault,
+        () if change.is_delete and key_columns else change.casts,
     )
 
 
@@ -262,6 +264,11 @@ def _sequence(row: dict[str, object], rank: int) -> dict[str, object]:
         "offset": row["offset"],
         "index": row["index"],
     }
+
+
+def _counted(effect: _Effect) -> list[tuple[str, int, int]] | None:
+    rows = -1 if effect.is_delete else 1
+    return [(name, ddl_ts, rows) for name, ddl_ts in effect.casts] or None
 
 
 class _EffectBuilder:
@@ -312,6 +319,7 @@ class _EffectBuilder:
                     )
                     for name in ("reason", "position", "expected", "got")
                 ),
+                pa.array([_counted(effect) for effect in effects], CASTS_TYPE),
                 *typed,
                 pa.array(extras, EXTRA_TYPE),
             ],
@@ -396,11 +404,13 @@ def _row_effects(
                     "offset": -1,
                     "index": -1,
                 }
+                casts: Casts = ()
                 try:
                     carried = carry(row, stamps[number])
                     if carried is None:
                         continue
                     key, values, error = resolver.key_of(carried), carried.row, carried.fault
+                    casts = carried.casts
                 except ImageError as raised:
                     key, values, error = None, CanonicalRow(), raised
                 if error is not None:
@@ -409,6 +419,7 @@ def _row_effects(
                     f"!{number}" if key is None else f"={key}", sequence, False, True, values
                 )
                 effect.error, effect.partial_ts = error, partial[number]
+                effect.casts = casts
                 effects.append(effect)
             yield builder.build(effects)
 

@@ -87,6 +87,8 @@ from ticdc_assets.lake.cuts import (
     FailedMirror,
     HeldRows,
     MirrorCut,
+    cast_marks,
+    casts_listed,
     filter_text,
     newest_cut,
     publish,
@@ -313,6 +315,7 @@ class _Made:
     mode: Mode
     changes: int
     unknown_deletes: int
+    casts: Mapping[tuple[str, int], int]
     history: MadeHistory | None = None
 
 
@@ -748,6 +751,7 @@ class _Run:
             mode=Mode.CARRIED,
             changes=0,
             unknown_deletes=before.unknown_deletes,
+            casts=before.casts,
         )
 
     def _overwrite(self, mirror: MirrorPlan, before: MirrorCut | None, mode: Mode) -> _Made:
@@ -779,6 +783,7 @@ class _Run:
             mode=mode,
             changes=counts.changed,
             unknown_deletes=counts.unknown_deletes + (start.unknown_deletes if start else 0),
+            casts=counts.casts,
         )
 
     def _first_folds(self, plan: Plan, stale: Collection[str]) -> dict[str, _Made]:
@@ -843,6 +848,7 @@ class _Run:
             mode=Mode.FOLD,
             changes=found.counts.changed,
             unknown_deletes=found.counts.unknown_deletes,
+            casts=found.counts.casts,
         )
 
     def _merge(self, mirror: MirrorPlan, before: MirrorCut) -> _Made:
@@ -860,6 +866,7 @@ class _Run:
                     version=version,
                     mode=Mode.ALTER if altered else carried.mode,
                     hidden=hidden_columns(mirror, folded),
+                    casts=counts.casts,
                     quarantined=before.quarantined + counts.errors,
                 )
             F = functions(self._spark)
@@ -900,6 +907,7 @@ class _Run:
             mode=Mode.MERGE,
             changes=counts.changed,
             unknown_deletes=before.unknown_deletes + max(0, counts.taken - deleted),
+            casts=counts.casts,
         )
 
     def _folded(
@@ -1059,6 +1067,7 @@ class _Run:
             marks.append("no key: a bag of rows, replays that no watermark tells are counted twice")
         if self._groups.es_only:
             marks.append("not a consistent cut: the messages have no commit ts")
+        marks += cast_marks(made.casts)
         return MirrorCut(
             mirror_id=mirror.mirror_id,
             database=mirror.database,
@@ -1080,6 +1089,7 @@ class _Run:
             history_rows=made.history.rows if made.history else None,
             history_unread=made.history.unread if made.history else None,
             history_digest=made.history.digest if made.history else None,
+            lenient_casts=casts_listed(made.casts),
         )
 
     def _metadata(self, mirror: MirrorPlan, mode: Mode) -> dict[str, object]:

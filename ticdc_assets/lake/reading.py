@@ -64,6 +64,7 @@ class MirrorListing:
         marks: reasons why the mirror may differ from its table.
         failed: why the cut could not make it; None if it could.
         damaged: what is broken of its files; None if nothing is.
+        lenient_casts: values that did not fit when their column was modified, and were cast.
     """
 
     database: str
@@ -82,6 +83,7 @@ class MirrorListing:
     marks: list[str]
     failed: FailedMirror | None = None
     damaged: LakeDamagedError | None = None
+    lenient_casts: int = 0
 
 
 def require_mirror(paths: LakePaths, database: str, table: str) -> MirrorCut:
@@ -147,6 +149,7 @@ def list_mirrors(paths: LakePaths) -> list[MirrorListing]:
                 marks=mirror.marks,
                 failed=failure,
                 damaged=damages.get(mirror.mirror_id),
+                lenient_casts=mirror.casts.total(),
             )
         )
     listings += (_never_made(paths, cut, failure, lag(cut.tso)) for failure in failed.values())

@@ -158,6 +158,7 @@ class TableStatus:
         quarantined: row changes that did not fit.
         marks: reasons why the mirror may differ from its table.
         failed: why the newest cut could not make the mirror; None if it could.
+        lenient_casts: values that did not fit when their column was modified, and were cast.
     """
 
     database: str
@@ -171,6 +172,7 @@ class TableStatus:
     quarantined: int
     marks: tuple[str, ...]
     failed: FailedMirror | None = None
+    lenient_casts: int = 0
 
     @property
     def is_complete(self) -> bool:
@@ -336,6 +338,7 @@ class Status:
                     "quarantined": item.quarantined,
                     "marks": list(item.marks),
                     "failed": None if item.failed is None else item.failed.as_json(),
+                    "lenient_casts": item.lenient_casts,
                 }
                 for item in self.tables
             ],
@@ -483,6 +486,7 @@ def table_lags(
                 quarantined=mirror.quarantined,
                 marks=tuple(mirror.marks),
                 failed=failure,
+                lenient_casts=mirror.casts.total(),
             )
         )
     for failure in failed.values():

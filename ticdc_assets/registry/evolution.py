@@ -5,20 +5,32 @@ Out: a `SchemaStep`: for each new column where its value comes from (an old colu
 type changed, or the default that ADD COLUMN gives). TiCDC sends no row events for this
 (golden/QUIRKS.md A7), so the mirror must do it by itself.
 
+A value that does not fit its column's new type, where a DDL that arrived says that it changed the
+column, went through that DDL all the same: in a lenient SQL mode, whose casts are known
+(`lenient_cast_of`). Without such a DDL, and in columns of the key, it is lost.
+
 Renames cannot be told from schemas alone, which carry no column ids: they come from the DDL's
 text. Without a DDL (a version that only rows and bootstraps know) columns are matched by name and
 the step says so (`inferred`).
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 
 from ticdc_assets.errors import CastError
 from ticdc_assets.registry.ddl import ChangeKind, DdlStatement
 from ticdc_assets.schemas import ColumnSchema, TableSchema
-from ticdc_assets.values import cast_is_identity, cast_of, default_text
+from ticdc_assets.tso import to_datetime
+from ticdc_assets.values import (
+    Cast,
+    TextCast,
+    cast_is_identity,
+    cast_of,
+    default_text,
+    lenient_cast_of,
+)
 
 CanonicalRow: TypeAlias = dict[str, str | None]
 """Column name to canonical text. An absent column is unknown, not NULL."""
@@ -31,10 +43,13 @@ class ColumnStep:
     Attributes:
         column: the column in the new schema.
         source: the column in the old schema, None for an added one.
+        is_modified: whether a DDL says that it changed the column. As it arrived, it was executed:
+            every value that was there then went into the new type, whatever the SQL mode.
     """
 
     column: ColumnSchema
     source: ColumnSchema | None
+    is_modified: bool = False
 
     @property
     def changes_rows(self) -> bool:
@@ -43,6 +58,15 @@ class ColumnStep:
             return True
         return self.source.name != self.column.name or not cast_is_identity(
             self.source, self.column
+        )
+
+    @property
+    def may_cast_leniently(self) -> bool:
+        """Whether a value that does not fit becomes what TiDB makes of it in a lenient SQL mode."""
+        return (
+            self.is_modified
+            and self.source is not None
+            and not cast_is_identity(self.source, self.column)
         )
 
 
@@ -55,7 +79,7 @@ class SchemaStep:
         to_version: schema version after.
         columns: one step per column of the new schema, in its order.
         dropped: names of the columns that are gone.
-        at: physical time of the DDL (UTC), for such defaults as CURRENT_TIMESTAMP.
+        ddl_ts: commit ts of the DDL, None if none is known.
         inferred: True if no DDL message explains the step.
     """
 
@@ -63,8 +87,23 @@ class SchemaStep:
     to_version: int
     columns: tuple[ColumnStep, ...]
     dropped: tuple[str, ...]
-    at: datetime | None
+    ddl_ts: int | None
     inferred: bool
+
+    @property
+    def at(self) -> datetime | None:
+        """Physical time of the DDL (UTC), for such defaults as CURRENT_TIMESTAMP."""
+        return None if self.ddl_ts is None else to_datetime(self.ddl_ts)
+
+    @property
+    def may_cast_leniently(self) -> bool:
+        """Whether some value may become what TiDB makes of it in a lenient SQL mode."""
+        return self.ddl_ts is not None and any(item.may_cast_leniently for item in self.columns)
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        """Name after the step of each column that was there before, by its name then."""
+        return {item.source.name: item.column.name for item in self.columns if item.source}
 
     @property
     def changes_rows(self) -> bool:
@@ -77,11 +116,13 @@ def diff(
     new: TableSchema,
     *,
     statements: Iterable[DdlStatement] = (),
-    at: datetime | None = None,
+    ddl_ts: int | None = None,
     inferred: bool = False,
 ) -> SchemaStep:
     """Return the step from `old` to `new`, with the renames that `statements` tell."""
+    statements = tuple(statements)
     renames = column_renames(statements)
+    modified = _modified_columns(statements)
     by_name = {column.name: column for column in old.columns}
     folded = {column.name.lower(): column for column in old.columns}
     kept: set[str] = set()
@@ -98,13 +139,14 @@ def diff(
             source = by_name.get(column.name) or folded.get(column.name.lower())
         if source is not None:
             kept.add(source.name)
-        steps.append(ColumnStep(column=column, source=source))
+        is_modified = modified is None or column.name.lower() in modified
+        steps.append(ColumnStep(column=column, source=source, is_modified=is_modified))
     return SchemaStep(
         from_version=old.version,
         to_version=new.version,
         columns=tuple(steps),
         dropped=tuple(column.name for column in old.columns if column.name not in kept),
-        at=at,
+        ddl_ts=ddl_ts,
         inferred=inferred,
     )
 
@@ -122,6 +164,35 @@ def column_renames(statements: Iterable[DdlStatement]) -> dict[str, str]:
             if change.name.lower() != change.new_name.lower():
                 renames[change.new_name.lower()] = change.name
     return renames
+
+
+def _modified_columns(statements: Iterable[DdlStatement]) -> set[str] | None:
+    """Return the names (lower case) of the columns whose type `statements` change; None for all."""
+    modified: set[str] = set()
+    for statement in statements:
+        if statement.unparsed is not None:
+            return None
+        for change in statement.changes:
+            match change.kind:
+                case ChangeKind.CONVERT_CHARSET:
+                    return None
+                case ChangeKind.MODIFY_COLUMN | ChangeKind.CHANGE_COLUMN:
+                    name = change.new_name or change.name
+                    modified |= {name.lower()} if name is not None else set()
+                case _:
+                    pass
+    return modified
+
+
+def key_names(steps: Sequence[SchemaStep], key: Collection[str]) -> list[frozenset[str]]:
+    """Return the names that the columns of the final `key` have after each of `steps`."""
+    names = frozenset(key)
+    found: list[frozenset[str]] = []
+    for step in reversed(steps):
+        found.append(names)
+        if names:
+            names = frozenset(source for source, name in step.renamed.items() if name in names)
+    return found[::-1]
 
 
 def added_value(column: ColumnSchema, timezone: str, at: datetime | None) -> str | None:
@@ -144,41 +215,90 @@ def unknown_defaults(step: SchemaStep) -> list[str]:
     return unknown
 
 
+Casts: TypeAlias = tuple[tuple[str, int], ...]
+"""Column and commit ts of the DDL of each value that was cast as in a lenient SQL mode."""
+
 LostValue: TypeAlias = tuple[str, str | None, CastError]
 """Column, value in the old schema, and why the new column cannot hold it."""
 
 
-def row_transform(
-    step: SchemaStep, timezone: str
-) -> Callable[[CanonicalRow, list[LostValue]], CanonicalRow]:
-    """Compile `step` into a function from a row of the old schema to one of the new.
+@dataclass(slots=True)
+class StepNotes:
+    """What a step did to a row that could not be kept as it was.
 
-    The function appends to its second argument what the new columns cannot hold, and leaves these
-    columns out. A column that is absent in the row stays absent.
+    Attributes:
+        lost: values that the new columns cannot hold.
+        cast: columns whose value did not fit and was cast as TiDB does in a lenient SQL mode.
     """
-    plain: list[tuple[str, str]] = []
-    cast: list[tuple[str, str, Callable[[str | None], str | None]]] = []
-    added: list[tuple[str, str | None]] = []
-    for column_step in step.columns:
-        column, source = column_step.column, column_step.source
-        if source is None:
-            added.append((column.name, added_value(column, timezone, step.at)))
-        elif cast_is_identity(source, column):
-            plain.append((column.name, source.name))
-        else:
-            cast.append((column.name, source.name, cast_of(source, column, timezone)))
 
-    def transform(row: CanonicalRow, lost: list[LostValue]) -> CanonicalRow:
-        result: CanonicalRow = {name: row[source] for name, source in plain if source in row}
-        for name, source, convert in cast:
+    lost: list[LostValue] = field(default_factory=list[LostValue])
+    cast: list[str] = field(default_factory=list[str])
+
+
+class RowTransform:
+    """A step compiled into a function from a row of the old schema to one of the new.
+
+    A column that is absent in the row stays absent. What the new columns cannot hold is left out,
+    and stands in the notes.
+
+    Args:
+        step: the step.
+        timezone: the changefeed's time zone (IANA name).
+        exact: columns of the new schema into which nothing is cast that does not fit: those of the
+            key, as TiDB refuses a DDL that makes two rows one.
+    """
+
+    def __init__(
+        self, step: SchemaStep, timezone: str, *, exact: Collection[str] = frozenset()
+    ) -> None:
+        self._renamed = step.renamed
+        self._ddl_ts = step.ddl_ts
+        self._plain: list[tuple[str, str]] = []
+        self._cast: list[tuple[str, str, Cast, TextCast | None]] = []
+        self._added: list[tuple[str, str | None]] = []
+        for item in step.columns:
+            column, source = item.column, item.source
+            if source is None:
+                self._added.append((column.name, added_value(column, timezone, step.at)))
+            elif cast_is_identity(source, column):
+                self._plain.append((column.name, source.name))
+            else:
+                convert = cast_of(source, column, timezone)
+                lenient = None
+                if item.may_cast_leniently and step.ddl_ts is not None and column.name not in exact:
+                    lenient = lenient_cast_of(source, column, timezone)
+                self._cast.append((column.name, source.name, convert, lenient))
+
+    def __call__(self, row: CanonicalRow, notes: StepNotes) -> CanonicalRow:
+        """Return the row under the new schema."""
+        result: CanonicalRow = {name: row[source] for name, source in self._plain if source in row}
+        for name, source, convert, lenient in self._cast:
             if source not in row:
                 continue
+            text = row[source]
             try:
-                result[name] = convert(row[source])
+                result[name] = convert(text)
             except CastError as error:
-                lost.append((name, row[source], error))
-        for name, default in added:
+                made = None if lenient is None or text is None else _tried(lenient, text)
+                if made is None:
+                    notes.lost.append((name, text, error))
+                else:
+                    result[name] = made
+                    notes.cast.append(name)
+        for name, default in self._added:
             result[name] = default
         return result
 
-    return transform
+    def after(self, casts: Casts, notes: StepNotes) -> Casts:
+        """Return the casts of a row, under its names after the step, with those of the step."""
+        kept = [(self._renamed[name], ts) for name, ts in casts if name in self._renamed]
+        if self._ddl_ts is not None:
+            kept += [(name, self._ddl_ts) for name in notes.cast]
+        return tuple(kept)
+
+
+def _tried(convert: TextCast, text: str) -> str | None:
+    try:
+        return convert(text)
+    except CastError:
+        return None

@@ -16,6 +16,7 @@ from ticdc_assets.simulator.columns import (
     column_sql,
     default_sql,
     default_value,
+    lenient_value,
     modified_value,
     quoted,
     rewrites_rows,
@@ -49,7 +50,10 @@ class RenameColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModifyColumn:
-    """MODIFY COLUMN, or CHANGE COLUMN where `name` is not the column's new name."""
+    """MODIFY COLUMN, or CHANGE COLUMN where `name` is not the column's new name.
+
+    What does not fit the new type is clipped, as in a lenient SQL mode.
+    """
 
     name: str
     column: ColumnSchema
@@ -182,7 +186,10 @@ def _modify_column(table: StoredTable, action: ModifyColumn, session: Session) -
     _undivided(table, action.name)
     if old.name in table.primary_key:
         new = replace(new, nullable=False)
-    modified = {key: modified_value(row[old.name], old, new) for key, row in table.rows.items()}
+    modified = {
+        key: lenient_value(modified_value(row[old.name], old, new), new)
+        for key, row in table.rows.items()
+    }
     if not new.nullable and None in modified.values():
         raise ValueError(f"{table.schema.table}: {old.name!r} holds NULL")
     _replace_column(table, old.name, new)

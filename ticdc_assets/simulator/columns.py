@@ -291,6 +291,27 @@ def modified_value(value: str | None, old: ColumnSchema, new: ColumnSchema) -> s
     raise ValueError(f"no rule to modify {type_sql(old)} to {type_sql(new)}")
 
 
+def lenient_value(value: str | None, schema: ColumnSchema) -> str | None:
+    """Return what a lenient SQL mode stores of a modified value; strict mode takes it as it is.
+
+    Integers and DECIMAL are clipped, texts and bytes cut, an ENUM without the label is empty.
+    """
+    if value is None or fits(value, schema):
+        return value
+    base = schema.mysql_type
+    if base in _INTEGER_BITS:
+        bits = _INTEGER_BITS[base] - (not schema.unsigned)
+        low = 0 if schema.unsigned else -(2**bits)
+        return str(max(low, min(int(value), 2**bits - 1)))
+    if base == "decimal":
+        sign, digits = "-" * value.startswith("-"), "9" * schema.length
+        whole = schema.length - schema.decimal
+        return sign + (digits[:whole] or "0") + ("." + digits[whole:]) * bool(schema.decimal)
+    if base in ("binary", "varbinary"):
+        return value[: 2 + 2 * schema.length]
+    return "" if base == "enum" else value[: schema.length]
+
+
 def fits(value: str | None, schema: ColumnSchema) -> bool:
     """Tell whether strict mode takes a modified value for a column, by its range or length."""
     base = schema.mysql_type

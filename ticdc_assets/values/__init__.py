@@ -19,7 +19,8 @@ Canonical text is what TiDB prints, with these choices:
 
 from ticdc_assets.values.arrays import typed_array
 from ticdc_assets.values.canonical import canonical_of
-from ticdc_assets.values.casts import cast_is_identity, cast_of, keep
+from ticdc_assets.values.casts import Cast, cast_is_identity, cast_of, keep, lenient_cast_of
+from ticdc_assets.values.datum import TextCast
 from ticdc_assets.values.defaults import default_text
 from ticdc_assets.values.keys import key_text
 from ticdc_assets.values.physical import physical_of
@@ -27,6 +28,8 @@ from ticdc_assets.values.typed import UNFIT, Unfit, text_of, typed_of
 
 __all__ = [
     "UNFIT",
+    "Cast",
+    "TextCast",
     "Unfit",
     "canonical_of",
     "cast_is_identity",
@@ -34,6 +37,7 @@ __all__ = [
     "default_text",
     "keep",
     "key_text",
+    "lenient_cast_of",
     "physical_of",
     "text_of",
     "typed_array",

@@ -5,6 +5,7 @@ from zero (pingcap/tidb pkg/types/convert.go).
 """
 
 from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Final
 
 from ticdc_assets.mysql_types import (
     Kind,
@@ -23,6 +24,9 @@ from ticdc_assets.values.floats import MAX_FLOAT32, double_text, float_text, to_
 from ticdc_assets.values.widening import float_scale
 
 _WIDE = Context(prec=400, rounding=ROUND_HALF_UP)
+
+MAX_DECIMAL_DIGITS: Final = 80
+"""Digits before the point up to which a DECIMAL is calculated with; TiDB's own has fewer."""
 
 
 def to_integer(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
@@ -69,10 +73,16 @@ def _whole_moment(moment: Moment, *, signed: bool) -> int | None:
     return None if rounded is None else int(Moment(datetime_text(rounded, 0)).number())
 
 
-def _round_decimal(number: Decimal) -> int | None:
-    if number.adjusted() > 80:
+def rounded_decimal(number: Decimal, places: int = 0) -> Decimal | None:
+    """Return `number` with `places` digits behind the point, halves away from zero."""
+    if number.adjusted() > MAX_DECIMAL_DIGITS:
         return None
-    return int(number.quantize(Decimal(1), context=_WIDE))
+    return number.quantize(Decimal(1).scaleb(-places), context=_WIDE)
+
+
+def _round_decimal(number: Decimal) -> int | None:
+    rounded = rounded_decimal(number)
+    return None if rounded is None else int(rounded)
 
 
 def _parse_number(text: str) -> Decimal | None:
@@ -84,8 +94,13 @@ def _parse_number(text: str) -> Decimal | None:
     return Decimal(number)
 
 
+def _before_nul(text: str) -> str:
+    """Return what TiDB reads as a number of text such as a BINARY column pads with NULs."""
+    return text.partition("\0")[0]
+
+
 def _parse_whole(text: str) -> int | None:
-    number = _parse_number(text)
+    number = _parse_number(_before_nul(text))
     return None if number is None else _round_decimal(number)
 
 
@@ -131,10 +146,10 @@ def to_decimal(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
 
     def make(datum: Datum) -> str | None:
         number = _exact_number(datum)
-        if number is None or size is None or number.adjusted() > 80:
+        if number is None or size is None:
             return None
-        rounded = number.quantize(Decimal(1).scaleb(-size[1]), context=_WIDE)
-        if rounded and rounded.adjusted() >= size[0] - size[1]:
+        rounded = rounded_decimal(number, size[1])
+        if rounded is None or (rounded and rounded.adjusted() >= size[0] - size[1]):
             return None
         if number.is_signed() and rounded and unsigned:
             return None
@@ -152,7 +167,8 @@ def _exact_number(datum: Datum) -> Decimal | None:
             return Decimal(repr(datum))
         case str():
             stripped = datum.strip()
-            if stripped[-1:] in ("e", "E"):
+            # TiDB skips no other space before a DECIMAL.
+            if stripped[-1:] in ("e", "E") or not datum.lstrip(" \t").startswith(stripped):
                 return None
             return _parse_number(stripped)
         case Moment() | Span():
@@ -168,7 +184,7 @@ def to_float(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
     highest = 10.0 ** (declared_length(new) - max(scale, 0)) if scale is not None else 0.0
 
     def make(datum: Datum) -> str | None:
-        number = _float_number(datum)
+        number = float_number(datum)
         if number is None or number - number != 0 or (unsigned and number < 0):
             return None
         if scale is not None:
@@ -185,12 +201,13 @@ def to_float(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
     return through_datum(old, new, expected=f"a {new.mysql_type}", make=make)
 
 
-def _float_number(datum: Datum) -> float | None:
+def float_number(datum: Datum) -> float | None:
+    """Return `datum` as a double; None for text that is no number."""
     match datum:
         case int() | float() | Decimal():
             return float(datum)
         case str():
-            number = _parse_number(datum)
+            number = _parse_number(_before_nul(datum))
             return None if number is None else float(number)
         case Moment() | Span():
             return float(datum.number())

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from ticdc_assets.errors import ImageError
@@ -18,23 +19,50 @@ _THREE_BYTE_CHARSETS: Final = frozenset({"utf8", "utf8mb3"})
 _PLAIN_INDEX = re.compile(r"0|[1-9][0-9]{0,19}")
 
 
+@dataclass(frozen=True, slots=True)
+class TextRules:
+    """Which texts a charset has.
+
+    Attributes:
+        codec: Python's name of the encoding whose characters they are.
+        highest: the last character, beside that.
+    """
+
+    codec: str
+    highest: str
+
+    def holds(self, text: str) -> bool:
+        """Return whether the charset has all characters of `text`."""
+        if text and max(text) > self.highest:
+            return False
+        try:
+            text.encode(self.codec)
+        except UnicodeEncodeError:
+            return False
+        return True
+
+
+def text_rules(column: ColumnSchema) -> TextRules:
+    """Return which texts a text column can hold, whatever their length."""
+    charset = column.charset.lower()
+    highest = "\uffff" if charset in _THREE_BYTE_CHARSETS else "\U0010ffff"
+    return TextRules(_CODECS.get(charset, "utf-8"), highest)
+
+
 def to_text(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
     """Compile the cast from `old` to `new`, which is a text type."""
     del timezone
-    printed = _printed(old)
+    show, rules = printed(old), text_rules(new)
     length = text_length(new)
     limited_by_bytes = base_type(new) in TEXT_LIMITS
-    codec = _CODECS.get(new.charset.lower(), "utf-8")
     strip = is_char(new)
-    highest = "\uffff" if new.charset.lower() in _THREE_BYTE_CHARSETS else "\U0010ffff"
 
     def convert(text: str) -> str:
         try:
-            made = printed(text)
-            made.encode(codec)
+            made = show(text)
         except (ValueError, ImageError):
             refuse(new, f"text in {new.charset}", text)
-        if made and max(made) > highest:
+        if not rules.holds(made):
             refuse(new, f"text in {new.charset}", text)
         if limited_by_bytes:
             if len(made.encode()) > length:
@@ -48,7 +76,7 @@ def to_text(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
     return convert
 
 
-def _printed(old: ColumnSchema) -> TextCast:
+def printed(old: ColumnSchema) -> TextCast:
     """Return how TiDB prints a value of `old` as text; ValueError for bytes that are none."""
     match kind_of(old):
         case Kind.BINARY:
@@ -73,11 +101,11 @@ def to_binary(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
     from_binary = kind_of(old) is Kind.BINARY
     if old.charset.lower() in ("gbk", "gb18030"):
         return refusal(old, new)
-    printed = _printed(old)
+    show = printed(old)
 
     def convert(text: str) -> str:
         try:
-            raw = binary_bytes(text, old) if from_binary else printed(text).encode()
+            raw = binary_bytes(text, old) if from_binary else show(text).encode()
         except (ValueError, ImageError):
             refuse(new, "bytes", text)
         if length and len(raw) > length:
@@ -96,13 +124,13 @@ def to_enum(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
         )
     find = _label_finder(new)
     from_enum = kind_of(old) is Kind.ENUM and "" not in old.elements
-    printed = _printed(old)
+    show = printed(old)
 
     def convert(text: str) -> str:
         if from_enum and text == "":
             return ""
         try:
-            name = printed(text)
+            name = show(text)
         except (ValueError, ImageError):
             refuse(new, "a label", text)
         label = find(name)
@@ -148,11 +176,11 @@ def to_set(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
             old, new, expected="bit mask of labels", make=lambda datum: _joined(new, datum)
         )
     find = _label_finder(new)
-    printed = _printed(old)
+    show = printed(old)
 
     def convert(text: str) -> str:
         try:
-            name = printed(text)
+            name = show(text)
         except (ValueError, ImageError):
             refuse(new, "labels", text)
         found = {find(item) for item in name.split(",")} if name else set[str | None]()
@@ -178,11 +206,11 @@ def to_json(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
     """Compile the cast from `old` to `new`, which is JSON."""
     del timezone
     make = _JSON_MAKERS[kind_of(old)]
-    printed = _printed(old)
+    show = printed(old)
 
     def convert(text: str) -> str:
         try:
-            return make(printed(text))
+            return make(show(text))
         except (ValueError, ArithmeticError, ImageError):
             refuse(new, "JSON", text)
 

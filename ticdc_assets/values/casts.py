@@ -5,9 +5,10 @@ The rules are TiDB's own (pingcap/tidb: `Datum.ConvertTo` in pkg/types/datum.go,
 row by pkg/ddl/column.go), since the rewritten rows are never sent (golden/QUIRKS.md A7).
 
 An event of the DDL proves that it succeeded upstream: in strict SQL mode, TiDB's default, every
-value fitted. In other modes TiDB stores a clipped value with a warning; the messages do not carry
-the SQL mode, so a value that does not fit is a `CastError` here and never a guess. So are changes
-that TiDB does not support, and results that depend on what no message tells:
+value fitted (`cast_of`). So a value that does not fit proves another mode, in which TiDB stores
+what it can make of the value, with a warning (`lenient_cast_of`). A `CastError` are changes that
+TiDB does not support, values for which the DDL fails in every mode, and results that depend on what
+no message tells:
 
 * TIME to a date type (the day of the change), and dates with a zero month or day (SQL mode);
 * FLOAT(M,D) and DOUBLE(M,D), whose D is not sent (a caller who knows D puts it in `decimal`):
@@ -26,6 +27,7 @@ from typing import Final, TypeAlias
 
 from ticdc_assets.mysql_types import Kind, kind_of, lacks_size
 from ticdc_assets.schemas import ColumnSchema
+from ticdc_assets.values import lenient_moments, lenient_numbers, lenient_texts
 from ticdc_assets.values.cast_moments import to_date, to_datetime, to_time, to_timestamp
 from ticdc_assets.values.cast_numbers import to_bit, to_decimal, to_float, to_integer, to_year
 from ticdc_assets.values.cast_texts import (
@@ -82,6 +84,19 @@ def cast_of(old: ColumnSchema, new: ColumnSchema, timezone: str) -> Cast:
     return cast
 
 
+def lenient_cast_of(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+    """Compile what TiDB makes of values that `cast_of` refuses, in a SQL mode that is not strict.
+
+    Returns:
+        A function for such values alone, which raises `CastError` for one that the DDL would have
+        failed for in every SQL mode, or whose outcome cannot be told.
+    """
+    source, target = kind_of(old), kind_of(new)
+    if (source, target) in _UNSUPPORTED or lacks_size(new):
+        return refusal(old, new)
+    return _LENIENT_TARGETS[target](old, new, timezone)
+
+
 _MOMENTS: Final = (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP)
 _LABELLED: Final = (Kind.ENUM, Kind.SET)
 _UNSUPPORTED: Final[frozenset[tuple[Kind, Kind]]] = frozenset(
@@ -119,7 +134,9 @@ _UNSUPPORTED: Final[frozenset[tuple[Kind, Kind]]] = frozenset(
 cannot know."""
 
 
-_TARGETS: dict[Kind, Callable[[ColumnSchema, ColumnSchema, str], TextCast]] = {
+_Compile: TypeAlias = Callable[[ColumnSchema, ColumnSchema, str], TextCast]
+
+_TARGETS: dict[Kind, _Compile] = {
     Kind.INTEGER: to_integer,
     Kind.BIT: to_bit,
     Kind.YEAR: to_year,
@@ -136,4 +153,23 @@ _TARGETS: dict[Kind, Callable[[ColumnSchema, ColumnSchema, str], TextCast]] = {
     Kind.SET: to_set,
     Kind.JSON: to_json,
     Kind.VECTOR: to_vector,
+}
+
+_LENIENT_TARGETS: dict[Kind, _Compile] = {
+    Kind.INTEGER: lenient_numbers.to_integer,
+    Kind.BIT: lenient_numbers.to_bit,
+    Kind.YEAR: lenient_numbers.to_year,
+    Kind.DECIMAL: lenient_numbers.to_decimal,
+    Kind.FLOAT: lenient_numbers.to_float,
+    Kind.DOUBLE: lenient_numbers.to_float,
+    Kind.DATE: lenient_moments.to_moment,
+    Kind.DATETIME: lenient_moments.to_moment,
+    Kind.TIMESTAMP: lenient_moments.to_moment,
+    Kind.TIME: lenient_moments.to_time,
+    Kind.TEXT: lenient_texts.to_text,
+    Kind.BINARY: lenient_texts.to_binary,
+    Kind.ENUM: lenient_texts.to_labels,
+    Kind.SET: lenient_texts.to_labels,
+    Kind.JSON: lenient_texts.refuses,
+    Kind.VECTOR: lenient_texts.refuses,
 }

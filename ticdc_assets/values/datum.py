@@ -95,6 +95,13 @@ def datum_of(old: ColumnSchema) -> Callable[[str], Datum]:
             return str
 
 
+def loose_datum_of(old: ColumnSchema) -> Callable[[str], Datum]:
+    """Compile what `datum_of` does, but bytes that are no text become characters that are none."""
+    if kind_of(old) is Kind.BINARY:
+        return lambda text: binary_bytes(text, old).decode(errors="replace")
+    return datum_of(old)
+
+
 def _label_index(text: str, column: ColumnSchema) -> int:
     if not column.elements:
         return int(text)

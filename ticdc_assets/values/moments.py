@@ -98,6 +98,15 @@ def datetime_of_number(number: int) -> datetime | str | None:
     """Read an integer such as 20240131 or 240131235959 as TiDB does for a DATETIME column."""
     if number == 0:
         return ZERO_DATETIME
+    parts = parts_of_number(number)
+    try:
+        return None if parts is None else datetime(*parts)  # noqa: DTZ001  # no zone
+    except (ValueError, OverflowError):
+        return None
+
+
+def parts_of_number(number: int) -> tuple[int, int, int, int, int, int] | None:
+    """Return year to second that an integer stands for, None if it stands for none."""
     if number < 101:
         return None
     if number < 10_000_101_000_000:
@@ -118,17 +127,8 @@ def datetime_of_number(number: int) -> datetime | str | None:
         elif number <= 991_231_235_959:
             number += 19_000_000_000_000
     day, clock = divmod(number, 1_000_000)
-    try:
-        return datetime(  # noqa: DTZ001  # no zone
-            day // 10000,
-            day // 100 % 100,
-            day % 100,
-            clock // 10000,
-            clock // 100 % 100,
-            clock % 100,
-        )
-    except (ValueError, OverflowError):
-        return None
+    year, month = day // 10000, day // 100 % 100
+    return year, month, day % 100, clock // 10000, clock // 100 % 100, clock % 100
 
 
 def timestamp_text(local: datetime, *, zone: tzinfo, places: int) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ticdc_assets.changelog.fold import fold
-from ticdc_assets.changelog.history_changes import first_cut_after, lenient_carry
+from ticdc_assets.changelog.history_changes import KeepingRow, first_cut_after, keeping_carry
 from ticdc_assets.changelog.history_fold import RowVersion, fold_history
 from ticdc_assets.registry.evolution import diff
 from ticdc_assets.schemas import TableSchema
@@ -96,7 +96,7 @@ def table(version: int, kind: str, name: str = "v") -> TableSchema:
 
 def test_a_lost_value_keeps_its_text_through_later_steps() -> None:
     old, narrow, wide = table(1, "varchar(20)"), table(2, "int"), table(3, "bigint")
-    carry = lenient_carry([diff(old, narrow), diff(narrow, wide)], "UTC")
-    assert carry({"id": "1", "v": "12"}, {}) == ({"id": "1", "v": "12"}, {})
-    assert carry({"id": "1", "v": "x"}, {}) == ({"id": "1", "v": "x"}, {"v": "x"})
-    assert carry({"id": "1", "v": None}, {}) == ({"id": "1", "v": None}, {})
+    carry = keeping_carry([diff(old, narrow), diff(narrow, wide)], "UTC")
+    for text, lost in (("12", {}), ("x", {"v": "x"}), (None, {})):
+        row = {"id": "1", "v": text}
+        assert carry(KeepingRow(row=row)) == KeepingRow(row=row, lost=lost)

@@ -13,7 +13,7 @@ from ticdc_assets.changelog.fold import FoldedTable
 from ticdc_assets.changelog.plan import RowGroup, build_plan
 from ticdc_assets.changelog.resolve import RowResolver, part_carrier
 from ticdc_assets.errors import ImageError
-from ticdc_assets.events import DdlEvent, Image, Op, RowChange
+from ticdc_assets.events import Bootstrap, DdlEvent, Event, Image, Op, RowChange
 from ticdc_assets.registry import partition_rules
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
@@ -361,16 +361,22 @@ def test_a_value_that_is_there_and_refused_is_quarantined() -> None:
     with upstream.transaction() as transaction:
         transaction.update(name, ("1",), changes={"n": "7"})
     upstream.alter_table(name, ModifyColumn(name="n", column=column("n", "int")))
+    with upstream.transaction() as transaction:
+        transaction.insert(name, {"id": "2", "n": "8"})
     variant = PLAIN["simple-json"]
     changefeed = variant.changefeed(upstream, FeedOptions(), partitions=2)
     events = variant.events(changefeed.tick())
-    # The change that made the value fit got lost, say.
-    kept = [
-        (place, event)
-        for place, event in events
-        if not (isinstance(event, RowChange) and (event.after or {}).get("n") == "7")
-    ]
+    # The change that made the value fit got lost, say, and the DDL; a bootstrap tells of it.
+    kept: list[tuple[Coordinates, Event]] = []
+    for place, event in events:
+        if isinstance(event, RowChange) and (event.after or {}).get("n") == "7":
+            continue
+        if isinstance(event, DdlEvent) and "MODIFY" in event.sql:
+            assert event.schema is not None
+            kept.append((place, Bootstrap(build_ts_ms=None, schema=event.schema)))
+        else:
+            kept.append((place, event))
     table = variant.tables(kept, changefeed.watermark_ts, "UTC")[name]
     ((_, error),) = table.quarantined
     assert (error.reason, error.position) == ("invalid_cast", "after.n")
-    assert table.listed() == [{"id": "1", "n": "6"}]
+    assert table.listed() == [{"id": "1", "n": "6"}, {"id": "2", "n": "8"}]
