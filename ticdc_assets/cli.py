@@ -481,6 +481,34 @@ def maintain(changefeed: str, *, dry_run: bool) -> None:
         click.echo(f"{changefeed}: {line}")
 
 
+@main.command("accept-gap")
+@click.argument("changefeed")
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(min=0))
+@_plain_errors
+def accept_gap(changefeed: str, topic: str, partition: int) -> None:
+    """Let landing of CHANGEFEED go on behind the gap in PARTITION of TOPIC.
+
+    The records of the gap are lost. Who accepted it, when, and its offsets are kept in the lake,
+    and the mirrors that may lack changes are marked until their table is created or truncated
+    again. The next sync lands from the first record that is there.
+    """
+    from ticdc_assets.lake.lock import writer_lock
+    from ticdc_assets.lake.sources import accept, see_source
+
+    feed, paths = _feed(load_settings(), changefeed)
+    with writer_lock(paths):
+        gap = accept(paths, feed, topic, partition)
+        left = see_source(paths, feed).gaps
+    click.echo(f"{changefeed}: accepted the loss of {_shown(gap.sentence)}")
+    click.echo(
+        f"{changefeed}: run `ticdc-assets sync {changefeed}` if no sensor does: it lands from "
+        f"offset {gap.to_offset} on, and marks the mirrors that may lack changes"
+    )
+    for other in left:
+        click.echo(f"{changefeed}: another {_shown(str(other.error))}")
+
+
 # Looking ----------------------------------------------------------------------------------------
 
 
@@ -495,7 +523,8 @@ def status(changefeed: str | None, *, as_json: bool) -> None:
     """Show how far CHANGEFEED is, where it is behind, and its worst tables.
 
     Without CHANGEFEED all of them. Spark is not started. The source is asked how many records wait;
-    where it does not answer, the figure is that of the newest landing, and the exit code is 1.
+    where it does not answer, the figure is that of the newest landing, and the exit code is 1. So
+    it is where landing is stopped by a gap.
     """
     damages: list[LakeDamagedError] = []
     found = list(_statuses(changefeed, damages))
@@ -506,9 +535,12 @@ def status(changefeed: str | None, *, as_json: bool) -> None:
         for item, error in found:
             _print_status(item, error)
     unseen = [item.changefeed for item, error in found if error is not None]
+    stopped = [item.changefeed for item, _ in found if item.gaps]
     failures: list[object] = list(damages)
     if unseen:
         failures.append(f"the source of {', '.join(unseen)} could not be looked at")
+    if stopped:
+        failures.append(f"landing of {', '.join(stopped)} is stopped by a gap")
     _end_with(failures)
 
 
@@ -569,23 +601,29 @@ def _statuses(
     from datetime import UTC, datetime
 
     from ticdc_assets.lake.damage import damage_told, damaged_mirrors
-    from ticdc_assets.lake.landing import source_offsets
-    from ticdc_assets.lake.positions import read_position
+    from ticdc_assets.lake.sources import see_source
     from ticdc_assets.lake.status import read_status
 
     settings = load_settings()
     feeds = settings.changefeeds if changefeed is None else (settings.changefeed(changefeed),)
     for feed in feeds:
         paths = LakePaths(root=settings.lake, changefeed=feed.name)
-        source, failure = None, None
+        sight, failure = None, None
         try:
             with damage_told(paths):
-                position = read_position(paths)
                 try:
-                    source = source_offsets(feed, position)
+                    sight = see_source(paths, feed)
+                except LakeDamagedError:
+                    raise
                 except TicdcError as error:
                     failure = str(error)
-                status = read_status(paths, feed, datetime.now(UTC), source=source)
+                status = read_status(
+                    paths,
+                    feed,
+                    datetime.now(UTC),
+                    source=None if sight is None else sight.present,
+                    gaps=() if sight is None else sight.gaps,
+                )
         except LakeDamagedError as error:
             damages.append(error)
             continue
@@ -626,6 +664,10 @@ def _print_status(item: "Status", source_error: str | None) -> None:
     click.echo(f"{name}: watermark {at}; {item.backlog} records wait in the source")
     if source_error is not None:
         click.echo(f"{name}: the source could not be looked at: {_shown(source_error)}")
+    for gap in item.gaps:
+        click.echo(f"{name}: {_shown(str(gap.error))}")
+    for accepted in item.accepted_gaps:
+        click.echo(f"{name}: accepted gap: {_shown(accepted.sentence)}")
     quarantined = ", ".join(f"{count} at {stage}" for stage, count in item.quarantined.items())
     click.echo(
         f"{name}: {item.held_rows} rows held, quarantined {quarantined}, {len(item.conflicts)} "

@@ -28,7 +28,7 @@ from ticdc_assets.capture import CaptureRecord, read_capture
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, Settings
 from ticdc_assets.errors import SourceRefusedError, SourceUnavailableError, TicdcError
 from ticdc_assets.jars import SPARK_JARS, Progress
-from ticdc_assets.kafka import Administration, OffsetRange, consume, spark_options
+from ticdc_assets.kafka import Administration, OffsetRange, consume, spark_options, topic_ids
 from ticdc_assets.lake.paths import LakePaths, changefeeds_in
 from ticdc_assets.preflight import (
     SOURCE_TIMEOUT_SECONDS,
@@ -78,7 +78,8 @@ def run_checks(
     """
     env = os.environ if env is None else env
     java = check_java(env)
-    checks = [check_python(), java, check_pyspark()]
+    pyspark = check_pyspark()
+    checks = [check_python(), java, pyspark]
     if java.ok:
         checks.append(check_jars(SPARK_JARS, progress=progress))
     checks.append(check_broker_jars())
@@ -94,7 +95,7 @@ def run_checks(
             checks += check_tables(LakePaths(root=settings.lake, changefeed=changefeed.name))
             if progress is not None:
                 progress(f"looking at the source of {changefeed.name}")
-            checks += check_source(changefeed)
+            checks += check_source(changefeed, lake=settings.lake if pyspark.ok else None)
     checks.extend(check_port(port) for port in ports)
     return checks
 
@@ -242,14 +243,23 @@ def check_tables(paths: LakePaths) -> list[Check]:
 
 
 def check_source(
-    changefeed: Changefeed, *, timeout_seconds: float = SOURCE_TIMEOUT_SECONDS
+    changefeed: Changefeed,
+    *,
+    lake: Path | None = None,
+    timeout_seconds: float = SOURCE_TIMEOUT_SECONDS,
 ) -> list[Check]:
-    """Check that the source of `changefeed` can be read, and what is in it."""
+    """Check that the source of `changefeed` can be read, and what is in it.
+
+    Args:
+        changefeed: the changefeed.
+        lake: the lake, to compare what is landed with what the source has; not compared if None.
+        timeout_seconds: how long a broker may take to answer.
+    """
     match changefeed.source:
         case KafkaSource() as source:
-            return _check_kafka(changefeed, source, timeout_seconds)
+            return _check_kafka(changefeed, source, lake, timeout_seconds)
         case CaptureSource() as source:
-            return _check_capture(changefeed, source)
+            return _check_capture(changefeed, source, lake)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +267,7 @@ class _Topics:
     """What a cluster has of a source, what it lacks, and the names of all other topics."""
 
     offsets: Mapping[tuple[str, int], OffsetRange]
+    ids: Mapping[str, str]
     missing: tuple[str, ...]
     others: tuple[str, ...]
 
@@ -276,7 +287,7 @@ class _Topics:
 
 
 def _check_kafka(
-    changefeed: Changefeed, source: KafkaSource, timeout_seconds: float
+    changefeed: Changefeed, source: KafkaSource, lake: Path | None, timeout_seconds: float
 ) -> list[Check]:
     name = f"source {changefeed.name}"
     servers = source.bootstrap_servers
@@ -309,6 +320,7 @@ def _check_kafka(
     found = f"{servers} answers, topic {'; topic '.join(spans[:_LISTED])}{more}"
     return [
         Check(name=name, ok=True, found=found, needed=needed),
+        *_check_landed(changefeed, lake, topics.offsets, topics.ids),
         _check_missing(changefeed, topics),
         _check_partitions(changefeed, topics),
         _check_retention(changefeed, administration, topics, timeout_seconds),
@@ -321,9 +333,47 @@ def _topics(administration: Administration, source: KafkaSource, timeout_seconds
     there = sorted(topic for topic in names if source.takes(topic))
     missing = [topic for topic in source.topics if topic not in names]
     missing += [item.text for item in source.patterns if not any(map(item.matches, names))]
-    offsets = administration.end_offsets(there, timeout_seconds=timeout_seconds) if there else {}
+    described = administration.describe(there, timeout_seconds=timeout_seconds) if there else {}
+    offsets = administration.ranges(described, timeout_seconds=timeout_seconds)
     others = sorted(topic for topic in names.difference(there) if not topic.startswith("__"))
-    return _Topics(offsets, tuple(missing), tuple(others))
+    return _Topics(offsets, topic_ids(described), tuple(missing), tuple(others))
+
+
+def _check_landed(
+    changefeed: Changefeed,
+    lake: Path | None,
+    offsets: Mapping[tuple[str, int], OffsetRange],
+    ids: Mapping[str, str],
+) -> list[Check]:
+    """Check that the next record to land is there in each partition."""
+    if lake is None:
+        return []
+    # Here, so that the doctor can tell that pyspark is missing, which these need.
+    from ticdc_assets.lake.accepted_gaps import read_accepted
+    from ticdc_assets.lake.positions import read_position
+    from ticdc_assets.lake.sources import beside
+
+    paths = LakePaths(root=lake, changefeed=changefeed.name)
+    position = read_position(paths)
+    if not position.next_offsets:
+        return []
+    gaps = beside(paths, changefeed, position, offsets, ids).gaps
+    gap = next(iter(gaps), None)
+    accepted = len(read_accepted(paths))
+    found = f"the next record to land is there in {len(position.next_offsets)} partitions"
+    more = f"; {accepted} gaps were accepted before" if accepted else ""
+    if gap is not None:
+        also = f" and in {len(gaps) - 1} more partitions" if len(gaps) > 1 else ""
+        found = f"landing is stopped by a {gap.error.found}{also}"
+    return [
+        Check(
+            name=f"landing {changefeed.name}",
+            ok=gap is None,
+            found=f"{found}{more}",
+            needed="the next record to land",
+            fix="" if gap is None else gap.fix,
+        )
+    ]
 
 
 def _check_missing(changefeed: Changefeed, topics: _Topics) -> Check:
@@ -481,12 +531,13 @@ def _check_topic_records(
     return _check_records(changefeed, records)
 
 
-def _check_capture(changefeed: Changefeed, source: CaptureSource) -> list[Check]:
+def _check_capture(changefeed: Changefeed, source: CaptureSource, lake: Path | None) -> list[Check]:
     name, needed = f"source {changefeed.name}", "a readable capture"
     try:
         with read_capture(source.path) as reader:
             records = list(islice(reader, _CAPTURE_RECORDS))
         size = source.path.stat().st_size
+        landed = [] if lake is None else _check_captured(changefeed, source, lake)
     except TicdcError as error:
         fix = "put the file there, or mend source.capture in the configuration"
         return [Check(name=name, ok=False, found=str(error), needed=needed, fix=fix)]
@@ -494,8 +545,15 @@ def _check_capture(changefeed: Changefeed, source: CaptureSource) -> list[Check]
     found = f"{source.path}, {size} bytes, {what}"
     return [
         Check(name=name, ok=True, found=found, needed=needed),
+        *landed,
         _check_records(changefeed, records),
     ]
+
+
+def _check_captured(changefeed: Changefeed, source: CaptureSource, lake: Path) -> list[Check]:
+    from ticdc_assets.lake.sources import capture_ranges
+
+    return _check_landed(changefeed, lake, capture_ranges(source), {})
 
 
 def _check_records(changefeed: Changefeed, records: Sequence[CaptureRecord]) -> Check:

@@ -346,9 +346,23 @@ def end_offsets(
         SourceUnavailableError: the broker did not answer, or none of the topics is there.
         ConfigError: an option is wrong.
     """
+    return list_ranges(source, timeout_seconds=timeout_seconds)[0]
+
+
+def list_ranges(
+    source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS
+) -> tuple[dict[tuple[str, int], OffsetRange], dict[str, str]]:
+    """Return the offsets of every partition of the source's topics that are there, and their ids.
+
+    Raises:
+        SourceUnavailableError: the broker did not answer, or none of the topics is there.
+        ConfigError: an option is wrong.
+    """
     administration = Administration(source)
     topics = administration.topics_of(source, timeout_seconds=timeout_seconds)
-    return administration.end_offsets(topics, timeout_seconds=timeout_seconds)
+    described = administration.describe(topics, timeout_seconds=timeout_seconds)
+    ranges = administration.ranges(described, timeout_seconds=timeout_seconds)
+    return ranges, topic_ids(described)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,9 +397,7 @@ def list_twice(source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS)
     return Listing(
         ranges=ranges,
         later_ends=administration.end_offsets(again, timeout_seconds=timeout_seconds),
-        topic_ids={
-            name: topic.topic_id for name, topic in described.items() if topic.topic_id is not None
-        },
+        topic_ids=topic_ids(described),
     )
 
 
@@ -426,6 +438,11 @@ class Topic:
 
     topic_id: str | None
     partitions: tuple[int, ...]
+
+
+def topic_ids(described: Mapping[str, Topic]) -> dict[str, str]:
+    """Return the ids of topics; none of a broker too old to have them."""
+    return {name: topic.topic_id for name, topic in described.items() if topic.topic_id is not None}
 
 
 class Administration:

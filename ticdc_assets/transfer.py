@@ -24,6 +24,8 @@ from ticdc_assets.kafka import Administration, OffsetRange, consume, end_offsets
 _TOPIC_CONFIG = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
 _PROGRESS_RECORDS = 10_000
 
+_RECORDING_FIX = "record into a new file"
+
 Progress = Callable[[int], None]
 """Told how many records were written so far."""
 
@@ -134,11 +136,21 @@ def _rest_of(key: tuple[str, int], span: OffsetRange, start: int) -> OffsetRange
     topic, partition = key
     if start < span.earliest:
         raise LandingGapError(
-            topic, partition, start, span.earliest, "records expired since the last recording"
+            topic,
+            partition,
+            start,
+            span.earliest,
+            "records expired since the last recording",
+            _RECORDING_FIX,
         )
     if start > span.end:
         raise LandingGapError(
-            topic, partition, start, span.end, "the topic is shorter than the capture: recreated?"
+            topic,
+            partition,
+            start,
+            span.end,
+            "the topic is shorter than the capture: recreated?",
+            _RECORDING_FIX,
         )
     return OffsetRange(earliest=start, end=span.end)
 

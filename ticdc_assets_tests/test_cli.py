@@ -33,6 +33,7 @@ from ticdc_assets_tests.lake.feeds import truth_rows
 from ticdc_assets_tests.statuses import cut, held
 
 COMMANDS = {
+    "accept-gap",
     "decode",
     "sync",
     "redrive",
@@ -95,6 +96,8 @@ def test_no_command_is_forgotten_here() -> None:
         ["play", "there-is-no-such-file", "f"],
         ["ui", "--port", "0"],
         ["tables", "f", "--yaml"],
+        ["accept-gap", "f"],
+        ["accept-gap", "f", "t", "one"],
         ["verify"],
         ["maintain"],
         ["maintain", "f", "now"],
@@ -124,6 +127,7 @@ OF_ONE_CHANGEFEED = [
     ["verify", "shop"],
     ["verify", "shop", "d", "t", "--json"],
     ["record", "shop", "file"],
+    ["accept-gap", "shop", "topic", "0"],
 ]
 
 

@@ -157,12 +157,21 @@ def code_columns() -> dict[str, dict[str, str]]:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from ticdc_assets.defs.table_schemas import QUARANTINE
-    from ticdc_assets.lake import checksums, cuts, decoding, landing, quarantine, schema_tables
+    from ticdc_assets.lake import (
+        accepted_gaps,
+        checksums,
+        cuts,
+        decoding,
+        landing,
+        quarantine,
+        schema_tables,
+    )
 
     spark_types = {
         "raw_messages": landing.RAW_SCHEMA,
         "change_log": decoding.CHANGE_LOG_SCHEMA,
         "landings": from_arrow_schema(landing._LANDINGS_SCHEMA),
+        "accepted_gaps": from_arrow_schema(accepted_gaps.ACCEPTED_GAPS_SCHEMA),
         "change_groups": from_arrow_schema(decoding._GROUPS_SCHEMA),
         "schema_registry": from_arrow_schema(schema_tables.REGISTRY_SCHEMA),
         "ddl_history": from_arrow_schema(schema_tables.DDL_SCHEMA),
@@ -182,6 +191,7 @@ def code_columns() -> dict[str, dict[str, str]]:
 TABLES = [
     "raw_messages",
     "landings",
+    "accepted_gaps",
     "change_log",
     "change_groups",
     "quarantine",
@@ -237,6 +247,7 @@ def test_marks_are_explained(root: Path) -> None:
     plan = (root / "ticdc_assets" / "changelog" / "plan.py").read_text(encoding="utf-8")
     mirrors = (root / "ticdc_assets" / "lake" / "mirrors.py").read_text(encoding="utf-8")
     damage = root / "ticdc_assets" / "changelog" / "encoder_damage.py"
+    gaps = (root / "ticdc_assets" / "lake" / "accepted_gaps.py").read_text(encoding="utf-8")
     reasons = [
         *re.findall(r'reason = f"([^"{]+)', damage.read_text(encoding="utf-8")),
         *re.findall(r'_REASON = "([^"]+)"', plan),
@@ -244,6 +255,7 @@ def test_marks_are_explained(root: Path) -> None:
         *re.findall(r'reason=f?"([^"{]+)', plan),
         *re.findall(r'reason = \(\s*"([^"]+)"', plan),
         *re.findall(r'marks\.append\("([^"]+)"', mirrors),
+        *re.findall(r'reason=f"([^:]+:)', gaps),
     ]
     assert len(reasons) >= 8
     explained = (root / "docs" / "limitations.md").read_text(encoding="utf-8")

@@ -9,14 +9,14 @@ Not handled: what the new records are. Watermarks are news like any other record
 """
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
 from ticdc_assets.errors import SourceUnavailableError
 from ticdc_assets.kafka import Administration
-from ticdc_assets.lake.landing import source_offsets
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.positions import read_position
+from ticdc_assets.lake.sources import see_source
 
 LISTING_SECONDS = 30.0
 """How long the list of topics and partitions is taken as it was."""
@@ -43,6 +43,7 @@ class News:
         self._clock = clock
         self._administration: Administration | None = None
         self._places: list[tuple[str, int]] = []
+        self._bases: Mapping[tuple[str, int], int] = {}
         self._listed_at = float("-inf")
 
     def look(self) -> Hashable:
@@ -71,11 +72,13 @@ class News:
         except SourceUnavailableError:
             # A topic may be gone while the others are there.
             return self._list()
-        return tuple(sorted(ends.items()))
+        bases = self._bases
+        return tuple(sorted((place, end + bases.get(place, 0)) for place, end in ends.items()))
 
     def _list(self) -> Hashable:
         self._places = []
-        partitions = source_offsets(self._changefeed, read_position(self._paths))
+        partitions = see_source(self._paths, self._changefeed).present
+        self._bases = read_position(self._paths).bases
         self._places = [(item.topic, item.partition) for item in partitions]
         self._listed_at = self._clock()
         return tuple(((item.topic, item.partition), item.end) for item in partitions)

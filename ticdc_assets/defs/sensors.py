@@ -27,7 +27,7 @@ import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from ticdc_assets.changelog.progress import GlobalWatermark
-from ticdc_assets.config import CaptureSource, Changefeed
+from ticdc_assets.config import CaptureSource
 from ticdc_assets.defs.active_runs import STATUS_WORDS, active_runs, end_orphans
 from ticdc_assets.defs.checks import REPLICATION_LAG, readable_key, status_verdicts
 from ticdc_assets.defs.content_verdicts import judge_damage
@@ -36,16 +36,12 @@ from ticdc_assets.defs.partitions import FeedNames
 from ticdc_assets.defs.steps import ChangefeedSteps
 from ticdc_assets.defs.verdicts import Verdict
 from ticdc_assets.errors import LakeDamagedError, TicdcError
+from ticdc_assets.kafka import OffsetRange
 from ticdc_assets.lake.cuts import Cut, newest_cut
 from ticdc_assets.lake.damage import damage_told, damaged_mirrors
 from ticdc_assets.lake.decoding import decoded_position, read_groups
-from ticdc_assets.lake.landing import source_offsets
-from ticdc_assets.lake.positions import (
-    PartitionOffsets,
-    Position,
-    known_partitions,
-    read_position,
-)
+from ticdc_assets.lake.positions import PartitionOffsets, known_partitions, read_position
+from ticdc_assets.lake.sources import Gap, SourceSight, capture_ranges, see_source
 from ticdc_assets.lake.status import read_status
 from ticdc_assets.lake.watermark import read_watermark
 from ticdc_assets.tso import to_datetime
@@ -107,6 +103,7 @@ class Sight:
 
     Attributes:
         partitions: the source's partitions now, with what is landed of them.
+        gaps: where records are gone that were not landed.
         known: partitions that a landing has seen.
         landed_batch: newest landed batch.
         decoded_batch: landed batch up to which everything is decoded.
@@ -128,6 +125,7 @@ class Sight:
     cut_tso: int | None
     cut_number: int
     damaged: int = 0
+    gaps: tuple[Gap, ...] = ()
 
     @property
     def backlog(self) -> int:
@@ -136,11 +134,7 @@ class Sight:
 
     def reasons(self) -> list[str]:
         """Return why a sync would do something; [] if it would not."""
-        reasons = [
-            f"{_place(item)} ends at {item.end}, before its landed offset {item.landed}"
-            for item in self.partitions
-            if item.end < item.landed
-        ]
+        reasons: list[str] = []
         if self.backlog:
             reasons.append(f"{self.backlog} records wait")
         new = [item for item in self.partitions if (item.topic, item.partition) not in self.known]
@@ -291,6 +285,7 @@ def changed_verdicts(
         steps.changefeed,
         now,
         source=None if sight is None else sight.partitions,
+        gaps=() if sight is None else sight.gaps,
         watermark=None if sight is None else sight.watermark,
     )
     verdicts = status_verdicts(steps.names, steps.changefeed, status)
@@ -334,12 +329,13 @@ def look(instance: DagsterInstance, steps: ChangefeedSteps, cut: Cut | None) -> 
     """
     paths = steps.paths
     position = read_position(paths)
-    partitions = _source_offsets(steps.changefeed, position)
+    source = _see(steps)
     groups = read_groups(paths)
     known = [(item.topic, item.partition) for item in known_partitions(paths)]
     failed = {item.mirror_id for item in cut.failed} if cut else set[str]()
     return Sight(
-        partitions=partitions,
+        partitions=source.present,
+        gaps=source.gaps,
         known=frozenset(known),
         landed_batch=position.batch,
         decoded_batch=decoded_position(paths)[1],
@@ -363,6 +359,11 @@ def ask(
 ) -> dg.RunRequest | str:
     """Return the run to ask for, or why there is none."""
     reasons = sight.reasons()
+    if sight.gaps:
+        # A run would fail with the same words; somebody has to decide.
+        first, *others = sight.gaps
+        more = f" ({len(others)} more)" if others else ""
+        return f"landing is stopped by a {first.error}{more}"
     active = active_runs(instance, names)
     if active:
         run = active[0]
@@ -415,30 +416,24 @@ def _looked_at(instance: DagsterInstance, key: dg.AssetKey) -> int:
     return value.value if isinstance(value, dg.IntMetadataValue) and value.value else 0
 
 
-_CAPTURES: dict[Path, tuple[tuple[int, int], tuple[PartitionOffsets, ...]]] = {}
+_CAPTURES: dict[Path, tuple[tuple[int, int], dict[tuple[str, int], OffsetRange]]] = {}
 """Offsets of captures by size and time of change: a capture that stands still is read once."""
 
 
-def _source_offsets(changefeed: Changefeed, position: Position) -> tuple[PartitionOffsets, ...]:
+def _see(steps: ChangefeedSteps) -> SourceSight:
+    paths, changefeed = steps.paths, steps.changefeed
     if not isinstance(changefeed.source, CaptureSource):
-        return source_offsets(changefeed, position)
+        return see_source(paths, changefeed)
     path = changefeed.source.path
     try:
         stat = path.stat()
     except OSError:
-        return source_offsets(changefeed, position)  # which says what is wrong
+        return see_source(paths, changefeed)  # which says what is wrong
     stamp = (stat.st_size, stat.st_mtime_ns)
     kept = _CAPTURES.get(path)
     if kept is None or kept[0] != stamp:
-        kept = (stamp, source_offsets(changefeed, position))
-        _CAPTURES[path] = kept
-    return tuple(
-        replace(
-            item,
-            landed=position.next_offsets.get((item.topic, item.partition), item.earliest),
-        )
-        for item in kept[1]
-    )
+        kept = _CAPTURES[path] = (stamp, capture_ranges(changefeed.source))
+    return see_source(paths, changefeed, captured=kept[1])
 
 
 def _observation(names: FeedNames, sight: Sight) -> dg.AssetObservation:

@@ -27,6 +27,7 @@ from ticdc_assets.changelog.plan import MirrorPlan, Plan, build_plan, seen_shape
 from ticdc_assets.config import Changefeed
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.lake import folding
+from ticdc_assets.lake.accepted_gaps import gap_marks, read_accepted
 from ticdc_assets.lake.change_folding import (
     ChangeFolding,
     folded_rows,
@@ -144,6 +145,12 @@ class AsOf:
         plan = build_plan(self._history, self._row_groups, self._tso, self._timezone)
         return plan.of_tables(self._tables.includes)
 
+    @cached_property
+    def _lost(self) -> dict[str, list[str]]:
+        """The marks of tables that may lack changes of accepted gaps."""
+        gaps = read_accepted(self._paths)
+        return gap_marks(gaps, self.plan.mirrors, self._groups.rows, self._tso)
+
     def table(self, database: str, table: str) -> TableRows:
         """Return the rows of one table.
 
@@ -208,6 +215,7 @@ class AsOf:
         damage = damage_marks(mirror, self._wire_format)
         warnings = [str(mark) for mark in (*mirror.marks, *damage)]
         warnings += self._marks_below.get(mirror.mirror_id, [])
+        warnings += self._lost.get(mirror.mirror_id, [])
         warnings += cast_marks(casts)
         if mirror.held:
             held = sum(group.rows for group in mirror.held)

@@ -18,7 +18,9 @@ time. Records with headers, and clients that are told how to see transactions, a
 source.
 
 Records that are gone before they were landed stop landing with `LandingGapError`: offsets that
-expired, a topic that was deleted and made again, a capture that lost its end. Nothing is skipped.
+expired, a topic that was deleted and made again, a capture that lost its end. Nothing is skipped,
+until somebody accepts the gap (`accepted_gaps`): then landing goes on behind it, and what is landed
+of a topic that was made again has offsets that go on where the old ones ended.
 A topic may be deleted once all of its tables are gone and all of it is landed; it stays listed.
 
 The ends of all partitions are asked for twice. A partition that had nothing more the second time is
@@ -38,17 +40,13 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import types as T
 
 from ticdc_assets.capture import CaptureRecord, read_capture
-from ticdc_assets.changelog.progress import TopicState
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, StartKind
-from ticdc_assets.errors import LandingGapError
 from ticdc_assets.kafka import (
     OffsetRange,
-    end_offsets,
     fetch,
     fetches_plainly,
     list_twice,
     spark_options,
-    start_offsets,
 )
 from ticdc_assets.lake.control import LOG_RETENTION, commit_metadata, partition_days, write_table
 from ticdc_assets.lake.damage import require_in_step
@@ -70,7 +68,7 @@ from ticdc_assets.lake.small_batches import (
     append_rows,
     are_plain,
 )
-from ticdc_assets.lake.watermark import read_watermark
+from ticdc_assets.lake.sources import SourceSight, begins, beside, capture_ranges, shifted
 
 _RECORD_SCHEMA = pa.schema(
     [
@@ -149,47 +147,6 @@ class Landing:
         return sum(partition.backlog for partition in self.partitions)
 
 
-def source_offsets(changefeed: Changefeed, position: Position) -> tuple[PartitionOffsets, ...]:
-    """Return what the source has beside what is landed; needs no Spark."""
-    match changefeed.source:
-        case KafkaSource() as source:
-            ranges = end_offsets(source)
-            begins = _begins(source, ranges, position)
-        case CaptureSource() as source:
-            ranges = begins = _capture_ranges(source)
-    return _beside(ranges, begins, position)
-
-
-def _begins(
-    source: KafkaSource, ranges: Mapping[TopicPartition, OffsetRange], position: Position
-) -> Mapping[TopicPartition, OffsetRange]:
-    """Return `ranges`, beginning where the first landing is to begin if this is the first."""
-    if position.batch or source.start.kind is StartKind.EARLIEST:
-        return ranges
-    starts = start_offsets(source, ranges)
-    return {
-        place: OffsetRange(earliest=starts[place], end=offsets.end)
-        for place, offsets in ranges.items()
-    }
-
-
-def _beside(
-    ranges: Mapping[TopicPartition, OffsetRange],
-    begins: Mapping[TopicPartition, OffsetRange],
-    position: Position,
-) -> tuple[PartitionOffsets, ...]:
-    return tuple(
-        PartitionOffsets(
-            topic=topic,
-            partition=partition,
-            earliest=offsets.earliest,
-            end=offsets.end,
-            landed=position.next_offsets.get((topic, partition), begins[topic, partition].earliest),
-        )
-        for (topic, partition), offsets in sorted(ranges.items())
-    )
-
-
 def land(
     spark: SparkSession,
     paths: LakePaths,
@@ -209,26 +166,29 @@ def land(
     match changefeed.source:
         case KafkaSource() as source:
             listing = list_twice(source)
-            begins = _begins(source, listing.ranges, position)
-            partitions = _beside(listing.ranges, begins, position)
-            later: Mapping[TopicPartition, OffsetRange] = listing.later_ends
-            partitions, gone = _with_gone(paths, partitions, position)
-            _check_gaps(partitions, position, listing.topic_ids)
+            ranges = begins(source, listing.ranges, position)
+            sight = beside(paths, changefeed, position, ranges, listing.topic_ids)
+            later = shifted(listing.later_ends, position)
+            _check_gaps(sight)
             landed, newest = _land_topic(
                 spark,
                 paths,
                 source,
                 position,
-                [item for item in partitions if (item.topic, item.partition) not in gone],
+                sight.present,
                 listing.topic_ids,
                 max_records,
             )
         case CaptureSource() as source:
-            later = _capture_ranges(source)
-            partitions, gone = _beside(later, later, position), frozenset[TopicPartition]()
-            _check_gaps(partitions, position, {})
-            landed, newest = _land_capture(spark, paths, source, position, partitions, max_records)
+            ranges = capture_ranges(source)
+            sight = beside(paths, changefeed, position, ranges, {})
+            later = shifted(ranges, position)
+            _check_gaps(sight)
+            landed, newest = _land_capture(
+                spark, paths, source, position, sight.partitions, max_records
+            )
     after = read_position(paths)
+    partitions, gone = sight.partitions, sight.gone
     newest = _kept_times(paths, after) | newest
     result = Landing(
         batch=after.batch,
@@ -239,14 +199,16 @@ def land(
                 for item in partitions
             ),
             # Of topics that came while the others were listed nothing is landed yet.
-            *_beside(
-                {
-                    place: offsets
-                    for place, offsets in later.items()
-                    if place not in {(item.topic, item.partition) for item in partitions}
-                },
-                later,
-                after,
+            *(
+                PartitionOffsets(
+                    topic=place[0],
+                    partition=place[1],
+                    earliest=offsets.earliest,
+                    end=offsets.end,
+                    landed=after.next_offsets.get(place, offsets.earliest),
+                )
+                for place, offsets in sorted(later.items())
+                if place not in {(item.topic, item.partition) for item in partitions}
             ),
         ),
     )
@@ -297,72 +259,10 @@ def landed_folders(paths: LakePaths) -> list[date]:
     return sorted(found)
 
 
-def _with_gone(
-    paths: LakePaths, partitions: tuple[PartitionOffsets, ...], position: Position
-) -> tuple[tuple[PartitionOffsets, ...], frozenset[TopicPartition]]:
-    """Add the partitions of topics that were deleted when nothing of them was left to land.
-
-    So it is if none of the topic's tables exists any more, and all of it was landed when it was
-    looked at last: TiCDC sends nothing to such a topic.
-    """
-    there = {item.topic for item in partitions}
-    missing = {topic for topic, _ in position.next_offsets} - there
-    if not missing:
-        return partitions, frozenset()
-    retired = {
-        item.topic
-        for item in read_watermark(paths).topics_in(TopicState.RETIRED)
-        if item.topic in missing
-    }
-    kept = [item for item in known_partitions(paths) if item.topic in retired]
-    unsettled = {item.topic for item in kept if not item.settled}
-    kept = [item for item in kept if item.topic not in unsettled]
-    gone = frozenset((item.topic, item.partition) for item in kept)
-    return tuple(sorted((*partitions, *kept), key=_by_place)), gone
-
-
-def _by_place(item: PartitionOffsets) -> TopicPartition:
-    return (item.topic, item.partition)
-
-
-def _check_gaps(
-    partitions: tuple[PartitionOffsets, ...], position: Position, ids: Mapping[str, str]
-) -> None:
-    seen = {(item.topic, item.partition) for item in partitions}
-    for (topic, partition), landed in sorted(position.next_offsets.items()):
-        if (topic, partition) not in seen:
-            raise LandingGapError(
-                topic, partition, landed, 0, "the source no longer has this partition"
-            )
-    for item in partitions:
-        landed = position.next_offsets.get((item.topic, item.partition))
-        if landed is None:
-            continue
-        known, now = position.topic_ids.get(item.topic), ids.get(item.topic)
-        if known and now and known != now:
-            raise LandingGapError(
-                item.topic,
-                item.partition,
-                landed,
-                item.earliest,
-                f"the topic was deleted and made again: its id was {known} and is {now}",
-            )
-        if item.end < landed:
-            raise LandingGapError(
-                item.topic,
-                item.partition,
-                landed,
-                item.end,
-                "the source ends before it: it was made again or cut off",
-            )
-        if item.earliest > landed:
-            raise LandingGapError(
-                item.topic,
-                item.partition,
-                landed,
-                item.earliest,
-                "the records between expired before they were landed",
-            )
+def _check_gaps(sight: SourceSight) -> None:
+    """Raise the error of the first gap."""
+    for gap in sight.gaps:
+        raise gap.error
 
 
 # Kafka ------------------------------------------------------------------------------------------
@@ -394,11 +294,11 @@ def _land_topic(
         return 0, {}
     # The id of a topic that was deleted stays known: made again, it is another one.
     known = {**position.topic_ids, **ids}
-    fetched = _fetched_here(paths, source, ranges)
+    fetched = _fetched_here(paths, source, position, ranges)
     if fetched is not None:
         _append(paths, _table_of(fetched), position.batch + 1, next_offsets, known)
     newest = (
-        _land_in_spark(spark, paths, source, position.batch + 1, ranges, next_offsets, known)
+        _land_in_spark(spark, paths, source, position, ranges, next_offsets, known)
         if fetched is None
         else {
             (item.topic, item.partition): item.timestamp_ms
@@ -412,18 +312,31 @@ def _land_topic(
 
 
 def _fetched_here(
-    paths: LakePaths, source: KafkaSource, ranges: Mapping[TopicPartition, tuple[int, int]]
+    paths: LakePaths,
+    source: KafkaSource,
+    position: Position,
+    ranges: Mapping[TopicPartition, tuple[int, int]],
 ) -> list[CaptureRecord] | None:
     """Return the records of `ranges` in order if they are few and plain, or None."""
     if sum(end - start for start, end in ranges.values()) > LOCAL_RECORDS:
         return None
     if not are_plain((paths.raw_messages,)):
         return None
-    wanted = {place: OffsetRange(earliest=start, end=end) for place, (start, end) in ranges.items()}
+    wanted = {
+        place: OffsetRange(earliest=start - position.base(place), end=end - position.base(place))
+        for place, (start, end) in ranges.items()
+    }
     records = fetch(source, wanted, max_bytes=LOCAL_BYTES)
     if records is None:
         return None
-    return sorted(records, key=lambda item: (item.topic, item.partition, item.offset))
+    landed = (_at_landed_offset(record, position) for record in records)
+    return sorted(landed, key=lambda item: (item.topic, item.partition, item.offset))
+
+
+def _at_landed_offset(record: CaptureRecord, position: Position) -> CaptureRecord:
+    """Return a record with the offset that it is landed at."""
+    base = position.base((record.topic, record.partition))
+    return replace(record, offset=record.offset + base) if base else record
 
 
 def _table_of(records: Sequence[CaptureRecord]) -> pa.Table:
@@ -441,16 +354,24 @@ def _land_in_spark(
     spark: SparkSession,
     paths: LakePaths,
     source: KafkaSource,
-    batch: int,
+    position: Position,
     ranges: Mapping[TopicPartition, tuple[int, int]],
     next_offsets: Mapping[TopicPartition, int],
     known: Mapping[str, str],
 ) -> dict[TopicPartition, int]:
     """Land ranges of offsets by Spark; return the time of the last record of each."""
+    batch = position.batch + 1
     if fetches_plainly(source) and are_plain((paths.raw_messages,)):
         landed_at = datetime.now(UTC)
         found = land_into_files(
-            spark, source, ranges, paths.raw_messages, _RAW_ARROW, batch=batch, landed_at=landed_at
+            spark,
+            source,
+            ranges,
+            paths.raw_messages,
+            _RAW_ARROW,
+            batch=batch,
+            landed_at=landed_at,
+            bases={place: position.base(place) for place in ranges},
         )
         if found is not None:
             append_files(
@@ -464,11 +385,16 @@ def _land_in_spark(
             )
             return dict(found.newest)
     F = functions(spark)
+    offset = F.col("offset")
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
     for (topic, partition), (start, end) in ranges.items():
-        starts.setdefault(topic, {})[str(partition)] = start
-        ends.setdefault(topic, {})[str(partition)] = end
+        base = position.base((topic, partition))
+        starts.setdefault(topic, {})[str(partition)] = start - base
+        ends.setdefault(topic, {})[str(partition)] = end - base
+        if base:
+            is_there = (F.col("topic") == F.lit(topic)) & (F.col("partition") == partition)
+            offset = F.when(is_there, F.col("offset") + F.lit(base)).otherwise(offset)
     records = (
         spark.read.format("kafka")
         .options(**spark_options(source))
@@ -483,7 +409,7 @@ def _land_in_spark(
         .select(
             "topic",
             "partition",
-            "offset",
+            offset.alias("offset"),
             F.unix_millis("timestamp").alias("timestamp_ms"),
             "key",
             "value",
@@ -528,20 +454,6 @@ def share_out(
 # Captures ---------------------------------------------------------------------------------------
 
 
-def _capture_ranges(source: CaptureSource) -> dict[TopicPartition, OffsetRange]:
-    """Return the offsets of each partition of the whole file."""
-    ranges: dict[TopicPartition, tuple[int, int]] = {}
-    with read_capture(source.path) as records:
-        for record in records:
-            place = (record.topic, record.partition)
-            first, end = ranges.get(place, (record.offset, record.offset + 1))
-            ranges[place] = (min(first, record.offset), max(end, record.offset + 1))
-    for topic, count in source.partitions.items():
-        for partition in range(count):
-            ranges.setdefault((topic, partition), (0, 0))
-    return {place: OffsetRange(earliest=first, end=end) for place, (first, end) in ranges.items()}
-
-
 def _land_capture(
     spark: SparkSession,
     paths: LakePaths,
@@ -560,7 +472,7 @@ def _land_capture(
     batch = position.batch
     landed = 0
     newest: dict[TopicPartition, int] = {}
-    for chunk in _chunks(source, next_offsets, max_records):
+    for chunk in _chunks(source, position, next_offsets, max_records):
         batch += 1
         landed += len(chunk)
         rows = _table_of(chunk)
@@ -576,15 +488,19 @@ def _land_capture(
 
 
 def _chunks(
-    source: CaptureSource, next_offsets: dict[TopicPartition, int], max_records: int | None
+    source: CaptureSource,
+    position: Position,
+    next_offsets: dict[TopicPartition, int],
+    max_records: int | None,
 ) -> Iterator[list[CaptureRecord]]:
     """Yield the records not landed yet; `next_offsets` is moved on before each chunk is yielded."""
     chunk: list[CaptureRecord] = []
     size = taken = 0
     with read_capture(source.path) as records:
-        for record in records:
+        for read in records:
             if max_records is not None and taken >= max_records:
                 break
+            record = _at_landed_offset(read, position)
             place = (record.topic, record.partition)
             if record.offset < next_offsets.get(place, 0):
                 continue

@@ -62,6 +62,7 @@ def land_into_files(
     *,
     batch: int,
     landed_at: datetime,
+    bases: Mapping[tuple[str, int], int],
 ) -> LandedFiles | None:
     """Fetch ranges of offsets into files; None if there are records with headers among them.
 
@@ -73,6 +74,7 @@ def land_into_files(
         schema: its columns.
         batch: number of the batch.
         landed_at: when it was landed.
+        bases: what is added to the cluster's offsets of each (topic, partition); `ranges` have it.
 
     Raises:
         SourceUnavailableError: the broker stopped answering, or records of a range are gone.
@@ -88,7 +90,7 @@ def land_into_files(
     def fetched(some: Iterable[_Range]) -> Iterator[_Part | SourceUnavailableError | None]:
         for piece in some:
             try:
-                yield _written(source, piece, raw, schema, batch, landed_at)
+                yield _written(source, piece, raw, schema, batch, landed_at, bases[piece[:2]])
             except SourceUnavailableError as error:
                 # An exception would come out of Spark as one of its own.
                 yield error
@@ -122,10 +124,11 @@ def _written(
     schema: pa.Schema,
     batch: int,
     landed_at: datetime,
+    base: int,
 ) -> _Part | None:
     """Fetch a range and write it; None if a record has headers."""
     topic, partition, start, end = piece
-    wanted = {(topic, partition): OffsetRange(earliest=start, end=end)}
+    wanted = {(topic, partition): OffsetRange(earliest=start - base, end=end - base)}
     writer: FileWriter | None = None
     newest: int | None = None
     schema = schema.remove(schema.get_field_index("landed_day"))
@@ -141,14 +144,14 @@ def _written(
             "landed_at": [landed_at] * size,
             "topic": [topic] * size,
             "partition": [partition] * size,
-            "offset": [record.offset for record in records],
+            "offset": [record.offset + base for record in records],
             "timestamp_ms": [record.timestamp_ms for record in records],
             "key": [record.key for record in records],
             "value": [record.value for record in records],
             "headers": [None] * size,
         }
         writer.write(pa.table([columns[field.name] for field in schema], schema=schema))
-        if records[-1].offset == end - 1:
+        if records[-1].offset + base == end - 1:
             newest = records[-1].timestamp_ms
     return _Part(files=[] if writer is None else [writer.close()], newest=newest)
 

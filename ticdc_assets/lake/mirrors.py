@@ -66,6 +66,7 @@ from ticdc_assets.config import Changefeed
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import Failure, attempted
 from ticdc_assets.lake import folding
+from ticdc_assets.lake.accepted_gaps import AcceptedGap, close_accepted, gap_marks
 from ticdc_assets.lake.accounts import PLACE, account_changes
 from ticdc_assets.lake.change_folding import (
     ChangeFolding,
@@ -187,6 +188,7 @@ def apply_changes(
     groups = read_groups(paths)
     last = newest_cut(paths)
     watermark = read_watermark(paths, groups=groups, cut=last)
+    gaps = close_accepted(paths, es_only=groups.es_only)
 
     def ended(outcome: Outcome, reason: str) -> Applying:
         return Applying(outcome=outcome, reason=reason, cut=last, watermark=watermark)
@@ -224,6 +226,7 @@ def apply_changes(
         and not refold
         and not damages
         and not last.failed
+        and not any(gap.accepted_at > last.published_at for gap in gaps)
         and not _lacks_history(last, changefeed)
         and last.tables == filter_text(changefeed.tables)
     ):
@@ -231,7 +234,7 @@ def apply_changes(
             Outcome.UNCHANGED, f"the mirrors are at {last.moment} and nothing new was landed"
         )
     changes = ChangeFolding(spark, paths, changefeed, batch=groups.batch, horizon=horizon)
-    run = _Run(changes, spark, paths, changefeed, groups, last, tso, damages)
+    run = _Run(changes, spark, paths, changefeed, groups, last, tso, damages, gaps)
     cut = run.make(frozenset(refold), only)
     if (
         last is not None
@@ -277,7 +280,7 @@ def _same_content(cut: Cut, last: Cut) -> bool:
         mirrors = [
             (
                 *(item.mirror_id, item.database, item.table, item.version, item.history_version),
-                *(item.held, item.quarantined),
+                *(item.held, item.quarantined, item.marks),
             )
             for item in of.mirrors
         ]
@@ -332,7 +335,9 @@ class _Run:
         last: Cut | None,
         tso: int,
         damages: Mapping[str, LakeDamagedError],
+        gaps: Sequence[AcceptedGap],
     ) -> None:
+        self._gaps = gaps
         self._spark = spark
         self._paths = paths
         self._changefeed = changefeed
@@ -367,6 +372,7 @@ class _Run:
             )
         replays, late_rows, late = self._late_rows()
         below = self._below(plan)
+        lost = gap_marks(self._gaps, plan.mirrors, self._groups.rows, self._tso)
         # A mirror that is broken is made again: the change log has all of it.
         stale = self._stale(plan, refold, late) | self._damages.keys()
         first = self._first_folds(plan, stale)
@@ -395,7 +401,7 @@ class _Run:
                 mirrors += self._kept(table, held)
             else:
                 assert isinstance(table, MirrorPlan)
-                mirrors.append(self._mirror_cut(table, result, held, below))
+                mirrors.append(self._mirror_cut(table, result, held, below, lost))
         mirrors.sort(key=lambda item: (item.database, item.table))
         progress = self._groups.progress().values()
         return Cut(
@@ -1058,11 +1064,13 @@ class _Run:
         made: _Made,
         held: Sequence[HeldRows],
         below: Mapping[str, str],
+        lost: Mapping[str, Sequence[str]],
     ) -> MirrorCut:
         damage = damage_marks(mirror, self._changefeed.wire_format)
         marks = [str(mark) for mark in (*mirror.marks, *damage)]
         if mirror.mirror_id in below:
             marks.append(below[mirror.mirror_id])
+        marks += lost.get(mirror.mirror_id, ())
         if not mirror.schema.handle_key:
             marks.append("no key: a bag of rows, replays that no watermark tells are counted twice")
         if self._groups.es_only:

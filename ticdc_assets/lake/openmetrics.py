@@ -9,6 +9,7 @@ source has; names out of messages are escaped by the library. A figure that is n
 out, it is never 0.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -53,6 +54,11 @@ def _oldest_held(status: Status) -> float | None:
         return None
     since = min((item.since for item in status.held), default=status.at)
     return max(0.0, (status.at - since).total_seconds())
+
+
+def _accepted_gaps(status: Status) -> _Values:
+    counts = Counter((item.topic, str(item.partition)) for item in status.accepted_gaps)
+    return sorted(counts.items())
 
 
 def _topic_states(status: Status) -> _Values:
@@ -136,6 +142,17 @@ FIGURES: tuple[_Figure, ...] = (
         values=lambda status: (
             ((item.topic, str(item.partition)), item.landed) for item in status.partitions
         ),
+    ),
+    _Figure(
+        name="ticdc_landing_gaps",
+        help="Partitions whose next record to land is gone: landing is stopped.",
+        values=_single(lambda status: len(status.gaps)),
+    ),
+    _Figure(
+        name="ticdc_accepted_gaps",
+        help="Gaps of a partition that were accepted: their records were never landed.",
+        labels=("topic", "partition"),
+        values=_accepted_gaps,
     ),
     _Figure(
         name="ticdc_partition_watermark_timestamp_seconds",

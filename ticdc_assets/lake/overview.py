@@ -21,6 +21,7 @@ from orjson import loads
 
 from ticdc_assets.changelog.progress import GlobalWatermark, PartitionProgress, TopicState
 from ticdc_assets.config import Changefeed
+from ticdc_assets.lake.accepted_gaps import AcceptedGap, read_accepted
 from ticdc_assets.lake.control import read_table
 from ticdc_assets.lake.cuts import FAILED, Cut, FailedMirror
 from ticdc_assets.lake.decoding import ChangeGroups, read_groups
@@ -198,6 +199,7 @@ class FeedOverview:
         schemas: tables whose schema changed last, newest first.
         schema_tables: how many tables have schemas in all.
         conflicts: claims that contradict a registered schema.
+        accepted_gaps: gaps of landing that were accepted.
         es_only: whether changes have no commit ts.
     """
 
@@ -217,6 +219,7 @@ class FeedOverview:
     schemas: tuple[SchemaFigures, ...]
     schema_tables: int
     conflicts: tuple[Mapping[str, Any], ...]
+    accepted_gaps: tuple[AcceptedGap, ...]
     es_only: bool
 
     @property
@@ -291,6 +294,7 @@ def read_overview(
         schemas=schemas,
         schema_tables=schema_tables,
         conflicts=_conflicts(paths),
+        accepted_gaps=read_accepted(paths),
         es_only=groups.es_only,
     )
 

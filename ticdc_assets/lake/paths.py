@@ -15,7 +15,8 @@ class LakePaths:
     Attributes:
         root: folder of the lake.
         changefeed: name of the changefeed.
-        side: name of a side place, if this is one: all tables but `raw_messages` are in it.
+        side: name of a side place, if this is one: all tables but `raw_messages` and
+            `accepted_gaps` are in it.
     """
 
     root: Path
@@ -31,6 +32,11 @@ class LakePaths:
     def raw_messages(self) -> Path:
         """Landed Kafka records; a side place has none of its own."""
         return self.root / self.changefeed / "raw_messages"
+
+    @property
+    def accepted_gaps(self) -> Path:
+        """Gaps of landing that were accepted; a side place has none of its own."""
+        return self.root / self.changefeed / "accepted_gaps"
 
     @property
     def side_places(self) -> Path:

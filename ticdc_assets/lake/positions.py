@@ -5,11 +5,12 @@ the global watermark. `landing` writes what is read here.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import pyarrow.dataset as ds
 
+from ticdc_assets.lake.accepted_gaps import read_accepted
 from ticdc_assets.lake.control import commit_metadata, read_rows
 from ticdc_assets.lake.paths import LakePaths
 
@@ -46,22 +47,51 @@ class PartitionOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """The landed position: batch number and, per partition, the next offset to land."""
+    """The landed position.
+
+    Attributes:
+        batch: number of the newest landed batch.
+        next_offsets: the next offset to land of each partition, behind the gaps that were accepted.
+        topic_ids: the ids of the topics that were landed from.
+        bases: what is added to the source's offsets of a partition to get those landed, where its
+            topic was made again; see `accepted_gaps`.
+        accepted_ids: of each partition with an accepted gap, the id its topic had then.
+    """
 
     batch: int
     next_offsets: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, str]
+    bases: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+    accepted_ids: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
+
+    def base(self, place: TopicPartition) -> int:
+        """Return what is added to the source's offsets of a partition."""
+        return self.bases.get(place, 0)
 
 
 def read_position(paths: LakePaths) -> Position:
-    """Return the position from the newest commit of `raw_messages`; needs no Spark."""
+    """Return the position; needs no Spark.
+
+    It is that of the newest commit of `raw_messages`, moved on over the gaps accepted since.
+    """
     metadata = commit_metadata(paths.raw_messages)
+    next_offsets: dict[TopicPartition, int] = {
+        (topic, partition): offset for topic, partition, offset in metadata.get("next", [])
+    }
+    bases: dict[TopicPartition, int] = {}
+    accepted_ids: dict[TopicPartition, str] = {}
+    for gap in read_accepted(paths):
+        place = (gap.topic, gap.partition)
+        next_offsets[place] = max(next_offsets.get(place, 0), gap.to_offset)
+        bases[place] = gap.offset_base
+        if gap.topic_id is not None:
+            accepted_ids[place] = gap.topic_id
     return Position(
         batch=metadata.get("batch", 0),
-        next_offsets={
-            (topic, partition): offset for topic, partition, offset in metadata.get("next", [])
-        },
+        next_offsets=next_offsets,
         topic_ids=metadata.get("topic_ids", {}),
+        bases=bases,
+        accepted_ids=accepted_ids,
     )
 
 

@@ -38,12 +38,14 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.progress import GlobalWatermark, PartitionProgress
 from ticdc_assets.config import Changefeed
+from ticdc_assets.lake.accepted_gaps import AcceptedGap, read_accepted
 from ticdc_assets.lake.checksums import Checksums, read_checksums
 from ticdc_assets.lake.control import commit_metadata, read_rows, read_table
 from ticdc_assets.lake.cuts import Cut, FailedMirror, HeldRows, newest_cut
 from ticdc_assets.lake.decoding import ChangeGroups, decoded_position, read_groups
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.positions import PartitionOffsets, newest_landing, partitions_of
+from ticdc_assets.lake.sources import Gap
 from ticdc_assets.lake.watermark import read_watermark
 from ticdc_assets.tso import physical_ms, to_datetime
 
@@ -221,6 +223,8 @@ class Status:
         quarantined: open rows of the quarantine by stage.
         conflicts: rows of `schema_conflicts`.
         checksums: row checksums compared.
+        gaps: where records are gone that were not landed, if the source was looked at.
+        accepted_gaps: the gaps that were accepted.
     """
 
     changefeed: str
@@ -244,6 +248,8 @@ class Status:
     quarantined: Mapping[str, int]
     conflicts: tuple[dict[str, Any], ...]
     checksums: Checksums
+    gaps: tuple[Gap, ...] = ()
+    accepted_gaps: tuple[AcceptedGap, ...] = ()
 
     @property
     def backlog(self) -> int:
@@ -305,6 +311,8 @@ class Status:
                 "change_log": self.log_batch,
                 "applied": cut.batch if cut else 0,
             },
+            "gaps": [item.as_json() for item in self.gaps],
+            "accepted_gaps": [item.as_json() for item in self.accepted_gaps],
             "held": self.held_rows,
             "failed_mirrors": 0 if cut is None else len(cut.failed),
             "accounts": []
@@ -362,6 +370,7 @@ def read_status(
     now: datetime,
     *,
     source: Sequence[PartitionOffsets] | None = None,
+    gaps: Sequence[Gap] = (),
     watermark: GlobalWatermark | None = None,
 ) -> Status:
     """Return how far a changefeed is; needs no Spark.
@@ -372,6 +381,7 @@ def read_status(
         now: the time to measure lags at.
         source: the source's partitions as they were seen at `now`; if None, what waits is what the
             newest landing left.
+        gaps: the gaps that were seen with it.
         watermark: the global watermark, if the caller has just read it.
     """
     cut = newest_cut(paths)
@@ -425,6 +435,8 @@ def read_status(
         quarantined=_stages(quarantine),
         conflicts=tuple(read_rows(paths.schema_conflicts)),
         checksums=read_checksums(paths),
+        gaps=tuple(gaps),
+        accepted_gaps=read_accepted(paths),
     )
 
 

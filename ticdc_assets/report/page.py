@@ -984,7 +984,41 @@ def _partitions_panel(overview: FeedOverview) -> Markup:
         )
         if left
         else None,
+        _gaps_table(overview),
         aside=f"{amount(topics, 'topic')}, {amount(len(partitions), 'partition')}",
+    )
+
+
+def _gaps_table(overview: FeedOverview) -> Content:
+    """Return the gaps that were accepted, the newest first; nothing where there are none."""
+    gaps = overview.accepted_gaps
+    if not gaps:
+        return None
+    rows = [
+        element(
+            "tr",
+            element("th", name_of(gap.topic), f"/{gap.partition}", scope="row"),
+            element("td", gap.lost),
+            element("td", gap.cause),
+            _moment(gap.accepted_at),
+            element("td", gap.accepted_by),
+            _moment(gap.after_ts or None, "the beginning"),
+            _moment(gap.until_ts, "not known yet"),
+        )
+        for gap in reversed(gaps)
+    ]
+    return _table(
+        "Accepted gaps",
+        [
+            _plain("accepted gap"),
+            _plain("lost"),
+            _plain("cause"),
+            _when("accepted"),
+            _plain("by"),
+            _when("changes after"),
+            _when("up to"),
+        ],
+        rows,
     )
 
 

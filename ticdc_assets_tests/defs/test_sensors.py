@@ -6,7 +6,6 @@ import sys
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from socket import gethostname
 from typing import Any
 
@@ -37,11 +36,13 @@ from ticdc_assets.defs.sensors import (
 )
 from ticdc_assets.defs.steps import ChangefeedSteps, steps_of
 from ticdc_assets.defs.workers import WORKER_TAG, is_gone, worker_name
-from ticdc_assets.kafka import end_offsets
 from ticdc_assets.lake.cuts import Rewind, publish
+from ticdc_assets.lake.landing import land
 from ticdc_assets.lake.positions import PartitionOffsets
+from ticdc_assets.lake.session import LazySession
+from ticdc_assets.lake.sources import accept
 from ticdc_assets.ports import free_port
-from ticdc_assets_tests.defs.small_shop import SmallShop
+from ticdc_assets_tests.defs.small_shop import ORDERS, SmallShop
 from ticdc_assets_tests.statuses import cut, held, mirror
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -91,12 +92,8 @@ EMPTY = replace(
     [
         ({}, []),
         ({"partitions": (offsets(0, 12, 10), offsets(1, 8, 7))}, ["3 records wait"]),
-        # Records that expired do not wait; that some are missing is for the run to say.
+        # Records that expired do not wait; that some are missing is a gap.
         ({"partitions": (offsets(0, 20, 10, 15), offsets(1, 7, 7))}, ["5 records wait"]),
-        (
-            {"partitions": (offsets(0, 4, 10), offsets(1, 7, 7))},
-            ["shop/0 ends at 4, before its landed offset 10"],
-        ),
         (
             {"partitions": (*IDLE.partitions, offsets(2, 0, 0))},
             ["1 partitions are new (shop/2)"],
@@ -367,13 +364,35 @@ def test_a_dead_broker_is_a_reason(
     server = f"127.0.0.1:{free_port()}"
     source = KafkaSource(bootstrap_servers=server, topics=("shop",))
     # What a sensor really does, with less patience.
-    impatient = partial(end_offsets, timeout_seconds=1.0)
-    monkeypatch.setattr("ticdc_assets.lake.landing.end_offsets", impatient)
+    monkeypatch.setattr("ticdc_assets.kafka.DOWN_SECONDS", 0.5)
     steps = steps_of(shop.settings, replace(shop.changefeed, source=source))
     result = evaluate(instance, steps, None)
     assert not result.run_requests
     assert result.skip_reason is not None
     assert server in (result.skip_reason.skip_message or "")
+
+
+def test_a_gap_is_a_reason_until_somebody_accepts_it(
+    instance: dg.DagsterInstance, shop: SmallShop, steps: ChangefeedSteps
+) -> None:
+    shop.create_tables()
+    shop.insert(ORDERS, 6)
+    shop.send()
+    land(LazySession(), shop.paths, shop.changefeed)
+    # The first record of each partition is all that is left.
+    records = shop.capture.read_text().splitlines(keepends=True)
+    first = {json.loads(line)["partition"]: line for line in reversed(records)}
+    shop.capture.write_text("".join(first.values()))
+    for partition in (0, 1):
+        result = evaluate(instance, steps, None)
+        assert not result.run_requests
+        assert result.skip_reason is not None
+        message = result.skip_reason.skip_message or ""
+        gap = f"landing is stopped by a gap in topic 'shop' partition {partition}: "
+        assert message.startswith(gap)
+        assert f"`ticdc-assets accept-gap shop shop {partition}`" in message
+        accept(shop.paths, shop.changefeed, "shop", partition)
+    assert evaluate(instance, steps, None).run_requests
 
 
 def test_a_capture_with_a_broken_line_is_a_reason(

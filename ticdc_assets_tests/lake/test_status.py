@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets import tso
 from ticdc_assets.lake.cuts import newest_cut
-from ticdc_assets.lake.landing import source_offsets
-from ticdc_assets.lake.positions import PartitionOffsets, known_partitions, read_position
+from ticdc_assets.lake.positions import PartitionOffsets, known_partitions
+from ticdc_assets.lake.sources import see_source
 from ticdc_assets.lake.status import (
     LagPart,
     read_status,
@@ -189,7 +189,7 @@ def test_the_status_of_a_small_lake(spark: SparkSession, tmp_path: Path) -> None
     shop.insert(ORDERS, 1)
     shop.send()
     later = datetime.now(UTC) + timedelta(hours=1)
-    source = source_offsets(shop.changefeed, read_position(shop.paths))
+    source = see_source(shop.paths, shop.changefeed).present
     unseen = read_status(shop.paths, shop.changefeed, later)
     seen = read_status(shop.paths, shop.changefeed, later, source=source)
     assert unseen.lag is not None

@@ -1,0 +1,141 @@
+"""Gaps in topics of a real broker, by the command line: what says that there is one, and going on.
+
+Commands that people type at a gap run as programs; the syncs around them in this process.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ticdc_assets.broker import LocalBroker
+from ticdc_assets_tests.e2e.topics import FEED, WrittenFeed
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def feed(broker: LocalBroker, topic: str, tmp_path: Path) -> WrittenFeed:
+    made = WrittenFeed.made(broker, topic, tmp_path)
+    made.go_on()
+    made.sync()
+    return made
+
+
+def told(feed: WrittenFeed, *words: object, code: int) -> str:
+    """Run a command as a program and return all that it says."""
+    done = feed.commands.program(*words)
+    said = done.stdout + done.stderr
+    assert done.returncode == code, said
+    assert "Traceback" not in said
+    return said
+
+
+def marks(feed: WrittenFeed) -> dict[str, list[str]]:
+    """Return the marks of each table that speak of lost records."""
+    return {
+        item["table"]: [mark for mark in item["marks"] if "gone before they landed" in mark]
+        for item in feed.commands.mirrors(FEED)
+    }
+
+
+def gaps(feed: WrittenFeed, code: int) -> list[dict[str, Any]]:
+    """Return what `status --json` tells of gaps that stop landing."""
+    result = feed.commands.run("status", FEED, "--json")
+    assert result.exit_code == code, result.output
+    (status,) = json.loads(result.stdout)
+    return status["gaps"]
+
+
+def test_going_on_after_records_have_expired(feed: WrittenFeed) -> None:
+    assert gaps(feed, 0) == []
+    position = feed.changefeed.next_offsets[1]
+    feed.go_on()
+    lost_until = feed.changefeed.next_offsets[1]
+    feed.go_on()
+    feed.broker.delete_records(feed.topic, {1: lost_until})
+    command = f"ticdc-assets accept-gap {FEED} {feed.topic} 1"
+    gap = f"gap in topic '{feed.topic}' partition 1: next offset to land is {position}"
+    assert command in feed.refused()
+    said = told(feed, "status", FEED, code=1)
+    assert gap in said
+    assert command in said
+    assert f"landing of {FEED} is stopped by a gap" in said
+    (found,) = gaps(feed, 1)
+    assert (found["partition"], found["landed"], found["available"]) == (1, position, lost_until)
+    said = told(feed, "doctor", code=1)
+    assert f"landing is stopped by a {gap}" in said
+    assert command in said
+
+    said = told(feed, "accept-gap", FEED, feed.topic, 1, code=0)
+    assert f"accepted the loss of offsets {position} to {lost_until - 1} of topic" in said
+    assert f"ticdc-assets sync {FEED}" in said
+    said = told(feed, "accept-gap", FEED, feed.topic, 1, code=1)
+    assert said.startswith(f"Error: there is no gap in topic '{feed.topic}' partition 1: ")
+    assert len(said.splitlines()) == 1
+    assert gaps(feed, 0) == []
+
+    said = told(feed, "sync", FEED, code=0)
+    assert "published: " in said
+    landed = feed.landed()
+    assert len(landed) == len(set(landed))
+    assert {offset for number, offset in landed if number == 1} == {
+        *range(position),
+        *range(lost_until, feed.changefeed.next_offsets[1]),
+    }
+    assert feed.rows != feed.truth
+    expected = f"offsets {position} to {lost_until - 1} of topic '{feed.topic}' partition 1"
+    assert all(expected in text for texts in marks(feed).values() for text in texts)
+    assert {table: len(texts) for table, texts in marks(feed).items()} == {
+        "orders": 1,
+        "customers": 1,
+    }
+    assert "accepted gap: offsets" in feed.commands.done("status", FEED)
+    page = feed.commands.folder / "report.html"
+    feed.commands.done("report", FEED, "--output", page)
+    assert "Accepted gaps" in page.read_text()
+    assert "ticdc_accepted_gaps{" in feed.commands.done("metrics", FEED)
+
+    # TRUNCATE makes the table whole again, and ends the mark of it alone.
+    feed.upstream.truncate_table(("shop", "orders"))
+    feed.go_on()
+    feed.sync()
+    assert marks(feed)["orders"] == []
+    assert len(marks(feed)["customers"]) == 1
+    orders = {key: rows for key, rows in feed.truth.items() if key[1] == "orders"}
+    assert {key: rows for key, rows in feed.rows.items() if key[1] == "orders"} == orders
+
+
+def test_going_on_after_a_topic_was_made_again(feed: WrittenFeed) -> None:
+    ends = dict(feed.changefeed.next_offsets)
+    feed.broker.delete_topic(feed.topic)
+    said = told(feed, "status", FEED, code=1)
+    assert f"has no topic '{feed.topic}'" in said
+    feed.broker.create_topic(feed.topic, 2)
+    # TiCDC begins again where it stood; the offsets of the topic begin at 0.
+    feed.go_on()
+    assert "the topic was deleted and made again" in feed.refused()
+    assert len(gaps(feed, 1)) == 2
+    said = told(feed, "accept-gap", FEED, feed.topic, 0, code=0)
+    assert f"another gap in topic '{feed.topic}' partition 1" in said
+    assert "partition 1" in feed.refused()
+    feed.commands.done("accept-gap", FEED, feed.topic, 1)
+    assert gaps(feed, 0) == []
+
+    feed.sync()
+    landed = feed.landed()
+    assert len(landed) == len(set(landed))
+    # What is landed goes on where the old topic ended, so no coordinates are there twice.
+    assert set(landed) == {
+        (number, offset)
+        for number in (0, 1)
+        for offset in range(feed.changefeed.next_offsets[number])
+    }
+    assert all(feed.changefeed.next_offsets[number] > ends[number] for number in (0, 1))
+    assert feed.rows == feed.truth
+    assert all(len(texts) == 2 for texts in marks(feed).values())
+    assert "landed 0 records, 0 wait in the source" in feed.sync()
+    feed.go_on()
+    feed.sync()
+    assert feed.rows == feed.truth
