@@ -24,7 +24,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -1172,7 +1172,7 @@ class _Trouble:
             return self._refused()
         servers, reason = self._source.bootstrap_servers, self._reason
         host, _, port = servers.split(",")[0].rpartition(":")
-        told = f"the Kafka broker {servers} {what}" + (f": {self._shown(reason)}" if reason else "")
+        told = f"the Kafka broker {servers} {what}" + (f": {self.shown(reason)}" if reason else "")
         if "resolve" in reason:
             fix = (
                 "mend the host name in source.kafka.bootstrap_servers; look with "
@@ -1199,7 +1199,7 @@ class _Trouble:
 
     def _read(self, reason: str) -> tuple[str, str]:
         """Return what a refusal says, and the keys of the configuration that are to be mended."""
-        shown, protocol = self._shown(reason), _key("security.protocol")
+        shown, protocol = self.shown(reason), _key("security.protocol")
         if "current SASL state" in reason:
             return f"takes no login on that port ({shown})", protocol
         if "Unsupported SASL mechanism" in reason:
@@ -1226,7 +1226,7 @@ class _Trouble:
     def _mechanism_key(self) -> str:
         return "sasl.mechanisms" if "sasl.mechanisms" in self._source.options else "sasl.mechanism"
 
-    def _shown(self, reason: str) -> str:
+    def shown(self, reason: str) -> str:
         """Return a reason without the client's own bookkeeping, and without any secret."""
         address = rf"^(\w+://)?{re.escape(self._source.bootstrap_servers)}/\w+: "
         reason = re.sub(address, "", _BOOKKEEPING.sub("", reason)).strip(" .:")
@@ -1234,6 +1234,31 @@ class _Trouble:
             reason = reason.replace(secret, "***")
         return reason
 
+
+def java_error(source: KafkaSource, trace: str) -> SourceUnavailableError | None:
+    """Return what a stack trace of the Java client says, None if it is not that client's."""
+    found = _JAVA_ERROR.findall(trace)
+    if not found:
+        return None
+    # The last one is the cause of all others.
+    kind, said = found[-1]
+    reason = _Trouble(source).shown(said)
+    told = f"the Kafka broker {source.bootstrap_servers} and Spark's client: {kind}: {reason}"
+    if kind == "TopicAuthorizationException":
+        return SourceRefusedError(told, _RIGHT_FIX)
+    keys = next((keys for name, keys in _JAVA_KEYS.items() if name in kind), None)
+    if keys is None:
+        return SourceUnavailableError(told)
+    given = [key for key in keys if key in source.options]
+    return SourceRefusedError(told, f"mend {_keys(given or keys[:1])}")
+
+
+_JAVA_ERROR: Final = re.compile(r"org\.apache\.kafka\.[\w.]*?(\w+Exception): ([^\n]*)")
+_JAVA_KEYS: Final[Mapping[str, Sequence[str]]] = {
+    "SaslAuthentication": ("sasl.jaas.config", "sasl.username", "sasl.password"),
+    "UnsupportedSaslMechanism": ("sasl.mechanism", "sasl.mechanisms"),
+    "SslAuthentication": ("ssl.ca.location", "ssl.ca.pem", "ssl.truststore.location"),
+}
 
 _CLOSED_REASON: Final = "Disconnected"
 _CLOSED: Final = re.compile(r"FAIL \S+ \S+ (.*Disconnected.*)")

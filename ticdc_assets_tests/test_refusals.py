@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,8 +23,12 @@ from ticdc_assets.jars import BROKER_JARS, java_env, java_path, resolve, spark_h
 from ticdc_assets.kafka import OffsetRange, consume, end_offsets, produce, spark_options
 from ticdc_assets.ports import HOST, free_port
 from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.lake.feeds import Feed
 from ticdc_assets_tests.secured_broker import PASSWORD, SecuredBroker, make_keys, source
 from ticdc_assets_tests.test_doctor import by_name, changefeed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.kafka
 
@@ -243,6 +249,29 @@ def test_every_command_says_why_at_once(secured: SecuredBroker, tmp_path: Path) 
         assert f"mend {KEY}.sasl.username and {KEY}.sasl.password" in told
         assert "Traceback" not in told
         assert WRONG not in told
+
+
+@pytest.mark.spark
+def test_what_spark_s_own_client_meets_comes_to_one_sentence(
+    secured: SecuredBroker, tmp_path: Path, spark: "SparkSession"
+) -> None:
+    """Where the options say how transactions are seen, Spark's client reads; here with a wrong
+    password of its own, so that the look before it finds nothing."""
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    options = secured.options("SASL_PLAINTEXT") | {
+        "isolation.level": "read_uncommitted",
+        "sasl.jaas.config": f'{login}username="alice" password="{WRONG}";',
+    }
+    given = source(options, secured.servers("SASL_PLAINTEXT"))
+    feed = Feed.of(spark, tmp_path)
+    feed = replace(feed, changefeed=replace(feed.changefeed, source=given))
+    with pytest.raises(SourceRefusedError) as caught:
+        feed.land()
+    sentence = str(caught.value)
+    assert "Authentication failed: Invalid username or password" in sentence
+    assert f"mend {KEY}.sasl.jaas.config" in sentence
+    assert len(sentence.splitlines()) == 1
+    assert WRONG not in sentence
 
 
 # Both clients ------------------------------------------------------------------------------------

@@ -36,6 +36,8 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import types as T
 
@@ -45,6 +47,7 @@ from ticdc_assets.kafka import (
     OffsetRange,
     fetch,
     fetches_plainly,
+    java_error,
     list_twice,
     spark_options,
 )
@@ -426,7 +429,13 @@ def _land_in_spark(
     times = F.collect_list(F.when(last, F.struct("topic", "partition", "timestamp_ms")))
     observation = Observation()
     records = records.observe(observation, F.to_json(times).alias("times"))
-    _append(paths, records, batch, next_offsets, known)
+    try:
+        _append(paths, records, batch, next_offsets, known)
+    except (PySparkException, Py4JJavaError) as error:
+        told = java_error(source, str(error))
+        if told is None:
+            raise
+        raise told from None
     return {
         (item["topic"], item["partition"]): item["timestamp_ms"]
         for item in json.loads(observation.get["times"])
