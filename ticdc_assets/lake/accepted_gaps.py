@@ -8,9 +8,10 @@ Coordinates stay unique. A topic that was made again counts its offsets from the
 gap says what is added to them (`offset_base`): landed offsets go on where they ended, and a later
 record has a greater offset, as everything behind `raw_messages` takes for granted.
 
-The lost changes of a gap are those of its partition between the last watermark that landed before
-it and the first watermark or DDL that landed behind it: before TiCDC sends either, it has sent all
-row changes up to there. A mirror whose rows all came after that (CREATE, TRUNCATE) lacks nothing.
+What is lost is above the last watermark that the partition had brought before the gap. A mirror
+whose table was created or truncated later lacks nothing if that DDL landed behind the gap in the
+same partition: TiCDC sends no row beyond a DDL of its table before the DDL. Where a partition gets
+no DDL at all, the DDL has to be above the first watermark that landed behind the gap.
 
 Why running it again is safe: the row is the only memory of an acceptance. What is worked out of it
 is worked out anew each time, but for `until_ts`, which is kept because retention removes the
@@ -49,7 +50,7 @@ class AcceptedGap:
         offset_base: what is added to the source's offsets to get those landed, from here on.
         cause: one clause that says what was seen.
         after_ts: highest watermark of the partition that had landed: what is lost is above it.
-        until_ts: commit ts of the first watermark or DDL behind the gap; None until one landed.
+        until_ts: the first higher watermark behind the gap; None until one landed.
     """
 
     number: int
@@ -137,7 +138,7 @@ def close_accepted(paths: LakePaths, *, es_only: bool) -> tuple[AcceptedGap, ...
 
     Args:
         paths: tables of the changefeed; in a side place nothing is written.
-        es_only: whether the messages have no watermarks; then any record ends a gap.
+        es_only: whether the messages have no watermarks; then any record tells.
     """
     gaps = read_accepted(paths)
     closed = tuple(
@@ -155,24 +156,28 @@ def close_accepted(paths: LakePaths, *, es_only: bool) -> tuple[AcceptedGap, ...
 
 
 def _until(paths: LakePaths, gap: AcceptedGap, es_only: bool) -> int | None:
-    """Return the commit ts of what ends a gap, None if it has not come."""
+    """Return the watermark that tells where a gap ends, None if it has not come."""
     condition = (
-        (ds.field("topic") == gap.topic)
-        & (ds.field("partition") == gap.partition)
+        _of_partition(gap)
         & (ds.field("offset") >= gap.to_offset)
         & (ds.field("commit_ts") > gap.after_ts)
     )
     if not es_only:
-        condition &= ds.field("kind").isin(["watermark", "ddl"])
+        condition &= ds.field("kind") == "watermark"
     found = read_table(paths.change_log, condition, columns=["commit_ts"])
     if found is None:
         return None
     return found.group_by([]).aggregate([("commit_ts", "min")])["commit_ts_min"][0].as_py()
 
 
+def _of_partition(gap: AcceptedGap) -> ds.Expression:
+    return (ds.field("topic") == gap.topic) & (ds.field("partition") == gap.partition)
+
+
 def gap_marks(
+    paths: LakePaths,
     gaps: Iterable[AcceptedGap],
-    mirrors: Iterable[MirrorPlan],
+    mirrors: Sequence[MirrorPlan],
     groups: Sequence[Mapping[str, Any]],
     tso: int,
 ) -> dict[str, list[str]]:
@@ -182,32 +187,36 @@ def gap_marks(
     in others, is spared, and only where the topic had tables and no DDL of databases.
 
     Args:
+        paths: tables of the changefeed.
         gaps: the accepted gaps.
         mirrors: the mirrors at `tso`.
         groups: the change log in numbers (`change_groups`).
         tso: a cut.
     """
-    counting = [gap for gap in gaps if tso > gap.after_ts or not gap.after_ts]
-    if not counting:
-        return {}
     marks: dict[str, list[str]] = {}
     carried = _Carried(groups)
-    for mirror in mirrors:
-        for gap in counting:
-            if _may_lack(mirror, gap, carried):
+    for gap in gaps:
+        if gap.after_ts and tso <= gap.after_ts:
+            continue
+        loss = _Loss(paths, gap, mirrors, carried)
+        for mirror in mirrors:
+            if loss.may_concern(mirror):
                 marks.setdefault(mirror.mirror_id, []).append(str(gap.mark))
     return marks
 
 
 class _Carried:
-    """Which tables each topic was seen to carry."""
+    """What each topic was seen to carry: which tables, and which of its partitions get DDL."""
 
     def __init__(self, groups: Sequence[Mapping[str, Any]]) -> None:
         self._names: dict[str, set[tuple[str, str]]] = {}
         self._others: set[str] = set()
+        self._with_ddl: set[tuple[str, int]] = set()
         for row in groups:
             if row["kind"] not in ("row", "bootstrap", "ddl"):
                 continue
+            if row["kind"] == "ddl":
+                self._with_ddl.add((row["topic"], row["partition"]))
             if row["database"] and row["table"]:
                 name = folded_name(row["database"], row["table"])
                 self._names.setdefault(row["topic"], set()).add(name)
@@ -221,12 +230,58 @@ class _Carried:
             return True
         return not any(names & seen for seen in self._names.values())
 
+    def gets_ddl(self, topic: str, partition: int) -> bool:
+        """Return whether a DDL ever came to a partition."""
+        return (topic, partition) in self._with_ddl
 
-def _may_lack(mirror: MirrorPlan, gap: AcceptedGap, carried: _Carried) -> bool:
-    names = {folded_name(item.database, item.table) for item in mirror.bindings}
-    since_floor = gap.until_ts is None or mirror.floor_ts < gap.until_ts
-    if since_floor and carried.may_carry(gap.topic, names):
-        return True
-    # The rows of others that it began with may lack them.
+
+class _Loss:
+    """Which of some mirrors one gap may concern."""
+
+    def __init__(
+        self,
+        paths: LakePaths,
+        gap: AcceptedGap,
+        mirrors: Iterable[MirrorPlan],
+        carried: _Carried,
+    ) -> None:
+        self._gap = gap
+        self._carried = carried
+        floors = {floor for mirror in mirrors for floor in _floors(mirror) if floor > gap.after_ts}
+        # The DDL that landed behind the gap, of those that let a table begin anew.
+        self._behind: frozenset[int] = frozenset()
+        if floors:
+            condition = (
+                _of_partition(gap)
+                & (ds.field("kind") == "ddl")
+                & (ds.field("offset") >= gap.to_offset)
+                & ds.field("commit_ts").isin(sorted(floors))
+            )
+            found = read_table(paths.change_log, condition, columns=["commit_ts"])
+            if found is not None:
+                self._behind = frozenset(found["commit_ts"].to_pylist())
+
+    def may_concern(self, mirror: MirrorPlan) -> bool:
+        """Return whether a mirror may lack changes that were lost."""
+        names = {folded_name(item.database, item.table) for item in mirror.bindings}
+        if not self._began_behind(mirror.floor_ts) and self._carried.may_carry(
+            self._gap.topic, names
+        ):
+            return True
+        # The rows of others that it began with may lack them.
+        parts = mirror.handover.parts if mirror.handover is not None else ()
+        return any(self.may_concern(part.plan) for part in parts)
+
+    def _began_behind(self, floor_ts: int) -> bool:
+        """Return whether all rows of a table that begins at `floor_ts` were sent behind the gap."""
+        gap = self._gap
+        if floor_ts in self._behind:
+            return True
+        if self._carried.gets_ddl(gap.topic, gap.partition):
+            return False  # it came before the gap, or was lost in it
+        return gap.until_ts is not None and floor_ts > gap.until_ts
+
+
+def _floors(mirror: MirrorPlan) -> set[int]:
     parts = mirror.handover.parts if mirror.handover is not None else ()
-    return any(_may_lack(part.plan, gap, carried) for part in parts)
+    return {mirror.floor_ts}.union(*(_floors(part.plan) for part in parts))

@@ -149,7 +149,7 @@ class AsOf:
     def _lost(self) -> dict[str, list[str]]:
         """The marks of tables that may lack changes of accepted gaps."""
         gaps = read_accepted(self._paths)
-        return gap_marks(gaps, self.plan.mirrors, self._groups.rows, self._tso)
+        return gap_marks(self._paths, gaps, self.plan.mirrors, self._groups.rows, self._tso)
 
     def table(self, database: str, table: str) -> TableRows:
         """Return the rows of one table.

@@ -372,7 +372,7 @@ class _Run:
             )
         replays, late_rows, late = self._late_rows()
         below = self._below(plan)
-        lost = gap_marks(self._gaps, plan.mirrors, self._groups.rows, self._tso)
+        lost = gap_marks(self._paths, self._gaps, plan.mirrors, self._groups.rows, self._tso)
         # A mirror that is broken is made again: the change log has all of it.
         stale = self._stale(plan, refold, late) | self._damages.keys()
         first = self._first_folds(plan, stale)

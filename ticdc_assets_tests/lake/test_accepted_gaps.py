@@ -168,6 +168,29 @@ def test_a_truncate_that_comes_with_what_is_behind_the_gap_ends_it_at_once(
     assert len(marks["customers"]) == 1
 
 
+def test_a_truncate_that_came_before_the_gap_or_was_lost_in_it_ends_nothing(
+    tmp_path: Path,
+) -> None:
+    """It came whole, and rows after it may have been lost; or it came in the other partition."""
+    shop = Shop(tmp_path, partitions=2)
+    feed = shop.feed
+    feed.write(shop.insert(ORDERS, CUSTOMERS))
+    feed.sync()
+    shop.upstream.truncate_table(ORDERS)
+    records = shop.insert(ORDERS)
+    truncates = {item.partition: item for item in records if b'"TRUNCATE"' in (item.value or b"")}
+    assert set(truncates) == {0, 1}
+    last = max(item.offset for item in records if item.partition == 1)
+    # All of partition 0; of partition 1 the last watermark alone.
+    shop.replace_capture(item for item in records if item.partition == 0 or item.offset == last)
+    shop.accept(partition=1)
+    feed.sync()
+    assert {table: len(marks) for table, marks in shop.marks().items()} == {
+        "orders": 1,
+        "customers": 1,
+    }
+
+
 def test_a_topic_that_was_made_again_goes_on_with_offsets_of_its_own(tmp_path: Path) -> None:
     shop = Shop(tmp_path, partitions=2)
     feed = shop.feed
@@ -334,11 +357,19 @@ def test_which_tables_a_lost_record_may_be_of(
         until_ts=feed.cut.tso + 1,
     )
     titles: tuple[str, ...] = ("kind", "topic", "database", "table")
-    groups: list[dict[str, Any]] = [dict(zip(titles, row, strict=True)) for row in rows]
-    found = gap_marks([gap], mirrors, groups, feed.cut.tso)
+    groups: list[dict[str, Any]] = [
+        {"partition": 0, **dict(zip(titles, row, strict=True))} for row in rows
+    ]
+    found = gap_marks(feed.paths, [gap], mirrors, groups, feed.cut.tso)
     names = [ORDERS, CUSTOMERS]
     assert {names.index(name) for name in names if by_name[name].mirror_id in found} == marked
-    # A table whose rows all came behind the gap lacks nothing.
+    # A table that was created above the watermark behind the gap lacks nothing; where the partition
+    # gets DDL, that of the table has to have come behind the gap.
     floor = min(mirror.floor_ts for mirror in mirrors)
     assert floor > 0
-    assert not gap_marks([replace(gap, until_ts=floor)], mirrors, groups, feed.cut.tso)
+    for until_ts, spared in ((floor - 1, rows[0][0] != "ddl"), (floor, False)):
+        ended = replace(gap, until_ts=until_ts)
+        found = gap_marks(feed.paths, [ended], mirrors, groups, feed.cut.tso)
+        lowest = next(mirror for mirror in mirrors if mirror.floor_ts == floor)
+        if names.index(lowest.name) in marked:
+            assert (lowest.mirror_id not in found) is spared
