@@ -183,6 +183,7 @@ def maintaining_metadata(done: Maintaining) -> Metadata:
                 {
                     "table": item.name,
                     "rows_removed": item.rows_removed,
+                    "files_unnamed": item.unnamed_removed,
                     "files_before": item.before.files,
                     "files": item.after.files,
                     "bytes_before": item.before.disk_bytes,
@@ -193,6 +194,7 @@ def maintaining_metadata(done: Maintaining) -> Metadata:
             {
                 "table": "string",
                 "rows_removed": "int",
+                "files_unnamed": "int",
                 "files_before": "int",
                 "files": "int",
                 "bytes_before": "int",

@@ -28,12 +28,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from deltalake.transaction import AddAction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ticdc_assets.lake.files import FileWriter
+from ticdc_assets.lake.files import FileWriter, WrittenFile
 from ticdc_assets.lake.small_batches import BOUNDED, read_records
+from ticdc_assets.lake.spark_commits import require_shared
 from ticdc_assets.lake.totals import Totals, joined_totals, totals_of
 from ticdc_assets.wire.rows import CHANGE_SCHEMA, COORDINATES, ERROR
 
@@ -59,7 +59,7 @@ class DecodedFiles:
         totals: of the rows in the files.
     """
 
-    files: Sequence[AddAction]
+    files: Sequence[WrittenFile]
     errors: int
     totals: list[Totals]
 
@@ -85,6 +85,7 @@ def decode_into_files(
         log: folder of `change_log`.
         columns: its columns, `landed_day` among them, by which it is partitioned.
     """
+    require_shared(spark, log)
     pieces, tasks = _shared(spark, raw, files)
 
     def decoded(some: Iterable[tuple[str, int]]) -> Iterator[DecodedFiles]:

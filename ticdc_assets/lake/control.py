@@ -5,14 +5,14 @@ are plain Delta tables (no column mapping, no deletion vectors), so delta-rs rea
 milliseconds: a sensor or a check looks at progress without a JVM, and a sync does not pay Spark's
 planning for ten rows. Each commit carries a small JSON object (`userMetadata`, where Spark puts
 it too), which says how far the writer has got; that, and not a file beside the table, is the
-memory of progress, because it is committed with the rows or not at all.
+memory of progress, because it is committed with the rows or not at all. An object that another
+writer's commit carries is no memory of ours.
 
 Every table is opened here, so here is where a broken one becomes a `LakeDamagedError`. A table
 that is not there is None; one whose log is gone while others of the changefeed were made after it
 is broken, or a sync would begin again where it had begun once.
 """
 
-import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,14 +24,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from ticdc_assets.lake.commits import COMMIT_ID, METADATA_KEY, named_properties, object_of
 from ticdc_assets.lake.delta_files import broken, has_commits, lost_log, passed_over
 from ticdc_assets.lake.repairs import damaged
-
-METADATA_KEY = "userMetadata"
-"""Where a commit carries its JSON object."""
 
 LOG_RETENTION = "interval 3650 days"
 """How long Delta keeps log entries where nothing asks for less: as good as for ever."""
@@ -123,10 +121,24 @@ def commit_metadata(path: Path) -> dict[str, Any]:
     with reading(path):
         for limit in (1, 50, None):
             for commit in table.history(limit):
-                text = commit.get(METADATA_KEY)
-                if text:
-                    return json.loads(text)
+                found = _memory_in(commit)
+                if found:
+                    return found
     return {}
+
+
+def _memory_in(commit: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON object of a commit without the commit's id, {} if it is another writer's.
+
+    What older versions of this package wrote has no id, but counts batches, landings, cuts or TSO.
+    """
+    found = object_of(commit.get(METADATA_KEY))
+    if not found.keys() & _MEMORIES:
+        return {}
+    return {name: value for name, value in found.items() if name != COMMIT_ID}
+
+
+_MEMORIES = {COMMIT_ID, "batch", "number", "tso"}
 
 
 def find_commit_metadata(
@@ -139,37 +151,10 @@ def find_commit_metadata(
     with reading(path):
         for limit in (50, None):
             for commit in table.history(limit):
-                found = _object_of(commit.get(METADATA_KEY))
+                found = _memory_in(commit)
                 if found and wanted(found):
                     return found
     return None
-
-
-def commits_after(path: Path, version: int) -> list[tuple[int, str, dict[str, Any]]]:
-    """Return (version, operation, JSON object it carries or {}) of the commits after `version`."""
-    table = open_table(path)
-    if table is None or table.version() <= version:
-        return []
-    with reading(path):
-        commits = table.history(table.version() - version)
-    return sorted(
-        (
-            commit["version"],
-            str(commit.get("operation")),
-            _object_of(commit.get(METADATA_KEY)),
-        )
-        for commit in commits
-        if commit["version"] > version
-    )
-
-
-def _object_of(text: object) -> dict[str, Any]:
-    """Return the JSON object in a commit's metadata; {} if it is another writer's text."""
-    try:
-        found = json.loads(text) if isinstance(text, str) else None
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def partition_days(path: Path, column: str) -> list[date]:
@@ -178,15 +163,6 @@ def partition_days(path: Path, column: str) -> list[date]:
     if table is None:
         return []
     return sorted({date.fromisoformat(item[column]) for item in table.partitions()})
-
-
-def operation_metrics(path: Path) -> dict[str, int]:
-    """Return the metrics of the newest commit, as far as they are whole numbers."""
-    table = open_table(path)
-    if table is None:
-        return {}
-    metrics = table.history(1)[0].get("operationMetrics") or {}
-    return {name: int(value) for name, value in metrics.items() if str(value).isdigit()}
 
 
 def dataset_of(table: DeltaTable, path: Path) -> ds.Dataset:
@@ -281,10 +257,5 @@ def write_table(
         mode="overwrite" if overwrite else "append",
         schema_mode="overwrite" if overwrite else "merge",
         configuration={"delta.checkpointInterval": "20"},
-        commit_properties=commit_properties(metadata),
+        commit_properties=named_properties(metadata),
     )
-
-
-def commit_properties(metadata: Mapping[str, Any]) -> CommitProperties:
-    """Return the properties of a commit that carries `metadata`."""
-    return CommitProperties(custom_metadata={METADATA_KEY: json.dumps(metadata, sort_keys=True)})

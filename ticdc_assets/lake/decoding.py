@@ -18,7 +18,6 @@ transaction identifier, the totals are an overwrite. Which of the two ways the k
 which one the next takes, makes no difference: both write and heed the same identifiers.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -67,6 +66,7 @@ from ticdc_assets.lake.small_batches import (
     files_of,
     read_landed,
 )
+from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.lake.totals import (
     GROUP_KEY,
     TOTALS_COLUMNS,
@@ -429,18 +429,18 @@ def append_changes(
     observed = rows.observe(
         observation, F.count_if(F.col("kind") == ERROR).alias("errors"), F.count("*").alias("all")
     )
+    changes = observed.where(F.col("kind") != ERROR).select(*CHANGE_LOG_COLUMNS)
+    own = SparkCommit(changes.sparkSession, paths.change_log, metadata)
     (
-        observed.where(F.col("kind") != ERROR)
-        .select(*CHANGE_LOG_COLUMNS)
-        .write.format("delta")
+        own.writer(changes)
         .mode("append")
         .partitionBy("landed_day")
         .option("delta.logRetentionDuration", LOG_RETENTION)
         .option("txnAppId", "decode")
         .option("txnVersion", batch)
-        .option("userMetadata", json.dumps(metadata))
         .save(str(paths.change_log))
     )
+    own.find()
     return int(observation.get["errors"])
 
 

@@ -1,25 +1,51 @@
 """Data files of Delta tables, written by Arrow in any process and committed by one.
 
-In: rows as Arrow tables. Out: a Parquet file with a name of its own in the table's folder, and the
-action that adds it to the table: size, partition, number of rows, and bounds of the columns that
-readers skip files by. Bounds are those of Parquet's own footer.
+In: rows as Arrow tables. Out: a Parquet file with a name of its own in the table's folder, and what
+its writer says of it: size, partition, number of rows, and bounds of the columns that readers skip
+files by. Bounds are those of Parquet's own footer.
 
-Why writing again is safe: a file counts for nothing until a commit names it. What a killed run or a
-repeated task leaves is removed by a VACUUM.
+Why writing again is safe: a file counts for nothing until a commit names it; `committing` alone
+makes such commits, and looks at each file first. What a killed run or a repeated task leaves is
+removed by maintenance, which knows these files by their names (`WRITTEN_NAME`).
 """
 
 import json
+import re
 import uuid
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake.transaction import AddAction
 
 _LONGEST_BOUND = 256
+
+WRITTEN_NAME = re.compile(r"part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.snappy\.parquet")
+"""Names of the files that are written here; Spark and delta-rs number theirs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFile:
+    """A file of a table that no commit names yet, as its writer left it.
+
+    Attributes:
+        path: its path, relative to the table's folder.
+        size: its size in bytes.
+        rows: how many rows it has.
+        partition: values of the columns that the table is partitioned by.
+        modified_ms: when it was written.
+        stats: its statistics as Delta writes them.
+    """
+
+    path: str
+    size: int
+    rows: int
+    partition: Mapping[str, str]
+    modified_ms: int
+    stats: str
 
 
 class FileWriter:
@@ -64,22 +90,22 @@ class FileWriter:
         """Write rows as one row group."""
         self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
 
-    def close(self) -> AddAction:
-        """End the file and return the action that adds it."""
+    def close(self) -> WrittenFile:
+        """End the file and return what is to be said of it."""
         self._writer.close()
         stat = self._path.stat()
-        return AddAction(
+        metadata = pq.read_metadata(self._path)
+        return WrittenFile(
             path=self._path.relative_to(self._table).as_posix(),
             size=stat.st_size,
-            partition_values=self._partition,
-            modification_time=int(stat.st_mtime * 1000),
-            data_change=True,
-            stats=json.dumps(self._statistics()),
+            rows=metadata.num_rows,
+            partition=self._partition,
+            modified_ms=int(stat.st_mtime * 1000),
+            stats=json.dumps(self._statistics(metadata)),
         )
 
-    def _statistics(self) -> dict[str, Any]:
+    def _statistics(self, metadata: pq.FileMetaData) -> dict[str, Any]:
         """Return the file's statistics as Delta writes them."""
-        metadata = pq.read_metadata(self._path)
         least: dict[str, Any] = {}
         greatest: dict[str, Any] = {}
         nulls: dict[str, int] = {}

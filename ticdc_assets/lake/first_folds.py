@@ -13,7 +13,7 @@ plans, generated code and its compilation than in rows, and each row passes four
 JVM's form and Arrow's. What a worker holds at a time is bounded (`_ROWS_PER_PART`, `_READ_AHEAD`),
 whatever the number of changes and of mirrors.
 
-Why running it again is safe: see `files`; `overwriting.commit_files` is what names them.
+Why running it again is safe: see `files`; `committing` is what names them.
 """
 
 import itertools
@@ -30,11 +30,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs
-from deltalake.transaction import AddAction
 from pyspark.sql import SparkSession
 
 from ticdc_assets.lake.effects import effect_schema
-from ticdc_assets.lake.files import FileWriter
+from ticdc_assets.lake.files import FileWriter, WrittenFile
 from ticdc_assets.lake.folding import FoldCounts, fold_rows
 from ticdc_assets.lake.mirror_rows import (
     CHANGE_COLUMNS,
@@ -42,6 +41,7 @@ from ticdc_assets.lake.mirror_rows import (
     MirrorLayout,
     put_rows,
 )
+from ticdc_assets.lake.spark_commits import require_shared
 from ticdc_assets.schemas import TableSchema
 
 _ROWS_PER_PART = 100_000
@@ -93,7 +93,7 @@ class FoldedFiles:
         errors: the effects that came to nothing.
     """
 
-    files: Sequence[AddAction]
+    files: Sequence[WrittenFile]
     counts: FoldCounts
     missing: frozenset[tuple[str, ...]]
     errors: pa.Table
@@ -102,7 +102,7 @@ class FoldedFiles:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
     mirror: int
-    file: AddAction | None
+    file: WrittenFile | None
     counts: FoldCounts
     missing: frozenset[tuple[str, ...]]
     errors: Sequence[bytes]
@@ -122,6 +122,7 @@ def fold_into_files(
         log_folder: where its files are.
         mirrors: what is to be folded.
     """
+    require_shared(spark, log_folder)
     # The parts of all mirrors are numbered through: `firsts` says where those of each begin.
     rows = sum(mirror.rows for mirror in mirrors)
     most = min(_ROWS_PER_PART, math.ceil(rows / spark.sparkContext.defaultParallelism)) or 1
@@ -266,7 +267,7 @@ def _write_part(effects: pa.Table, mirror: FirstFold, number: int) -> _Part:
     )
 
 
-def _write(rows: pa.Table, folder: Path) -> AddAction:
+def _write(rows: pa.Table, folder: Path) -> WrittenFile:
     writer = FileWriter(folder, rows.schema)
     writer.write(rows)
     return writer.close()

@@ -41,7 +41,8 @@ from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake import folding
 from ticdc_assets.lake.change_folding import ChangeFolding, quoted, read_version
-from ticdc_assets.lake.control import latest_version, operation_metrics, read_plain
+from ticdc_assets.lake.commits import reached, same_rows_at
+from ticdc_assets.lake.control import read_plain
 from ticdc_assets.lake.cuts import MirrorCut
 from ticdc_assets.lake.effects import SEQUENCE_FIELDS
 from ticdc_assets.lake.history_rows import (
@@ -53,10 +54,11 @@ from ticdc_assets.lake.history_rows import (
     version_schema,
 )
 from ticdc_assets.lake.mirror_rows import EXACT_KINDS, PARTIAL, ArrowMap, MirrorLayout
-from ticdc_assets.lake.overwriting import PLAIN_ROWS, give_features, overwrite
+from ticdc_assets.lake.overwriting import PLAIN_ROWS, give_features, overwrite, take_back
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.retention import read_horizon
 from ticdc_assets.lake.session import functions
+from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.schemas import TableSchema
 
@@ -399,8 +401,12 @@ class HistoryWriter:
             return self._overwrite(plan, self._kept_base(plan), published)
         touched = self._is_touched(plan, base)
         if not changed and not touched:
+            # A compaction by hand leaves the rows; a vacuum will remove the files they had before.
+            same = same_rows_at(self._paths.history(plan.mirror_id), base.version)
+            if same is None:
+                return self._overwrite(plan, base, published)
             return MadeHistory(
-                version=base.version,
+                version=same,
                 rows=base.rows,
                 unread=base.cut.history_unread or 0,
                 digest=plan.past_digest,
@@ -444,7 +450,7 @@ class HistoryWriter:
                 ).collect()[0]
                 frame = frame.where("valid_from is not null")
                 rows = frame.select(*layout.places).toDF(*layout.names)
-            overwrite(
+            version = overwrite(
                 self._spark,
                 rows,
                 self._paths.history(plan.mirror_id),
@@ -454,7 +460,7 @@ class HistoryWriter:
             )
         unread = counts["all"] - counts["rows"]
         return MadeHistory(
-            version=self._version(plan),
+            version=version,
             rows=counts["rows"],
             unread=unread + ((base.cut.history_unread or 0) if base else 0),
             digest=plan.past_digest,
@@ -464,11 +470,13 @@ class HistoryWriter:
         """Append the versions that began since the last cut, and end those that they follow."""
         F = functions(self._spark)
         path = self._paths.history(plan.mirror_id)
-        if latest_version(path) != base.version:
-            # What a killed run committed and did not publish.
-            DeltaTable.forPath(self._spark, str(path)).restoreToVersion(base.version)
+        begin = same_rows_at(path, base.version)
+        if begin is None:
+            # What a killed run committed and did not publish, or a foreign writer changed.
+            begin = take_back(self._spark, path, base.version)
         give_features(self._spark, path)
-        table = DeltaTable.forPath(self._spark, str(path))
+        own = SparkCommit(self._spark, path, self._metadata(plan))
+        table = DeltaTable.forPath(own.session(), str(path))
         layout = HistoryLayout(schema=plan.schema)
         with self._heads(plan, base.tso) as source:
             names = dict(zip(layout.names, layout.places, strict=True))
@@ -496,9 +504,14 @@ class HistoryWriter:
                 .execute()
             )
             unread = source.where("valid_from is null and not is_head").count()
-        inserted = operation_metrics(path).get("numTargetRowsInserted", 0)
+        made = own.find()
+        version = reached(path, begin, made)
+        if version is None:
+            # Others changed rows in between: what they were at the last cut is what counts.
+            return self._overwrite(plan, base, base.version)
+        inserted = 0 if made is None else made.metrics.get("numTargetRowsInserted", 0)
         return MadeHistory(
-            version=self._version(plan),
+            version=version,
             rows=base.rows + inserted,
             unread=(base.cut.history_unread or 0) + unread,
             digest=plan.past_digest,
@@ -525,11 +538,6 @@ class HistoryWriter:
 
     def _metadata(self, plan: MirrorPlan) -> dict[str, object]:
         return {"tso": self._tso, "database": plan.database, "table": plan.table}
-
-    def _version(self, plan: MirrorPlan) -> int:
-        version = latest_version(self._paths.history(plan.mirror_id))
-        assert version is not None
-        return version
 
 
 def _is_current_row(spark: SparkSession, schema: TableSchema, layout: HistoryLayout) -> Column:

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from ticdc_assets.lake.change_folding import quoted
 from ticdc_assets.lake.mirror_rows import EXACT_KINDS, MirrorLayout, spark_type_name
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.mysql_types import arrow_type, kind_of
 from ticdc_assets.registry.evolution import SchemaStep, added_value
 from ticdc_assets.schemas import TableSchema
@@ -91,10 +92,11 @@ def alterations(
 
 
 def alter(spark: SparkSession, paths: LakePaths, mirror_id: str, changes: Alterations) -> None:
-    """Run the statements of `changes` on a mirror's table."""
-    table = f"delta.{quoted(str(paths.mirror(mirror_id)))}"
+    """Run the statements of `changes` on a mirror's table; each is a commit of ours."""
+    path = paths.mirror(mirror_id)
+    session = SparkCommit(spark, path).session()
     for clause in changes.clauses:
-        spark.sql(f"ALTER TABLE {table} {clause}")
+        session.sql(f"ALTER TABLE delta.{quoted(str(path))} {clause}")
 
 
 def _origins(

@@ -72,6 +72,7 @@ from ticdc_assets.lake.small_batches import (
     are_plain,
 )
 from ticdc_assets.lake.sources import SourceSight, begins, beside, capture_ranges, shifted
+from ticdc_assets.lake.spark_commits import SparkCommit
 
 _RECORD_SCHEMA = pa.schema(
     [
@@ -581,16 +582,17 @@ def _append(
         "headers",
         F.lit(landed_at.date()).alias("landed_day"),
     )
+    own = SparkCommit(rows.sparkSession, paths.raw_messages, metadata)
     (
-        rows.write.format("delta")
+        own.writer(rows)
         .mode("append")
         .partitionBy("landed_day")
         .option("delta.logRetentionDuration", LOG_RETENTION)
         .option("txnAppId", "land")
         .option("txnVersion", batch)
-        .option("userMetadata", json.dumps(metadata))
         .save(str(paths.raw_messages))
     )
+    own.find()
 
 
 _LANDINGS_SCHEMA = pa.schema(

@@ -18,15 +18,15 @@ from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake.transaction import AddAction
 from pyspark.sql import SparkSession
 
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import KafkaSource
 from ticdc_assets.errors import SourceUnavailableError
 from ticdc_assets.kafka import OffsetRange, fetch_each
-from ticdc_assets.lake.files import FileWriter
+from ticdc_assets.lake.files import FileWriter, WrittenFile
 from ticdc_assets.lake.small_batches import BOUNDED
+from ticdc_assets.lake.spark_commits import require_shared
 
 _OFFSETS_PER_FILE = 500_000
 _ROWS_PER_GROUP = 50_000
@@ -49,7 +49,7 @@ class LandedFiles:
         newest: time in ms of the last record of each (topic, partition), where there is one.
     """
 
-    files: Sequence[AddAction]
+    files: Sequence[WrittenFile]
     newest: Mapping[tuple[str, int], int]
 
 
@@ -78,7 +78,9 @@ def land_into_files(
 
     Raises:
         SourceUnavailableError: the broker stopped answering, or records of a range are gone.
+        CommitError: workers do not share the lake's folder.
     """
+    require_shared(spark, raw)
     offsets = sum(end - start for start, end in ranges.values())
     step = min(_OFFSETS_PER_FILE, math.ceil(offsets / spark.sparkContext.defaultParallelism))
     pieces: list[_Range] = [
@@ -99,7 +101,7 @@ def land_into_files(
         spark.sparkContext.parallelize(pieces, len(pieces)).mapPartitions(fetched).collect()
     )
     newest: dict[tuple[str, int], int] = {}
-    files: list[AddAction] = []
+    files: list[WrittenFile] = []
     for (topic, partition, _, end), part in zip(pieces, found, strict=True):
         if isinstance(part, SourceUnavailableError):
             raise part
@@ -113,7 +115,7 @@ def land_into_files(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    files: Sequence[AddAction]
+    files: Sequence[WrittenFile]
     newest: int | None
 
 

@@ -9,14 +9,17 @@ What a kept cut needs is never removed:
 - OPTIMIZE of a mirror or a history makes a new version, which would be taken back as what a killed
   run left. So once all are done a new cut is published: same TSO, same rows, the new versions.
   Older cuts go on naming the versions they had.
-- A file that a version needs is only removed by a commit behind that version, and that commit came
-  after the cut that names it was published. So VACUUM keeps what was removed from these tables
-  since the oldest kept cut was published. The same age, as configured, stands in their properties,
-  so that a VACUUM by hand keeps it too.
+- A file that a version needs is only removed by a commit behind that version. So VACUUM keeps what
+  was removed from these tables since the oldest version that a kept cut names, and since that cut
+  was published. The same age, as configured, stands in their properties, so that a VACUUM by hand
+  keeps it too.
 - A log entry is needed by the versions behind it, from the last checkpoint on. Their logs are
   cut off at the newest checkpoint at or below the oldest version that a kept cut names. Delta
   itself goes by age and would not know that an old version is still named; so its own clean-up is
   put off by a property (`delta.logRetentionDuration`).
+
+Files that workers wrote and no commit names, because their run was killed or failed, go first, and
+are counted: `remove_unnamed`.
 
 Why running it again is safe: each step is one commit, or removes what nothing names. A run killed
 between OPTIMIZE and publishing leaves mirrors that the next sync takes back.
@@ -37,14 +40,21 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Changefeed, Retention
 from ticdc_assets.lake.change_folding import quoted
+from ticdc_assets.lake.commits import (
+    first_removal,
+    named_files,
+    named_properties,
+    newest_version,
+    reached,
+    same_rows_at,
+)
 from ticdc_assets.lake.control import (
     commit_metadata,
-    commit_properties,
     is_plain,
-    latest_version,
     open_table,
 )
 from ticdc_assets.lake.cuts import Cut, MirrorCut, newest_cut, publish, read_cuts
+from ticdc_assets.lake.files import WRITTEN_NAME
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.retention import Retaining, carrying, mirror_properties, retain
 from ticdc_assets.lake.session import session_with
@@ -95,12 +105,14 @@ class TableReport:
     Attributes:
         name: the table's, for a mirror or a history with its id.
         rows_removed: rows that retention removed.
+        unnamed_removed: files of killed or failed runs that were removed.
         before: the table before.
         after: the table afterwards.
     """
 
     name: str
     rows_removed: int
+    unnamed_removed: int
     before: TableState
     after: TableState
 
@@ -125,6 +137,8 @@ class Maintaining:
         """Yield the lines that tell people what was done, a table each and then the horizons."""
         for item in self.tables:
             removed = f", {item.rows_removed} rows removed" if item.rows_removed else ""
+            if item.unnamed_removed:
+                removed += f", {item.unnamed_removed} files removed that no commit names"
             yield (
                 f"{item.name}: files {item.before.files} -> {item.after.files}, on disk "
                 f"{item.before.disk_files} files of {item.before.disk_bytes} bytes -> "
@@ -160,10 +174,12 @@ def maintain(
         paths: tables of the changefeed.
         changefeed: its configuration.
         now: the time that ages are counted up to.
-        dry_run: whether only to count what retention would remove.
+        dry_run: whether only to count what would be removed.
         margin: how much longer than the oldest kept cut removed files of mirrors are kept.
     """
     before = _states(paths)
+    # While these are counted they are still there; and a folder may go as a whole later.
+    unnamed = _remove_unnamed(paths, dry_run=dry_run)
     retaining = retain(spark, paths, changefeed, now=now, dry_run=dry_run)
     cut = None
     if not dry_run:
@@ -187,6 +203,7 @@ def maintain(
             TableReport(
                 name=name,
                 rows_removed=removed.get(name, 0),
+                unnamed_removed=unnamed.get(name, 0),
                 before=state,
                 after=after.get(name, TableState()),
             )
@@ -205,7 +222,7 @@ def _optimize_days(spark: SparkSession, table: Path) -> None:
     if open_table(table) is None:
         return
     today = datetime.now(UTC).date().isoformat()
-    session = carrying(spark, table, _OPTIMIZE_CONF)
+    session = carrying(spark, table).session(_OPTIMIZE_CONF)
     optimized = DeltaTable.forPath(session, str(table)).optimize()
     optimized.where(f"landed_day < '{today}'").executeCompaction()
 
@@ -245,27 +262,31 @@ def _optimized_table(spark: SparkSession, path: Path, version: int, retention: R
     Returns:
         The version with the same rows that a cut may name now.
     """
+    begin = same_rows_at(path, version)
     table = open_table(path)
-    if table is None or table.version() != version:
+    if table is None or begin is None:
         return version  # a killed run is ahead of the cut: the next sync takes it back
     wanted = mirror_properties(retention)
     has = table.metadata().configuration
+    is_stale = any(has.get(name) != value for name, value in wanted.items())
     if is_plain(table):
         # One file, and Spark would refuse names that only column mapping allows.
-        if any(has.get(name) != value for name, value in wanted.items()):
-            properties = commit_properties(commit_metadata(path))
+        if is_stale:
+            properties = named_properties(commit_metadata(path))
             table.alter.set_table_properties(wanted, commit_properties=properties)
-        return latest_version(path) or version
-    if any(has.get(name) != value for name, value in wanted.items()):
-        listed = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
-        session = carrying(spark, path, {})
-        session.sql(f"ALTER TABLE delta.{quoted(str(path))} SET TBLPROPERTIES ({listed})")
-    if len(table.file_uris()) >= FEW_FILES:
-        session = carrying(spark, path, _OPTIMIZE_CONF)
-        DeltaTable.forPath(session, str(path)).optimize().executeCompaction()
-    newest = open_table(path)
-    assert newest is not None
-    return newest.version()
+    else:
+        if is_stale:
+            listed = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
+            session = carrying(spark, path).session()
+            session.sql(f"ALTER TABLE delta.{quoted(str(path))} SET TBLPROPERTIES ({listed})")
+        if len(table.file_uris()) >= FEW_FILES:
+            compacting = carrying(spark, path)
+            session = compacting.session(_OPTIMIZE_CONF)
+            DeltaTable.forPath(session, str(path)).optimize().executeCompaction()
+            compacting.find()
+    newest = reached(path, begin, None)
+    # What somebody else changed meanwhile is taken back by the next sync.
+    return version if newest is None else newest
 
 
 def _control_tables(paths: LakePaths) -> tuple[Path, ...]:
@@ -286,11 +307,12 @@ def _maintain_control(path: Path) -> None:
     if table is None:
         return
     # Commits without rows carry on what the newest says, which is how far the writer is.
-    properties = commit_properties(commit_metadata(path))
+    properties = named_properties(commit_metadata(path))
     if len(table.file_uris()) > 1:
         table.optimize.compact(commit_properties=properties)
-    if table.vacuum(dry_run=True):
-        table.vacuum(dry_run=False, commit_properties=properties)
+    # In full: what a killed run wrote and did not commit goes too, as old as the rest.
+    if table.vacuum(dry_run=True, full=True):
+        table.vacuum(dry_run=False, full=True, commit_properties=properties)
 
 
 # Removing files ---------------------------------------------------------------------------------
@@ -306,11 +328,14 @@ def vacuum(spark: SparkSession, paths: LakePaths, *, margin: timedelta = MARGIN)
     if not cuts:
         return
     oldest = min(cut.published_at for cut in cuts)
-    # Delta rounds to whole hours, down as well as up.
-    hours = math.ceil((datetime.now(UTC) - oldest + margin) / timedelta(hours=1))
-    for path in sorted(_oldest_versions(paths, cuts)):
-        if open_table(path) is not None:
-            DeltaTable.forPath(session, str(path)).vacuum(hours)
+    for path, version in sorted(_oldest_versions(paths, cuts).items()):
+        if open_table(path) is None:
+            continue
+        # A cut names an old version where a mirror could not be made, or others wrote behind it.
+        since = min(oldest, first_removal(path, version) or oldest)
+        # Delta rounds to whole hours, down as well as up.
+        hours = math.ceil((datetime.now(UTC) - since + margin) / timedelta(hours=1))
+        DeltaTable.forPath(session, str(path)).vacuum(hours)
 
 
 def _oldest_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[Path, int]:
@@ -325,12 +350,61 @@ def _oldest_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[Path, int]:
     return oldest
 
 
+UNNAMED_KEPT = timedelta(hours=1)
+"""How old a file of a worker is at least that is removed because no commit names it."""
+
+
+def _remove_unnamed(paths: LakePaths, *, dry_run: bool) -> dict[str, int]:
+    """Remove what no commit names from the tables whose logs are whole; return how many files."""
+    newest: dict[Path, int] = {}
+    for cut in read_cuts(paths):
+        for path, version in _oldest_versions(paths, (cut,)).items():
+            newest[path] = max(version, newest.get(path, -1))
+    newest |= dict.fromkeys(_tables(paths), 0)
+    # A log that lacks what was committed would call good files unnamed: they are to be restored.
+    return {
+        name: remove_unnamed(path, dry_run=dry_run)
+        for name, path in _named(paths).items()
+        if newest_version(path) >= newest.get(path, -1)
+    }
+
+
+def remove_unnamed(table: Path, *, dry_run: bool = False, kept: timedelta = UNNAMED_KEPT) -> int:
+    """Remove the files of a table that workers wrote for a commit that was never made.
+
+    Who holds the writer lock knows that no such commit is still to come; the age is for what the
+    lock does not reach. Files that Spark or delta-rs write themselves have other names: they may be
+    a foreign writer's, whose commit comes yet, and go by age when the table is vacuumed.
+
+    Args:
+        table: folder of the table, whose log is whole.
+        dry_run: whether only to count.
+        kept: how old a file has to be.
+
+    Returns:
+        How many files.
+    """
+    written = [path for path in table.rglob("part-*") if WRITTEN_NAME.fullmatch(path.name)]
+    if not written:
+        return 0
+    named = named_files(table)
+    before = (datetime.now(UTC) - kept).timestamp()
+    unnamed = [
+        path
+        for path in written
+        if path.relative_to(table).as_posix() not in named and path.stat().st_mtime < before
+    ]
+    if not dry_run:
+        for path in unnamed:
+            path.unlink()
+    return len(unnamed)
+
+
 def _remove_unnamed_mirrors(paths: LakePaths) -> None:
     """Remove the folders of mirrors and histories that no kept cut names: dropped tables."""
     named = _oldest_versions(paths, read_cuts(paths))
-    folders = {paths.mirror("0").parent, paths.history("0").parent} if named else set[Path]()
-    for item in (item for folder in folders if folder.is_dir() for item in folder.iterdir()):
-        if item.is_dir() and item.name.replace("-", "").isdigit() and item not in named:
+    for item in _folders(paths) if named else ():
+        if item not in named:
             shutil.rmtree(item)
 
 
@@ -399,14 +473,28 @@ def _log_files(table: Path) -> list[tuple[int, str, Path]]:
 
 
 def _states(paths: LakePaths) -> dict[str, TableState]:
-    named = {path.name: path for path in _tables(paths)}
-    cut = newest_cut(paths)
-    for mirror in cut.mirrors if cut is not None else ():
-        named[f"mirrors/{mirror.mirror_id}"] = mirror.path(paths)
-        if mirror.history_version is not None:
-            named[f"histories/{mirror.mirror_id}"] = paths.history(mirror.mirror_id)
-    states = {name: _state(path) for name, path in named.items()}
+    states = {name: _state(path) for name, path in _named(paths).items()}
     return {name: state for name, state in states.items() if state.disk_files}
+
+
+def _named(paths: LakePaths) -> dict[str, Path]:
+    """Return the tables that are there, by the names that people are told."""
+    named = {path.name: path for path in _tables(paths)}
+    for path in _folders(paths):
+        named[f"{path.parent.name}/{path.name}"] = path
+    return named
+
+
+def _folders(paths: LakePaths) -> list[Path]:
+    """Return the folders of mirrors and histories, whether a cut names them or not."""
+    parents = (paths.mirror("0").parent, paths.history("0").parent)
+    return sorted(
+        item
+        for parent in parents
+        if parent.is_dir()
+        for item in parent.iterdir()
+        if item.is_dir() and item.name.replace("-", "").isdigit()
+    )
 
 
 def _tables(paths: LakePaths) -> Iterable[Path]:

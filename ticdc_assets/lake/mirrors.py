@@ -20,8 +20,10 @@ How a mirror is made, cheapest first:
 All of them come to the same state; `changelog.fold` is the reference they are tested against.
 
 Why running it again is safe: each of them is one Delta commit, made from the version that the
-newest published cut names. What a killed run left behind (a mirror that is ahead of that version)
-is taken back first. Nothing is published before every mirror is there, and publishing is one
+newest published cut names. What a killed run, or a foreign writer, left behind (a mirror whose rows
+are ahead of that version) is taken back first, but no compaction or vacuum: they leave the rows as
+they are. What was made is looked up by its own commit, and one that a foreign change came before
+is made anew (`commits`). Nothing is published before every mirror is there, and publishing is one
 append. Replays fold into what is there: a key's last change is the same change.
 
 Values that do not fit their schema go to quarantine, one change each, and never stop a cut. A
@@ -80,7 +82,8 @@ from ticdc_assets.lake.change_folding import (
     read_version,
     rows_here,
 )
-from ticdc_assets.lake.control import is_plain, latest_version, open_table, operation_metrics
+from ticdc_assets.lake.commits import reached, same_rows_at
+from ticdc_assets.lake.control import is_plain, latest_version, open_table
 from ticdc_assets.lake.cuts import (
     FAILED,
     ChangeAccount,
@@ -106,7 +109,14 @@ from ticdc_assets.lake.mirror_rows import (
     MirrorLayout,
     change_effects,
 )
-from ticdc_assets.lake.overwriting import PLAIN_ROWS, commit_files, give_features, overwrite
+from ticdc_assets.lake.overwriting import (
+    PLAIN_ROWS,
+    commit_files,
+    give_features,
+    overwrite,
+    take_back,
+    undisturbed,
+)
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import (
     Closing,
@@ -118,6 +128,7 @@ from ticdc_assets.lake.quarantine import (
 from ticdc_assets.lake.retention import BELOW, Horizon, marks_below
 from ticdc_assets.lake.schema_tables import read_history
 from ticdc_assets.lake.session import functions, merging
+from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.lake.watermark import read_watermark
 from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.registry.catalog import complete
@@ -662,7 +673,7 @@ class _Run:
     def _make_both(self, mirror: MirrorPlan, stale: bool, made: _Made | None) -> _Made:
         """Make a mirror if it is not made yet, and its history if one is kept."""
         if made is None:
-            made = self._make_mirror(mirror, stale)
+            made = undisturbed(lambda: self._make_mirror(mirror, stale))
         if not self._changefeed.keeps_history(mirror.database, mirror.table):
             return made
         base = None
@@ -678,7 +689,9 @@ class _Run:
             base = HistoryBase(cut=before, tso=self._last.tso)
         changed = base is None or self._has_changed(mirror, base.tso)
         published = None if before is None else before.history_version
-        history = self._histories.make(mirror, base, changed=changed, published=published)
+        history = undisturbed(
+            lambda: self._histories.make(mirror, base, changed=changed, published=published)
+        )
         return replace(made, history=history)
 
     def _has_changed(self, mirror: MirrorPlan, since_ts: int) -> bool:
@@ -693,8 +706,12 @@ class _Run:
         if before is None or stale or before.floor_ts != mirror.floor_ts:
             return self._overwrite(mirror, before, Mode.FOLD)
         assert self._last is not None
-        # What a killed run committed and did not publish.
-        is_ahead = latest_version(self._paths.mirror(mirror.mirror_id)) != before.version
+        # Of a killed run what it committed and did not publish, and what other writers changed.
+        same = same_rows_at(self._paths.mirror(mirror.mirror_id), before.version)
+        is_ahead = same is None
+        if same is not None:
+            # A compaction by hand leaves the rows; a vacuum will remove the files they had before.
+            before = replace(before, version=same)
         touched = is_touched(mirror, before.table_schema, self._last.tso)
         changed = self._has_changed(mirror, self._last.tso)
         if not changed and not touched and not is_ahead:
@@ -711,7 +728,9 @@ class _Run:
         give_features(self._spark, self._paths.mirror(mirror.mirror_id))
         if touched and not self._altered(mirror, before):
             return self._overwrite(mirror, before, Mode.REWRITE)
-        return self._merge(mirror, before)
+        # If somebody else changed rows in between, what they were at the last cut is what counts.
+        merged = self._merge(mirror, before)
+        return merged or self._overwrite(mirror, before, Mode.REWRITE)
 
     def _altered(self, mirror: MirrorPlan, before: MirrorCut) -> bool:
         """Take the table to the schema at the cut without touching its rows, if that is enough."""
@@ -745,8 +764,7 @@ class _Run:
         The restored version has the content of the published one under a number of its own.
         """
         path = self._paths.mirror(mirror.mirror_id)
-        DeltaTable.forPath(self._spark, str(path)).restoreToVersion(before.version)
-        return replace(before, version=_version(self._paths, mirror))
+        return replace(before, version=take_back(self._spark, path, before.version))
 
     def _carried(self, before: MirrorCut) -> _Made:
         return _Made(
@@ -770,7 +788,7 @@ class _Run:
                 # A value of the last cut does not survive a schema step: its change must be found.
                 return self._overwrite(mirror, before, Mode.FOLD)
             rows = rows_here(folded, mirror)
-            overwrite(
+            version = overwrite(
                 self._spark,
                 folded_rows(folded, mirror) if rows is None else rows,
                 self._paths.mirror(mirror.mirror_id),
@@ -782,7 +800,7 @@ class _Run:
             void = self._close_void(mirror, folded) if base is not None else 0
             hidden = hidden_columns(mirror, folded)
         return _Made(
-            version=_version(self._paths, mirror),
+            version=version,
             rows=counts.copies,
             hidden=hidden,
             quarantined=counts.errors + (base.quarantined if base else 0) - void,
@@ -833,7 +851,7 @@ class _Run:
 
     def _published(self, mirror: MirrorPlan, found: FoldedFiles) -> _Made:
         """Make a mirror's first version of files that workers have written."""
-        commit_files(
+        version = commit_files(
             found.files,
             MirrorLayout(schema=mirror.schema).arrow,
             self._paths.mirror(mirror.mirror_id),
@@ -847,7 +865,7 @@ class _Run:
         )
         self._quarantine(mirror, folded, Mode.FOLD)
         return _Made(
-            version=_version(self._paths, mirror),
+            version=version,
             rows=found.counts.copies,
             hidden=hidden_columns(mirror, folded),
             quarantined=found.counts.errors,
@@ -857,15 +875,18 @@ class _Run:
             casts=found.counts.casts,
         )
 
-    def _merge(self, mirror: MirrorPlan, before: MirrorCut) -> _Made:
-        """Merge the changes since the last cut, one per key."""
+    def _merge(self, mirror: MirrorPlan, before: MirrorCut) -> _Made | None:
+        """Merge the changes since the last cut, one per key; None if others changed rows."""
+        path = self._paths.mirror(mirror.mirror_id)
         layout = MirrorLayout(schema=mirror.schema)
         with self._folded(mirror, before, with_rows=False) as folded:
             counts = folded.counts
             self._quarantine(mirror, folded, Mode.MERGE)
             if not counts.changed:
                 carried = self._carried(before)
-                version = _version(self._paths, mirror)
+                version = reached(path, before.version, None)
+                if version is None:
+                    return None
                 altered = version != before.version
                 return replace(
                     carried,
@@ -889,9 +910,10 @@ class _Run:
                 quoted(name): F.col(source_name) for name, source_name in names.items()
             }
             stamp = F.col(names[layout.commit_ts].removeprefix("s."))
-            with merging(source, stamp >= 0) as (session, source):
+            own = SparkCommit(self._spark, path, self._metadata(mirror, Mode.MERGE))
+            with merging(source, stamp >= 0, own.conf) as (session, source):
                 (
-                    DeltaTable.forPath(session, str(self._paths.mirror(mirror.mirror_id)))
+                    DeltaTable.forPath(session, str(path))
                     .alias("t")
                     .merge(source.alias("s"), _same_row(session, mirror.schema, layout, names))
                     .whenMatchedDelete(F.col("s.deleted"))
@@ -902,11 +924,15 @@ class _Run:
                 )
             void = self._close_void(mirror, folded)
             hidden = hidden_columns(mirror, folded)
-        metrics = operation_metrics(self._paths.mirror(mirror.mirror_id))
+        made = own.find()
+        version = reached(path, before.version, made)
+        if version is None:
+            return None
+        metrics = {} if made is None else made.metrics
         inserted = metrics.get("numTargetRowsInserted", 0)
         deleted = metrics.get("numTargetRowsDeleted", 0)
         return _Made(
-            version=_version(self._paths, mirror),
+            version=version,
             rows=before.rows + inserted - deleted,
             hidden=hidden,
             quarantined=before.quarantined + counts.errors - void,
@@ -1142,12 +1168,6 @@ def _span(group: HeldGroup) -> tuple[tuple[str, str], int, int]:
 def _always(group: HeldGroup) -> Binding:
     """Return the name that held rows cite, at any time."""
     return Binding(database=group.database, table=group.table, after_ts=-1, until_ts=None)
-
-
-def _version(paths: LakePaths, mirror: MirrorPlan) -> int:
-    version = latest_version(paths.mirror(mirror.mirror_id))
-    assert version is not None
-    return version
 
 
 # Rows of the table ------------------------------------------------------------------------------

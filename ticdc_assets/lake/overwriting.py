@@ -13,26 +13,52 @@ stays one. Spark reads a plain table whatever its columns are called, but with a
 in a name it alters and restores none, so nobody asks it to. In both, files and log entries stay for
 as long as kept cuts name them (`mirror_properties`).
 
+What somebody else commits at the same time is not among the rows: the version that is returned is
+the overwrite's own, and an overwrite that a foreign change came before is made once more.
+
 Why running it again is safe: an overwrite does not look at what was there. A run that is killed
 between the two commits that make a plain table Spark's leaves one whose rows nobody has named yet.
 A table that is there keeps the properties it has; maintenance brings those of retention up to date.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
-from deltalake import Schema, write_deltalake
-from deltalake.transaction import AddAction, create_table_with_add_actions
+from delta.exceptions import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+from delta.tables import DeltaTable
+from deltalake import write_deltalake
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.config import Retention
+from ticdc_assets.isolation import first_sentence
 from ticdc_assets.lake.change_folding import quoted
-from ticdc_assets.lake.control import commit_properties, is_plain, open_table
+from ticdc_assets.lake.commits import (
+    CommitError,
+    LoggedCommit,
+    OwnCommit,
+    commits_after,
+    foreign_changes,
+    newest_version,
+)
+from ticdc_assets.lake.committing import commit_written
+from ticdc_assets.lake.control import is_plain, open_table
+from ticdc_assets.lake.files import WrittenFile
 from ticdc_assets.lake.folding import frame_of
 from ticdc_assets.lake.renewing import renew_if_lost
 from ticdc_assets.lake.retention import mirror_properties
+from ticdc_assets.lake.spark_commits import SparkCommit
 
 PLAIN_ROWS = 10_000
 """Rows up to which a table may be plain: it costs less to write all of them than to MERGE a few."""
@@ -59,7 +85,7 @@ def overwrite(
     *,
     metadata: Mapping[str, object],
     published: int | None = None,
-) -> None:
+) -> int:
     """Write `rows` as the next version of a mirror or a history, the first if there is none.
 
     Args:
@@ -69,52 +95,133 @@ def overwrite(
         retention: what is kept for how long.
         metadata: what the commit carries.
         published: the newest version that a cut names; the table gets a new log if it is lost.
+
+    Returns:
+        The version that it is.
+
+    Raises:
+        ForeignCommitError: somebody else writes to it all the while.
     """
     properties = {**_PLAIN, **mirror_properties(retention)}
     if published is not None:
         renew_if_lost(table, published, properties)
+    foreign: list[LoggedCommit] = []
+    for _ in range(_TRIES):
+        before = newest_version(table)
+        made = _overwritten(spark, rows, table, properties, metadata)
+        # What somebody appended in the meantime would be among the rows.
+        foreign = foreign_changes(commits_after(table, before, until=made.version))
+        if not foreign:
+            return made.version
+    raise ForeignCommitError(table, foreign)
+
+
+_TRIES = 3
+_CONFLICTS = (
+    CommitFailedError,
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+_LOGGER = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class ForeignCommitError(CommitError):
+    """Somebody else writes to a mirror or a history, again and again."""
+
+    def __init__(self, table: Path, foreign: Sequence[LoggedCommit]) -> None:
+        super().__init__(table, foreign)
+        self.table = table
+        self.foreign = foreign
+
+    def __str__(self) -> str:
+        listed = ", ".join(f"version {item.version} ({item.operation})" for item in self.foreign)
+        return (
+            f"table {self.table} is written by somebody else while it is made, {_TRIES} times: "
+            f"{listed}; nothing of it is published: stop that writer, and sync again"
+        )
+
+
+def undisturbed(make: Callable[[], T]) -> T:
+    """Return what `make` returns, begun anew where Delta refused a commit beside another one.
+
+    A compaction by hand takes away files that a MERGE has read. Nothing of the refused commit is
+    there, so the next try sees what the other one left.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            return make()
+        except _CONFLICTS as error:
+            _LOGGER.warning("another writer was faster, trying again: %s", first_sentence(error))
+    return make()
+
+
+def _overwritten(
+    spark: SparkSession,
+    rows: DataFrame | pa.Table,
+    table: Path,
+    properties: Mapping[str, str],
+    metadata: Mapping[str, object],
+) -> LoggedCommit:
     there = open_table(table)
     is_light = there is None or is_plain(there)
     if not isinstance(rows, DataFrame) and is_light and rows.num_rows <= PLAIN_ROWS:
         table.parent.mkdir(parents=True, exist_ok=True)
+        own = OwnCommit(table, metadata)
         write_deltalake(
             str(table),
             rows,
             mode="overwrite",
             schema_mode="overwrite",
             configuration=properties,
-            commit_properties=commit_properties(metadata),
+            commit_properties=own.properties,
         )
-        return
+        return own.made()
     give_features(spark, table)
     frame = rows if isinstance(rows, DataFrame) else frame_of(spark, rows)
+    own = SparkCommit(spark, table, metadata)
     (
-        frame.write.format("delta")
+        own.writer(frame)
         .mode("overwrite")
         .option("overwriteSchema", "true")
+        .options(**{name: value for name, value in properties.items() if name not in _PLAIN})
         .options(**_FEATURES)
-        .options(**mirror_properties(retention))
-        .option("userMetadata", json.dumps(metadata))
         .save(str(table))
     )
+    return own.made()
 
 
 def commit_files(
-    files: Sequence[AddAction],
+    files: Sequence[WrittenFile],
     schema: pa.Schema,
     table: Path,
     retention: Retention,
     *,
     metadata: Mapping[str, object],
-) -> None:
-    """Make a plain table of files that were written into its folder; there must be none yet."""
-    create_table_with_add_actions(
-        str(table),
-        Schema.from_arrow(schema),
-        list(files),
+) -> int:
+    """Make a plain table of files that were written into its folder; there must be none yet.
+
+    Returns:
+        Its version.
+
+    Raises:
+        NotThereError: a file is not there, or is another one; nothing was committed.
+    """
+    own = OwnCommit(table, metadata)
+    commit_written(
+        table,
+        files,
+        schema,
+        table=None,
+        properties=own.properties,
         configuration={**_PLAIN, **mirror_properties(retention)},
-        commit_properties=commit_properties(metadata),
     )
+    return own.made().version
 
 
 def give_features(spark: SparkSession, table: Path) -> None:
@@ -123,4 +230,17 @@ def give_features(spark: SparkSession, table: Path) -> None:
     if there is None or there.metadata().configuration.get("delta.columnMapping.mode") == "name":
         return
     listed = ", ".join(f"'{name}' = '{value}'" for name, value in _FEATURES.items())
-    spark.sql(f"ALTER TABLE delta.{quoted(str(table))} SET TBLPROPERTIES ({listed})")
+    session = SparkCommit(spark, table).session()
+    session.sql(f"ALTER TABLE delta.{quoted(str(table))} SET TBLPROPERTIES ({listed})")
+
+
+def take_back(spark: SparkSession, table: Path, version: int) -> int:
+    """Give a table the rows of a version once more.
+
+    Returns:
+        The version that has them now; its number is another one.
+    """
+    own = SparkCommit(spark, table)
+    DeltaTable.forPath(own.session(), str(table)).restoreToVersion(version)
+    made = own.find()
+    return version if made is None else made.version

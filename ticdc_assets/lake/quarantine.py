@@ -25,6 +25,7 @@ from ticdc_assets.lake.control import open_table, read_rows
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.small_batches import append_rows
+from ticdc_assets.lake.spark_commits import SparkCommit
 
 COLUMNS = (
     "stage",
@@ -89,19 +90,21 @@ def append_quarantine(paths: LakePaths, rows: DataFrame, *, app_id: str, version
     """Append faults; a version that the table has seen from `app_id` is skipped."""
     _give_column(paths)
     F = functions(rows.sparkSession)
+    faults = rows.select(
+        *COLUMNS,
+        F.lit(datetime.now(UTC)).alias("quarantined_at"),
+        F.lit(None).cast("timestamp").alias("redriven_at"),
+        F.lit(None).cast("string").alias(CLOSED_BY),
+    )
+    own = SparkCommit(faults.sparkSession, paths.quarantine)
     (
-        rows.select(
-            *COLUMNS,
-            F.lit(datetime.now(UTC)).alias("quarantined_at"),
-            F.lit(None).cast("timestamp").alias("redriven_at"),
-            F.lit(None).cast("string").alias(CLOSED_BY),
-        )
-        .write.format("delta")
+        own.writer(faults)
         .mode("append")
         .option("txnAppId", app_id)
         .option("txnVersion", version)
         .save(str(paths.quarantine))
     )
+    own.find()
 
 
 def append_quarantine_here(
@@ -162,7 +165,8 @@ def close_rows(
     """
     _give_column(paths)
     F = functions(spark)
-    table = DeltaTable.forPath(spark, str(paths.quarantine))
+    own = SparkCommit(spark, paths.quarantine)
+    table = DeltaTable.forPath(own.session(), str(paths.quarantine))
     (
         table.alias("q")
         .merge(
@@ -179,6 +183,7 @@ def close_rows(
         )
         .execute()
     )
+    own.find()
 
 
 def reopen_applied(
@@ -200,10 +205,12 @@ def reopen_applied(
     if closed:
         _give_column(paths)
         F = functions(spark)
-        DeltaTable.forPath(spark, str(paths.quarantine)).update(
+        own = SparkCommit(spark, paths.quarantine)
+        DeltaTable.forPath(own.session(), str(paths.quarantine)).update(
             (F.col("stage") == "apply")
             & (F.col("commit_ts") <= commit_ts)
             & (F.col("redriven_at") > F.lit(since)),
             {"redriven_at": F.lit(None).cast("timestamp"), CLOSED_BY: F.lit(None).cast("string")},
         )
+        own.find()
     return len(closed)

@@ -25,7 +25,6 @@ schemas are registered in the order in which they came. If one mirror is asked f
 other tables are left out of the side's change log.
 """
 
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,6 +53,7 @@ from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.retention import Horizon, read_raw_horizon
 from ticdc_assets.lake.schema_tables import read_history, register_new, write_history
 from ticdc_assets.lake.session import functions
+from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.history import SchemaHistory
 
@@ -264,12 +264,9 @@ class _Rebuild:
         rows = rows.where(~F.col("left_out")).drop("left_out")
         if names is not None:
             rows = _with_images_of(rows, names)
-        (
-            rows.write.format("delta")
-            .mode("append")
-            .option("userMetadata", json.dumps({"batch": landed, "landed": landed}))
-            .save(str(side.change_log))
-        )
+        own = SparkCommit(self._spark, side.change_log, {"batch": landed, "landed": landed})
+        own.writer(rows).mode("append").save(str(side.change_log))
+        own.made()
         log = self._spark.read.format("delta").load(str(side.change_log))
         group_at_once(log.where(F.col("kind") != "error"), side, landed)
         return {**seen.get, **kept.get}

@@ -28,7 +28,6 @@ nothing whole to compare. A row whose landing day was changed is missed on the o
 the other until that one is decoded again too.
 """
 
-import json
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, timedelta
@@ -58,6 +57,7 @@ from ticdc_assets.lake.quarantine import Closing, close_rows, count_open
 from ticdc_assets.lake.rebuilding import RefusedRecords
 from ticdc_assets.lake.retention import Horizon, read_horizon, read_raw_horizon
 from ticdc_assets.lake.session import functions
+from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.tso import LOGICAL_BITS
 
 _RECORD = ("topic", "partition", "offset")
@@ -423,17 +423,17 @@ class _Day:
             for row in ranges
         )
         metadata = {"batch": batch, "landed": landed, "redecode": asdict(correction)}
+        corrected = rows.select(*CHANGE_LOG_COLUMNS).unionByName(stay.select(*CHANGE_LOG_COLUMNS))
+        own = SparkCommit(self._spark, self._paths.change_log, metadata)
         (
-            rows.select(*CHANGE_LOG_COLUMNS)
-            .unionByName(stay.select(*CHANGE_LOG_COLUMNS))
-            .write.format("delta")
+            own.writer(corrected)
             .mode("overwrite")
             .option("replaceWhere", f"landed_day = date'{self._day}' and ({where})")
             .option("txnAppId", "decode")
             .option("txnVersion", batch)
-            .option("userMetadata", json.dumps(metadata))
             .save(str(self._paths.change_log))
         )
+        own.find()
         batches.unpersist()
         regroup(self._spark, self._paths)
         return _Corrected(

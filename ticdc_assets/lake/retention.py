@@ -28,7 +28,6 @@ Not handled: a row that lands after its place was removed cannot be told from a 
 counts it. Ages count from the publishing of a cut, so a changefeed that publishes none keeps all.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -49,7 +48,6 @@ from ticdc_assets.lake.control import (
     LOG_RETENTION,
     commit_metadata,
     open_table,
-    operation_metrics,
     read_rows,
     read_table,
     write_table,
@@ -66,7 +64,8 @@ from ticdc_assets.lake.decoding import (
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import CLOSED_BY, Closing, read_quarantine
 from ticdc_assets.lake.schema_tables import read_history
-from ticdc_assets.lake.session import functions, session_with
+from ticdc_assets.lake.session import functions
+from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.history import SchemaHistory
 
@@ -565,12 +564,11 @@ class _CutOff:
         if self._dry_run:
             log = self._spark.read.format("delta").load(str(self._paths.change_log))
             return log.where(condition).count()
-        session = _committing(self._spark, self._paths.change_log, base)
-        before = _version(self._paths.change_log)
+        own = carrying(self._spark, self._paths.change_log)
+        session = own.session(_making_base(base))
         DeltaTable.forPath(session, str(self._paths.change_log)).delete(condition)
-        if _version(self._paths.change_log) == before:
-            return 0
-        return operation_metrics(self._paths.change_log).get("numDeletedRows", 0)
+        made = own.find()
+        return 0 if made is None else made.metrics.get("numDeletedRows", 0)
 
     # The raw messages -------------------------------------------------------------------------
 
@@ -588,9 +586,9 @@ class _CutOff:
             count = gone.count()
             if self._dry_run or not count:
                 return count
-            session = _committing(self._spark, self._paths.raw_messages, base)
+            own = carrying(self._spark, self._paths.raw_messages)
             (
-                DeltaTable.forPath(session, path)
+                DeltaTable.forPath(own.session(_making_base(base)), path)
                 .alias("t")
                 .merge(
                     gone.alias("s"),
@@ -602,9 +600,10 @@ class _CutOff:
                 .whenMatchedDelete()
                 .execute()
             )
+            made = own.find()
         finally:
             gone.unpersist()
-        return count
+        return 0 if made is None else made.metrics.get("numTargetRowsDeleted", 0)
 
     def _in_base(self, records: DataFrame, base: Cut) -> DataFrame:
         """Return the coordinates of records that are in the base in all that they say."""
@@ -661,33 +660,20 @@ def _waiting(paths: LakePaths) -> list[int]:
     return [row["batch"] for row in read_rows(paths.checksums) if row["waiting"]]
 
 
-def _version(path: Path) -> int:
-    table = open_table(path)
-    return -1 if table is None else table.version()
+def _making_base(base: Cut) -> dict[str, str]:
+    """Return the settings of a session whose next commit makes `base` the table's base."""
+    return {
+        "spark.databricks.delta.write.txnAppId": _APP,
+        "spark.databricks.delta.write.txnVersion": str(base.number),
+    }
 
 
-def _committing(spark: SparkSession, table: Path, base: Cut) -> SparkSession:
-    """Return a session whose next commit makes `base` the table's base."""
-    return carrying(
-        spark,
-        table,
-        {
-            "spark.databricks.delta.write.txnAppId": _APP,
-            "spark.databricks.delta.write.txnVersion": str(base.number),
-        },
-    )
+def carrying(spark: SparkSession, table: Path) -> SparkCommit:
+    """Return a commit to `table` that carries its newest metadata on.
 
-
-def carrying(spark: SparkSession, table: Path, conf: dict[str, str]) -> SparkSession:
-    """Return a session of its own, whose commits to `table` carry its newest metadata on.
-
-    The metadata of the newest commit is the memory of how far a writer is. The settings end with
-    the session.
+    The metadata of the newest commit is the memory of how far a writer is.
     """
-    metadata = commit_metadata(table)
-    if metadata:
-        conf = {"spark.databricks.delta.commitInfo.userMetadata": json.dumps(metadata)} | conf
-    return session_with(spark, conf)
+    return SparkCommit(spark, table, commit_metadata(table))
 
 
 # Cuts -------------------------------------------------------------------------------------------

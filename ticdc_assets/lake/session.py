@@ -197,17 +197,20 @@ MERGING = {
 
 
 @contextmanager
-def merging(source: DataFrame, always: Column) -> Iterator[tuple[SparkSession, DataFrame]]:
+def merging(
+    source: DataFrame, always: Column, conf: Mapping[str, str]
+) -> Iterator[tuple[SparkSession, DataFrame]]:
     """Compute the source of a MERGE, and yield a session for it, and the source to use there.
 
     Args:
         source: is kept while the context is open.
         always: a comparison that is true of all its rows; Spark makes Bloom filters only of what
             seems to be filtered.
+        conf: settings of the session beside `MERGING`.
     """
     kept = source.localCheckpoint()
     try:
-        yield session_with(source.sparkSession, MERGING), kept.where(always)
+        yield session_with(source.sparkSession, {**MERGING, **conf}), kept.where(always)
     finally:
         # What is not released waits for the JVM's collector.
         plan = kept._jdf.queryExecution().logical()  # pyright: ignore[reportOptionalCall]

@@ -20,7 +20,6 @@ Delta's first. `is_plain` says so, and they stay Spark's.
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportAttributeAccessIssue=false
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,17 +30,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from deltalake import (
-    CommitProperties,
-    DeltaTable,
-    PostCommitHookProperties,
-    Schema,
-    Transaction,
-    write_deltalake,
-)
-from deltalake.transaction import AddAction, create_table_with_add_actions
+from deltalake import DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
 
-from ticdc_assets.lake.control import LOG_RETENTION, METADATA_KEY, open_table
+from ticdc_assets.lake.commits import named_properties
+from ticdc_assets.lake.committing import commit_written
+from ticdc_assets.lake.control import LOG_RETENTION, open_table
+from ticdc_assets.lake.files import WrittenFile
 from ticdc_assets.wire.batch import runs_within
 
 LOCAL_RECORDS = 20_000
@@ -260,7 +254,7 @@ def append_rows(
         mode="append",
         partition_by=list(layout.partition_by) or None,
         configuration=None if layout.configuration is None else dict(layout.configuration),
-        commit_properties=_properties(app_id, version, metadata),
+        commit_properties=named_properties(metadata, Transaction(app_id, version)),
         post_commithook_properties=_HOOKS,
     )
     _add_checkpoint(path)
@@ -269,7 +263,7 @@ def append_rows(
 
 def append_files(
     path: Path,
-    files: Sequence[AddAction],
+    files: Sequence[WrittenFile],
     schema: pa.Schema,
     *,
     app_id: str,
@@ -287,31 +281,23 @@ def append_files(
         version: which one.
         metadata: JSON object that the commit carries.
         layout: what the table gets when it is created.
+
+    Raises:
+        NotThereError: a file is not there, or is another one; nothing was committed.
     """
     table = open_table(path)
     if table is not None and _has_seen(table, app_id, version):
         return False
-    properties = _properties(app_id, version, metadata)
-    if table is None:
-        path.mkdir(parents=True, exist_ok=True)
-        create_table_with_add_actions(
-            str(path),
-            Schema.from_arrow(schema),
-            list(files),
-            partition_by=list(layout.partition_by),
-            configuration=layout.configuration,
-            commit_properties=properties,
-            post_commithook_properties=_HOOKS,
-        )
-    else:
-        table.create_write_transaction(
-            list(files),
-            "append",
-            table.schema(),
-            partition_by=list(layout.partition_by),
-            commit_properties=properties,
-            post_commithook_properties=_HOOKS,
-        )
+    commit_written(
+        path,
+        files,
+        schema,
+        table=table,
+        properties=named_properties(metadata, Transaction(app_id, version)),
+        partition_by=layout.partition_by,
+        configuration=layout.configuration,
+        hooks=_HOOKS,
+    )
     _add_checkpoint(path)
     return True
 
@@ -319,13 +305,6 @@ def append_files(
 def _has_seen(table: DeltaTable, app_id: str, version: int) -> bool:
     seen = table.transaction_version(app_id)
     return seen is not None and seen >= version
-
-
-def _properties(app_id: str, version: int, metadata: Mapping[str, Any] | None) -> CommitProperties:
-    return CommitProperties(
-        custom_metadata=None if metadata is None else {METADATA_KEY: json.dumps(metadata)},
-        app_transactions=[Transaction(app_id, version)],
-    )
 
 
 # Checkpoints come as often as Spark writes them; what expires in the log is Spark's.

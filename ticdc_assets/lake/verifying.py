@@ -32,6 +32,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_assets.config import Changefeed
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.lake.change_folding import read_version
+from ticdc_assets.lake.commits import commits_after, foreign_changes
 from ticdc_assets.lake.comparing import (
     NO_ROWS,
     Content,
@@ -42,7 +43,6 @@ from ticdc_assets.lake.comparing import (
     content_of,
     row_differences,
 )
-from ticdc_assets.lake.control import commits_after
 from ticdc_assets.lake.cuts import Cut, HeldRows, MirrorCut, require_cut
 from ticdc_assets.lake.damage import check_files
 from ticdc_assets.lake.mirrors import PARALLEL_MIRRORS
@@ -406,23 +406,13 @@ class _Comparing:
         )
 
 
-_OWN_OPERATIONS = frozenset(
-    {
-        *("MERGE", "RESTORE", "OPTIMIZE", "VACUUM START", "VACUUM END"),
-        *("ADD COLUMNS", "DROP COLUMNS", "RENAME COLUMN", "CHANGE COLUMN"),
-    }
-)
-"""Commits that an apply, or maintenance, leaves on a mirror besides its marked overwrites."""
-
-
 def _foreign_commits(paths: LakePaths, mirror: MirrorCut) -> Iterable[str]:
-    """Yield the commits behind the cut's version that no run of ours made.
+    """Yield the commits behind the cut's version that no run of ours made and that change rows.
 
-    A sync that is at work, or was killed, is ahead of the cut too: its overwrites say their TSO.
+    A sync that is at work, or was killed, is ahead of the cut too: its commits have ids.
     """
-    for version, operation, metadata in commits_after(mirror.path(paths), mirror.version):
-        if operation not in _OWN_OPERATIONS and "tso" not in metadata:
-            yield f"version {version} ({operation})"
+    for commit in foreign_changes(commits_after(mirror.path(paths), mirror.version)):
+        yield f"version {commit.version} ({commit.operation})"
 
 
 _ERROR_CHARACTERS = 300

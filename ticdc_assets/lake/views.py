@@ -40,6 +40,7 @@ from ticdc_assets.lake.history_rows import HistoryLayout
 from ticdc_assets.lake.mirror_rows import MirrorLayout
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.session import functions
+from ticdc_assets.lake.spark_commits import SparkCommit
 
 HISTORY = "__history"
 """Ends the name of the view of a table's history."""
@@ -327,12 +328,9 @@ def _views_as_of(moment: AsOf, folder: Path) -> dict[tuple[str, str], Callable[[
         path = folder / str(number)
         names = MirrorLayout(schema=found.schema).names
         shown = [name for name in names if name not in found.hidden]
-        (
-            found.frame.select(*(quoted(name) for name in shown))
-            .write.format("delta")
-            .option("delta.columnMapping.mode", "name")
-            .save(str(path))
-        )
+        rows = found.frame.select(*(quoted(name) for name in shown))
+        own = SparkCommit(rows.sparkSession, path)
+        own.writer(rows).option("delta.columnMapping.mode", "name").save(str(path))
         return _View(
             database=mirror.database,
             name=mirror.table,

@@ -17,6 +17,7 @@ from ticdc_assets.config import Changefeed, KafkaSource
 from ticdc_assets.errors import SourceUnavailableError
 from ticdc_assets.kafka import Administration, OffsetRange, end_offsets, fetch
 from ticdc_assets.lake import decoding, landing, small_batches
+from ticdc_assets.lake.commits import COMMIT_ID
 from ticdc_assets.lake.control import commit_metadata, open_table, read_table
 from ticdc_assets.lake.decoding import decode_new
 from ticdc_assets.lake.landing import land
@@ -92,7 +93,9 @@ def _actions(path: Path) -> dict[str, Any]:
             if kind == "commitInfo" and "userMetadata" in action:
                 # Files of large batches are in the commit that creates the table.
                 found[kind]["operation"] = action["operation"].replace("CREATE TABLE", "WRITE")
-                found[kind]["userMetadata"] = json.loads(action["userMetadata"])
+                metadata = json.loads(action["userMetadata"])
+                assert metadata.pop(COMMIT_ID)
+                found[kind]["userMetadata"] = metadata
             if kind == "add":
                 stats = json.loads(action["stats"])
                 found["stats"] |= {f"min.{name}" for name in stats["minValues"]}
