@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ticdc_assets.capture import CaptureRecord, CaptureWriter
-from ticdc_assets.events import Bootstrap, Event, Op, RowChange, Watermark
+from ticdc_assets.events import Bootstrap, DdlEvent, Event, Op, RowChange, Watermark
 from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
 from ticdc_assets.wire import WireFormat, encode
 from ticdc_assets.wire.compression import Compression, compressed
 
 MIB = 1 << 20
-FIRST_TS = 470_000_000_000_000_000
+FIRST_TS = 440_000_000_000_000_000
 
 LARGE_VALUES = TableSchema(
     database="d",
@@ -169,3 +169,47 @@ def sync(folder: Path, changefeed: str, env: dict[str, str]) -> Finished:
     return watched(
         [sys.executable, "-m", "ticdc_assets.cli", "sync", changefeed], env=env, cwd=folder
     )
+
+
+def wide_table(number: int, columns: int, rows: int) -> Iterable[Event]:
+    """A table with a key and so many columns, and inserts into it."""
+    ts = FIRST_TS + number * 1_000_000
+    names = [f"c{place}" for place in range(1, columns)]
+    schema = TableSchema(
+        database="d",
+        table=f"t{number}",
+        table_id=100 + number,
+        version=ts,
+        columns=(
+            ColumnSchema(name="id", mysql_type="bigint", nullable=False),
+            *(ColumnSchema(name=name, mysql_type="varchar", length=20) for name in names),
+        ),
+        indexes=LARGE_VALUES.indexes,
+    )
+    yield DdlEvent(
+        ddl_type="CREATE",
+        commit_ts=ts,
+        build_ts_ms=1,
+        sql=f"create table t{number} (id bigint primary key, "
+        + ", ".join(f"{name} varchar(20)" for name in names)
+        + ")",
+        database="d",
+        table=schema.table,
+        schema=schema,
+        pre_schema=None,
+    )
+    for row in range(rows):
+        yield RowChange(
+            op=Op.INSERT,
+            commit_ts=ts + 1 + row,
+            build_ts_ms=1,
+            database="d",
+            table=schema.table,
+            table_id=schema.table_id,
+            schema_version=ts,
+            before=None,
+            after={"id": str(row), **{name: f"{name} of {row}" for name in names}},
+            handle_key_only=False,
+            claim_check_location=None,
+            checksum=None,
+        )

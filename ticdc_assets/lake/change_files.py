@@ -41,9 +41,16 @@ Decode: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch
 """From batches of records to decoded rows."""
 
 _READ_RECORDS = 5_000
-_GROUP_BYTES = 64 << 20
+_GROUP_BYTES = 32 << 20
 _TASK_BYTES = 256 << 20
 _GROUP_BATCHES = 40
+
+_LARGE_RECORD = 64 << 10
+"""Mean bytes of a row group's records from which on one worker decodes a batch alone.
+
+Compression may make 255 times as much of them, and decoding that takes some times its bytes: not in
+each worker at a time.
+"""
 
 _PLAIN = ("before", "after", "offset", "sql", "schema", "pre_schema", "claim_check_location")
 """Columns whose values hardly ever repeat."""
@@ -139,12 +146,16 @@ def _shared(
 ) -> tuple[list[tuple[str, int]], int]:
     """Return the row groups of files, and among how many tasks they are shared out."""
     pieces: list[tuple[str, int]] = []
-    size = 0
+    size = largest = 0
     for name in files:
         footer = pq.read_metadata(raw / name)
         groups = range(footer.num_row_groups)
         pieces += ((str(raw / name), group) for group in groups)
-        size += sum(footer.row_group(group).total_byte_size for group in groups)
+        for group in map(footer.row_group, groups):
+            size += group.total_byte_size
+            largest = max(largest, group.total_byte_size // max(1, group.num_rows))
+    if largest >= _LARGE_RECORD:
+        return pieces, 1
     # Each task writes a file.
     least = spark.sparkContext.defaultParallelism
     return pieces, max(1, min(len(pieces), max(least, size // _TASK_BYTES)))
@@ -187,6 +198,13 @@ def _written(rows: Iterable[pa.RecordBatch], log: Path, columns: Sequence[str]) 
                     log, own.schema, partition=partition, bounded=BOUNDED, plain=_PLAIN
                 )
             writers[day].write(own)
+            del own
+        # What a loop names lives on while the next is made.
+        is_large = group.nbytes >= _GROUP_BYTES
+        del group, changes
+        if is_large:
+            # Arrow keeps what it has got for the next rows, but Python takes its part of those.
+            pa.default_memory_pool().release_unused()
     return DecodedFiles(
         files=[writer.close() for writer in writers.values()],
         errors=errors,
@@ -202,7 +220,9 @@ def _groups(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         held.append(batch)
         size += batch.nbytes
         if size >= _GROUP_BYTES or len(held) >= _GROUP_BATCHES:
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
+            del batch
+            group, held, size = held, [], 0
+            yield pa.Table.from_batches(group)
+            del group
     if held:
         yield pa.Table.from_batches(held)

@@ -17,7 +17,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import and_, or_
-from threading import Lock
+from pathlib import Path
+from threading import Lock, RLock
 from typing import Any
 
 import pyarrow as pa
@@ -30,11 +31,12 @@ from ticdc_assets.changelog.resolve import casts_after, handover_steps
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake import folding
 from ticdc_assets.lake.accounts import PLACE
-from ticdc_assets.lake.control import dataset_of, open_table, read_plain
+from ticdc_assets.lake.control import dataset_of, is_plain, open_table, read_plain
 from ticdc_assets.lake.cuts import Cut, MirrorCut
 from ticdc_assets.lake.decoding import Repair
 from ticdc_assets.lake.effects import effect_schema
-from ticdc_assets.lake.first_folds import FirstFold, FoldedFiles, fold_into_files
+from ticdc_assets.lake.files import read_rows_bounded
+from ticdc_assets.lake.first_folds import READ_COLUMNS, FirstFold, FoldedFiles, fold_into_files
 from ticdc_assets.lake.folding import Folding, KnownColumns
 from ticdc_assets.lake.mirror_rows import (
     CHANGE_COLUMNS,
@@ -51,6 +53,7 @@ from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.retention import Horizon, read_horizon, redriven_batches
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.small_batches import are_plain
+from ticdc_assets.lake.totals import IMAGES
 from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.tso import MAX_TSO
@@ -65,6 +68,7 @@ class _RowsBefore:
         frame: the rows in Spark, with the columns of their mirror's table.
         convert: the function from them to effects.
         here: the rows read into this process without Spark; None where it takes Spark.
+        pieces: the rows in batches of bounded size; None where it takes Spark.
         is_settled: whether they are what `convert` would make of them, so that those which no
             change is about need not be converted.
         errors: effects that tell of changes which did not fit; None without any.
@@ -74,6 +78,7 @@ class _RowsBefore:
     frame: Callable[[], DataFrame]
     convert: ArrowMap
     here: Callable[[], pa.Table | None] = lambda: None
+    pieces: Callable[[], Iterator[pa.RecordBatch]] | None = None
     is_settled: bool = False
     errors: DataFrame | None = None
 
@@ -109,6 +114,8 @@ class ChangeFolding:
         self._batch = batch
         self._dataset_lock = Lock()
         self._dataset: ds.Dataset | None = None
+        # What is folded in pieces is large even so.
+        self._one_at_a_time = RLock()
         self.horizon = read_horizon(paths) if horizon is None else horizon
 
     @cached_property
@@ -142,6 +149,7 @@ class ChangeFolding:
         base: MirrorCut | None = None,
         above: int = 0,
         with_rows: bool = True,
+        in_pieces: bool = False,
     ) -> Iterator[Folding]:
         """Fold the mirror's changes, while the context is open.
 
@@ -151,6 +159,8 @@ class ChangeFolding:
             base: the mirror as a cut has it, None to fold all changes there are.
             above: TSO of that cut, above which changes are folded.
             with_rows: whether to fold the changes over the rows of `base`.
+            in_pieces: whether the values are too large to be held, so that the result is to be in
+                pieces; it is so only if no row comes from another table or the base cut.
         """
         before: list[_RowsBefore] = []
         known = KnownColumns()
@@ -171,8 +181,48 @@ class ChangeFolding:
                 given = self._given(mirror, stack)
                 known, casts = _known(given), _inherited_casts(given, mirror)
                 before = [self._rows_of_part(mirror, part, fold) for part, fold in given]
-            fold = stack.enter_context(self._over(mirror, before, above, until))
+            if in_pieces and all(item.pieces is not None for item in before):
+                stack.enter_context(self._one_at_a_time)
+                fold = self._in_pieces(mirror, before, above, until)
+            else:
+                fold = stack.enter_context(self._over(mirror, before, above, until))
             yield _with_past(fold, known, casts)
+
+    def _in_pieces(
+        self, mirror: MirrorPlan, before: Sequence["_RowsBefore"], above: int, until: int
+    ) -> Folding:
+        conversion = change_effects(mirror, self._changefeed.timezone)
+
+        def effects() -> Iterator[pa.RecordBatch]:
+            for item in before:
+                assert item.pieces is not None
+                yield from item.convert(item.pieces())
+            yield from conversion(self.change_pieces(mirror, above, until))
+
+        return folding.fold_in_pieces(self._spark, effects, mirror.schema)
+
+    def has_more_bytes(self, mirror: MirrorPlan, above: int, until: int, *, than: int) -> bool:
+        """Return whether the images of the mirror's changes in (above, until] have more bytes."""
+        size = 0
+        for batch in self.change_pieces(mirror, above, until):
+            size += sum(batch.column(name).nbytes for name in IMAGES)
+            if size > than:
+                return True
+        return False
+
+    def change_pieces(self, mirror: MirrorPlan, above: int, until: int) -> Iterator[pa.RecordBatch]:
+        """Yield the mirror's row changes in (above, until], in batches of bounded size."""
+        log = self._log_dataset()
+        if log is None:
+            return
+        for batch in read_rows_bounded(
+            log,
+            self._paths.change_log,
+            self._is_change_here(mirror, above, until),
+            columns=[name for name in log.schema.names if name in READ_COLUMNS],
+            large=IMAGES,
+        ):
+            yield batch.select(list(CHANGE_COLUMNS))
 
     @contextmanager
     def _over(
@@ -242,6 +292,7 @@ class ChangeFolding:
             rows=base.rows,
             frame=lambda: read_version(self._spark, self._paths, base),
             here=lambda: read_plain(base.path(self._paths), base.version),
+            pieces=_pieces_of(base.path(self._paths), base.version),
             convert=mirror_effects(base.table_schema, mirror, zone, since_ts),
             is_settled=not is_touched(mirror, base.table_schema, since_ts)
             and base.table_schema.columns == mirror.schema.columns
@@ -475,6 +526,20 @@ class ChangeFolding:
             return self._dataset
 
 
+def _pieces_of(path: Path, version: int) -> Callable[[], Iterator[pa.RecordBatch]] | None:
+    """Return what yields the rows of a plain table in batches of bounded size; else None."""
+    table = open_table(path, version)
+    if table is None or not is_plain(table):
+        return None
+    rows = dataset_of(table, path)
+    names = rows.schema.names
+    large = [name for name in names if rows.schema.field(name).type in _LARGE_TYPES]
+    return lambda: read_rows_bounded(rows, path, None, columns=names, large=large)
+
+
+_LARGE_TYPES = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
+
+
 def _is_change(
     mirror: MirrorPlan,
     above: int,
@@ -636,6 +701,12 @@ def folded_rows(folded: Folding, mirror: MirrorPlan) -> DataFrame:
     if folded.untouched is None:
         return rows
     return rows.union(folding.frame_of(rows.sparkSession, folded.untouched))
+
+
+def rows_in_pieces(folded: Folding, mirror: MirrorPlan) -> Iterator[pa.Table]:
+    """Yield what `folded_rows` returns, of a folding in pieces."""
+    layout = MirrorLayout(schema=mirror.schema)
+    return (put_rows(rows, layout) for rows in (folded.pieces() if folded.pieces else ()))
 
 
 def rows_here(folded: Folding, mirror: MirrorPlan) -> pa.Table | None:

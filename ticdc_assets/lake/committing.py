@@ -105,6 +105,7 @@ def commit_written(
     partition_by: Sequence[str] = (),
     configuration: Mapping[str, str] | None = None,
     hooks: PostCommitHookProperties | None = None,
+    overwrites: bool = False,
 ) -> None:
     """Append files to a table, or make a table of them, in one commit.
 
@@ -117,6 +118,8 @@ def commit_written(
         partition_by: names of the partition columns.
         configuration: properties that a new table gets.
         hooks: what delta-rs does behind the commit.
+        overwrites: whether the files take the place of all that the table has, and `schema` that of
+            its columns.
 
     Raises:
         NotThereError: a file is not there, or is another one; nothing was committed.
@@ -147,8 +150,8 @@ def commit_written(
     else:
         table.create_write_transaction(
             [*actions],
-            "append",
-            table.schema(),
+            "overwrite" if overwrites else "append",
+            Schema.from_arrow(schema) if overwrites else table.schema(),
             partition_by=list(partition_by),
             commit_properties=properties,
             post_commithook_properties=hooks,

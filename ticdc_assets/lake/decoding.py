@@ -53,6 +53,7 @@ from ticdc_assets.lake.control import (
     write_table,
 )
 from ticdc_assets.lake.damage import require_in_step
+from ticdc_assets.lake.files import read_rows_bounded
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import append_quarantine, append_quarantine_here
 from ticdc_assets.lake.session import functions, windows
@@ -69,9 +70,12 @@ from ticdc_assets.lake.small_batches import (
 from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.lake.totals import (
     GROUP_KEY,
+    IMAGES,
+    LARGE_ROW_BYTES,
     TOTALS_COLUMNS,
     Totals,
     greatest,
+    joined_totals,
     least,
     totals_of,
 )
@@ -122,6 +126,7 @@ _GROUPS_SCHEMA = pa.schema(
         ("max_ts", pa.int64()),
         ("steps_back", pa.int64()),
         ("checksums", pa.int64()),
+        ("large_bytes", pa.int64()),
         ("first_landed_at", pa.timestamp("us", tz="UTC")),
         ("last_landed_at", pa.timestamp("us", tz="UTC")),
         ("last_batch", pa.int64()),
@@ -225,7 +230,13 @@ def _decode_one(
             decode = _decoder(changefeed, batch)
             bad = errors_in_files(spark, paths.raw_messages, files, landed, decode)
         append_errors(paths, bad, batch)
-    return errors, rows.totals if isinstance(rows, DecodedFiles) else None
+    match rows:
+        case DecodedFiles():
+            return errors, rows.totals
+        case DataFrame():
+            return errors, None
+        case _:
+            return errors, totals_of(rows.filter(ds.field("kind") != ERROR))
 
 
 def _decoded_by_workers(
@@ -276,6 +287,9 @@ def _decoded_here(
     for part in _decoder(changefeed, batch)(records):
         size += part.nbytes
         if size > LOCAL_ROWS_BYTES:
+            # Workers take it from here: what was decoded in vain is not kept beside them.
+            del rows, part
+            pa.default_memory_pool().release_unused()
             return None
         rows.append(part)
     return pa.Table.from_batches(rows, DECODED_SCHEMA)
@@ -342,36 +356,37 @@ def _decoder(changefeed: Changefeed, batch: int | None) -> Decode:
     if changefeed.claim_check is not None:
         store = ClaimCheckStore(changefeed.claim_check, wire_format, compression)
 
+    def placed(records: pa.RecordBatch, rows: pa.RecordBatch) -> pa.RecordBatch:
+        # All records of a landed batch share one landing time; a re-driven one keeps it.
+        landed_at = _of_records(records, rows, "landed_at", pa.timestamp("us", tz="UTC"))
+        clocks = landed_at
+        if CLOCK in records.schema.names:
+            clocks = _of_records(records, rows, CLOCK, pa.timestamp("us", tz="UTC"))
+        believed = refuse_ahead(
+            rows,
+            clocks=clocks,
+            timestamps=partial(_of_records, records, rows, "timestamp_ms", pa.int64()),
+            limit_seconds=limit,
+        )
+        return pa.RecordBatch.from_arrays(
+            [
+                _of_records(records, rows, "batch", pa.int64())
+                if batch is None
+                else pa.array([batch] * rows.num_rows, pa.int64()),
+                landed_at,
+                landed_at.cast(pa.date32()),
+                *believed.columns,
+            ],
+            schema=DECODED_SCHEMA,
+        )
+
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for records in batches:
             rows = decode_pieces(wire_format, records, compression=compression)
-            for part in (
-                rows
-                if store is None
-                else chain.from_iterable(complete_batches(piece, store) for piece in rows)
-            ):
-                # All records of a landed batch share one landing time; a re-driven one keeps it.
-                landed_at = _of_records(records, part, "landed_at", pa.timestamp("us", tz="UTC"))
-                clocks = landed_at
-                if CLOCK in records.schema.names:
-                    clocks = _of_records(records, part, CLOCK, pa.timestamp("us", tz="UTC"))
-                believed = refuse_ahead(
-                    part,
-                    clocks=clocks,
-                    timestamps=partial(_of_records, records, part, "timestamp_ms", pa.int64()),
-                    limit_seconds=limit,
-                )
-                yield pa.RecordBatch.from_arrays(
-                    [
-                        _of_records(records, part, "batch", pa.int64())
-                        if batch is None
-                        else pa.array([batch] * part.num_rows, pa.int64()),
-                        landed_at,
-                        landed_at.cast(pa.date32()),
-                        *believed.columns,
-                    ],
-                    schema=DECODED_SCHEMA,
-                )
+            if store is not None:
+                rows = chain.from_iterable(map(partial(complete_batches, store=store), rows))
+            # By `map`, which keeps no rows: those of two pieces would be there at a time.
+            yield from map(partial(placed, records), rows)
 
     return decode
 
@@ -572,6 +587,8 @@ class ChangeGroups:
                 rows=row["rows"],
                 shape=None if row["shape"] is None else shape_from_text(row["shape"]),
                 partial=bool(row["handle_key_only"]),
+                # Lakes of older versions do not say.
+                large_bytes=row.get("large_bytes") or 0,
             )
             groups[group.key] = group.joined(groups.get(group.key))
         return list(groups.values())
@@ -665,6 +682,7 @@ def add_to_groups(
         if present is not None:
             row["rows"] += present["rows"]
             row["checksums"] += present["checksums"]
+            row["large_bytes"] += present.get("large_bytes") or 0
             row["min_ts"] = least(row["min_ts"], present["min_ts"])
             row["max_ts"] = greatest(row["max_ts"], present["max_ts"])
             row["first_landed_at"] = min(row["first_landed_at"], present["first_landed_at"])
@@ -848,7 +866,9 @@ def add_groups_below(paths: LakePaths, known: ChangeGroups, tso: int) -> None:
         span = {"max_ts": None if row["max_ts"] is None else min(row["max_ts"], tso)}
         span["min_ts"] = row["min_ts"]
         if present is None:
-            groups[key] = row | span | {"rows": 0, "checksums": 0, "last_batch": 0}
+            groups[key] = (
+                row | span | {"rows": 0, "checksums": 0, "large_bytes": 0, "last_batch": 0}
+            )
             continue
         groups[key] = present | {
             "min_ts": least(present["min_ts"], span["min_ts"]),
@@ -883,10 +903,23 @@ def _totals_here(paths: LakePaths, batch: int) -> list[dict[str, Any]] | None:
     table = open_table(paths.change_log)
     if table is None:
         return None
-    log = dataset_of(table, paths.change_log)
-    scanner = log.scanner(columns=list(TOTALS_COLUMNS), filter=ds.field("batch") == batch)
-    rows = scanner.head(_LOCAL_ROWS + 1)
-    return totals_of(rows) if rows.num_rows <= _LOCAL_ROWS else None
+    # The day, by which the files are shared out, is in none of them.
+    columns = [name for name in TOTALS_COLUMNS if name != "landed_day"]
+    parts: list[Totals] = []
+    size = 0
+    for rows in read_rows_bounded(
+        dataset_of(table, paths.change_log),
+        paths.change_log,
+        ds.field("batch") == batch,
+        columns=["batch", *columns],
+        large=IMAGES,
+    ):
+        size += rows.num_rows
+        if size > _LOCAL_ROWS:
+            return None
+        day = rows.column("landed_at").cast(pa.date32())
+        parts += totals_of(pa.Table.from_batches([rows]).append_column("landed_day", day))
+    return joined_totals(parts)
 
 
 _LOCAL_ROWS = 20_000
@@ -895,6 +928,8 @@ _LOCAL_ROWS = 20_000
 
 def _totals(spark: SparkSession) -> list[Column]:
     F = functions(spark)
+    before, after = (F.coalesce(F.octet_length(name).cast("long"), F.lit(0)) for name in IMAGES)
+    size = before + after
     return [
         F.count("*").alias("rows"),
         F.min("commit_ts").alias("min_ts"),
@@ -902,6 +937,7 @@ def _totals(spark: SparkSession) -> list[Column]:
         F.min("landed_at").alias("first_landed_at"),
         F.max("landed_at").alias("last_landed_at"),
         F.count("checksum").alias("checksums"),
+        F.coalesce(F.sum(F.when(size >= LARGE_ROW_BYTES, size)), F.lit(0)).alias("large_bytes"),
     ]
 
 

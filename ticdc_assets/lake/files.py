@@ -1,27 +1,44 @@
-"""Data files of Delta tables, written by Arrow in any process and committed by one.
+"""Data files of Delta tables, written by Arrow in any process and committed by one; and read.
 
 In: rows as Arrow tables. Out: a Parquet file with a name of its own in the table's folder, and what
 its writer says of it: size, partition, number of rows, and bounds of the columns that readers skip
 files by. Bounds are those of Parquet's own footer.
+
+Rows may have values of many MiB, of which a file may hold each once and name it often. So who reads
+what anybody may have written takes batches that are bounded by their bytes in memory
+(`read_bounded`).
 
 Why writing again is safe: a file counts for nothing until a commit names it; `committing` alone
 makes such commits, and looks at each file first. What a killed run or a repeated task leaves is
 removed by maintenance, which knows these files by their names (`WRITTEN_NAME`).
 """
 
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false
+
 import json
 import re
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from ticdc_assets.wire.batch import runs_within
+
 _LONGEST_BOUND = 256
+
+_BATCH_BYTES = 32 << 20
+"""Bytes of large columns that a batch has, or one row that has more."""
 
 WRITTEN_NAME = re.compile(r"part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.snappy\.parquet")
 """Names of the files that are written here; Spark and delta-rs number theirs."""
@@ -140,3 +157,107 @@ def _bounds_of_moments(low: datetime, high: datetime) -> tuple[str, str]:
     high += timedelta(microseconds=-high.microsecond % 1000)
     first, last = (item.astimezone(UTC).isoformat(timespec="milliseconds") for item in (low, high))
     return first.replace("+00:00", "Z"), last.replace("+00:00", "Z")
+
+
+# Reading ----------------------------------------------------------------------------------------
+
+
+def read_bounded(
+    path: Path, row_group: int, *, columns: Sequence[str], large: Collection[str], most: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a row group of a file, in batches of bounded size.
+
+    Args:
+        path: the file.
+        row_group: number of the row group.
+        columns: what to read; columns that the file lacks are left out.
+        large: which of these are texts or bytes that may be large.
+        most: rows in a batch at most.
+    """
+    footer = pq.read_metadata(path)
+    group = footer.row_group(row_group)
+    values = [
+        column
+        for column in map(group.column, range(group.num_columns))
+        if column.path_in_schema in large
+    ]
+    size = sum(column.total_uncompressed_size for column in values)
+    rows = max(1, min(most, _BATCH_BYTES * group.num_rows // max(1, size)))
+    # What a dictionary has once may be the value of each row, so it is left a dictionary until
+    # there are few of them.
+    repeated = [column.path_in_schema for column in values if column.has_dictionary_page]
+    with pq.ParquetFile(path, metadata=footer, read_dictionary=repeated) as file:
+        for batch in file.iter_batches(
+            batch_size=rows,
+            row_groups=[row_group],
+            columns=list(columns),
+            use_threads=False,
+        ):
+            yield from _without_dictionaries(batch, large) if repeated else [batch]
+
+
+def _without_dictionaries(
+    batch: pa.RecordBatch, large: Collection[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows with values in place of dictionaries."""
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for name in large:
+        column = batch.column(name)
+        if isinstance(column, pa.DictionaryArray):
+            lengths = pc.binary_length(column.dictionary).take(column.indices)
+        else:
+            lengths = pc.binary_length(column)
+        sizes += pc.fill_null(lengths, 0).to_numpy()
+    for start, stop in runs_within(sizes, _BATCH_BYTES):
+        part = batch.slice(start, stop - start)
+        columns = [
+            column.dictionary.take(column.indices)
+            if isinstance(column, pa.DictionaryArray)
+            else column
+            for column in part.columns
+        ]
+        yield pa.RecordBatch.from_arrays(columns, names=part.schema.names)
+
+
+def read_rows_bounded(
+    table: ds.Dataset,
+    folder: Path,
+    condition: ds.Expression | None,
+    *,
+    columns: Sequence[str],
+    large: Collection[str],
+    most: int = 10_000,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a table that a condition is true of, in batches of bounded size.
+
+    Args:
+        table: the table; none of its partition columns can be read.
+        folder: where its files are.
+        condition: which rows; all if None.
+        columns: what to read, with what the condition looks at.
+        large: which of these are texts or bytes that may be large.
+        most: rows in a batch at most.
+    """
+    schema = pa.schema([table.schema.field(name) for name in columns])
+    for fragment in table.get_fragments(filter=condition):
+        for piece in fragment.split_by_row_group(condition):
+            for group in piece.row_groups:
+                for batch in read_bounded(
+                    folder / piece.path, group.id, columns=columns, large=large, most=most
+                ):
+                    rows = _as_of_schema(batch, schema)
+                    yield from (rows if condition is None else rows.filter(condition)).to_batches()
+
+
+def _as_of_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+    """Return rows with the columns of a schema; a file written before a column was has none."""
+    names = set(batch.schema.names)
+    return pa.table(
+        [
+            batch.column(field.name).cast(field.type)
+            if field.name in names
+            else pa.nulls(batch.num_rows, field.type)
+            for field in schema
+        ],
+        schema=schema,
+    )

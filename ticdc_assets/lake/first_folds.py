@@ -56,7 +56,7 @@ _READ_AHEAD = 100_000
 _BLOB_BYTES = 1 << 18
 """Size of what is handed on at a time, about. Spark's workers hold up to 1,000 of these."""
 
-_READ = frozenset({*CHANGE_COLUMNS, "kind", "batch", "database", "table"})
+READ_COLUMNS = frozenset({*CHANGE_COLUMNS, "kind", "batch", "database", "table"})
 """Columns that changes and the conditions on them are made of."""
 
 MAX_ERRORS = 10_000
@@ -192,7 +192,7 @@ class _Reader:
         fragment = ds.ParquetFileFormat().make_fragment(path, local, row_groups=row_groups)
         yield from fragment.to_batches(
             schema=self.schema,
-            columns=[name for name in self.schema.names if name in _READ],
+            columns=[name for name in self.schema.names if name in READ_COLUMNS],
             filter=self.condition,
             batch_size=_READ_ROWS,
             batch_readahead=1,

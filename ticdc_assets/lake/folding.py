@@ -24,12 +24,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.changelog.resolve import standing_casts
-from ticdc_assets.lake.effects import SEQUENCE_FIELDS, effect_schema
+from ticdc_assets.lake.effects import EXTRA_TYPE, SEQUENCE_FIELDS, effect_schema
 from ticdc_assets.lake.mirror_rows import PARTIAL
 from ticdc_assets.lake.session import functions, windows
 from ticdc_assets.registry.evolution import Casts
@@ -90,6 +91,8 @@ class Folding:
         here: the rows, if they were folded in this process.
         untouched: rows of the older mirror that no change is about, as its table has them; they are
             counted and stand beside the others.
+        pieces: the effects whose rows are there afterwards, a piece at a time, if they were folded
+            in pieces; then `frame` has no values.
         made: how to have the rows in Spark.
     """
 
@@ -98,6 +101,7 @@ class Folding:
     before: "KnownColumns" = field(default_factory=lambda: KnownColumns())
     here: pa.Table | None = None
     untouched: pa.Table | None = None
+    pieces: Callable[[], Iterator[pa.Table]] | None = None
     made: Callable[[], DataFrame]
 
     @cached_property
@@ -146,6 +150,63 @@ def fold_here(
     return Folding(
         here=folded.rows,
         made=lambda: frame_of(spark, folded.rows),
+        counts=folded.counts,
+        never_sent=never_sent(folded.counts, folded.missing),
+    )
+
+
+def fold_in_pieces(
+    spark: SparkSession,
+    effects: Callable[[], Iterator[pa.RecordBatch]],
+    schema: TableSchema,
+) -> Folding:
+    """Fold effects on a table with a key in this process, whose values are too large to be held.
+
+    They are gone through twice: without their values to see which of them are left, and with them
+    to have these. All but the values of a piece is held.
+
+    Args:
+        spark: the session.
+        effects: gives all effects, in the same order each time.
+        schema: of the table.
+    """
+    # The values are last, and behind them the extra map, which may be as large.
+    names = effect_schema(schema).names[: -len(schema.columns) - 1]
+    plain: list[pa.Table] = []
+    place = 0
+    for batch in effects():
+        places = pa.array(np.arange(place, place + batch.num_rows))
+        place += batch.num_rows
+        rows = pa.Table.from_batches([batch]).select(names)
+        rows = rows.append_column("extra", pa.nulls(batch.num_rows, EXTRA_TYPE))
+        # A copy: what is only selected keeps the whole batch.
+        plain.append(
+            pa.concat_tables([rows.append_column("place", places)]).take(
+                pa.array(np.arange(batch.num_rows))
+            )
+        )
+    nothing = effect_schema(schema).empty_table().select([*names, "extra"])
+    nothing = nothing.append_column("place", pa.array([], pa.int64()))
+    folded = fold_rows(pa.concat_tables([nothing, *plain]))
+    del plain
+    puts = folded.rows.filter(ds.field("reason").is_null() & (ds.field("copies") > 0))
+    puts = puts.select(["place", "extra"]).sort_by("place")
+    wanted = puts["place"].to_numpy()
+    marks = [dict(extra)[PARTIAL] if extra else None for extra in puts["extra"].to_pylist()]
+
+    def pieces() -> Iterator[pa.Table]:
+        place = 0
+        for batch in effects():
+            begin, end = np.searchsorted(wanted, [place, place + batch.num_rows]).tolist()
+            rows = pa.Table.from_batches([batch.take(pa.array(wanted[begin:end] - place))])
+            place += batch.num_rows
+            if rows.num_rows:
+                rows = rows.append_column("copies", pa.array([1] * rows.num_rows, pa.int32()))
+                yield _with_marks(rows, marks[begin:end]) if any(marks[begin:end]) else rows
+
+    return Folding(
+        pieces=pieces,
+        made=lambda: frame_of(spark, folded.rows.drop_columns(["place"])),
         counts=folded.counts,
         never_sent=never_sent(folded.counts, folded.missing),
     )

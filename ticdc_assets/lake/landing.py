@@ -486,11 +486,8 @@ def _land_capture(
         batch += 1
         landed += len(chunk)
         rows = _table_of(chunk)
-        is_small = (
-            len(chunk) <= LOCAL_RECORDS
-            and rows.nbytes <= LOCAL_BYTES
-            and are_plain((paths.raw_messages,))
-        )
+        # Its bytes are here already, and Spark would take a dozen times those of large records.
+        is_small = len(chunk) <= LOCAL_RECORDS and are_plain((paths.raw_messages,))
         records = rows if is_small else spark.createDataFrame(rows)
         _append(paths, records, batch, next_offsets, {})
         newest.update(((record.topic, record.partition), record.timestamp_ms) for record in chunk)

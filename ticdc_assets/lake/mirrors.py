@@ -81,6 +81,7 @@ from ticdc_assets.lake.change_folding import (
     quoted,
     read_version,
     rows_here,
+    rows_in_pieces,
 )
 from ticdc_assets.lake.commits import reached, same_rows_at
 from ticdc_assets.lake.control import is_plain, latest_version, open_table
@@ -114,6 +115,7 @@ from ticdc_assets.lake.overwriting import (
     commit_files,
     give_features,
     overwrite,
+    overwrite_in_pieces,
     take_back,
     undisturbed,
 )
@@ -167,6 +169,12 @@ class Applying:
 
 SMALL_MIRROR_ROWS = PLAIN_ROWS
 """Rows up to which a mirror is rewritten whole: that costs less than a MERGE."""
+
+LARGE_BYTES = 64 << 20
+"""Bytes of large images (`totals.LARGE_ROW_BYTES`) from which on a mirror is made in pieces."""
+
+MOST_ROWS_IN_PIECES = 1_000_000
+"""Changes up to which it is: what each is about, without its values, is held in this process."""
 
 PARALLEL_MIRRORS = 2
 """Mirrors worked on at a time: planning and commits are CPU, so about one per core."""
@@ -725,6 +733,10 @@ class _Run:
             before = self._taken_back(mirror, before)
         if not changed and not touched:
             return self._carried(before)
+        if self._is_large(mirror) and self._changes.has_more_bytes(
+            mirror, self._last.tso, self._tso, than=LARGE_BYTES
+        ):
+            return self._overwrite(mirror, before, Mode.REWRITE)
         give_features(self._spark, self._paths.mirror(mirror.mirror_id))
         if touched and not self._altered(mirror, before):
             return self._overwrite(mirror, before, Mode.REWRITE)
@@ -781,21 +793,14 @@ class _Run:
     def _overwrite(self, mirror: MirrorPlan, before: MirrorCut | None, mode: Mode) -> _Made:
         """Make the mirror whole, from the last cut's rows or from nothing, in one overwrite."""
         base = before if mode is Mode.REWRITE else None
-        with self._folded(mirror, base) as folded:
+        with self._folded(mirror, base, in_pieces=self._is_large(mirror)) as folded:
             counts = folded.counts
             start = base or self._changes.start(mirror)
             if counts.lost:
                 # A value of the last cut does not survive a schema step: its change must be found.
                 return self._overwrite(mirror, before, Mode.FOLD)
-            rows = rows_here(folded, mirror)
-            version = overwrite(
-                self._spark,
-                folded_rows(folded, mirror) if rows is None else rows,
-                self._paths.mirror(mirror.mirror_id),
-                self._changefeed.retention,
-                metadata=self._metadata(mirror, mode),
-                published=None if before is None else before.version,
-            )
+            published = None if before is None else before.version
+            version = self._write(mirror, folded, mode, published)
             self._quarantine(mirror, folded, mode)
             void = self._close_void(mirror, folded) if base is not None else 0
             hidden = hidden_columns(mirror, folded)
@@ -808,6 +813,40 @@ class _Run:
             changes=counts.changed,
             unknown_deletes=counts.unknown_deletes + (start.unknown_deletes if start else 0),
             casts=counts.casts,
+        )
+
+    def _write(self, mirror: MirrorPlan, folded: Folding, mode: Mode, published: int | None) -> int:
+        """Write the rows that a folding leaves in one commit; return the mirror's version."""
+        table, metadata = self._paths.mirror(mirror.mirror_id), self._metadata(mirror, mode)
+        retention = self._changefeed.retention
+        if folded.pieces is not None:
+            return overwrite_in_pieces(
+                lambda: rows_in_pieces(folded, mirror),
+                MirrorLayout(schema=mirror.schema).arrow,
+                table,
+                retention,
+                metadata=metadata,
+                published=published,
+            )
+        rows = rows_here(folded, mirror)
+        rows = folded_rows(folded, mirror) if rows is None else rows
+        return overwrite(
+            self._spark, rows, table, retention, metadata=metadata, published=published
+        )
+
+    def _is_large(self, mirror: MirrorPlan) -> bool:
+        """Whether changes of a mirror have values so large that it must be made in pieces."""
+        groups = [
+            group
+            for group in self._row_groups
+            if mirror.meets(group.name, group.min_ts, group.max_ts)
+        ]
+        table = open_table(self._paths.mirror(mirror.mirror_id))
+        return (
+            bool(mirror.schema.handle_key)
+            and sum(group.large_bytes for group in groups) > LARGE_BYTES
+            and sum(group.rows for group in groups) <= MOST_ROWS_IN_PIECES
+            and (table is None or is_plain(table))
         )
 
     def _first_folds(self, plan: Plan, stale: Collection[str]) -> dict[str, _Made]:
@@ -825,6 +864,7 @@ class _Run:
             )
             if (
                 rows > folding.LOCAL_ROWS
+                and not self._is_large(mirror)
                 and self._changes.begins_empty(mirror)
                 and open_table(self._paths.mirror(mirror.mirror_id)) is None
             ):
@@ -943,12 +983,22 @@ class _Run:
         )
 
     def _folded(
-        self, mirror: MirrorPlan, base: MirrorCut | None, *, with_rows: bool = True
+        self,
+        mirror: MirrorPlan,
+        base: MirrorCut | None,
+        *,
+        with_rows: bool = True,
+        in_pieces: bool = False,
     ) -> AbstractContextManager[Folding]:
         """Fold the mirror's changes since `base`, and the rows of `base` before them."""
         above = self._last.tso if base is not None and self._last is not None else 0
         return self._changes.folded(
-            mirror, until=self._tso, base=base, above=above, with_rows=with_rows
+            mirror,
+            until=self._tso,
+            base=base,
+            above=above,
+            with_rows=with_rows,
+            in_pieces=in_pieces,
         )
 
     def _quarantine(self, mirror: MirrorPlan, folded: Folding, mode: Mode) -> None:

@@ -22,7 +22,7 @@ A table that is there keeps the properties it has; maintenance brings those of r
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,7 +37,7 @@ from delta.exceptions import (
     ProtocolChangedException,
 )
 from delta.tables import DeltaTable
-from deltalake import write_deltalake
+from deltalake import TableFeatures, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql import DataFrame, SparkSession
 
@@ -54,7 +54,7 @@ from ticdc_assets.lake.commits import (
 )
 from ticdc_assets.lake.committing import commit_written
 from ticdc_assets.lake.control import is_plain, open_table
-from ticdc_assets.lake.files import WrittenFile
+from ticdc_assets.lake.files import FileWriter, WrittenFile
 from ticdc_assets.lake.folding import frame_of
 from ticdc_assets.lake.renewing import renew_if_lost
 from ticdc_assets.lake.retention import mirror_properties
@@ -194,6 +194,96 @@ def _overwritten(
         .save(str(table))
     )
     return own.made()
+
+
+def overwrite_in_pieces(
+    pieces: Callable[[], Iterable[pa.Table]],
+    schema: pa.Schema,
+    table: Path,
+    retention: Retention,
+    *,
+    metadata: Mapping[str, object],
+    published: int | None = None,
+) -> int:
+    """Do as `overwrite` with rows in pieces, too large to be held together.
+
+    Args:
+        pieces: gives the rows.
+        schema: the table's columns.
+        table: where it is; it is plain, or not there.
+        retention: what is kept for how long.
+        metadata: what the commit carries.
+        published: as of `overwrite`.
+
+    Returns:
+        The version that it is.
+
+    Raises:
+        ForeignCommitError: somebody else writes to it all the while.
+        NotThereError: a file that was written here is gone; nothing was committed.
+    """
+    properties = {**_PLAIN, **mirror_properties(retention)}
+    if published is not None:
+        renew_if_lost(table, published, properties)
+    if open_table(table) is None:
+        return commit_files(
+            _written(pieces(), schema, table), schema, table, retention, metadata=metadata
+        )
+    foreign: list[LoggedCommit] = []
+    for _ in range(_TRIES):
+        _allow(schema, table)
+        before = newest_version(table)
+        files = _written(pieces(), schema, table)
+        own = OwnCommit(table, metadata)
+        commit_written(
+            table,
+            files,
+            schema,
+            table=open_table(table),
+            properties=own.properties,
+            overwrites=True,
+        )
+        made = own.made()
+        foreign = foreign_changes(commits_after(table, before, until=made.version))
+        if not foreign:
+            return made.version
+    raise ForeignCommitError(table, foreign)
+
+
+def _written(pieces: Iterable[pa.Table], schema: pa.Schema, table: Path) -> list[WrittenFile]:
+    """Write rows into files of bounded size, each piece a row group."""
+    table.mkdir(parents=True, exist_ok=True)
+    files: list[WrittenFile] = []
+    writer: FileWriter | None = None
+    size = 0
+    for rows in pieces:
+        if writer is None:
+            # A dictionary of large values is of use to nobody.
+            writer, size = FileWriter(table, schema, plain=schema.names), 0
+        writer.write(rows)
+        size += rows.nbytes
+        if size >= _FILE_BYTES:
+            files.append(writer.close())
+            writer = None
+    if writer is not None:
+        files.append(writer.close())
+    return files
+
+
+_FILE_BYTES = 512 << 20
+
+
+def _allow(schema: pa.Schema, table: Path) -> None:
+    """Let a table have the columns of `schema`; its rows stay what they are."""
+    there = open_table(table)
+    if there is None or not any(
+        pa.types.is_timestamp(field.type) and field.type.tz is None for field in schema
+    ):
+        return
+    if "timestampNtz" not in (there.protocol().writer_features or ()):
+        there.alter.add_feature(
+            TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True
+        )
 
 
 def commit_files(

@@ -25,18 +25,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
+from deltalake import (
+    DeltaTable,
+    PostCommitHookProperties,
+    Transaction,
+    WriterProperties,
+    write_deltalake,
+)
 
 from ticdc_assets.lake.commits import named_properties
 from ticdc_assets.lake.committing import commit_written
 from ticdc_assets.lake.control import LOG_RETENTION, open_table
-from ticdc_assets.lake.files import WrittenFile
-from ticdc_assets.wire.batch import runs_within
+from ticdc_assets.lake.files import WrittenFile, read_bounded
 
 LOCAL_RECORDS = 20_000
 """Records up to which a batch is landed and decoded without Spark."""
@@ -44,7 +47,7 @@ LOCAL_RECORDS = 20_000
 LOCAL_BYTES = 32 << 20
 """Bytes of keys and values up to which it is."""
 
-LOCAL_ROWS_BYTES = 128 << 20
+LOCAL_ROWS_BYTES = 64 << 20
 """Bytes of decoded rows up to which it is: rows may be larger than the records they came in."""
 
 RECORD_COLUMNS = (
@@ -55,7 +58,7 @@ RECORD_COLUMNS = (
 
 _PAYLOAD = frozenset({"key", "value"})
 _READ_RECORDS = 1_000
-_BATCH_BYTES = 32 << 20
+_ROW_GROUP_BYTES = 16 << 20
 _CHECKPOINT_INTERVAL = 10  # Spark's, for tables that state none
 
 
@@ -148,47 +151,7 @@ def read_records(path: Path, row_group: int, *, most: int) -> Iterator[pa.Record
         row_group: number of the row group.
         most: records in a batch at most.
     """
-    footer = pq.read_metadata(path)
-    group = footer.row_group(row_group)
-    payload = [
-        column
-        for column in map(group.column, range(group.num_columns))
-        if column.path_in_schema in _PAYLOAD
-    ]
-    size = sum(column.total_uncompressed_size for column in payload)
-    rows = max(1, min(most, _BATCH_BYTES * group.num_rows // max(1, size)))
-    # What a dictionary has once may be the value of each record, so it is left a dictionary until
-    # there are few of them.
-    repeated = [column.path_in_schema for column in payload if column.has_dictionary_page]
-    with pq.ParquetFile(path, metadata=footer, read_dictionary=repeated) as file:
-        for records in file.iter_batches(
-            batch_size=rows,
-            row_groups=[row_group],
-            columns=list(RECORD_COLUMNS),
-            use_threads=False,
-        ):
-            yield from _without_dictionaries(records) if repeated else [records]
-
-
-def _without_dictionaries(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield records whose keys and values may be dictionaries with bytes in place of these."""
-    sizes = np.zeros(records.num_rows, np.int64)
-    for name in _PAYLOAD:
-        column = records.column(name)
-        if isinstance(column, pa.DictionaryArray):
-            lengths = pc.binary_length(column.dictionary).take(column.indices)
-        else:
-            lengths = pc.binary_length(column)
-        sizes += pc.fill_null(lengths, 0).to_numpy()
-    for start, stop in runs_within(sizes, _BATCH_BYTES):
-        part = records.slice(start, stop - start)
-        columns = [
-            column.dictionary.take(column.indices)
-            if isinstance(column, pa.DictionaryArray)
-            else column
-            for column in part.columns
-        ]
-        yield pa.RecordBatch.from_arrays(columns, names=part.schema.names)
+    return read_bounded(path, row_group, columns=RECORD_COLUMNS, large=_PAYLOAD, most=most)
 
 
 def files_of(path: Path, batch: int) -> list[str] | None:
@@ -254,6 +217,13 @@ def append_rows(
         mode="append",
         partition_by=list(layout.partition_by) or None,
         configuration=None if layout.configuration is None else dict(layout.configuration),
+        writer_properties=WriterProperties(
+            compression="SNAPPY",
+            # Workers share out row groups.
+            max_row_group_size=max(1, rows.num_rows * _ROW_GROUP_BYTES // rows.nbytes)
+            if rows.nbytes > _ROW_GROUP_BYTES
+            else None,
+        ),
         commit_properties=named_properties(metadata, Transaction(app_id, version)),
         post_commithook_properties=_HOOKS,
     )

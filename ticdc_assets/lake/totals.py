@@ -6,10 +6,16 @@ mirror is made of without reading a row. Totals of parts are put together by `jo
 order. `decoding` says the same in Spark's words for logs that are counted whole.
 """
 
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
+
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 GROUP_KEY = (
@@ -29,8 +35,17 @@ GROUP_KEY = (
 WATERMARK_ORDER = ("offset", "index", "commit_ts")
 """What is kept of a watermark, in the order in which watermarks are looked at."""
 
-TOTALS_COLUMNS = (*GROUP_KEY, "landed_day", "landed_at", "commit_ts", "checksum", "offset", "index")
+IMAGES = ("before", "after")
+
+TOTALS_COLUMNS = (
+    *GROUP_KEY,
+    *("landed_day", "landed_at", "commit_ts", "checksum", "offset", "index"),
+    *IMAGES,
+)
 """Columns of the change log that totals are made of."""
+
+LARGE_ROW_BYTES = 64 << 10
+"""Bytes of images from which on a row change counts as large."""
 
 Totals: TypeAlias = dict[str, Any]
 
@@ -42,7 +57,9 @@ def totals_of(rows: pa.Table) -> list[Totals]:
     """
     keys = [*GROUP_KEY, "landed_day"]
     groups = (
-        rows.group_by(keys, use_threads=False)
+        rows.drop_columns(list(IMAGES))
+        .append_column("large_bytes", _large_bytes(rows))
+        .group_by(keys, use_threads=False)
         .aggregate(
             [
                 ([], "count_all"),
@@ -51,6 +68,7 @@ def totals_of(rows: pa.Table) -> list[Totals]:
                 ("landed_at", "min"),
                 ("landed_at", "max"),
                 ("checksum", "count"),
+                ("large_bytes", "sum"),
             ]
         )
         .to_pylist()
@@ -64,6 +82,7 @@ def totals_of(rows: pa.Table) -> list[Totals]:
             "first_landed_at": group["landed_at_min"],
             "last_landed_at": group["landed_at_max"],
             "checksums": group["checksum_count"],
+            "large_bytes": group["large_bytes_sum"],
             "watermarks": [],
         }
         for group in groups
@@ -73,6 +92,13 @@ def totals_of(rows: pa.Table) -> list[Totals]:
         key = tuple(row[name] for name in keys)
         found[key]["watermarks"].append({name: row[name] for name in WATERMARK_ORDER})
     return _ordered(found.values())
+
+
+def _large_bytes(rows: pa.Table) -> pa.ChunkedArray:
+    """Return the bytes of the images of each row that is large, 0 of the others."""
+    before, after = (pc.fill_null(pc.binary_length(rows[name]), 0) for name in IMAGES)
+    size = pc.add(pc.cast(before, pa.int64()), pc.cast(after, pa.int64()))
+    return pc.if_else(pc.greater_equal(size, LARGE_ROW_BYTES), size, 0)
 
 
 def joined_totals(parts: Iterable[Totals]) -> list[Totals]:
@@ -91,6 +117,7 @@ def joined_totals(parts: Iterable[Totals]) -> list[Totals]:
             "first_landed_at": min(present["first_landed_at"], part["first_landed_at"]),
             "last_landed_at": max(present["last_landed_at"], part["last_landed_at"]),
             "checksums": present["checksums"] + part["checksums"],
+            "large_bytes": present["large_bytes"] + part["large_bytes"],
             "watermarks": present["watermarks"] + part["watermarks"],
         }
     return _ordered(groups.values())

@@ -35,6 +35,7 @@ import pyarrow.compute as pc
 
 from ticdc_assets.errors import WireError
 from ticdc_assets.wire import (
+    DECODERS,
     WireFormat,
     canal_json_batch,
     craft_batch,
@@ -43,6 +44,7 @@ from ticdc_assets.wire import (
     simple_json_batch,
 )
 from ticdc_assets.wire.compression import Compression, decompressed
+from ticdc_assets.wire.go_json import LEAST_BYTES_OF_TOO_MANY
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import (
     CHANGE_SCHEMA,
@@ -50,8 +52,10 @@ from ticdc_assets.wire.rows import (
     PlainRows,
     Rows,
     SourcedRows,
+    decoded_rows,
     error_rows,
     plain_and_others,
+    takeable,
 )
 
 PIECE_BYTES: Final = 16 << 20
@@ -105,14 +109,17 @@ def decode_pieces(
 
 def _pieces(batch: pa.RecordBatch, piece_bytes: int) -> Iterator[pa.RecordBatch]:
     """Yield the records of `batch`, as many at a time as `piece_bytes` allow, one at least."""
+    for start, stop in runs_within(_sizes(batch), piece_bytes):
+        yield batch.slice(start, stop - start)
+
+
+def _sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return the bytes of each record's key and value."""
     sizes = np.zeros(batch.num_rows, np.int64)
     for name in ("key", "value"):
-        column = batch.column(name)
-        if column.type == pa.binary_view():
-            column = column.cast(pa.large_binary())
-        sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy()
-    for start, stop in runs_within(sizes, piece_bytes):
-        yield batch.slice(start, stop - start)
+        lengths = pc.binary_length(takeable(batch.column(name)))
+        sizes += pc.fill_null(lengths, 0).to_numpy()
+    return sizes
 
 
 def runs_within(sizes: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
@@ -128,7 +135,25 @@ def runs_within(sizes: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, 
 
 def _decoded(wire_format: WireFormat, batch: pa.RecordBatch) -> SourcedRows:
     decode_rows, decode_plain = _DECODERS[wire_format], _PLAIN[wire_format]
-    return plain_and_others(batch, decode_plain(batch), decode_rows)
+    large = _sizes(batch) > LEAST_BYTES_OF_TOO_MANY
+    if wire_format not in _COUNTED or not large.any():
+        return plain_and_others(batch, decode_plain(batch), decode_rows)
+    numbers = np.flatnonzero(~large)
+    names = [*COORDINATES, "key", "value"]
+    columns = [takeable(column).take(pa.array(numbers)) for column in batch.select(names)]
+    others = _decoded(wire_format, pa.RecordBatch.from_arrays(columns, names=names))
+    counted = Rows()
+    for number in np.flatnonzero(large).tolist():
+        key, value = (batch.column(name)[number].as_py() for name in ("key", "value"))
+        counted.add(number, decoded_rows(DECODERS[wire_format], Record(key=key, value=value)))
+    rows = SourcedRows(sources=numbers[others.sources], rows=others.rows)
+    return rows.joined(_sourced(counted, batch))
+
+
+_COUNTED: Final = frozenset(
+    {WireFormat.SIMPLE_JSON, WireFormat.CANAL_JSON, WireFormat.OPEN_PROTOCOL}
+)
+"""Formats in JSON: their reference decoders count values before they make any (`go_json`)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -138,20 +163,24 @@ class _Piece:
     Attributes:
         numbers: the numbers of those that are so compressed.
         records: these records, as they were before.
-        errors: the rows of the others.
+        finished: the rows of the others: errors, and what was decoded by itself.
     """
 
     numbers: npt.NDArray[np.int64]
     records: pa.RecordBatch
-    errors: Rows
+    finished: Rows
 
 
 def _decoded_piece(wire_format: WireFormat, batch: pa.RecordBatch, piece: _Piece) -> pa.RecordBatch:
     """Return the rows of some records of `batch`, in its order."""
-    decoded, errors = _decoded(wire_format, piece.records), piece.errors
-    bad = SourcedRows(sources=np.array(errors.sources, np.int64), rows=errors.to_batch(batch))
-    good = SourcedRows(sources=piece.numbers[decoded.sources], rows=decoded.rows)
-    return good.joined(bad).rows
+    decoded = _decoded(wire_format, piece.records)
+    rows = SourcedRows(sources=piece.numbers[decoded.sources], rows=decoded.rows)
+    return rows.joined(_sourced(piece.finished, batch)).rows
+
+
+def _sourced(rows: Rows, batch: pa.RecordBatch) -> SourcedRows:
+    """Return rows of records of `batch`."""
+    return SourcedRows(sources=np.array(rows.sources, np.int64), rows=rows.to_batch(batch))
 
 
 def _decompressed(
@@ -166,11 +195,11 @@ def _decompressed(
     numbers: list[int] = []
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
-    errors = Rows()
+    finished = Rows()
     size = 0
 
     def taken() -> _Piece:
-        nonlocal numbers, keys, values, errors, size
+        nonlocal numbers, keys, values, finished, size
         kept = np.array(numbers, np.int64)
         columns = [
             *batch.select(list(COORDINATES)).take(pa.array(kept)).columns,
@@ -178,8 +207,8 @@ def _decompressed(
             pa.array(values, pa.binary()),
         ]
         records = pa.RecordBatch.from_arrays(columns, names=[*COORDINATES, "key", "value"])
-        piece = _Piece(numbers=kept, records=records, errors=errors)
-        numbers, keys, values, errors, size = [], [], [], Rows(), 0
+        piece = _Piece(numbers=kept, records=records, finished=finished)
+        numbers, keys, values, finished, size = [], [], [], Rows(), 0
         return piece
 
     for number, (key, value) in enumerate(
@@ -188,16 +217,21 @@ def _decompressed(
         try:
             record = decompressed(wire_format, Record(key=key, value=value), compression)
         except WireError as error:
-            errors.add(number, error_rows(error))
+            finished.add(number, error_rows(error))
             continue
-        numbers.append(number)
-        keys.append(record.key)
-        values.append(record.value)
-        size += len(record.key or b"") + len(record.value or b"")
+        content = len(record.key or b"") + len(record.value or b"")
+        if wire_format in _COUNTED and content > LEAST_BYTES_OF_TOO_MANY:
+            # At once, without a copy among the others.
+            finished.add(number, decoded_rows(DECODERS[wire_format], record))
+        else:
+            numbers.append(number)
+            keys.append(record.key)
+            values.append(record.value)
+        size += content
         del record
         if size >= piece_bytes:
             yield taken()
-    if numbers or errors.sources:
+    if numbers or finished.sources:
         yield taken()
 
 

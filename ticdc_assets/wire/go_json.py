@@ -6,7 +6,8 @@ that Go's `encoding/json` gives, with its HTML-safe escaping.
 
 Reading accepts exactly RFC 8259 in UTF-8 and refuses what other parsers let pass: a byte order
 mark, bytes that are no UTF-8, lone surrogates (Go would replace them by U+FFFD, which changes a
-value silently), NaN and Infinity, trailing bytes, and nesting deeper than `MAX_DEPTH`. Of several
+value silently), NaN and Infinity, trailing bytes, nesting deeper than `MAX_DEPTH`, and more than
+`MAX_VALUES` values. Of several
 members of one name the last wins, as a whole. A number that is no 64-bit integer (fraction,
 exponent, too many digits) becomes an `OtherNumber`, never a float: it is legal where nobody looks
 at it, and everywhere else its reader refuses it. No text is ever converted to a large integer, so
@@ -27,6 +28,13 @@ from ticdc_assets.errors import WireError, shorten
 MAX_DEPTH: Final = 100
 """Arrays and objects in each other that are still read; a table schema needs 6."""
 
+MAX_VALUES: Final = 1_000_000
+"""Values in each other that are still read: each takes many times its bytes. A row of as many
+columns as TiDB lets a table have needs a hundredth."""
+
+LEAST_BYTES_OF_TOO_MANY: Final = 2 * MAX_VALUES
+"""A message that has more values has more bytes than this."""
+
 _WHITESPACE: Final = " \t\n\r"
 _BYTE_ORDER_MARK: Final = "\ufeff"
 _MIN_INTEGER: Final = -(2**63)
@@ -38,6 +46,7 @@ _LONGEST_INTEGER: Final = len(str(_MIN_INTEGER))
 _STRING: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 _STRING_OR_BRACKET: Final = re.compile(rf"{_STRING.pattern}|[\[\]{{}}]", re.DOTALL)
 _CONSTANT: Final = re.compile("NaN|-?Infinity")
+_STRING_OR_MARK: Final = re.compile(rf"{_STRING.pattern}|[\[{{,]", re.DOTALL)
 _STEP: Final = {"[": 1, "{": 1, "]": -1, "}": -1, '"': 0}
 
 _HIGH: Final = r"\\u[dD][89abAB][0-9a-fA-F]{2}"
@@ -74,6 +83,7 @@ def parse(value: bytes | None) -> Any:
     """
     text = _text(value)
     _check_depth(text)
+    _check_values(text)
     start = _skip_whitespace(text, 0)
     try:
         parsed, end = _DECODER.raw_decode(text, start)
@@ -152,6 +162,20 @@ def _check_depth(text: str) -> None:
             raise WireError(
                 "too_deep", "byte 0", f"at most {MAX_DEPTH} nested arrays and objects", "more"
             )
+
+
+def _check_values(text: str) -> None:
+    """Refuse more values than memory is meant for, before they are made.
+
+    Up to the first error of the parser both agree on what is inside a string, as for the depth.
+    """
+    if sum(map(text.count, "[{,")) <= MAX_VALUES:
+        return
+    marks = 0
+    for match in _STRING_OR_MARK.finditer(text):
+        marks += text[match.start()] != '"'
+        if marks > MAX_VALUES:
+            raise WireError("too_many_values", "byte 0", f"at most {MAX_VALUES} values", "more")
 
 
 def _check_surrogates(text: str) -> None:

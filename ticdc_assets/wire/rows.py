@@ -279,7 +279,7 @@ def plain_and_others(
     records = batch
     if len(numbers) < batch.num_rows:
         names = [*COORDINATES, "key", "value"]
-        columns = [_takeable(column).take(pa.array(numbers)) for column in batch.select(names)]
+        columns = [takeable(column).take(pa.array(numbers)) for column in batch.select(names)]
         records = pa.RecordBatch.from_arrays(columns, names=names)
     others = decode_rows(records)
     sourced = SourcedRows(
@@ -290,7 +290,7 @@ def plain_and_others(
     return SourcedRows(sources=plain.sources, rows=plain.to_batch(batch)).joined(sourced)
 
 
-def _takeable(column: "pa.Array[Any]") -> "pa.Array[Any]":
+def takeable(column: "pa.Array[Any]") -> "pa.Array[Any]":
     """Return the same values in a type that rows can be taken from."""
     return column.cast(pa.large_binary()) if column.type == pa.binary_view() else column
 

@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -8,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ticdc_assets.errors import WireError
 from ticdc_assets.events import Event, Image, RowChange
-from ticdc_assets.wire import WireFormat, encode
+from ticdc_assets.wire import WireFormat, encode, go_json
+from ticdc_assets.wire import batch as batch_module
 from ticdc_assets.wire.batch import decode_batch, decode_pieces
 from ticdc_assets.wire.compression import Compression, compressed
 from ticdc_assets.wire.record import Record
@@ -342,3 +345,40 @@ def test_pieces_are_the_batch_whatever_their_size(
     if piece_bytes == 1 and compression is Compression.NONE:
         # One whose key and value are empty joins its neighbour.
         assert max(piece.num_rows for piece in pieces) <= 3
+
+
+# --- many values ---
+
+
+@pytest.mark.parametrize("wire_format", [WireFormat.SIMPLE_JSON, WireFormat.CANAL_JSON])
+def test_a_message_of_too_many_values_is_refused(
+    wire_format: WireFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(go_json, "MAX_VALUES", 1_000)
+    monkeypatch.setattr(batch_module, "LEAST_BYTES_OF_TOO_MANY", 2_000)
+    many = b'{"x":[' + b"{}," * 1_100 + b"1]}"
+    text = INSERT.replace(b'"id":"1"', b'"id":"1' + b"[{," * 1_000 + b'"')
+    assert len(text) > 3_000
+    values = [INSERT, many, WATERMARK, text, b"{", many[:-2]]
+    kinds = decode_batch(wire_format, batch_of(values)).select(["kind", "error_reason"])
+    reasons = kinds.column("error_reason").to_pylist()
+    assert (reasons[1], reasons[5]) == ("too_many_values", "too_many_values")
+    if wire_format is WireFormat.SIMPLE_JSON:
+        # What stands inside a text is no value.
+        assert kinds.column("kind").to_pylist() == [
+            *("row", "error", "watermark", "row", "error", "error")
+        ]
+    assert_equal(values)
+
+
+def test_values_are_counted_before_they_are_made() -> None:
+    many = b"[" + b"{}," * go_json.MAX_VALUES + b"1]"
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError) as refused:
+            go_json.parse(many)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert refused.value.reason == "too_many_values"
+    assert peak < 10 * len(many)

@@ -1,0 +1,131 @@
+"""DDL of any size and shape is understood in time that follows its size, and never raises."""
+
+import time
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from ticdc_assets.changelog.plan import build_plan
+from ticdc_assets.changelog.resolve import RowResolver
+from ticdc_assets.events import DdlEvent
+from ticdc_assets.registry.catalog import complete
+from ticdc_assets.registry.history import Coordinates, SchemaHistory
+
+CREATE = "create table t (id bigint primary key)"
+RANGES = "create table t (a int) partition by range ("
+
+
+def _columns(count: int, rest: str = "int") -> str:
+    return ", ".join(f"c{number} {rest}" for number in range(count))
+
+
+TEXTS: dict[str, Callable[[int], str]] = {
+    "parentheses of a default": lambda n: f"create table t (a int default {'(' * n}1{')' * n})",
+    "parentheses of a check": lambda n: f"create table t (a int, check {'(' * n}1{')' * n})",
+    "parentheses without end": lambda n: "create table t " + "(" * n,
+    "parentheses of a partition": lambda n: (
+        f"{RANGES}{'(' * n}a{')' * n}) (partition p values less than ({'(' * n}1{')' * n}))"
+    ),
+    "functions in each other": lambda n: (
+        f"{RANGES}{'abs(' * n}a{')' * n}) (partition p values less than (1))"
+    ),
+    "not not": lambda n: f"{RANGES}a) (partition p values less than ({'not ' * n}1))",
+    "a long sum": lambda n: f"{RANGES}a{'+1' * n}) (partition p values less than (1{'+1' * n}))",
+    "comments without end": lambda n: "create table t (a int) " + "/* " * n,
+    "executed comments in each other": lambda n: (
+        "create table t (a int) " + "/*!40101 " * n + "*/" * n
+    ),
+    "executed comments": lambda n: "create table t (a int) " + "/*T![auto_id] x */" * n,
+    "a text without end": lambda n: "create table t (a varchar(9) comment '" + "x" * n,
+    "texts without end": lambda n: "create table t (a varchar(9) comment " + "'x " * n,
+    "doubled quotes": lambda n: "create table t (a varchar(9) comment '" + "''" * n,
+    "backslashes": lambda n: "create table t (a varchar(9) comment '" + "\\" * n,
+    "a name": lambda n: f"create table {'x' * n} (a int)",
+    "backticks": lambda n: "create table `" + "``" * n,
+    "blanks": lambda n: f"create table{' ' * n}t (a int)",
+    "a number": lambda n: f"create table t (a decimal({'1' * n}))",
+    "lines of comment": lambda n: "create table t (a int)" + " -- x\n" * n,
+    "commas": lambda n: f"create table t (a int{',' * n})",
+    "columns": lambda n: f"create table t ({_columns(n // 8)})",
+    "columns to be added first": lambda n: (
+        "alter table t " + ", ".join(f"add column c{number} int first" for number in range(n // 40))
+    ),
+    "labels": lambda n: (
+        "create table t (a enum(" + ",".join(f"'{number}'" for number in range(n // 6)) + "))"
+    ),
+    "partitions": lambda n: (
+        f"{RANGES}a) ("
+        + ",".join(f"partition p{number} values less than ({number})" for number in range(n // 40))
+        + ")"
+    ),
+}
+
+MANY: dict[str, Callable[[int], list[str]]] = {
+    "tables": lambda n: [f"create table t{number} (id int primary key)" for number in range(n)],
+    "columns that come and go": lambda n: [
+        CREATE,
+        *(
+            f"alter table t drop column x{number - 1}"
+            if number % 2
+            else f"alter table t add column x{number} int"
+            for number in range(n)
+        ),
+    ],
+    "truncates": lambda n: [CREATE, *["truncate table t"] * n],
+    "renames": lambda n: [
+        "create table t0 (id bigint primary key)",
+        *(f"rename table t{number} to t{number + 1}" for number in range(n)),
+    ],
+    "creates and drops": lambda n: [CREATE, "drop table t"] * (n // 2),
+}
+
+
+def understood(statements: Sequence[str]) -> None:
+    """Do all that is done with DDL without a row."""
+    history = SchemaHistory()
+    for number, sql in enumerate(statements):
+        event = DdlEvent(
+            ddl_type="QUERY",
+            commit_ts=1_000 + number,
+            build_ts_ms=None,
+            sql=sql,
+            database="d",
+            table="t",
+            schema=None,
+            pre_schema=None,
+        )
+        history.add_ddl(event, Coordinates(topic="t", partition=0, offset=number, index=0))
+    plan = build_plan(complete(history, [], "UTC"), [], 10**9, "UTC")
+    for mirror in plan.mirrors:
+        resolver = RowResolver(mirror, "UTC")
+        for version in mirror.versions[:2]:
+            resolver.kept_above(version.version)
+
+
+def cpu_seconds(statements: Sequence[str]) -> float:
+    """Return the CPU seconds of understanding them, the least of three times."""
+    found: list[float] = []
+    for _ in range(3):
+        began = time.process_time()
+        understood(statements)
+        found.append(time.process_time() - began)
+    return min(found)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_text_of_twice_the_size_takes_about_twice_the_time(name: str) -> None:
+    once, twice = (cpu_seconds([CREATE, TEXTS[name](size)]) for size in (20_000, 40_000))
+    assert twice < 3 * once + 0.05
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_twice_as_many_statements_take_about_twice_the_time(name: str) -> None:
+    once, twice = (cpu_seconds(MANY[name](count)) for count in (1_000, 2_000))
+    assert twice < 3 * once + 0.05
+
+
+@pytest.mark.parametrize("name", ["parentheses of a default", "parentheses of a partition"])
+def test_a_text_of_ten_megabytes_is_understood(name: str) -> None:
+    began = time.process_time()
+    understood([CREATE, TEXTS[name](5_000_000)])
+    assert time.process_time() - began < 30
