@@ -118,6 +118,24 @@ def test_paths_that_are_named_exist(root: Path) -> None:
             ) or list((root / "ticdc_assets").rglob(span)), f"{document.name}: {span}"
 
 
+def test_tests_that_are_named_exist(root: Path) -> None:
+    """The table of docs/reliability.md says which test made each fault."""
+    there = {
+        name
+        for path in (root / "ticdc_assets_tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    named: set[str] = set()
+    for span in spans((root / "docs" / "reliability.md").read_text(encoding="utf-8")):
+        path, _, name = span.rpartition("::")
+        if path:
+            assert (root / path).is_file(), span
+        if name.startswith("test_"):
+            named.add(name)
+    assert len(named) > 30
+    assert not named - there
+
+
 def test_modules_that_are_named_exist(root: Path) -> None:
     for document in documents(root):
         text = document.read_text(encoding="utf-8")
