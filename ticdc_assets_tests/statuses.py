@@ -4,10 +4,19 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
 from ticdc_assets import tso
 from ticdc_assets.changelog.progress import GlobalWatermark, PartitionProgress
 from ticdc_assets.lake.checksums import Agreement, Checksums
-from ticdc_assets.lake.cuts import Cut, HeldRows, MirrorCut
+from ticdc_assets.lake.control import latest_version, write_table
+from ticdc_assets.lake.cuts import Cut, HeldRows, MirrorCut, publish
+from ticdc_assets.lake.decoding import _GROUPS_SCHEMA as GROUPS_SCHEMA
+from ticdc_assets.lake.decoding import CHANGE_LOG_SCHEMA
+from ticdc_assets.lake.landing import _LANDINGS_SCHEMA as LANDINGS_SCHEMA
+from ticdc_assets.lake.landing import RAW_SCHEMA
+from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.status import (
     ChangeTimes,
     Status,
@@ -46,6 +55,20 @@ def mirror(table: str = "orders", **changes: Any) -> MirrorCut:
         "unknown_deletes": 0,
     }
     return MirrorCut(**values | changes)
+
+
+def publish_with_tables(paths: LakePaths, made: Cut) -> None:
+    """Publish a cut that is made up, in a lake that has the tables which a cut comes after."""
+    for path, schema in (
+        (paths.raw_messages, to_arrow_schema(RAW_SCHEMA)),
+        (paths.landings, LANDINGS_SCHEMA),
+        (paths.change_log, to_arrow_schema(CHANGE_LOG_SCHEMA)),
+        (paths.change_groups, GROUPS_SCHEMA),
+        *((item.path(paths), pa.schema([("id", pa.int64())])) for item in made.mirrors),
+    ):
+        if latest_version(path) is None:
+            write_table(path, schema.empty_table(), overwrite=False, metadata={})
+    publish(paths, made)
 
 
 def held(seconds: float, table: str = "visits", **changes: Any) -> HeldRows:

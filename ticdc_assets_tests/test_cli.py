@@ -30,13 +30,15 @@ from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.commands import Commands, files
 from ticdc_assets_tests.golden import Rows, Scenario, assert_same_rows, rows_of
 from ticdc_assets_tests.lake.feeds import truth_rows
-from ticdc_assets_tests.statuses import cut, held
+from ticdc_assets_tests.statuses import cut, held, publish_with_tables
 
 COMMANDS = {
     "accept-gap",
     "decode",
     "sync",
+    "rebuild",
     "redrive",
+    "rewind",
     "tables",
     "show",
     "sql",
@@ -170,7 +172,7 @@ def test_the_status_tells_of_every_changefeed(commands: Commands) -> None:
     commands.add_capture("g", "other.jsonl")
     (commands.folder / "other.jsonl").touch()
     published = cut(10, tso=from_datetime(datetime.now(UTC)), held=(held(60, ORDERS[1]),))
-    publish(commands.paths("g"), published)
+    publish_with_tables(commands.paths("g"), published)
     result = commands.run("status")
     assert result.exit_code == 1
     assert "Error: the source of f could not be looked at\n" in result.stderr
@@ -196,7 +198,7 @@ def test_the_status_tells_of_every_changefeed(commands: Commands) -> None:
 
 def test_metrics_are_written_at_once(commands: Commands) -> None:
     commands.add_capture("f", "capture.jsonl")
-    publish(commands.paths("f"), cut(10))
+    publish_with_tables(commands.paths("f"), cut(10))
     text = commands.done("metrics", "f")
     assert 'ticdc_source_up{changefeed="f"} 0.0\n' in text
     assert text.endswith("# EOF\n")
@@ -662,8 +664,6 @@ def test_verify_shows_what_differs_and_ends_with_1(
     types: Commands, tmp_path: Path, spark: Any
 ) -> None:
     from delta.tables import DeltaTable
-
-    from ticdc_assets.lake.cuts import publish
 
     shutil.copytree(types.folder, tmp_path / "copy")
     copy = Commands(tmp_path / "copy")

@@ -43,7 +43,7 @@ from ticdc_assets.lake.session import LazySession
 from ticdc_assets.lake.sources import accept
 from ticdc_assets.ports import free_port
 from ticdc_assets_tests.defs.small_shop import ORDERS, SmallShop
-from ticdc_assets_tests.statuses import cut, held, mirror
+from ticdc_assets_tests.statuses import cut, held, mirror, publish_with_tables
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 NAMES = FeedNames(changefeed="shop")
@@ -443,7 +443,7 @@ def test_verdicts_are_told_when_they_change_and_again_after_a_while(
     now = datetime.now(UTC)
     waiting = held(0, "visits", since=now, min_ts=tso.from_datetime(now))
     made = cut(0, tso=tso.from_datetime(now), published_at=now, held=(waiting,))
-    publish(shop.paths, made)
+    publish_with_tables(shop.paths, made)
 
     def after(seconds: float, cursor: SensorCursor) -> tuple[dict[str, str], SensorCursor]:
         events, cursor = changed_verdicts(instance, steps, cursor, now + timedelta(seconds=seconds))
@@ -478,7 +478,7 @@ def test_verdicts_are_told_when_they_change_and_again_after_a_while(
 def test_a_tick_tells_the_lag_while_the_source_is_away(
     instance: dg.DagsterInstance, shop: SmallShop, steps: ChangefeedSteps
 ) -> None:
-    publish(shop.paths, cut(0))
+    publish_with_tables(shop.paths, cut(0))
     result = evaluate(instance, steps, None, NOW + timedelta(hours=1))
     assert result.skip_reason is not None
     assert store(instance, list(result.asset_events)) == {"replication_lag": "error"}
