@@ -841,13 +841,17 @@ class _Run:
             for group in self._row_groups
             if mirror.meets(group.name, group.min_ts, group.max_ts)
         ]
-        table = open_table(self._paths.mirror(mirror.mirror_id))
-        return (
-            bool(mirror.schema.handle_key)
-            and sum(group.large_bytes for group in groups) > LARGE_BYTES
-            and sum(group.rows for group in groups) <= MOST_ROWS_IN_PIECES
-            and (table is None or is_plain(table))
-        )
+        if (
+            not mirror.schema.handle_key
+            or sum(group.large_bytes for group in groups) <= LARGE_BYTES
+            or sum(group.rows for group in groups) > MOST_ROWS_IN_PIECES
+        ):
+            return False
+        try:
+            table = open_table(self._paths.mirror(mirror.mirror_id))
+        except LakeDamagedError:
+            return True  # it gets a new log, and is a plain table then
+        return table is None or is_plain(table)
 
     def _first_folds(self, plan: Plan, stale: Collection[str]) -> dict[str, _Made]:
         """Make the mirrors that have no table yet and many changes, all at once."""

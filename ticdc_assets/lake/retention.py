@@ -63,7 +63,7 @@ from ticdc_assets.lake.decoding import (
 )
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import CLOSED_BY, Closing, read_quarantine
-from ticdc_assets.lake.schema_tables import read_history
+from ticdc_assets.lake.schema_tables import SCHEMA_KINDS, read_history
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.registry.catalog import complete
@@ -380,6 +380,7 @@ class _CutOff:
         # By the ids: a table may have been left out of older cuts by another name.
         self._mirrored = {mirror.mirror_id for mirror in cuts[-1].mirrors}
         self._registered = commit_metadata(paths.schema_registry).get("batch", 0)
+        self._newest_schemas = groups.newest_batch(SCHEMA_KINDS)
         self._compared = _compared(paths, groups)
         self._faults = [
             row for row in read_quarantine(paths, open_only=False) if row["stage"] == "apply"
@@ -423,7 +424,8 @@ class _CutOff:
             return "its TSO is ahead of the clock it was published by"
         if cut.batch > self._compared:
             return "its row checksums were not compared yet"
-        if cut.batch > self._registered and self._registered:
+        # A batch without DDL and bootstraps leaves the registry as it is.
+        if 0 < self._registered < min(cut.batch, self._newest_schemas):
             return "its schemas were not registered yet"
         if self._came_late(cut):
             return "rows came late to it"

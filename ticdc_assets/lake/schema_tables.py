@@ -133,7 +133,7 @@ CONFLICT_SCHEMA = pa.schema(
     ]
 )
 
-_SCHEMA_KINDS = frozenset({"ddl", "bootstrap"})
+SCHEMA_KINDS = frozenset({"ddl", "bootstrap"})
 _OF_DDL = frozenset({SchemaSource.DDL, SchemaSource.TEXT})
 
 
@@ -168,13 +168,13 @@ def register_new(paths: LakePaths, changefeed: Changefeed) -> Registering:
     changed = is_anew = groups.schemas_anew.batch > done
     if is_anew:
         history, done = _kept(history, groups.schemas_anew.kept_ts), 0
-    if groups.newest_batch(_SCHEMA_KINDS) > done:
+    if groups.newest_batch(SCHEMA_KINDS) > done:
         changed |= _add_new(paths, history, done, groups.batch)
     completed = complete(history, seen_shapes(groups.row_groups()), changefeed.timezone)
     if completed is not history:
         # New rows alone may prove a schema, and a late one may change what follows from it.
         changed |= _registered(paths) != {_content(version) for version in completed.versions}
-    if changed or groups.newest_batch(_SCHEMA_KINDS) > done:
+    if changed or groups.newest_batch(SCHEMA_KINDS) > done:
         write_history(paths, history, completed, groups.batch)
     return Registering(
         batch=max(done, groups.batch),
@@ -255,7 +255,7 @@ def _new_rows(paths: LakePaths, done: int, newest: int) -> list[dict[str, Any]]:
     condition = (
         (ds.field("batch") > done)
         & (ds.field("batch") <= newest)
-        & ds.field("kind").isin(sorted(_SCHEMA_KINDS))
+        & ds.field("kind").isin(sorted(SCHEMA_KINDS))
     )
     ddls: list[dict[str, Any]] = []
     bootstraps: dict[str | None, dict[str, Any]] = {}

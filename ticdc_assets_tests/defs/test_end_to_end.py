@@ -80,6 +80,7 @@ def test_a_sync_is_a_run_with_everything_in_it(
         "quarantine_growth": True,
         "mirrors_complete": True,
         "changes_accounted": True,
+        "lake_readable": True,
         "row_checksums": True,
     }
     run = instance.get_run_by_id(report.run_id)

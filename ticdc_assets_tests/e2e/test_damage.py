@@ -12,9 +12,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -326,19 +327,22 @@ def test_sensors_of_a_broken_changefeed_skip_with_the_sentence_and_fail_its_chec
         assert "did you mean 'simple-json'?" in (mistake.description or "")
 
         # Each check that cannot read what it judges fails with the sentence.
-        for check in _checks_of(definitions, "shop"):
-            result = dg.materialize([check], instance=instance, raise_on_error=False)
-            (evaluation,) = result.get_asset_check_evaluations()
+        names = {"lake_readable", "replication_lag"}
+        graph = definitions.resolve_asset_graph()
+        keys = [
+            key
+            for key in graph.asset_check_keys
+            if key.asset_key.path[0] == "shop" and key.name in names
+        ]
+        job = dg.define_asset_job("checks", selection=dg.AssetSelection.checks(*keys))
+        result = job.resolve(asset_graph=graph).execute_in_process(
+            instance=instance, raise_on_error=False
+        )
+        evaluations = result.get_asset_check_evaluations()
+        assert {item.check_name for item in evaluations} == names
+        for evaluation in evaluations:
             assert not evaluation.passed
             assert "is damaged" in (evaluation.description or "")
-
-
-def _checks_of(definitions: dg.Definitions, feed: str) -> Iterator[dg.AssetChecksDefinition]:
-    for check in definitions.asset_checks or []:
-        assert isinstance(check, dg.AssetChecksDefinition)
-        (key,) = check.check_keys
-        if key.asset_key.path[0] == feed and key.name in ("lake_readable", "replication_lag"):
-            yield check
 
 
 def test_a_sensor_asks_for_a_sync_that_makes_a_damaged_mirror_again(lake: Commands) -> None:
@@ -347,7 +351,7 @@ def test_a_sensor_asks_for_a_sync_that_makes_a_damaged_mirror_again(lake: Comman
     (sensor,) = [item for item in repository.sensor_defs if item.name == "shop_sync_sensor"]
     with dg.DagsterInstance.ephemeral() as instance:
 
-        def tick() -> dg.SensorExecutionData:
+        def tick() -> Any:
             context = dg.build_sensor_context(instance=instance, definitions=definitions)
             return sensor.evaluate_tick(context)
 

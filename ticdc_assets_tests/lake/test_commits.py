@@ -577,7 +577,7 @@ def test_retention_counts_what_its_own_commit_removed(
         now = datetime.now(UTC) + timedelta(hours=2)
         done = retain(life.feed.spark, life.feed.paths, kept, now=now)
     left = life.feed.spark.read.format("delta").load(str(log)).count()
-    assert done.changes == rows - left > 0
+    assert done.changes == rows - left > 0, done
 
 
 # Verify -----------------------------------------------------------------------------------------
