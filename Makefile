@@ -66,8 +66,9 @@ demo: setup ## Run one changefeed end to end, in FORMAT=simple-json or another, 
 ui: setup ## Open the demo's instance in the Dagster UI
 	@$(BIN)/ticdc-assets ui --demo .demo
 
-# WORKERS=2 shares the files of tests between two programs. Each has a Spark session and a broker of
-# its own when it needs them, so it takes memory (about 4 GB each) besides processors.
+# So many programs share the files of tests. Each has a Spark session and a broker of its own when it
+# needs them, so it takes memory (about 4 GB each) besides processors. WORKERS= runs one.
+WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest $(if $(WORKERS),-n $(WORKERS) --dist loadfile \
 	--no-loadscope-reorder --max-worker-restart 0)
 
