@@ -18,16 +18,13 @@ messages were cut off at, because what came after them is not there to be applie
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-import pyarrow as pa
-from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Changefeed
-from ticdc_assets.errors import NotFoundError
-from ticdc_assets.lake.control import open_table
+from ticdc_assets.errors import LakeDamagedError, NotFoundError
 from ticdc_assets.lake.cuts import Cut, Rewind, publish, read_cuts, require_cut
+from ticdc_assets.lake.damage import check_files
 from ticdc_assets.lake.decoding import decode_new, read_groups
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import count_open, reopen_applied
@@ -147,25 +144,11 @@ def _listed(cuts: Sequence[Cut]) -> str:
 def _require_rows(paths: LakePaths, cut: Cut) -> None:
     """Refuse a cut that names a version which cannot be read any more."""
     for mirror in cut.mirrors:
-        named = [(mirror.path(paths), mirror.version)]
-        if mirror.history_version is not None:
-            named.append((paths.history(mirror.mirror_id), mirror.history_version))
-        for path, version in named:
-            gone = _gone_from(path, version)
-            if gone is not None:
-                raise NotFoundError(
-                    f"changefeed {paths.changefeed!r} cannot be rewound to cut {cut.number}: "
-                    f"version {version} of {path} is not whole any more ({gone} is gone)"
-                )
-
-
-def _gone_from(path: Path, version: int) -> str | None:
-    """Return what a version of a table lacks, None if it is whole."""
-    try:
-        table = open_table(path, version)
-    except DeltaError:
-        table = None
-    if table is None:
-        return "its log"
-    names = pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()
-    return next((name for name in names if not (path / name).exists()), None)
+        try:
+            check_files(paths, mirror)
+        except LakeDamagedError as error:
+            raise NotFoundError(
+                f"changefeed {paths.changefeed!r} cannot be rewound to cut {cut.number}: "
+                f"{mirror.database}.{mirror.table} at version {mirror.version} is not whole any "
+                f"more ({error.finding})"
+            ) from error

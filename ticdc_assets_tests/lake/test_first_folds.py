@@ -135,7 +135,7 @@ def test_a_file_says_what_it_holds(tmp_path: Path) -> None:
             )
         )
     action = writer.close()
-    assert action.partition_values == {"day": "2026-01-02"}
+    assert action.partition == {"day": "2026-01-02"}
     assert (tmp_path / action.path).stat().st_size == action.size
     assert action.path.startswith("day=2026-01-02/part-")
     assert json.loads(action.stats) == {
