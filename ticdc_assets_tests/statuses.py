@@ -57,14 +57,15 @@ def mirror(table: str = "orders", **changes: Any) -> MirrorCut:
     return MirrorCut(**values | changes)
 
 
-def publish_with_tables(paths: LakePaths, made: Cut) -> None:
+def publish_with_tables(paths: LakePaths, made: Cut, *, with_mirrors: bool = True) -> None:
     """Publish a cut that is made up, in a lake that has the tables which a cut comes after."""
+    mirrors = made.mirrors if with_mirrors else ()
     for path, schema in (
         (paths.raw_messages, to_arrow_schema(RAW_SCHEMA)),
         (paths.landings, LANDINGS_SCHEMA),
         (paths.change_log, to_arrow_schema(CHANGE_LOG_SCHEMA)),
         (paths.change_groups, GROUPS_SCHEMA),
-        *((item.path(paths), pa.schema([("id", pa.int64())])) for item in made.mirrors),
+        *((item.path(paths), pa.schema([("id", pa.int64())])) for item in mirrors),
     ):
         if latest_version(path) is None:
             write_table(path, schema.empty_table(), overwrite=False, metadata={})

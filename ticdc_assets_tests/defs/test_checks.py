@@ -394,6 +394,7 @@ def test_checks_run_alone_on_an_empty_lake_and_start_no_spark(
         "quarantine_growth": True,
         "mirrors_complete": True,
         "changes_accounted": True,
+        "lake_readable": True,
         "row_checksums": True,
         "keys_unique": True,
         "mirror_equals_rebuild": True,

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from ticdc_assets.cli import main
 from ticdc_assets.config import CaptureSource, Changefeed
-from ticdc_assets.lake.cuts import publish
 from ticdc_assets.lake.overview import FeedOverview, read_overview
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.report.headlines import Level, headlines, verdict
@@ -30,6 +29,7 @@ from ticdc_assets_tests.report.small_lake import (
     mirror_of,
     small_lake,
 )
+from ticdc_assets_tests.statuses import publish_with_tables
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +227,7 @@ def test_thousands_of_tables_are_listed_by_search(
         mirror_of("big", f"table_{number}", mirror_id=str(number), changes=number)
         for number in range(1500)
     )
-    publish(paths, cut_of(1, ago(5), 1, mirrors=mirrors))
+    publish_with_tables(paths, cut_of(1, ago(5), 1, mirrors=mirrors), with_mirrors=False)
     text = page([read_overview(lake[0], paths, now=NOW)])
     found = Elements(text)
     assert "All 1,500 tables, with a search" in found.texts
