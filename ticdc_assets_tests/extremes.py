@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -147,11 +148,10 @@ def _memory(pid: int) -> dict[str, int]:
     """Return the memory of a process and of all below it, in MiB; shared pages are shared out."""
     family = [pid]
     for member in family:
-        for children in Path(f"/proc/{member}/task").glob("*/children"):
-            try:
+        # A process may end while it is looked at.
+        with suppress(OSError):
+            for children in Path(f"/proc/{member}/task").glob("*/children"):
                 family.extend(map(int, children.read_text().split()))
-            except OSError:
-                continue
     found: dict[str, int] = {}
     for member in family:
         try:

@@ -291,7 +291,7 @@ def test_the_commands_on_a_lake(blocks: list[Block], feed: Path, spark: "SparkSe
     assert "insert" in outputs["ticdc-assets show mine shop orders --history 1"]
     again = outputs["ticdc-assets backfill mine --table shop.orders"]
     assert "mine: shop.orders: folded again, 3 rows at " in again
-    assert "1 of 1 mirrors of cut 2" in outputs["ticdc-assets verify mine"]
+    assert "1 of 1 mirrors of cut 3" in outputs["ticdc-assets verify mine"]
     assert json.loads(outputs["ticdc-assets verify mine shop orders --json"])["equal"]
     assert "checks passed" in outputs["ticdc-assets doctor"]
     assert "written to" in outputs["ticdc-assets report"]
