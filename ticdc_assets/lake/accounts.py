@@ -18,11 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ticdc_assets.changelog.plan import Binding, FailedPlan, MirrorPlan, Plan, TableName
+from ticdc_assets.changelog.plan import Binding, MirrorPlan, Plan, TableName
 from ticdc_assets.lake.cuts import ChangeAccount
-
-PLACE = ("topic", "partition", "offset", "index")
-"""The coordinates of a change."""
+from ticdc_assets.wire.rows import PLACE
 
 _COLUMNS = ("database", "table", "schema_version", "commit_ts")
 _EXAMPLES = 10
@@ -137,12 +135,9 @@ def _claims(
     for table in plan.failed:
         taken = _WAITING if includes(table.database, table.table) else _EXCLUDED
         for binding in table.bindings:
-            yield _claim(binding, table, taken)
+            yield _claim(binding, taken, floor_ts=table.floor_ts)
     for binding in plan.gone:
-        yield (
-            (binding.database, binding.table),
-            _Claim(after_ts=binding.after_ts, until_ts=binding.until_ts, taken=_SUPERSEDED),
-        )
+        yield _claim(binding, _SUPERSEDED)
     for group in plan.held:
         name = (group.database, group.table)
         taken = _HELD if includes(*name) else _EXCLUDED
@@ -158,30 +153,30 @@ def _claims_of(mirror: MirrorPlan, taken: int) -> Iterator[tuple[TableName, _Cla
         versions = frozenset(schema.version for schema in plan.versions)
         held = frozenset(group.schema_version for group in (*plan.held, *plan.strays))
         for binding in plan.bindings:
-            yield (
-                (binding.database, binding.table),
-                _Claim(
-                    after_ts=binding.after_ts,
-                    until_ts=binding.until_ts,
-                    floor_ts=plan.floor_ts,
-                    versions=versions,
-                    held=held,
-                    taken=taken,
-                ),
-            )
+            yield _claim(binding, taken, floor_ts=plan.floor_ts, versions=versions, held=held)
         for part in plan.handover.parts if plan.handover is not None else ():
             if part.plan.digest not in seen:
                 seen.add(part.plan.digest)
                 plans.append(part.plan)
 
 
-def _claim(binding: Binding, table: FailedPlan, taken: int) -> tuple[TableName, _Claim]:
+def _claim(
+    binding: Binding,
+    taken: int,
+    *,
+    floor_ts: int = 0,
+    versions: frozenset[int] | None = None,
+    held: frozenset[int] = frozenset(),
+) -> tuple[TableName, _Claim]:
+    """Return the claim of a table while it went by a name, with that name."""
     return (
         (binding.database, binding.table),
         _Claim(
             after_ts=binding.after_ts,
             until_ts=binding.until_ts,
-            floor_ts=table.floor_ts,
+            floor_ts=floor_ts,
+            versions=versions,
+            held=held,
             taken=taken,
         ),
     )

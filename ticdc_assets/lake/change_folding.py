@@ -30,7 +30,6 @@ from ticdc_assets.changelog.plan import Binding, HandoverPart, MirrorPlan
 from ticdc_assets.changelog.resolve import casts_after, handover_steps
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake import folding
-from ticdc_assets.lake.accounts import PLACE
 from ticdc_assets.lake.control import dataset_of, is_plain, open_table, read_plain
 from ticdc_assets.lake.cuts import Cut, MirrorCut
 from ticdc_assets.lake.decoding import Repair
@@ -57,6 +56,7 @@ from ticdc_assets.lake.totals import IMAGES
 from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.tso import MAX_TSO
+from ticdc_assets.wire.rows import PLACE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

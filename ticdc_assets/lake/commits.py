@@ -21,9 +21,7 @@ is cheaper than a whole table, and delta-rs does not tell the actions of one com
 import json
 import os
 import re
-import string
 import uuid
-from base64 import b85decode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -35,6 +33,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, Transaction
 
 from ticdc_assets.errors import TicdcError
+from ticdc_assets.lake.delta_files import vector_path
 
 METADATA_KEY = "userMetadata"
 """Where a commit carries its JSON object."""
@@ -277,24 +276,12 @@ def _added(action: Mapping[str, Any]) -> AddedFile:
         path=unquote(action["path"]),
         size=int(action["size"]),
         deletion_vector=(
-            _vector_path(vector["pathOrInlineDv"]) if vector.get("storageType") == "u" else None
+            vector_path(vector["pathOrInlineDv"]) if vector.get("storageType") == "u" else None
         ),
     )
 
 
-def _vector_path(text: str) -> str:
-    """Return the path of a file of deletion vectors: a folder's name and an id in Z85."""
-    folder, name = text[:-_Z85_ID], text[-_Z85_ID:]
-    number = uuid.UUID(bytes=b85decode(name.translate(_Z85)))
-    return f"{folder}/deletion_vector_{number}.bin" if folder else f"deletion_vector_{number}.bin"
-
-
 _SCHEMA_ACTIONS = {"metaData", "protocol"}
-_Z85_ID = 20
-_FIRST = string.digits + string.ascii_lowercase + string.ascii_uppercase + ".-:+=^!/*?&<>()[]{}@%$#"
-_OTHER = string.digits + string.ascii_uppercase + string.ascii_lowercase + "!#$%&()*+-;<=>?@^_`{|}~"
-_Z85 = str.maketrans(_FIRST, _OTHER)
-"""From the alphabet of Z85 to that which Python decodes."""
 
 
 def named_files(table: Path) -> set[str]:

@@ -281,11 +281,16 @@ def _files_of(table: Path, action: Mapping[str, Any]) -> Iterator[LiveFile]:
         return
     text = vector["pathOrInlineDv"]
     if vector["storageType"] == "u":
-        # The last 20 characters are a UUID in Z85, what is before them is a folder.
-        named = uuid.UUID(bytes=base64.b85decode(text[-20:].translate(_FROM_Z85)))
-        text = f"{text[:-20]}/deletion_vector_{named}.bin".lstrip("/")
+        text = vector_path(text)
     least = (vector.get("offset") or 0) + vector["sizeInBytes"]
     yield LiveFile(_located(table, text), least, is_data=False)
+
+
+def vector_path(text: str) -> str:
+    """Return the path of a file of deletion vectors that a log names by a folder and an id."""
+    # The last 20 characters are a UUID in Z85, what is before them is a folder.
+    named = uuid.UUID(bytes=base64.b85decode(text[-20:].translate(_FROM_Z85)))
+    return f"{text[:-20]}/deletion_vector_{named}.bin".lstrip("/")
 
 
 _FROM_Z85 = str.maketrans(

@@ -69,7 +69,7 @@ from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import Failure, attempted
 from ticdc_assets.lake import folding
 from ticdc_assets.lake.accepted_gaps import AcceptedGap, close_accepted, gap_marks
-from ticdc_assets.lake.accounts import PLACE, account_changes
+from ticdc_assets.lake.accounts import account_changes
 from ticdc_assets.lake.change_folding import (
     ChangeFolding,
     effect_columns,
@@ -137,6 +137,7 @@ from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.schemas import TableSchema, schema_to_json
 from ticdc_assets.tso import MAX_TSO, es_cut, from_physical_ms, moment_text, physical_ms
+from ticdc_assets.wire.rows import PLACE
 
 
 class Outcome(StrEnum):

@@ -105,15 +105,7 @@ def overwrite(
     properties = {**_PLAIN, **mirror_properties(retention)}
     if published is not None:
         renew_if_lost(table, published, properties)
-    foreign: list[LoggedCommit] = []
-    for _ in range(_TRIES):
-        before = newest_version(table)
-        made = _overwritten(spark, rows, table, properties, metadata)
-        # What somebody appended in the meantime would be among the rows.
-        foreign = foreign_changes(commits_after(table, before, until=made.version))
-        if not foreign:
-            return made.version
-    raise ForeignCommitError(table, foreign)
+    return _alone(table, lambda: _overwritten(spark, rows, table, properties, metadata))
 
 
 _TRIES = 3
@@ -145,6 +137,23 @@ class ForeignCommitError(CommitError):
             f"table {self.table} is written by somebody else while it is made, {_TRIES} times: "
             f"{listed}; nothing of it is published: stop that writer, and sync again"
         )
+
+
+def _alone(table: Path, write: Callable[[], LoggedCommit]) -> int:
+    """Return the version that `write` made, written anew where somebody else wrote meanwhile.
+
+    Raises:
+        ForeignCommitError: somebody else writes to it all the while.
+    """
+    foreign: list[LoggedCommit] = []
+    for _ in range(_TRIES):
+        before = newest_version(table)
+        made = write()
+        # What somebody appended in the meantime would be among the rows.
+        foreign = foreign_changes(commits_after(table, before, until=made.version))
+        if not foreign:
+            return made.version
+    raise ForeignCommitError(table, foreign)
 
 
 def undisturbed(make: Callable[[], T]) -> T:
@@ -229,10 +238,9 @@ def overwrite_in_pieces(
         return commit_files(
             _written(pieces(), schema, table), schema, table, retention, metadata=metadata
         )
-    foreign: list[LoggedCommit] = []
-    for _ in range(_TRIES):
+
+    def write() -> LoggedCommit:
         _allow(schema, table)
-        before = newest_version(table)
         files = _written(pieces(), schema, table)
         own = OwnCommit(table, metadata)
         commit_written(
@@ -243,11 +251,9 @@ def overwrite_in_pieces(
             properties=own.properties,
             overwrites=True,
         )
-        made = own.made()
-        foreign = foreign_changes(commits_after(table, before, until=made.version))
-        if not foreign:
-            return made.version
-    raise ForeignCommitError(table, foreign)
+        return own.made()
+
+    return _alone(table, write)
 
 
 def _written(pieces: Iterable[pa.Table], schema: pa.Schema, table: Path) -> list[WrittenFile]:

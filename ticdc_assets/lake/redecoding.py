@@ -56,14 +56,13 @@ from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import Closing, close_rows, count_open
 from ticdc_assets.lake.rebuilding import RefusedRecords
 from ticdc_assets.lake.retention import Horizon, read_horizon, read_raw_horizon
+from ticdc_assets.lake.schema_tables import SCHEMA_KINDS
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.tso import LOGICAL_BITS
+from ticdc_assets.wire.rows import COORDINATES, PLACE
 
-_RECORD = ("topic", "partition", "offset")
-_EVENT = (*_RECORD, "index")
-_CONTENT = tuple(name for name in CHANGE_LOG_COLUMNS if name not in (*_EVENT, "batch"))
-_SCHEMA_KINDS = ("ddl", "bootstrap")
+_CONTENT = tuple(name for name in CHANGE_LOG_COLUMNS if name not in (*PLACE, "batch"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +185,7 @@ def redecode_ahead(
         spark.read.format("delta")
         .load(str(paths.change_log))
         .where(at_ms > F.unix_millis("landed_at") + limit_ms(limit))
-        .select(*_RECORD, "landed_day")
+        .select(*COORDINATES, "landed_day")
         .distinct()
         # What is only cached is made anew after a commit to the table, and then they are gone.
         .localCheckpoint()
@@ -252,9 +251,9 @@ class _Day:
             return RedecodedDay(day=self._day, records=0)
         found = self._compared().persist()
         try:
-            errors = found.where("refused > 0").select(*_RECORD).distinct().persist()
+            errors = found.where("refused > 0").select(*COORDINATES).distinct().persist()
             kept = self._kept(found, errors)
-            differing = found.where("differs").join(kept.select(*_EVENT), [*_EVENT], "left_anti")
+            differing = found.where("differs").join(kept.select(*PLACE), [*PLACE], "left_anti")
             differing = differing.persist()
             try:
                 faults = self._open_faults()
@@ -287,7 +286,7 @@ class _Day:
         F = functions(self._spark)
         raw = self._spark.read.format("delta").load(str(self._paths.raw_messages))
         raw = raw.where(F.col("landed_day") == F.lit(self._day))
-        return raw if self._only is None else raw.join(self._only, [*_RECORD], "left_semi")
+        return raw if self._only is None else raw.join(self._only, [*COORDINATES], "left_semi")
 
     def _log(self) -> DataFrame:
         F = functions(self._spark)
@@ -312,16 +311,16 @@ class _Day:
         stands_ahead = is_error & (F.col("error_reason") == TS_AHEAD)
         there = self._log()
         if self._only is not None:
-            there = there.join(self._raw().select(*_RECORD), [*_RECORD], "left_semi")
+            there = there.join(self._raw().select(*COORDINATES), [*COORDINATES], "left_semi")
         both = now.select(
-            *_EVENT,
+            *PLACE,
             F.when(~is_error, _told(self._spark)).alias("now"),
             F.lit(None).alias("there"),
             is_error.cast("int").alias("refused"),
             stands_ahead.alias("ahead"),
         ).unionByName(
             there.select(
-                *_EVENT,
+                *PLACE,
                 F.lit(None).alias("now"),
                 _told(self._spark).alias("there"),
                 F.lit(0).alias("refused"),
@@ -329,7 +328,7 @@ class _Day:
             )
         )
         return (
-            both.groupBy(*_EVENT)
+            both.groupBy(*PLACE)
             .agg(
                 F.sort_array(F.collect_list("now")).alias("now"),
                 F.sort_array(F.collect_list("there")).alias("there"),
@@ -343,19 +342,21 @@ class _Day:
     def _kept(self, found: DataFrame, errors: DataFrame) -> DataFrame:
         """Return the places whose rows stay because their record is refused now."""
         return found.where("size(now) = 0 and size(there) > 0 and not ahead").join(
-            errors, [*_RECORD], "left_semi"
+            errors, [*COORDINATES], "left_semi"
         )
 
     def _refused(self, kept: DataFrame, errors: DataFrame) -> tuple[RefusedRecords, ...]:
         if kept.isEmpty():
             return ()
         F = functions(self._spark)
-        reasons = self._errors(errors).groupBy(*_RECORD).agg(F.min("error_reason").alias("reason"))
+        reasons = (
+            self._errors(errors).groupBy(*COORDINATES).agg(F.min("error_reason").alias("reason"))
+        )
         found = (
-            kept.select(*_RECORD, F.explode("there").alias("row"))
-            .select(*_RECORD, "row.database", "row.table")
+            kept.select(*COORDINATES, F.explode("there").alias("row"))
+            .select(*COORDINATES, "row.database", "row.table")
             .distinct()
-            .join(reasons, [*_RECORD])
+            .join(reasons, [*COORDINATES])
             .groupBy("database", "table", "reason")
             .agg(F.count("*").alias("records"))
             .collect()
@@ -370,7 +371,7 @@ class _Day:
     def _errors(self, records: DataFrame) -> DataFrame:
         """Return the errors of refused records, once more with what is wrong."""
         F = functions(self._spark)
-        rows = self._decoded(self._raw().join(records, [*_RECORD], "left_semi"))
+        rows = self._decoded(self._raw().join(records, [*COORDINATES], "left_semi"))
         return rows.where(F.col("kind") == "error")
 
     # Correcting -------------------------------------------------------------------------------
@@ -413,10 +414,10 @@ class _Day:
                 for row in ranges
             ),
         )
-        places = differing.select(*_EVENT)
+        places = differing.select(*PLACE)
         rows = self._with_batch(self._decoded(self._raw().where(within)), batches, batch, faults)
-        rows = rows.where(F.col("kind") != "error").join(places, [*_EVENT], "left_semi")
-        stay = self._log().where(within).join(places, [*_EVENT], "left_anti")
+        rows = rows.where(F.col("kind") != "error").join(places, [*PLACE], "left_semi")
+        stay = self._log().where(within).join(places, [*PLACE], "left_anti")
         where = " or ".join(
             f"(topic = {_text(row['topic'])} and partition = {row['partition']} "
             f"and offset between {row['first']} and {row['last']})"
@@ -469,7 +470,7 @@ class _Day:
             for row in rows
             if row["kind"] in ("row", "watermark")
         )
-        return tables, any(row["kind"] in _SCHEMA_KINDS for row in rows)
+        return tables, any(row["kind"] in SCHEMA_KINDS for row in rows)
 
     def _batches(self) -> DataFrame:
         """Return the batch of the change log that each landed batch of the day was decoded in.
@@ -499,8 +500,8 @@ class _Day:
         )
         if faults is None:
             return rows.withColumn("batch", F.col("log_batch"))
-        waiting = faults.select(*_RECORD).distinct().withColumn("waited", F.lit(True))
-        return rows.join(F.broadcast(waiting), [*_RECORD], "left").withColumn(
+        waiting = faults.select(*COORDINATES).distinct().withColumn("waited", F.lit(True))
+        return rows.join(F.broadcast(waiting), [*COORDINATES], "left").withColumn(
             "batch",
             F.when(F.col("waited"), F.lit(batch).cast("long")).otherwise(F.col("log_batch")),
         )
@@ -524,16 +525,16 @@ class _Day:
         if latest_version(self._paths.quarantine) is None:
             return None
         faults = self._spark.read.format("delta").load(str(self._paths.quarantine))
-        return faults.where("stage = 'decode' and redriven_at is null").select(*_EVENT).distinct()
+        return faults.where("stage = 'decode' and redriven_at is null").select(*PLACE).distinct()
 
     def _close_removed(self, differing: DataFrame) -> None:
         """Close the faults of applying at places whose rows go."""
         if not count_open(self._paths).apply:
             return
         faults = self._spark.read.format("delta").load(str(self._paths.quarantine))
-        faults = faults.where("stage = 'apply' and redriven_at is null").select(*_EVENT)
-        gone = differing.where("size(now) = 0").select(*_EVENT)
-        found = faults.join(gone, [*_EVENT], "left_semi").persist()
+        faults = faults.where("stage = 'apply' and redriven_at is null").select(*PLACE)
+        gone = differing.where("size(now) = 0").select(*PLACE)
+        found = faults.join(gone, [*PLACE], "left_semi").persist()
         try:
             if not found.isEmpty():
                 close_rows(self._spark, self._paths, "apply", found, Closing.REMOVED)
@@ -543,14 +544,14 @@ class _Day:
     def _quarantine(self, errors: DataFrame, kept: DataFrame, faults: DataFrame | None) -> int:
         """Quarantine what is refused now and was not among `faults`; return how much that is."""
         F = functions(self._spark)
-        keeps = kept.select(*_RECORD).distinct().withColumn("keeps", F.lit(True))
+        keeps = kept.select(*COORDINATES).distinct().withColumn("keeps", F.lit(True))
         new = (
             self._errors(errors)
-            .join(keeps, [*_RECORD], "left")
+            .join(keeps, [*COORDINATES], "left")
             .where(F.col("keeps").isNull() | (F.col("error_reason") == TS_AHEAD))
         )
         if faults is not None:
-            new = new.join(faults, [*_EVENT], "left_anti")
+            new = new.join(faults, [*PLACE], "left_anti")
         new = new.persist()
         try:
             quarantined = new.count()
@@ -571,10 +572,10 @@ class _Day:
         """Close those of `faults` that are none any more; return how many."""
         if faults is None:
             return 0
-        refused = self._errors(errors).select(*_EVENT)
+        refused = self._errors(errors).select(*PLACE)
         fixed = (
-            faults.join(self._raw().select(*_RECORD), [*_RECORD], "left_semi")
-            .join(refused, [*_EVENT], "left_anti")
+            faults.join(self._raw().select(*COORDINATES), [*COORDINATES], "left_semi")
+            .join(refused, [*PLACE], "left_anti")
             .persist()
         )
         try:

@@ -68,9 +68,9 @@ from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.history import SchemaHistory
+from ticdc_assets.wire.rows import PLACE
 
 _APP = "retention"
-_PLACE = ("topic", "partition", "offset", "index")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,7 @@ def redriven_batches(paths: LakePaths, horizon: Horizon) -> tuple[int, ...]:
     if horizon.cut is None:
         return ()
     places = {
-        tuple(row[name] for name in _PLACE)
+        tuple(row[name] for name in PLACE)
         for row in read_quarantine(paths, open_only=False)
         if row["stage"] == "decode" and row["redriven_at"] is not None
     }
@@ -243,11 +243,11 @@ def redriven_batches(paths: LakePaths, horizon: Horizon) -> tuple[int, ...]:
         (ds.field("kind") == "row")
         & (ds.field("batch") > horizon.batch)
         & (ds.field("commit_ts") <= horizon.tso),
-        columns=["batch", *_PLACE],
+        columns=["batch", *PLACE],
     )
     rows = [] if late is None else late.to_pylist()
     return tuple(
-        sorted({row["batch"] for row in rows if tuple(row[name] for name in _PLACE) in places})
+        sorted({row["batch"] for row in rows if tuple(row[name] for name in PLACE) in places})
     )
 
 
@@ -520,7 +520,7 @@ class _CutOff:
                     table=row["table"],
                     min_ts=row["commit_ts"],
                     max_ts=row["commit_ts"],
-                    places=(tuple(row[name] for name in _PLACE),),
+                    places=(tuple(row[name] for name in PLACE),),
                 )
                 for row in own
             )
@@ -529,7 +529,7 @@ class _CutOff:
     def _open_faults(self, base: Cut) -> list[dict[str, Any]]:
         """Return the row changes in quarantine at or below the base, as the change log has them."""
         places = {
-            tuple(row[name] for name in _PLACE): row["commit_ts"]
+            tuple(row[name] for name in PLACE): row["commit_ts"]
             for row in self._faults
             if row["redriven_at"] is None and row["commit_ts"] <= base.tso
         }
@@ -538,10 +538,10 @@ class _CutOff:
         rows = read_table(
             self._paths.change_log,
             (ds.field("kind") == "row") & ds.field("commit_ts").isin(sorted(set(places.values()))),
-            columns=[*_PLACE, "database", "table", "commit_ts"],
+            columns=[*PLACE, "database", "table", "commit_ts"],
         )
         found = [] if rows is None else rows.to_pylist()
-        return [row for row in found if tuple(row[name] for name in _PLACE) in places]
+        return [row for row in found if tuple(row[name] for name in PLACE) in places]
 
     # The change log ---------------------------------------------------------------------------
 

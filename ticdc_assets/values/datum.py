@@ -118,10 +118,23 @@ def _json_datum(text: str) -> Datum:
 
 
 def through_datum(
-    old: ColumnSchema, new: ColumnSchema, *, expected: str, make: Callable[[Datum], str | None]
+    old: ColumnSchema,
+    new: ColumnSchema,
+    *,
+    expected: str,
+    make: Callable[[Datum], str | None],
+    read: Callable[[str], Datum] | None = None,
 ) -> TextCast:
-    """Return the conversion by way of a datum; whatever `make` cannot do is a `CastError`."""
-    read = datum_of(old)
+    """Return the conversion by way of a datum; whatever `make` cannot do is a `CastError`.
+
+    Args:
+        old: the column that values come from.
+        new: the column that they go to.
+        expected: what would have been taken, for the error.
+        make: the text under the new column, None if there is none.
+        read: how the datum is read; as `datum_of` says if None.
+    """
+    read = datum_of(old) if read is None else read
 
     def convert(text: str) -> str:
         try:

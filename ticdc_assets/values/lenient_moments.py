@@ -18,12 +18,19 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Final
 
-from ticdc_assets.errors import ImageError
 from ticdc_assets.mysql_types import Kind, fractional_digits, is_unsigned, kind_of
 from ticdc_assets.schemas import ColumnSchema
 from ticdc_assets.values import json_texts, moments, shapes
 from ticdc_assets.values.canonical import ZERO_DATE
-from ticdc_assets.values.datum import Datum, Moment, Span, TextCast, loose_datum_of, refuse
+from ticdc_assets.values.datum import (
+    Datum,
+    Moment,
+    Span,
+    TextCast,
+    loose_datum_of,
+    refuse,
+    through_datum,
+)
 
 _NUMBERS = (Kind.INTEGER, Kind.YEAR, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE)
 _MAX_NUMBER: Final = 8385959
@@ -170,17 +177,8 @@ def _through_text(
 ) -> TextCast:
     """Return the lenient cast by way of a datum; JSON goes as its text, a string without quotes."""
     read = _unquoted if kind_of(old) is Kind.JSON else loose_datum_of(old)
-
-    def convert(text: str) -> str:
-        try:
-            made = make(read(text))
-        except (ValueError, ArithmeticError, ImageError):
-            made = None
-        if made is None:
-            refuse(new, _EXPECTED.format(new.mysql_type), text)
-        return made
-
-    return convert
+    expected = _EXPECTED.format(new.mysql_type)
+    return through_datum(old, new, expected=expected, make=make, read=read)
 
 
 def _unquoted(text: str) -> Datum:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 
-from ticdc_assets.errors import ImageError
 from ticdc_assets.mysql_types import (
     Kind,
     bit_width,
@@ -28,7 +27,14 @@ from ticdc_assets.values.cast_numbers import (
     rounded_decimal,
     whole_number,
 )
-from ticdc_assets.values.datum import Datum, Moment, Span, TextCast, loose_datum_of, refuse
+from ticdc_assets.values.datum import (
+    Datum,
+    Moment,
+    Span,
+    TextCast,
+    loose_datum_of,
+    through_datum,
+)
 from ticdc_assets.values.floats import MAX_FLOAT32, double_text, float_text, to_float32
 from ticdc_assets.values.widening import float_scale
 
@@ -221,17 +227,8 @@ def _through_number(
 ) -> TextCast:
     """Return the lenient cast by way of a datum; whatever `make` cannot do is a `CastError`."""
     read = _json_scalar if kind_of(old) is Kind.JSON else loose_datum_of(old)
-
-    def convert(text: str) -> str:
-        try:
-            made = make(read(text))
-        except (ValueError, ArithmeticError, ImageError):
-            made = None
-        if made is None:
-            refuse(new, f"what TiDB makes a {new.mysql_type} in every SQL mode", text)
-        return made
-
-    return convert
+    expected = f"what TiDB makes a {new.mysql_type} in every SQL mode"
+    return through_datum(old, new, expected=expected, make=make, read=read)
 
 
 def _json_scalar(text: str) -> Datum:

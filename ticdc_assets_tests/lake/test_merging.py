@@ -75,7 +75,7 @@ def test_what_a_merge_keeps_is_released(spark: SparkSession) -> None:
         return spark.sparkContext._jsc.getPersistentRDDs().size()
 
     before, source = kept(), spark.range(100)
-    with merging(source, source["id"] >= 0) as (session, source):
+    with merging(source, source["id"] >= 0, {}) as (session, source):
         assert kept() == before + 1
         assert source.count() == 100
         assert session.conf.get("spark.databricks.delta.merge.materializeSource") == "none"
