@@ -76,6 +76,27 @@ def test_every_command_has_help(command: str, flag: str) -> None:
     assert text.partition("\n\n")[0].strip().endswith((".", ":"))
 
 
+HEAVY = {"pyspark", "py4j", "delta", "deltalake", "dagster", "plotly", "rich", "numba"}
+
+IMPORTED_BY = """
+import sys
+from click.testing import CliRunner
+from ticdc_assets.cli import main
+for words in (["--help"], ["sync", "--help"], ["status", "no_such_changefeed"]):
+    CliRunner().invoke(main, words)
+print(*(name for name in sys.modules if name.partition(".")[0] == name))
+"""
+
+
+def test_help_and_refusals_import_nothing_heavy() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED_BY], capture_output=True, text=True, check=True
+    )
+    imported = set(done.stdout.split())
+    assert "click" in imported
+    assert not imported & HEAVY
+
+
 def test_no_command_is_forgotten_here() -> None:
     assert set(main.commands) == COMMANDS
 

@@ -1,0 +1,5 @@
+"""Run the command line as `python -m ticdc_assets.cli`."""
+
+from ticdc_assets.cli import main
+
+main()

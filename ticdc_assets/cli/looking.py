@@ -1,0 +1,378 @@
+"""Commands that tell how changefeeds are: `status`, `metrics`, `tables`, `report`, `quarantine`.
+
+All of them read small tables only: no Spark is started and nothing of the lake is written.
+"""
+
+import json
+import tempfile
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ticdc_assets.cli.base import end_with, feed_of, main, plain_errors
+from ticdc_assets.cli.printing import print_json, print_table, shown_text
+from ticdc_assets.config import load_settings
+from ticdc_assets.errors import ConfigError, LakeDamagedError, TicdcError
+from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.tso import to_datetime
+
+if TYPE_CHECKING:
+    from ticdc_assets.lake.overview import FeedOverview
+    from ticdc_assets.lake.status import Status
+
+
+_WORST_TABLES = 10
+
+
+@main.command()
+@click.argument("changefeed", required=False)
+@click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
+@plain_errors
+def status(changefeed: str | None, *, as_json: bool) -> None:
+    """Show how far CHANGEFEED is, where it is behind, and its worst tables.
+
+    Without CHANGEFEED all of them. Spark is not started. The source is asked how many records wait;
+    where it does not answer, the figure is that of the newest landing, and the exit code is 1. So
+    it is where landing is stopped by a gap.
+    """
+    damages: list[LakeDamagedError] = []
+    found = list(_statuses(changefeed, damages))
+    if as_json:
+        listed = [{**item.as_json(), "source_error": error} for item, error in found]
+        print_json(json.dumps(listed, ensure_ascii=False))
+    else:
+        for item, error in found:
+            _print_status(item, error)
+    unseen = [item.changefeed for item, error in found if error is not None]
+    stopped = [item.changefeed for item, _ in found if item.gaps]
+    failures: list[object] = list(damages)
+    if unseen:
+        failures.append(f"the source of {', '.join(unseen)} could not be looked at")
+    if stopped:
+        failures.append(f"landing of {', '.join(stopped)} is stopped by a gap")
+    end_with(failures)
+
+
+@main.command()
+@click.argument("changefeed", required=False)
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write to this file at once, for a textfile collector; it is never seen half written.",
+)
+@plain_errors
+def metrics(changefeed: str | None, output: Path | None) -> None:
+    """Print the figures of CHANGEFEED, or of all, as OpenMetrics text."""
+    from ticdc_assets.lake.openmetrics import openmetrics_text
+
+    damages: list[LakeDamagedError] = []
+    found = list(_statuses(changefeed, damages))
+    broken = {error.changefeed for error in damages}
+    text = openmetrics_text(
+        [item for item, _ in found],
+        source_up={item.changefeed: error is None for item, error in found},
+        readable=dict.fromkeys(broken, False)
+        | {item.changefeed: item.changefeed not in broken for item, _ in found},
+    )
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        _write_at_once(output, text)
+    end_with(damages)
+
+
+def _write_at_once(path: Path, text: str) -> None:
+    """Put a file in place whole; who reads it meanwhile sees the one before."""
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+    ) as file:
+        new = Path(file.name)
+        try:
+            file.write(text)
+            file.flush()
+            # Made for its owner alone; a collector is somebody else.
+            new.chmod(0o644)
+            new.replace(path)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+
+
+def _statuses(
+    changefeed: str | None, damages: list[LakeDamagedError]
+) -> "Iterable[tuple[Status, str | None]]":
+    """Yield the status of each changefeed, and why its source could not be looked at.
+
+    What is broken is added to `damages`; a changefeed whose status it takes is left out.
+    """
+    settings = load_settings()
+    feeds = settings.changefeeds if changefeed is None else (settings.changefeed(changefeed),)
+    from ticdc_assets.lake.damage import damage_told, damaged_mirrors
+    from ticdc_assets.lake.sources import see_source
+    from ticdc_assets.lake.status import read_status
+
+    for feed in feeds:
+        paths = LakePaths(root=settings.lake, changefeed=feed.name)
+        sight, failure = None, None
+        try:
+            with damage_told(paths):
+                try:
+                    sight = see_source(paths, feed)
+                except LakeDamagedError:
+                    raise
+                except TicdcError as error:
+                    failure = str(error)
+                status = read_status(
+                    paths,
+                    feed,
+                    datetime.now(UTC),
+                    source=None if sight is None else sight.present,
+                    gaps=() if sight is None else sight.gaps,
+                )
+        except LakeDamagedError as error:
+            damages.append(error)
+            continue
+        damages += damaged_mirrors(paths, status.cut).values()
+        yield status, failure
+
+
+def _print_status(item: "Status", source_error: str | None) -> None:
+    from rich.table import Table
+
+    from ticdc_assets.lake.status import LagPart
+
+    name, lag = item.changefeed, item.lag
+    if item.cut is None or lag is None:
+        click.echo(f"{name}: no published cut yet")
+    else:
+        parts = ", ".join(
+            f"{str(part).replace('_', ' ')} {lag.part_seconds(part):.1f} s" for part in LagPart
+        )
+        behind = f"{lag.seconds:.1f} s behind ({parts})"
+        if lag.ahead_ms:
+            behind = f"ahead of this machine's clock by {lag.ahead_seconds:.1f} s"
+        click.echo(
+            f"{name}: {behind}; cut {item.cut.number} at "
+            f"{item.cut.moment} ({to_datetime(item.cut.tso):%Y-%m-%d %H:%M:%S} UTC)"
+        )
+    if item.cut is not None and item.cut.rewind is not None:
+        rewound = item.cut.rewind
+        click.echo(
+            f"{name}: cut {item.cut.number} is cut {rewound.number} again: rewound at "
+            f"{item.cut.published_at:%Y-%m-%d %H:%M:%S} UTC from cut {rewound.from_number} at "
+            f"{rewound.from_tso} by {shown_text(rewound.by)}"
+        )
+    watermark = item.watermark.watermark_ts
+    at = "none yet"
+    if watermark is not None:
+        at = f"{watermark} ({to_datetime(watermark):%Y-%m-%d %H:%M:%S} UTC)"
+    click.echo(f"{name}: watermark {at}; {item.backlog} records wait in the source")
+    if source_error is not None:
+        click.echo(f"{name}: the source could not be looked at: {shown_text(source_error)}")
+    for gap in item.gaps:
+        click.echo(f"{name}: {shown_text(str(gap.error))}")
+    for accepted in item.accepted_gaps:
+        click.echo(f"{name}: accepted gap: {shown_text(accepted.sentence)}")
+    quarantined = ", ".join(f"{count} at {stage}" for stage, count in item.quarantined.items())
+    click.echo(
+        f"{name}: {item.held_rows} rows held, quarantined {quarantined}, {len(item.conflicts)} "
+        "schema conflicts"
+    )
+    if item.topics:
+        topics = Table(title=shown_text(f"{name}: topics"))
+        numbers = {"partitions", "tables", "waiting records"}
+        for title in ("topic", "state", "partitions", "tables", "waiting records", "watermark"):
+            topics.add_column(title, justify="right" if title in numbers else "left")
+        for topic in item.topics:
+            topics.add_row(
+                shown_text(topic.topic),
+                topic.state,
+                str(topic.partitions),
+                "?" if topic.tables is None else str(topic.tables),
+                str(topic.backlog),
+                "none"
+                if topic.watermark_ts is None
+                else f"{to_datetime(topic.watermark_ts):%Y-%m-%d %H:%M:%S} UTC",
+            )
+        print_table(topics)
+    if item.tables:
+        worst = Table(
+            title=shown_text(f"{name}: tables, the worst first"),
+            caption=f"{len(item.tables)} tables in all",
+        )
+        for title in ("database", "table", "rows", "lag", "state"):
+            worst.add_column(title, justify="right" if title in {"rows", "lag"} else "left")
+        for table in item.tables[:_WORST_TABLES]:
+            state = [f"{table.held} held"] if table.held else []
+            state += [f"{table.quarantined} quarantined"] if table.quarantined else []
+            state += [f"failed: {table.failed.sentence}"] if table.failed is not None else []
+            state = [f"incomplete: {', '.join(state)}"] if state else ["complete"]
+            worst.add_row(
+                shown_text(table.database),
+                shown_text(table.table),
+                str(table.rows) if table.has_mirror else "no mirror",
+                f"{table.lag_ms / 1000:.1f} s",
+                shown_text("; ".join([*state, *table.marks])),
+            )
+        print_table(worst)
+
+
+@main.command()
+@click.argument("changefeed")
+@click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
+@plain_errors
+def tables(changefeed: str, as_json: bool) -> None:
+    """List the mirrors of CHANGEFEED at the newest cut."""
+    from ticdc_assets.lake.reading import list_mirrors
+
+    _, paths = feed_of(load_settings(), changefeed)
+    mirrors = list_mirrors(paths)
+    damages = [item.damaged for item in mirrors if item.damaged is not None]
+    if as_json:
+        print_json(
+            json.dumps(
+                [
+                    {
+                        "database": item.database,
+                        "table": item.table,
+                        "key": item.key,
+                        "columns": [
+                            {
+                                "name": column.name,
+                                "mysql_type": column.mysql_type,
+                                "type": column.type,
+                            }
+                            for column in item.columns
+                        ],
+                        "rows": item.rows,
+                        "applied_ts": item.applied_ts,
+                        "moment": item.moment,
+                        "lag_seconds": item.lag_seconds,
+                        "path": str(item.path),
+                        "version": item.version,
+                        "held": item.held,
+                        "quarantined": item.quarantined,
+                        "incomplete": item.incomplete,
+                        "marks": item.marks,
+                        "failed": None if item.failed is None else item.failed.as_json(),
+                        "damaged": None if item.damaged is None else str(item.damaged),
+                        "lenient_casts": item.lenient_casts,
+                    }
+                    for item in mirrors
+                ],
+                ensure_ascii=False,
+            )
+        )
+        end_with(damages)
+        return
+    if not mirrors:
+        click.echo(f"{changefeed}: no published cut yet")
+        return
+    from rich.table import Table
+
+    cut = mirrors[0]
+    at = f"{to_datetime(cut.applied_ts):%Y-%m-%d %H:%M:%S.%f} UTC"
+    listing = Table(title=f"{changefeed} at {cut.moment} ({at})")
+    for title in ("database", "table", "key", "rows", "lag", "state"):
+        listing.add_column(title, justify="right" if title in {"rows", "lag"} else "left")
+    for item in mirrors:
+        state = [f"{item.held} held"] if item.held else []
+        state += [f"{item.quarantined} quarantined"] if item.quarantined else []
+        state += [f"failed: {item.failed.sentence}"] if item.failed is not None else []
+        state += [f"damaged: {item.damaged.finding}"] if item.damaged is not None else []
+        state = [f"incomplete: {', '.join(state)}"] if state else ["complete"]
+        listing.add_row(
+            *map(shown_text, (item.database, item.table, ", ".join(item.key) or "none")),
+            str(item.rows),
+            f"{item.lag_seconds:.1f} s",
+            shown_text("; ".join([*state, *item.marks])),
+        )
+    print_table(listing)
+    end_with(damages)
+
+
+@main.command()
+@click.argument("changefeed")
+@click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
+@plain_errors
+def quarantine(changefeed: str, as_json: bool) -> None:
+    """List what is quarantined and not re-driven yet: where, why, expected and got."""
+    from ticdc_assets.lake.quarantine import read_quarantine
+
+    feed, paths = feed_of(load_settings(), changefeed)
+    rows = read_quarantine(paths, tables=feed.tables)
+    names = ("topic", "partition", "offset", "index", "reason", "position", "expected", "got")
+    if as_json:
+        listed = [
+            {name: row[name] for name in (*names, "stage", "database", "table", "commit_ts")}
+            for row in rows
+        ]
+        print_json(json.dumps(listed, ensure_ascii=False))
+        return
+    if not rows:
+        click.echo(f"{changefeed}: nothing is quarantined")
+        return
+    from rich.table import Table
+
+    listing = Table(title=f"{changefeed}: {len(rows)} quarantined")
+    for title in names:
+        listing.add_column(title, overflow="fold")
+    for row in rows:
+        listing.add_row(*(shown_text(str(row[name])) for name in names))
+    print_table(listing)
+
+
+@main.command()
+@click.argument("changefeeds", metavar="[CHANGEFEED]...", nargs=-1)
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default="report.html",
+    show_default=True,
+    help="Where to write the page; one that is there is replaced.",
+)
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0, min_open=True, max=3650),
+    default=7,
+    show_default=True,
+    help="How far back the plots go.",
+)
+@plain_errors
+def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
+    """Write one HTML page about the changefeeds to look at in a browser: all, or those named.
+
+    Lag, throughput and what waits over time, tables, DDL, schemas, quarantine, partitions and cuts.
+    The page has everything in it and asks nothing of any network. Neither Spark nor Kafka is needed
+    to make it.
+    """
+    settings = load_settings()
+    names = list(dict.fromkeys(changefeeds)) or [feed.name for feed in settings.changefeeds]
+    feeds = [feed_of(settings, name) for name in names]
+    if not feeds:
+        raise ConfigError(f"{settings.path} has no changefeed to report on")
+    from ticdc_assets.lake.damage import damage_told
+    from ticdc_assets.lake.overview import read_overview
+    from ticdc_assets.report.headlines import headlines, verdict
+    from ticdc_assets.report.page import page, write_page
+
+    overviews: list[FeedOverview] = []
+    damages: list[LakeDamagedError] = []
+    for feed, paths in feeds:
+        try:
+            with damage_told(paths):
+                overviews.append(read_overview(feed, paths, days=days))
+        except LakeDamagedError as error:
+            damages.append(error)
+    if not overviews:
+        end_with(damages)
+    write_page(output, page(overviews))
+    for overview in overviews:
+        found = headlines(overview)
+        told = ", ".join(f"{item.label.lower()} {item.value}" for item in found)
+        click.echo(f"{overview.changefeed.name}: {verdict(found).word}: {told}")
+    click.echo(f"written to {output.absolute()}")
+    end_with(damages)

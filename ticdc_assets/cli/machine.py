@@ -1,0 +1,85 @@
+"""Commands about this machine: `doctor`, `demo` and `ui`."""
+
+from pathlib import Path
+
+import click
+
+from ticdc_assets.cli.base import main, note, plain_errors
+from ticdc_assets.config import WIRE_FORMATS, load_settings
+
+
+@main.command()
+@plain_errors
+def doctor() -> None:
+    """Check JDK, Python, jars, configuration, lake, brokers and topics, and say what to type.
+
+    A line that begins with `warn` is advice: syncs run all the same. With a `FAIL` the exit code
+    is 1.
+    """
+    from ticdc_assets.doctor import run_checks
+
+    checks = run_checks(progress=note)
+    for check in checks:
+        level = "ok  " if check.ok else "FAIL" if check.vital else "warn"
+        click.echo(f"{level}  {check.sentence()}")
+    failed = sum(not check.ok and check.vital for check in checks)
+    if failed:
+        raise click.ClickException(f"{failed} of {len(checks)} checks failed")
+    warned = sum(not check.ok for check in checks)
+    passed = f"{len(checks) - warned} of {len(checks)} checks passed, {warned} to look at"
+    click.echo(passed if warned else f"all {len(checks)} checks passed")
+
+
+@main.command()
+@click.option("--directory", type=click.Path(file_okay=False, path_type=Path), default=".demo")
+@click.option(
+    "--format",
+    "wire_format",
+    type=click.Choice(WIRE_FORMATS),
+    default=WIRE_FORMATS[0],
+    show_default=True,
+    help="How the changefeed's messages are written.",
+)
+@click.option("--transactions", type=click.IntRange(min=1), default=600, show_default=True)
+@click.option("--seconds", type=click.IntRange(min=1), default=25, show_default=True)
+@plain_errors
+def demo(directory: Path, wire_format: str, transactions: int, seconds: int) -> None:
+    """Run everything once: a broker, a shop's changefeed, the assets, and compare with the truth.
+
+    Everything is kept in one folder, which is emptied first.
+    """
+    from ticdc_assets.demo import run_demo
+    from ticdc_assets.wire import WireFormat
+
+    same = run_demo(
+        directory.resolve(),
+        wire_format=WireFormat(wire_format),
+        transactions=transactions,
+        seconds=seconds,
+        note=note,
+    )
+    if not same:
+        raise click.ClickException("a mirror differs from the simulator's truth")
+
+
+@main.command()
+@click.option("--port", type=click.IntRange(1, 65535), default=3000, show_default=True)
+@click.option(
+    "--demo",
+    "demo_directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Open the instance of the demo in this folder, with its broker.",
+)
+@plain_errors
+def ui(port: int, demo_directory: Path | None) -> None:
+    """Open the Dagster UI on 127.0.0.1, with its daemon, until it is interrupted."""
+    from ticdc_assets.defs.run import serve_ui
+
+    if demo_directory is None:
+        serve_ui(load_settings(), port)
+        return
+    from ticdc_assets.demo import demo_broker, use_demo
+
+    settings = use_demo(demo_directory.resolve())
+    with demo_broker(demo_directory.resolve(), note=note):
+        serve_ui(settings, port)

@@ -1,0 +1,90 @@
+"""What commands print: JSON lines for programs, tables for people.
+
+Texts of messages may hold anything. `shown_text` takes what would steer a terminal out of them,
+and `print_json` keeps a line one line for every reader.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ticdc_assets.report.texts import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+
+# JSON leaves these as they are, and many readers end a line at them.
+_LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+
+
+def print_json(text: str) -> None:
+    """Print JSON as one line for every reader; the characters can only be inside of texts."""
+    click.echo(text.translate(_LINE_ENDS))
+
+
+def print_rows(
+    title: str, columns: Sequence[str], rows: Sequence[Mapping[str, str | None]], total: int
+) -> None:
+    """Print rows as a table, or one below the other where the columns do not fit side by side."""
+    from rich.rule import Rule
+    from rich.table import Table
+
+    caption = f"{total} rows in all"
+    console = _console()
+    listing = Table(title=shown_text(title), caption=caption)
+    width = 1
+    for name in columns:
+        cells = [shown_text(name), *(shown_value(row[name]) for row in rows)]
+        # Narrower than this, a column of long values is a stack of crumbs.
+        least = min(_LEAST_WIDTH, max(cell.cell_len for cell in cells))
+        listing.add_column(cells[0], overflow="fold", min_width=least)
+        width += least + 3
+    for row in rows:
+        listing.add_row(*(shown_value(row[name]) for name in columns))
+    if width <= console.width:
+        console.print(listing)
+        return
+    console.print(shown_text(title), style="table.title")
+    for number, row in enumerate(rows, 1):
+        record = Table.grid(padding=(0, 2))
+        record.add_column(justify="right", overflow="fold", style="bold", max_width=40)
+        record.add_column(overflow="fold")
+        for name in columns:
+            record.add_row(shown_text(name), shown_value(row[name]))
+        console.print(Rule(f"row {number}", align="left", characters="-"))
+        console.print(record)
+    console.print(caption, style="table.caption")
+
+
+_LEAST_WIDTH = 12
+
+
+def shown_value(value: str | None) -> "Text":
+    """Return a value safe for a terminal, and NULL told apart from the text of that name."""
+    from rich.text import Text
+
+    return Text("NULL", style="dim") if value is None else shown_text(value)
+
+
+def shown_text(text: str) -> "Text":
+    """Return text from messages safe for a terminal: no markup in it, control characters shown."""
+    from rich.text import Text
+
+    return Text(visible(text))
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    # Neither `:smile:` nor numbers in values are for rich to make something of.
+    return Console(width=None if sys.stdout.isatty() else 160, emoji=False, highlight=False)
+
+
+def print_table(listing: "Table") -> None:
+    """Print a table for people."""
+    _console().print(listing)

@@ -1,0 +1,216 @@
+"""Commands that a person runs to put tables right, or to keep them small.
+
+`rewind`, `backfill`, `rebuild`, `accept-gap` and `maintain`. Each takes the writer's lock, itself
+or in the Dagster job that it runs, so none of them meets a sync at work.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import click
+
+from ticdc_assets.cli.base import checked_moment, feed_of, main, note, plain_errors
+from ticdc_assets.cli.printing import shown_text
+from ticdc_assets.cli.syncing import sync_lines
+from ticdc_assets.config import load_settings
+from ticdc_assets.tso import cut_of
+
+
+@main.command()
+@click.argument("changefeed")
+@click.option(
+    "--to",
+    "moment",
+    metavar="TSO|TIME",
+    callback=checked_moment,
+    help="Go back to the newest kept cut at or below this TSO, or time in ISO 8601 (UTC).",
+)
+@click.option("--cut", "number", type=click.IntRange(min=1), help="Go back to the cut of a number.")
+@plain_errors
+def rewind(changefeed: str, moment: str | None, number: int | None) -> None:
+    """Make an older cut of CHANGEFEED the newest one again; syncs go on from there.
+
+    It is for cuts that were wrong: a watermark far in the future was believed, say. What is further
+    ahead than `max_ahead_seconds` allows leaves the change log for the quarantine first, so that it
+    counts no more. The cuts in between are void: no reader uses them.
+    """
+    if (moment is None) == (number is None):
+        raise click.UsageError("say which cut to go back to: --to TSO, or --cut NUMBER")
+    from ticdc_assets.lake.cuts import require_cut
+    from ticdc_assets.lake.lock import writer_lock
+    from ticdc_assets.lake.rewinding import rewind as rewound
+    from ticdc_assets.lake.session import LazySession
+
+    feed, paths = feed_of(load_settings(), changefeed)
+    with writer_lock(paths):
+        es_only = require_cut(paths).es_only
+        done = rewound(
+            LazySession(),
+            paths,
+            feed,
+            by=_caller(),
+            tso=None if moment is None else cut_of(moment, es_only=es_only),
+            number=number,
+        )
+    click.echo(
+        f"{changefeed}: {done.quarantined} events that are too far ahead were moved to quarantine"
+    )
+    if done.cut is done.before:
+        click.echo(
+            f"{changefeed}: cut {done.older.number} at {done.older.moment} is the newest one; "
+            "nothing was rewound"
+        )
+        return
+    click.echo(
+        f"{changefeed}: cut {done.cut.number} is cut {done.older.number} again, at "
+        f"{done.older.moment}; the cuts since, up to {done.before.number} at "
+        f"{done.before.moment}, are void"
+    )
+    click.echo(f"{changefeed}: run `ticdc-assets sync {changefeed}` if no sensor does")
+
+
+def _caller() -> str:
+    """Return who runs this, as far as the system tells."""
+    import getpass
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "?"
+    return f"{user}@{socket.gethostname()}"
+
+
+_DAY = click.DateTime(formats=["%Y-%m-%d"])
+
+
+@main.command()
+@click.argument("changefeed")
+@click.option("--day", "days", type=_DAY, multiple=True, help="Landing day (UTC) to decode again.")
+@click.option("--from", "first", type=_DAY, help="The first of several days; goes with --to.")
+@click.option("--to", "last", type=_DAY, help="The last of them.")
+@click.option(
+    "--table",
+    "tables",
+    metavar="DATABASE.TABLE",
+    multiple=True,
+    help="Table to fold again from the change log.",
+)
+@plain_errors
+def backfill(
+    changefeed: str,
+    days: Sequence[datetime],
+    first: datetime | None,
+    last: datetime | None,
+    tables: Sequence[str],
+) -> None:
+    """Decode landing days of CHANGEFEED again, or fold tables again, while syncs go on.
+
+    A day's records are decoded once more and compared with the change log. Where nothing differs
+    nothing is written; what differs is put right, and the next sync folds the tables it is of. A
+    table is folded again from the whole change log, at the newest cut.
+    """
+    if (first is None) != (last is None):
+        raise click.UsageError("--from and --to go together")
+    if bool(tables) == bool(days or first):
+        raise click.UsageError("name days (--day, or --from and --to) or tables (--table)")
+    from ticdc_assets.defs.backfills import backfill_days, backfill_tables, days_between
+
+    settings = load_settings()
+    if tables:
+        report = backfill_tables(settings, changefeed, tables)
+        for item in report.mirrors:
+            click.echo(
+                f"{changefeed}: {shown_text(item.database)}.{shown_text(item.table)}: folded "
+                f"again, {item.rows} rows at {report.cut.moment}"
+            )
+        return
+    wanted = {day.date() for day in days}
+    if first is not None and last is not None:
+        wanted.update(days_between(first.date(), last.date()))
+    done = backfill_days(settings, changefeed, wanted)
+    for day in done.days:
+        click.echo(f"{changefeed}: {day.sentence()}")
+    if any(day.batch is not None for day in done.days):
+        click.echo(f"{changefeed}: run `ticdc-assets sync {changefeed}` if no sensor does")
+
+
+@main.command()
+@click.argument("changefeed")
+@plain_errors
+def rebuild(changefeed: str) -> None:
+    """Make everything of CHANGEFEED again from its landed records.
+
+    For when tables are damaged that `backfill --table` does not repair. All tables but the landed
+    records are set aside in a folder, and a sync makes them again. Until it ends there are no
+    mirrors to read. Older cuts are gone then; a moment is read from the change log.
+    """
+    from ticdc_assets.defs.run import run_sync
+    from ticdc_assets.lake.setting_aside import set_aside
+
+    settings = load_settings()
+    _, paths = feed_of(settings, changefeed)
+    folder = set_aside(paths)
+    note(f"{changefeed}: the tables are set aside in {folder}; remove it when all is well")
+    for line in sync_lines(changefeed, run_sync(settings, changefeed)):
+        click.echo(line)
+
+
+@main.command()
+@click.argument("changefeed")
+@click.option("--dry-run", is_flag=True, help="Only count what would be removed.")
+@plain_errors
+def maintain(changefeed: str, *, dry_run: bool) -> None:
+    """Remove what CHANGEFEED no longer needs to keep; compact and vacuum its tables.
+
+    What is kept how long stands under `retention` in the configuration. No row of a mirror changes,
+    and every cut that is kept stays readable.
+    """
+    settings = load_settings()
+    feed, paths = feed_of(settings, changefeed)
+    if dry_run:
+        from ticdc_assets.lake.lock import writer_lock
+        from ticdc_assets.lake.maintenance import maintain as maintained
+        from ticdc_assets.lake.session import get_spark
+
+        with writer_lock(paths):
+            done = maintained(get_spark(), paths, feed, dry_run=True)
+        retaining = done.retaining
+        click.echo(
+            f"{changefeed}: would remove {retaining.changes} rows of change_log, "
+            f"{retaining.records} records of raw_messages and {retaining.cuts} cuts"
+        )
+    else:
+        from ticdc_assets.defs.run import run_maintenance
+
+        done = run_maintenance(settings, changefeed)
+    for line in done.lines():
+        click.echo(f"{changefeed}: {line}")
+
+
+@main.command("accept-gap")
+@click.argument("changefeed")
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(min=0))
+@plain_errors
+def accept_gap(changefeed: str, topic: str, partition: int) -> None:
+    """Let landing of CHANGEFEED go on behind the gap in PARTITION of TOPIC.
+
+    The records of the gap are lost. Who accepted it, when, and its offsets are kept in the lake,
+    and the mirrors that may lack changes are marked until their table is created or truncated
+    again. The next sync lands from the first record that is there.
+    """
+    from ticdc_assets.lake.lock import writer_lock
+    from ticdc_assets.lake.sources import accept, see_source
+
+    feed, paths = feed_of(load_settings(), changefeed)
+    with writer_lock(paths):
+        gap = accept(paths, feed, topic, partition)
+        left = see_source(paths, feed).gaps
+    click.echo(f"{changefeed}: accepted the loss of {shown_text(gap.sentence)}")
+    click.echo(
+        f"{changefeed}: run `ticdc-assets sync {changefeed}` if no sensor does: it lands from "
+        f"offset {gap.to_offset} on, and marks the mirrors that may lack changes"
+    )
+    for other in left:
+        click.echo(f"{changefeed}: another {shown_text(str(other.error))}")

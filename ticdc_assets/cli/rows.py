@@ -1,0 +1,246 @@
+"""Commands that print rows of mirrors: `show`, `sql` and `dump`."""
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from ticdc_assets.cli.base import (
+    AS_OF_HELP,
+    checked_moment,
+    end_with,
+    feed_of,
+    main,
+    note,
+    plain_errors,
+)
+from ticdc_assets.cli.printing import print_json, print_rows
+from ticdc_assets.config import Changefeed, load_settings
+from ticdc_assets.errors import LakeDamagedError
+from ticdc_assets.lake.paths import LakePaths
+
+if TYPE_CHECKING:
+    from ticdc_assets.lake.as_of import TableRows
+
+
+@main.command()
+@click.argument("changefeed")
+@click.argument("database")
+@click.argument("table")
+@click.option(
+    "--format", "output", type=click.Choice(["table", "jsonl"]), default="table", show_default=True
+)
+@click.option("--limit", type=click.IntRange(min=0), help="Show at most so many rows.")
+@click.option("--as-of", metavar="TSO|TIME", callback=checked_moment, help=AS_OF_HELP)
+@click.option("--deleted", is_flag=True, help="Deleted rows too; needs the table's history.")
+@click.option(
+    "--history",
+    "key",
+    metavar="KEY",
+    help="All versions of one row: `1`, or `1,x` (`id=1,name=x`) for a key of several columns.",
+)
+@plain_errors
+def show(
+    changefeed: str,
+    database: str,
+    table: str,
+    *,
+    output: str,
+    limit: int | None,
+    as_of: str | None,
+    deleted: bool,
+    key: str | None,
+) -> None:
+    """Show the rows of one mirror, each value as the source prints it.
+
+    Timestamps are in the changefeed's time zone. With --format jsonl one JSON object a row.
+    """
+    from ticdc_assets.lake.reading import iterate_rows
+
+    feed, paths = feed_of(load_settings(), changefeed)
+    if key is not None:
+        if deleted or as_of is not None or limit is not None:
+            raise click.UsageError("--history shows all versions of a row; it goes alone")
+        _show_versions(feed, paths, (database, table), key, output=output)
+        return
+    if deleted:
+        _show_deleted(feed, paths, (database, table), as_of, limit=limit, output=output)
+        return
+    found = _table_at(feed, paths, database, table, as_of)
+    if limit is None and output == "table":
+        limit = 20
+    rows = iterate_rows([found], feed.timezone, limit=limit)
+    if output == "jsonl":
+        for _, _, row in rows:
+            print_json(row)
+        return
+    columns = [column.name for column in found.schema.columns if column.name not in found.hidden]
+    print_rows(f"{database}.{table}", columns, [json.loads(row) for _, _, row in rows], found.rows)
+
+
+def _show_versions(
+    feed: Changefeed, paths: LakePaths, name: tuple[str, str], key: str, *, output: str
+) -> None:
+    """Show every version of one row, oldest first."""
+    from ticdc_assets.lake.history_reading import row_versions
+    from ticdc_assets.lake.reading import require_mirror
+    from ticdc_assets.lake.session import LazySession
+
+    mirror = require_mirror(paths, *name)
+    versions = [item.described() for item in row_versions(LazySession(), paths, feed, mirror, key)]
+    if output == "jsonl":
+        for version in versions:
+            print_json(json.dumps(version, ensure_ascii=False))
+        return
+    if not versions:
+        click.echo(f"no row of {name[0]}.{name[1]} has or had the key {key}", err=True)
+        return
+    own = ("op", "valid_from", "valid_from_time", "valid_to", "valid_to_time", "ended_by")
+    # A column of the table may have the name of one of ours.
+    titles = {f"({place})": place for place in own}
+    rows = [
+        {
+            **{
+                title: None if version[place] is None else str(version[place])
+                for title, place in titles.items()
+            },
+            **version["row"],
+        }
+        for version in versions
+    ]
+    columns = [*titles, *versions[0]["row"]]
+    print_rows(f"{'.'.join(name)}: {key}", columns, rows, len(rows))
+
+
+def _show_deleted(
+    feed: Changefeed,
+    paths: LakePaths,
+    name: tuple[str, str],
+    as_of: str | None,
+    *,
+    limit: int | None,
+    output: str,
+) -> None:
+    """Show the newest version of every row that a table ever had."""
+    from ticdc_assets.lake.cuts import tso_as_of
+    from ticdc_assets.lake.history_reading import deleted_lines, require_history
+    from ticdc_assets.lake.session import LazySession
+
+    mirror = require_history(paths, *name)
+    tso = None if as_of is None else tso_as_of(paths, as_of)
+    if limit is None and output == "table":
+        limit = 20
+    lines = deleted_lines(LazySession(), paths, feed, mirror, as_of=tso, limit=limit)
+    if output == "jsonl":
+        for line in lines:
+            print_json(line)
+        return
+    rows = [json.loads(line) for line in lines]
+    columns = list(rows[0]) if rows else []
+    print_rows(f"{'.'.join(name)}, deleted rows too", columns, rows, len(rows))
+
+
+@main.command()
+@click.argument("changefeed")
+@click.argument("query")
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(["table", "jsonl", "csv"]),
+    default="table",
+    show_default=True,
+)
+@click.option("--as-of", metavar="TSO|TIME", callback=checked_moment, help=AS_OF_HELP)
+@plain_errors
+def sql(changefeed: str, query: str, *, output: str, as_of: str | None) -> None:
+    """Run one SQL QUERY over the mirrors of CHANGEFEED, as `database.table`, and print its rows.
+
+    All tables are read at one cut. Where a history is kept, `table__history` has all versions of
+    the rows and `table__with_deleted` the deleted ones too. Nothing is changed: what is no query is
+    refused. Values are as Spark prints them, binary as 0x and hex.
+    """
+    import csv
+    import io
+    from itertools import chain
+
+    from ticdc_assets.lake.cuts import tso_as_of
+    from ticdc_assets.lake.session import get_spark
+    from ticdc_assets.lake.views import query as opened
+    from ticdc_assets.lake.views import text_rows
+
+    settings = load_settings()
+    _, paths = feed_of(settings, changefeed)
+    tso = None if as_of is None else tso_as_of(paths, as_of)
+    with opened(get_spark(), settings, changefeed, query, as_of=tso) as frame:
+        names, rows = list(frame.columns), text_rows(frame)
+        match output:
+            case "jsonl":
+                for row in rows:
+                    fields = ", ".join(
+                        f"{json.dumps(name, ensure_ascii=False)}: "
+                        f"{json.dumps(value, ensure_ascii=False)}"
+                        for name, value in zip(names, row, strict=True)
+                    )
+                    print_json(f"{{{fields}}}")
+            case "csv":
+                line = io.StringIO()
+                for row in chain([names], rows):
+                    csv.writer(line, lineterminator="\n").writerow(row)
+                    click.echo(line.getvalue(), nl=False)
+                    line.seek(0)
+                    line.truncate()
+            case _:
+                titled = [f"{number} {name}" for number, name in enumerate(names, 1)]
+                titles = names if len(set(names)) == len(names) else titled
+                listed = [dict(zip(titles, row, strict=True)) for row in rows]
+                print_rows(changefeed, titles, listed, len(listed))
+
+
+def _table_at(
+    feed: Changefeed, paths: LakePaths, database: str, table: str, as_of: str | None
+) -> "TableRows":
+    from ticdc_assets.lake.as_of import AsOf
+    from ticdc_assets.lake.cuts import tso_as_of
+    from ticdc_assets.lake.reading import published_table, require_mirror
+    from ticdc_assets.lake.session import LazySession
+
+    if as_of is None:
+        return published_table(LazySession(), paths, require_mirror(paths, database, table))
+    found = AsOf(LazySession(), paths, feed, tso_as_of(paths, as_of)).table(database, table)
+    for warning in found.warnings:
+        note(f"{database}.{table}: {warning}")
+    return found
+
+
+@main.command()
+@click.argument("changefeed")
+@click.option("--as-of", metavar="TSO|TIME", callback=checked_moment, help=AS_OF_HELP)
+@plain_errors
+def dump(changefeed: str, as_of: str | None) -> None:
+    """Write every row of every mirror as {"database", "table", "row"} lines in canonical text."""
+    from ticdc_assets.lake.as_of import AsOf
+    from ticdc_assets.lake.cuts import require_cut, tso_as_of
+    from ticdc_assets.lake.damage import damage_told
+    from ticdc_assets.lake.reading import iterate_rows, published_table
+    from ticdc_assets.lake.session import LazySession
+
+    feed, paths = feed_of(load_settings(), changefeed)
+    cut = require_cut(paths)
+    tables: Iterable[TableRows]
+    if as_of is None:
+        tables = (published_table(LazySession(), paths, mirror) for mirror in cut.mirrors)
+    else:
+        moment = AsOf(LazySession(), paths, feed, tso_as_of(paths, as_of))
+        tables = map(moment.rows, moment.plan.mirrors)
+    damages: list[LakeDamagedError] = []
+    for item in tables:
+        try:
+            with damage_told(paths):
+                for database, table, row in iterate_rows([item], feed.timezone):
+                    name = json.dumps({"database": database, "table": table}, ensure_ascii=False)
+                    print_json(f'{name[:-1]}, "row": {row}}}')
+        except LakeDamagedError as error:
+            # The tables that are whole are written all the same.
+            damages.append(error)
+    end_with(damages)

@@ -1,0 +1,94 @@
+"""The command `verify`: mirrors beside what the landed records make."""
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from ticdc_assets.cli.base import feed_of, main, plain_errors
+from ticdc_assets.cli.printing import print_json, print_table, shown_text, shown_value
+from ticdc_assets.config import load_settings
+
+if TYPE_CHECKING:
+    from ticdc_assets.lake.verifying import Verification, VerifiedMirror
+
+
+@main.command()
+@click.argument("changefeed")
+@click.argument("database", required=False)
+@click.argument("table", required=False)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@plain_errors
+def verify(changefeed: str, database: str | None, table: str | None, *, as_json: bool) -> None:
+    """Rebuild the mirrors of CHANGEFEED from the landed records, and compare.
+
+    All mirrors of the newest cut, or that of one table. They are rebuilt in a side place, which is
+    removed at the end; the changefeed's tables stay as they are, and syncs may go on meanwhile.
+    Differing rows are shown with their values. The exit code is 1 if anything differs.
+    """
+    from ticdc_assets.lake.cuts import require_cut
+    from ticdc_assets.lake.session import get_spark
+    from ticdc_assets.lake.verifying import verify as verified
+
+    if database is not None and table is None:
+        raise click.UsageError("give a table with its database, or neither")
+    feed, paths = feed_of(load_settings(), changefeed)
+    require_cut(paths)  # before Spark is started
+    wanted = None if database is None or table is None else (database, table)
+    found = verified(get_spark(), paths, feed, table=wanted)
+    if as_json:
+        print_json(json.dumps(found.as_json(), ensure_ascii=False))
+    else:
+        _print_verification(found)
+    if not found.equal:
+        raise click.ClickException(found.summary)
+
+
+def _print_verification(found: "Verification") -> None:
+    from rich.table import Table
+
+    listing = Table(title=f"{found.changefeed}: cut {found.cut} at {found.moment}")
+    for title in ("database", "table", "rows", "rebuilt", "content hash", "result"):
+        listing.add_column(title, justify="right" if title in {"rows", "rebuilt"} else "left")
+    for item in found.mirrors:
+        sides = (item.mirror, item.rebuilt)
+        hashes = dict.fromkeys(side.content_hash for side in sides if side is not None)
+        listing.add_row(
+            *map(shown_text, (item.database, item.table)),
+            *("-" if side is None else str(side.rows) for side in sides),
+            ", rebuilt ".join(hashes),
+            shown_text("; ".join(item.findings())),
+        )
+    print_table(listing)
+    for item in found.mirrors:
+        if item.examples:
+            _print_differences(item)
+    for text in (*found.differences, *found.notes()):
+        click.echo(f"{found.changefeed}: {shown_text(text)}")
+    if found.equal:
+        click.echo(f"{found.changefeed}: {found.summary}")
+
+
+def _print_differences(mirror: "VerifiedMirror") -> None:
+    """Print rows that differ, with both values of each column that does."""
+    from rich.table import Table
+
+    total = mirror.counts.total
+    shown = f"{len(mirror.examples)} of {total} rows that differ"
+    listing = Table(title=shown_text(f"{mirror.database}.{mirror.table}: {shown}"))
+    for title in ("row", "key", "column", "mirror", "rebuilt"):
+        listing.add_column(title, overflow="fold")
+    for row in mirror.examples:
+        key = ", ".join(
+            f"{name}={'NULL' if value is None else value}" for name, value in row.key.items()
+        )
+        copies = "" if row.copies == 1 else f", {row.copies} times"
+        first = (shown_text(f"{row.finding}{copies}"), shown_text(key))
+        if not row.columns:
+            listing.add_row(*first, "", "", "")
+        for item in row.columns:
+            listing.add_row(
+                *first, shown_text(item.name), shown_value(item.mirror), shown_value(item.rebuilt)
+            )
+            first = ("", "")
+    print_table(listing)
