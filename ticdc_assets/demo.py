@@ -179,7 +179,7 @@ def _compare(settings: Settings, feed: Changefeed, cut: Cut, result: SimulatorRe
             Text(f"{item.database}.{item.table}"),
             str(item.rows),
             str(item.applied_ts),
-            f"{item.lag_seconds:.1f} s",
+            f"{item.status.lag_seconds:.1f} s",
             "[green]yes[/green]" if equal else "[red]NO[/red]",
         )
     for database, table in sorted(names):

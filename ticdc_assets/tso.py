@@ -38,6 +38,11 @@ def lag_ms(tso: int, now_ms: float) -> float:
     return max(0, now_ms - physical_ms(tso))
 
 
+def lag_seconds(tso: int, now: datetime) -> float:
+    """Return how far `tso` is behind the aware datetime `now`, in seconds; 0 if it is ahead."""
+    return round(lag_ms(tso, now.timestamp() * 1000) / 1000, 3)
+
+
 def lead_ms(tso: int, now_ms: float) -> float:
     """Return how far `tso` is ahead of a clock, in milliseconds; 0 if it is behind it."""
     return max(0, physical_ms(tso) - now_ms)

@@ -1,6 +1,6 @@
 """Statuses of changefeeds, made up, for what judges and shows them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,7 +9,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from ticdc_assets import tso
 from ticdc_assets.changelog.progress import GlobalWatermark, PartitionProgress
-from ticdc_assets.lake.checksums import Agreement, Checksums
 from ticdc_assets.lake.control import latest_version, write_table
 from ticdc_assets.lake.cuts import Cut, HeldRows, MirrorCut, publish
 from ticdc_assets.lake.decoding import _GROUPS_SCHEMA as GROUPS_SCHEMA
@@ -18,11 +17,13 @@ from ticdc_assets.lake.landing import _LANDINGS_SCHEMA as LANDINGS_SCHEMA
 from ticdc_assets.lake.landing import RAW_SCHEMA
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.status import (
+    Agreement,
     ChangeTimes,
+    Checksums,
     Status,
     TopicStatus,
     split_lag,
-    table_lags,
+    table_statuses,
 )
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -57,9 +58,8 @@ def mirror(table: str = "orders", **changes: Any) -> MirrorCut:
     return MirrorCut(**values | changes)
 
 
-def publish_with_tables(paths: LakePaths, made: Cut, *, with_mirrors: bool = True) -> None:
-    """Publish a cut that is made up, in a lake that has the tables which a cut comes after."""
-    mirrors = made.mirrors if with_mirrors else ()
+def write_tables(paths: LakePaths, mirrors: Sequence[MirrorCut] = ()) -> None:
+    """Make the tables that a cut comes after, and those of mirrors, empty if there are none."""
     for path, schema in (
         (paths.raw_messages, to_arrow_schema(RAW_SCHEMA)),
         (paths.landings, LANDINGS_SCHEMA),
@@ -69,6 +69,11 @@ def publish_with_tables(paths: LakePaths, made: Cut, *, with_mirrors: bool = Tru
     ):
         if latest_version(path) is None:
             write_table(path, schema.empty_table(), overwrite=False, metadata={})
+
+
+def publish_with_tables(paths: LakePaths, made: Cut, *, with_mirrors: bool = True) -> None:
+    """Publish a cut that is made up, in a lake that has the tables which a cut comes after."""
+    write_tables(paths, made.mirrors if with_mirrors else ())
     publish(paths, made)
 
 
@@ -161,9 +166,9 @@ def status(
                 waiting=tuple(partition for _, partition in waiting),
             ),
         ),
-        "tables": table_lags(published, [], NOW_MS),
+        "tables": table_statuses(published, [], NOW_MS),
         "lag": lag,
-        "quarantined": {"decode": 0, "apply": 0},
+        "faults": (),
         "conflicts": (),
         "checksums": Checksums(counts=dict.fromkeys(Agreement, 0), examples=()),
     }

@@ -112,7 +112,7 @@ def _statuses(
     feeds = settings.changefeeds if changefeed is None else (settings.changefeed(changefeed),)
     from ticdc_assets.lake.damage import damage_told, damaged_mirrors
     from ticdc_assets.lake.sources import see_source
-    from ticdc_assets.lake.status import read_status
+    from ticdc_assets.lake.status_reading import read_status
 
     for feed in feeds:
         paths = LakePaths(root=settings.lake, changefeed=feed.name)
@@ -181,6 +181,9 @@ def _print_status(item: "Status", source_error: str | None) -> None:
         f"{name}: {item.held_rows} rows held, quarantined {quarantined}, {len(item.conflicts)} "
         "schema conflicts"
     )
+    for check, verdict in item.verdicts.items():
+        if verdict.level:
+            click.echo(f"{name}: {verdict.level.word}: {check}: {shown_text(verdict.sentence)}")
     if item.topics:
         topics = Table(title=shown_text(f"{name}: topics"))
         numbers = {"partitions", "tables", "waiting records"}
@@ -206,16 +209,12 @@ def _print_status(item: "Status", source_error: str | None) -> None:
         for title in ("database", "table", "rows", "lag", "state"):
             worst.add_column(title, justify="right" if title in {"rows", "lag"} else "left")
         for table in item.tables[:_WORST_TABLES]:
-            state = [f"{table.held} held"] if table.held else []
-            state += [f"{table.quarantined} quarantined"] if table.quarantined else []
-            state += [f"failed: {table.failed.sentence}"] if table.failed is not None else []
-            state = [f"incomplete: {', '.join(state)}"] if state else ["complete"]
             worst.add_row(
                 shown_text(table.database),
                 shown_text(table.table),
                 str(table.rows) if table.has_mirror else "no mirror",
-                f"{table.lag_ms / 1000:.1f} s",
-                shown_text("; ".join([*state, *table.marks])),
+                f"{table.lag_seconds:.1f} s",
+                shown_text(table.verdict.sentence),
             )
         print_table(worst)
 
@@ -236,8 +235,7 @@ def tables(changefeed: str, as_json: bool) -> None:
             json.dumps(
                 [
                     {
-                        "database": item.database,
-                        "table": item.table,
+                        **item.status.as_json(),
                         "key": item.key,
                         "columns": [
                             {
@@ -247,19 +245,12 @@ def tables(changefeed: str, as_json: bool) -> None:
                             }
                             for column in item.columns
                         ],
-                        "rows": item.rows,
                         "applied_ts": item.applied_ts,
                         "moment": item.moment,
-                        "lag_seconds": item.lag_seconds,
                         "path": str(item.path),
                         "version": item.version,
-                        "held": item.held,
-                        "quarantined": item.quarantined,
                         "incomplete": item.incomplete,
-                        "marks": item.marks,
-                        "failed": None if item.failed is None else item.failed.as_json(),
                         "damaged": None if item.damaged is None else str(item.damaged),
-                        "lenient_casts": item.lenient_casts,
                     }
                     for item in mirrors
                 ],
@@ -279,16 +270,12 @@ def tables(changefeed: str, as_json: bool) -> None:
     for title in ("database", "table", "key", "rows", "lag", "state"):
         listing.add_column(title, justify="right" if title in {"rows", "lag"} else "left")
     for item in mirrors:
-        state = [f"{item.held} held"] if item.held else []
-        state += [f"{item.quarantined} quarantined"] if item.quarantined else []
-        state += [f"failed: {item.failed.sentence}"] if item.failed is not None else []
-        state += [f"damaged: {item.damaged.finding}"] if item.damaged is not None else []
-        state = [f"incomplete: {', '.join(state)}"] if state else ["complete"]
+        damaged = [] if item.damaged is None else [f"damaged: {item.damaged.finding}"]
         listing.add_row(
             *map(shown_text, (item.database, item.table, ", ".join(item.key) or "none")),
             str(item.rows),
-            f"{item.lag_seconds:.1f} s",
-            shown_text("; ".join([*state, *item.marks])),
+            f"{item.status.lag_seconds:.1f} s",
+            shown_text("; ".join([*damaged, item.status.verdict.sentence])),
         )
     print_table(listing)
     end_with(damages)
@@ -373,6 +360,6 @@ def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
     for overview in overviews:
         found = headlines(overview)
         told = ", ".join(f"{item.label.lower()} {item.value}" for item in found)
-        click.echo(f"{overview.changefeed.name}: {verdict(found).word}: {told}")
+        click.echo(f"{overview.changefeed.name}: {verdict(overview).word}: {told}")
     click.echo(f"written to {output.absolute()}")
     end_with(damages)

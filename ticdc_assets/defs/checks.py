@@ -1,4 +1,6 @@
-"""Checks of one changefeed: wiring only; what is judged, and how, is in the `verdicts` modules.
+"""Checks of one changefeed: wiring only.
+
+What they say is `Status.verdicts`; in `content_verdicts` where files or mirrors are read for it.
 
 The cheap ones read the small tables that steer the pipeline, never Spark, so they cost milliseconds
 and can be run alone. They come with every sync, and the sensor asks for them between syncs too,
@@ -19,65 +21,46 @@ from typing import Any
 import dagster as dg
 
 from ticdc_assets.config import Changefeed
-from ticdc_assets.defs.content_verdicts import (
-    SEEN_UNTIL,
-    judge_accounts,
-    judge_checksums,
-    judge_conflicts,
-    judge_damage,
-    judge_keys,
-    judge_mirrors,
-    judge_quarantine,
-    judge_rebuild,
-)
+from ticdc_assets.defs.content_verdicts import judge_damage, judge_keys, judge_rebuild
 from ticdc_assets.defs.metadata import utc_now
 from ticdc_assets.defs.partitions import FeedNames
-from ticdc_assets.defs.progress_verdicts import judge_held, judge_lag, judge_watermark
 from ticdc_assets.defs.resources import LakeSpark
+from ticdc_assets.defs.status_metadata import SEEN_UNTIL, check_verdict, quarantine_verdict
 from ticdc_assets.defs.steps import ChangefeedSteps, plain_failures
-from ticdc_assets.defs.verdicts import Verdict, duration, runbook
+from ticdc_assets.defs.verdicts import CheckVerdict, runbook
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.lake.cuts import newest_cut
 from ticdc_assets.lake.damage import damage_told, find_damage
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.quarantine import read_quarantine
-from ticdc_assets.lake.status import Status, read_status
+from ticdc_assets.lake.status import Check, Status
+from ticdc_assets.lake.status_reading import read_faults, read_status
 from ticdc_assets.lake.uniqueness import count_keys
 from ticdc_assets.lake.verifying import verify
+from ticdc_assets.lake.wording import duration
 
 LAKE_READABLE = "lake_readable"
-REPLICATION_LAG = "replication_lag"
-WATERMARK_PROGRESS = "watermark_progress"
-HELD_ROWS = "held_rows"
-SCHEMA_CONFLICTS = "schema_conflicts"
-QUARANTINE_GROWTH = "quarantine_growth"
-MIRRORS_COMPLETE = "mirrors_complete"
-CHANGES_ACCOUNTED = "changes_accounted"
-ROW_CHECKSUMS = "row_checksums"
 KEYS_UNIQUE = "keys_unique"
 MIRROR_EQUALS_REBUILD = "mirror_equals_rebuild"
 
-_JUDGES: Mapping[tuple[str, str], Callable[[Changefeed, Status], Verdict]] = {
-    ("apply_changes", REPLICATION_LAG): judge_lag,
-    ("apply_changes", WATERMARK_PROGRESS): judge_watermark,
-    ("apply_changes", HELD_ROWS): judge_held,
-    ("apply_changes", MIRRORS_COMPLETE): lambda feed, status: judge_mirrors(feed.name, status.cut),
-    ("apply_changes", CHANGES_ACCOUNTED): lambda _, status: judge_accounts(status.cut),
-    ("apply_changes", ROW_CHECKSUMS): lambda _, status: judge_checksums(status.checksums),
-    ("schema_registry", SCHEMA_CONFLICTS): lambda feed, status: judge_conflicts(
-        feed.name, status.conflicts
-    ),
+_ASSETS: Mapping[Check, str] = {
+    Check.REPLICATION_LAG: "apply_changes",
+    Check.WATERMARK_PROGRESS: "apply_changes",
+    Check.HELD_ROWS: "apply_changes",
+    Check.MIRRORS_COMPLETE: "apply_changes",
+    Check.CHANGES_ACCOUNTED: "apply_changes",
+    Check.ROW_CHECKSUMS: "apply_changes",
+    Check.SCHEMA_CONFLICTS: "schema_registry",
 }
-"""Checks that need nothing but a status, by asset and name."""
+"""Checks that need nothing but a status, and their assets."""
 
 
 def status_verdicts(
     names: FeedNames, changefeed: Changefeed, status: Status
-) -> dict[dg.AssetCheckKey, Verdict]:
+) -> dict[dg.AssetCheckKey, CheckVerdict]:
     """Return what every check says that needs nothing but a status."""
     return {
-        dg.AssetCheckKey(names.asset(asset), check): judge(changefeed, status)
-        for (asset, check), judge in _JUDGES.items()
+        dg.AssetCheckKey(names.asset(asset), check.value): check_verdict(check, changefeed, status)
+        for check, asset in _ASSETS.items()
     }
 
 
@@ -88,20 +71,19 @@ def readable_key(names: FeedNames) -> dg.AssetCheckKey:
 
 def judge_cheaply(
     steps: ChangefeedSteps, instance: dg.DagsterInstance, now: datetime
-) -> dict[dg.AssetCheckKey, Verdict]:
+) -> dict[dg.AssetCheckKey, CheckVerdict]:
     """Return what every check says that needs no Spark."""
     paths, changefeed = steps.paths, steps.changefeed
     damages = find_damage(paths, deep=False)
     if any(Path(error.path) in paths.tables for error in damages):
         # The others would say the same, if they could say anything.
         return {readable_key(steps.names): judge_damage(damages)}
-    quarantine = dg.AssetCheckKey(steps.names.asset("quarantine"), QUARANTINE_GROWTH)
-    verdicts = status_verdicts(steps.names, changefeed, read_status(paths, changefeed, now))
+    quarantine = dg.AssetCheckKey(steps.names.asset("quarantine"), Check.QUARANTINE_GROWTH.value)
+    status = read_status(paths, changefeed, now)
+    verdicts = status_verdicts(steps.names, changefeed, status)
     verdicts[readable_key(steps.names)] = judge_damage(damages)
-    verdicts[quarantine] = judge_quarantine(
-        changefeed.name,
-        read_quarantine(paths, tables=changefeed.tables),
-        _seen_until(instance, quarantine),
+    verdicts[quarantine] = quarantine_verdict(
+        changefeed.name, status.faults, _seen_until(instance, quarantine)
     )
     return verdicts
 
@@ -110,7 +92,7 @@ def changefeed_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
     """Return the checks of one changefeed."""
     return [
         _readable_check(steps),
-        *(_status_check(steps, asset, check) for asset, check in _JUDGES),
+        *(_status_check(steps, asset, check) for check, asset in _ASSETS.items()),
         _quarantine_check(steps),
         *_spark_checks(steps),
     ]
@@ -133,7 +115,7 @@ def _readable_check(steps: ChangefeedSteps) -> dg.AssetChecksDefinition:
     return lake_readable
 
 
-def _judged(judge: Callable[[], Verdict], paths: LakePaths) -> dg.AssetCheckResult:
+def _judged(judge: Callable[[], CheckVerdict], paths: LakePaths) -> dg.AssetCheckResult:
     """Return what a check says, or that what it reads is broken."""
     try:
         with damage_told(paths):
@@ -142,31 +124,33 @@ def _judged(judge: Callable[[], Verdict], paths: LakePaths) -> dg.AssetCheckResu
         return judge_damage([error]).result()
 
 
-def _status_check(steps: ChangefeedSteps, asset: str, check: str) -> dg.AssetChecksDefinition:
+def _status_check(steps: ChangefeedSteps, asset: str, check: Check) -> dg.AssetChecksDefinition:
     names, paths, changefeed = steps.names, steps.paths, steps.changefeed
-    judge = _JUDGES[asset, check]
 
     @dg.asset_check(
         asset=names.asset(asset),
-        name=check,
+        name=check.value,
         # Conflicts are told together with the cut that was made in spite of them.
         additional_deps=[] if asset == "apply_changes" else [names.asset("apply_changes")],
         description=f"{_descriptions(changefeed)[check]} {runbook(check)}",
     )
     def evaluate(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        return _judged(lambda: judge(changefeed, read_status(paths, changefeed, utc_now())), paths)
+        return _judged(
+            lambda: check_verdict(check, changefeed, read_status(paths, changefeed, utc_now())),
+            paths,
+        )
 
     return evaluate
 
 
-def _descriptions(changefeed: Changefeed) -> dict[str, str]:
+def _descriptions(changefeed: Changefeed) -> dict[Check, str]:
     """Return what each check that needs a status only means, its limits and what to do."""
     limits = changefeed.checks
     quiet = "never"
     if limits.quiet_warn_seconds is not None:
         quiet = f"from {duration(limits.quiet_warn_seconds)}"
     return {
-        REPLICATION_LAG: (
+        Check.REPLICATION_LAG: (
             "How far the mirrors are behind now: now less the physical time of the newest cut's "
             "TSO, in three parts that add up to it (source to Kafka, Kafka to raw_messages, "
             "raw_messages to mirrors), and the table that is furthest behind. Warns from "
@@ -174,7 +158,7 @@ def _descriptions(changefeed: Changefeed) -> dict[str, str]:
             f"{duration(changefeed.lag_error_seconds)} (lag_warn_seconds and lag_error_seconds of "
             "the changefeed). Look first at the part that is the largest."
         ),
-        WATERMARK_PROGRESS: (
+        Check.WATERMARK_PROGRESS: (
             "Whether the watermark moves with the rows. Rows that land far beyond a watermark that "
             "does not follow are never applied: warns from "
             f"{duration(limits.stuck_warn_seconds)} of upstream time, fails from "
@@ -183,29 +167,29 @@ def _descriptions(changefeed: Changefeed) -> dict[str, str]:
             f"warns {quiet} (checks.quiet_warn_seconds). Look at the partition that is named, and "
             "at TiCDC's changefeed."
         ),
-        HELD_ROWS: (
+        Check.HELD_ROWS: (
             "How long row changes have waited for the schema they cite. Warns from "
             f"{duration(limits.held_warn_seconds)}, fails from "
             f"{duration(limits.held_error_seconds)} (checks.held_warn_seconds and "
             "checks.held_error_seconds). Their tables lack these changes meanwhile. See that TiCDC "
             "sends bootstraps."
         ),
-        SCHEMA_CONFLICTS: (
+        Check.SCHEMA_CONFLICTS: (
             "Warns while two messages claim different structures for one schema version of a "
             "table. The one that was registered is used; compare both with the table upstream."
         ),
-        MIRRORS_COMPLETE: (
+        Check.MIRRORS_COMPLETE: (
             "Fails when a mirror could not be made at the newest cut: it keeps its older rows, and "
             "each sync tries again. Warns when one lacks row changes (held or quarantined), or "
             "is marked as possibly different from its table. Held ones wait for bootstraps, "
             "quarantined ones for a fix and a re-drive."
         ),
-        CHANGES_ACCOUNTED: (
+        Check.CHANGES_ACCOUNTED: (
             "Fails when a row change that the newest cut is the first to have was neither applied "
             "nor held, quarantined, excluded or superseded, and names its coordinates. The "
             "metadata of apply_changes has the account of each table."
         ),
-        ROW_CHECKSUMS: (
+        Check.ROW_CHECKSUMS: (
             "Fails when a row change is not what its checksum says (TiCDC's integrity check, "
             "Simple protocol); passes where none are sent. Compare such rows with the source."
         ),
@@ -217,20 +201,20 @@ def _quarantine_check(steps: ChangefeedSteps) -> dg.AssetChecksDefinition:
 
     @dg.asset_check(
         asset=names.asset("quarantine"),
-        name=QUARANTINE_GROWTH,
+        name=Check.QUARANTINE_GROWTH.value,
         # An apply may quarantine rows too: look after it.
         additional_deps=[names.asset("apply_changes")],
         description=(
             "Warns when something came into quarantine since the check last looked. Look at it, "
-            f"fix what is wrong, and run {names.redrive_job}. {runbook(QUARANTINE_GROWTH)}"
+            f"fix what is wrong, and run {names.redrive_job}. {runbook(Check.QUARANTINE_GROWTH)}"
         ),
     )
     def quarantine_growth(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        key = dg.AssetCheckKey(names.asset("quarantine"), QUARANTINE_GROWTH)
+        key = dg.AssetCheckKey(names.asset("quarantine"), Check.QUARANTINE_GROWTH.value)
         return _judged(
-            lambda: judge_quarantine(
+            lambda: quarantine_verdict(
                 changefeed.name,
-                read_quarantine(paths, tables=changefeed.tables),
+                read_faults(paths, changefeed.tables),
                 _seen_until(context.instance, key),
             ),
             paths,

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import dagster as dg
 
 from ticdc_assets.changelog.progress import GlobalWatermark
-from ticdc_assets.defs.table_schemas import mirror_columns, table_of_records
+from ticdc_assets.defs.table_schemas import mirror_columns, table_of
 from ticdc_assets.lake.cuts import Cut, MirrorCut
 from ticdc_assets.lake.decoding import ChangeGroups, Decoding
 from ticdc_assets.lake.landing import Landing
@@ -24,7 +24,8 @@ from ticdc_assets.lake.quarantine import QuarantineCounts
 from ticdc_assets.lake.redecoding import RedecodedDay
 from ticdc_assets.lake.redriving import Redriving
 from ticdc_assets.lake.schema_tables import Registering
-from ticdc_assets.tso import lag_ms, to_datetime
+from ticdc_assets.lake.status import ACCOUNT_COUNTS
+from ticdc_assets.tso import lag_seconds, to_datetime
 
 Metadata: TypeAlias = dict[str, dg.MetadataValue]
 
@@ -42,33 +43,14 @@ def tso_metadata(name: str, tso: int | None) -> Metadata:
     }
 
 
-def lag_seconds(tso: int, now: datetime) -> float:
-    """Return `now` less the physical time of `tso`, in seconds; 0 if it is ahead of `now`."""
-    return round(lag_ms(tso, now.timestamp() * 1000) / 1000, 3)
-
-
 def offsets_metadata(partitions: Iterable[PartitionOffsets]) -> dg.MetadataValue:
     """Return the offsets of each partition as a table."""
-    return table_of_records(
+    return table_of(
+        "topic string, partition int, earliest int, end int, landed int, backlog int",
         [
-            {
-                "topic": item.topic,
-                "partition": item.partition,
-                "earliest": item.earliest,
-                "end": item.end,
-                "landed": item.landed,
-                "backlog": item.backlog,
-            }
+            (item.topic, item.partition, item.earliest, item.end, item.landed, item.backlog)
             for item in partitions
         ],
-        {
-            "topic": "string",
-            "partition": "int",
-            "earliest": "int",
-            "end": "int",
-            "landed": "int",
-            "backlog": "int",
-        },
     )
 
 
@@ -93,16 +75,6 @@ def rate_metadata(count: int, seconds: float) -> Metadata:
 
 def decoding_metadata(decoding: Decoding, groups: ChangeGroups, paths: LakePaths) -> Metadata:
     """Return what a decoding did."""
-    watermarks = [
-        {
-            "topic": topic,
-            "partition": partition,
-            "watermark": str(progress.watermark_ts),
-            "time": to_datetime(progress.watermark_ts).isoformat(timespec="milliseconds"),
-            "steps_back": progress.steps_back,
-        }
-        for (topic, partition), progress in sorted(groups.progress().items())
-    ]
     return {
         "changes": dg.MetadataValue.int(sum(decoding.changes.values())),
         **{
@@ -113,15 +85,17 @@ def decoding_metadata(decoding: Decoding, groups: ChangeGroups, paths: LakePaths
         "batch": dg.MetadataValue.int(decoding.batch),
         "batches": dg.MetadataValue.int(decoding.batches),
         "dagster/row_count": dg.MetadataValue.int(sum(row["rows"] for row in groups.rows)),
-        "watermarks": table_of_records(
-            watermarks,
-            {
-                "topic": "string",
-                "partition": "int",
-                "watermark": "string",
-                "time": "string",
-                "steps_back": "int",
-            },
+        "watermarks": table_of(
+            "topic string, partition int, watermark string, time string, steps_back int",
+            [
+                (
+                    *place,
+                    str(progress.watermark_ts),
+                    _moment_of(progress.watermark_ts),
+                    progress.steps_back,
+                )
+                for place, progress in sorted(groups.progress().items())
+            ],
         ),
         "path": dg.MetadataValue.path(str(paths.change_log)),
     }
@@ -147,9 +121,9 @@ def redecoding_metadata(day: RedecodedDay, paths: LakePaths) -> Metadata:
         "quarantined": dg.MetadataValue.int(day.quarantined),
         "left_quarantine": dg.MetadataValue.int(day.released),
         "schemas_differ": dg.MetadataValue.bool(day.schemas),
-        "tables_to_fold": table_of_records(
-            [{"database": database, "table": table} for database, table in day.tables],
-            {"database": "string", "table": "string"},
+        "tables_to_fold": table_of(
+            "database string, table string",
+            [(database, table) for database, table in day.tables],
         ),
         "path": dg.MetadataValue.path(str(paths.change_log)),
     }
@@ -178,28 +152,21 @@ def maintaining_metadata(done: Maintaining) -> Metadata:
             sum(item.before.disk_bytes - item.after.disk_bytes for item in done.tables)
         ),
         "notes": dg.MetadataValue.text("; ".join(retaining.notes) or "none"),
-        "tables": table_of_records(
+        "tables": table_of(
+            "table string, rows_removed int, files_unnamed int, "
+            "files_before int, files int, bytes_before int, bytes int",
             [
-                {
-                    "table": item.name,
-                    "rows_removed": item.rows_removed,
-                    "files_unnamed": item.unnamed_removed,
-                    "files_before": item.before.files,
-                    "files": item.after.files,
-                    "bytes_before": item.before.disk_bytes,
-                    "bytes": item.after.disk_bytes,
-                }
+                (
+                    item.name,
+                    item.rows_removed,
+                    item.unnamed_removed,
+                    item.before.files,
+                    item.after.files,
+                    item.before.disk_bytes,
+                    item.after.disk_bytes,
+                )
                 for item in done.tables
             ],
-            {
-                "table": "string",
-                "rows_removed": "int",
-                "files_unnamed": "int",
-                "files_before": "int",
-                "files": "int",
-                "bytes_before": "int",
-                "bytes": "int",
-            },
         ),
     }
 
@@ -251,45 +218,25 @@ def applying_metadata(applying: Applying, batch: int, now: datetime) -> Metadata
 
 def _topics_metadata(watermark: GlobalWatermark) -> dg.MetadataValue:
     """Return every topic with what it is to the global watermark."""
-    return table_of_records(
+    return table_of(
+        "topic string, state string, partitions int, tables string, "
+        "watermark string, retired string",
         [
-            {
-                "topic": topic.topic,
-                "state": str(topic.state),
-                "partitions": topic.partitions,
-                "tables": "unknown" if topic.tables is None else str(topic.tables),
-                "watermark": _moment_of(topic.watermark_ts),
-                "retired": _moment_of(topic.retired_ts),
-            }
+            (
+                topic.topic,
+                str(topic.state),
+                topic.partitions,
+                "unknown" if topic.tables is None else str(topic.tables),
+                _moment_of(topic.watermark_ts),
+                _moment_of(topic.retired_ts),
+            )
             for topic in watermark.topics
         ],
-        {
-            "topic": "string",
-            "state": "string",
-            "partitions": "int",
-            "tables": "string",
-            "watermark": "string",
-            "retired": "string",
-        },
     )
 
 
 def _moment_of(tso: int | None) -> str:
     return "" if tso is None else to_datetime(tso).isoformat(timespec="milliseconds")
-
-
-_ACCOUNT_FIELDS = (
-    "database",
-    "table",
-    "read",
-    "applied",
-    "waiting",
-    "held",
-    "quarantined",
-    "excluded",
-    "superseded",
-    "unaccounted",
-)
 
 
 def _cut_metadata(cut: Cut, now: datetime) -> Metadata:
@@ -299,12 +246,12 @@ def _cut_metadata(cut: Cut, now: datetime) -> Metadata:
         "cut": dg.MetadataValue.int(cut.number),
         "rows": dg.MetadataValue.int(sum(item.rows for item in cut.mirrors)),
         "failed_mirrors": dg.MetadataValue.int(len(cut.failed)),
-        "accounts": table_of_records(
-            [{name: getattr(item, name) for name in _ACCOUNT_FIELDS} for item in cut.accounts],
-            {
-                name: "string" if name in ("database", "table") else "int"
-                for name in _ACCOUNT_FIELDS
-            },
+        "accounts": table_of(
+            "database string, table string" + "".join(f", {name} int" for name in ACCOUNT_COUNTS),
+            [
+                (item.database, item.table, *(getattr(item, name) for name in ACCOUNT_COUNTS))
+                for item in cut.accounts
+            ],
         ),
         "held": dg.MetadataValue.int(sum(item.rows for item in cut.held)),
         "quarantined": dg.MetadataValue.int(
@@ -314,30 +261,22 @@ def _cut_metadata(cut: Cut, now: datetime) -> Metadata:
         "late": dg.MetadataValue.int(cut.late),
         "watermark_steps_back": dg.MetadataValue.int(cut.steps_back),
         "ddl_without_effect": dg.MetadataValue.text(_counts(cut.ignored)),
-        "mirrors": table_of_records(
+        "mirrors": table_of(
+            "database string, table string, mode string, changes int, rows int, "
+            "held int, quarantined int, marks string",
             [
-                {
-                    "database": item.database,
-                    "table": item.table,
-                    "mode": item.mode,
-                    "changes": item.changes,
-                    "rows": item.rows,
-                    "held": item.held,
-                    "quarantined": item.quarantined,
-                    "marks": ", ".join(item.marks),
-                }
+                (
+                    item.database,
+                    item.table,
+                    item.mode,
+                    item.changes,
+                    item.rows,
+                    item.held,
+                    item.quarantined,
+                    ", ".join(item.marks),
+                )
                 for item in cut.mirrors
             ],
-            {
-                "database": "string",
-                "table": "string",
-                "mode": "string",
-                "changes": "int",
-                "rows": "int",
-                "held": "int",
-                "quarantined": "int",
-                "marks": "string",
-            },
         ),
     }
 

@@ -67,9 +67,9 @@ def _figures(overview: "FeedOverview") -> Metadata:
     """Return the headline figures with their verdict and advice, and those that make plots."""
     from ticdc_assets.report.headlines import headlines, verdict
 
-    found = headlines(overview)
+    found, status = headlines(overview), overview.status
     figures: Metadata = {
-        "verdict": dg.MetadataValue.text(verdict(found).word),
+        "verdict": dg.MetadataValue.text(verdict(overview).word),
         "headlines": dg.MetadataValue.md(
             "\n".join(
                 ["| figure | value | verdict | |", "|---|---|---|---|"]
@@ -79,16 +79,16 @@ def _figures(overview: "FeedOverview") -> Metadata:
                 ]
             )
         ),
-        **tso_metadata("applied_ts", None if overview.cut is None else overview.cut.tso),
-        **tso_metadata("watermark", overview.watermark.watermark_ts),
-        "tables": dg.MetadataValue.int(len(overview.tables)),
-        "tables_incomplete": dg.MetadataValue.int(sum(item.incomplete for item in overview.tables)),
-        "held": dg.MetadataValue.int(overview.held),
-        "quarantined": dg.MetadataValue.int(overview.quarantine.open),
-        "backlog": dg.MetadataValue.int(overview.backlog),
+        **tso_metadata("applied_ts", None if status.cut is None else status.cut.tso),
+        **tso_metadata("watermark", status.watermark.watermark_ts),
+        "tables": dg.MetadataValue.int(len(status.tables)),
+        "tables_incomplete": dg.MetadataValue.int(status.incomplete),
+        "held": dg.MetadataValue.int(status.held_rows),
+        "quarantined": dg.MetadataValue.int(sum(status.quarantined.values())),
+        "backlog": dg.MetadataValue.int(status.backlog),
     }
-    if overview.lag_seconds is not None:
-        figures["lag_seconds"] = dg.MetadataValue.float(overview.lag_seconds)
+    if status.lag is not None:
+        figures["lag_seconds"] = dg.MetadataValue.float(status.lag.seconds)
     return figures
 
 

@@ -11,7 +11,7 @@ the whole text is in `ddl_history`.
 import dagster as dg
 
 from ticdc_assets.defs.metadata import Metadata
-from ticdc_assets.defs.table_schemas import table_of_records
+from ticdc_assets.defs.table_schemas import table_of
 from ticdc_assets.lake.control import latest_version
 from ticdc_assets.lake.overview import newest_ddls, newest_schemas
 from ticdc_assets.lake.paths import LakePaths
@@ -44,55 +44,41 @@ def _history(paths: LakePaths) -> dg.TableMetadataValue:
         ((version, table) for table in tables for version in table.versions),
         key=lambda item: (-item[0].valid_from, item[1].database, item[1].table),
     )
-    return table_of_records(
+    return table_of(
+        "valid_from string, database string, table string, changes string, "
+        "columns int, source string, schema_version string",
         [
-            {
-                "valid_from": _time(version.valid_from),
-                "database": table.database,
-                "table": table.table,
-                "changes": "first known" if version.is_first else said_changes(version.changes),
-                "columns": version.columns,
-                "source": version.source,
-                "schema_version": str(version.version),
-            }
+            (
+                _time(version.valid_from),
+                table.database,
+                table.table,
+                "first known" if version.is_first else said_changes(version.changes),
+                version.columns,
+                version.source,
+                str(version.version),
+            )
             for version, table in versions[:_VERSIONS]
         ],
-        {
-            "valid_from": "string",
-            "database": "string",
-            "table": "string",
-            "changes": "string",
-            "columns": "int",
-            "source": "string",
-            "schema_version": "string",
-        },
     )
 
 
 def _timeline(paths: LakePaths) -> dg.TableMetadataValue:
     ddls, _, _ = newest_ddls(paths)
-    return table_of_records(
+    return table_of(
+        "time string, database string, table string, action string, "
+        "sql string, understood bool, commit_ts string",
         [
-            {
-                "time": _time(ddl.commit_ts),
-                "database": ddl.database,
-                "table": ddl.table,
-                "action": ddl.action,
-                "sql": shown_sql(ddl.sql, 160),
-                "understood": ddl.not_understood is None,
-                "commit_ts": str(ddl.commit_ts),
-            }
+            (
+                _time(ddl.commit_ts),
+                ddl.database,
+                ddl.table,
+                ddl.action,
+                shown_sql(ddl.sql, 160),
+                ddl.not_understood is None,
+                str(ddl.commit_ts),
+            )
             for ddl in ddls[:_DDLS]
         ],
-        {
-            "time": "string",
-            "database": "string",
-            "table": "string",
-            "action": "string",
-            "sql": "string",
-            "understood": "bool",
-            "commit_ts": "string",
-        },
     )
 
 

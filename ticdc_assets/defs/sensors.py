@@ -29,12 +29,12 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import CaptureSource
 from ticdc_assets.defs.active_runs import STATUS_WORDS, active_runs, end_orphans
-from ticdc_assets.defs.checks import REPLICATION_LAG, readable_key, status_verdicts
+from ticdc_assets.defs.checks import readable_key, status_verdicts
 from ticdc_assets.defs.content_verdicts import judge_damage
-from ticdc_assets.defs.metadata import LOOKED_AT_BATCH, lag_seconds, offsets_metadata, utc_now
+from ticdc_assets.defs.metadata import LOOKED_AT_BATCH, offsets_metadata, utc_now
 from ticdc_assets.defs.partitions import FeedNames
 from ticdc_assets.defs.steps import ChangefeedSteps
-from ticdc_assets.defs.verdicts import Verdict
+from ticdc_assets.defs.verdicts import CheckVerdict
 from ticdc_assets.errors import LakeDamagedError, TicdcError
 from ticdc_assets.kafka import OffsetRange
 from ticdc_assets.lake.cuts import Cut, newest_cut
@@ -42,9 +42,10 @@ from ticdc_assets.lake.damage import damage_told, damaged_mirrors
 from ticdc_assets.lake.decoding import decoded_position, read_groups
 from ticdc_assets.lake.positions import PartitionOffsets, known_partitions, read_position
 from ticdc_assets.lake.sources import Gap, SourceSight, capture_ranges, see_source
-from ticdc_assets.lake.status import read_status
+from ticdc_assets.lake.status import Check
+from ticdc_assets.lake.status_reading import read_status
 from ticdc_assets.lake.watermark import read_watermark
-from ticdc_assets.tso import to_datetime
+from ticdc_assets.tso import lag_seconds, to_datetime
 
 INTERVAL_SECONDS = 20
 OBSERVATION_SECONDS = 60
@@ -290,7 +291,9 @@ def changed_verdicts(
     )
     verdicts = status_verdicts(steps.names, steps.changefeed, status)
     if status.cut is None:
-        verdicts = {key: item for key, item in verdicts.items() if key.name != REPLICATION_LAG}
+        verdicts = {
+            key: item for key, item in verdicts.items() if key.name != Check.REPLICATION_LAG
+        }
     damages = damaged_mirrors(steps.paths, status.cut)
     verdicts[readable_key(steps.names)] = judge_damage(list(damages.values()))
     return _news(instance, cursor, verdicts, now)
@@ -299,7 +302,7 @@ def changed_verdicts(
 def _news(
     instance: DagsterInstance,
     cursor: SensorCursor,
-    verdicts: Mapping[dg.AssetCheckKey, Verdict],
+    verdicts: Mapping[dg.AssetCheckKey, CheckVerdict],
     now: datetime,
 ) -> tuple[list[Any], SensorCursor]:
     """Return the evaluations of verdicts that say something new, and the cursor after them."""

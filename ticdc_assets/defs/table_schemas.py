@@ -4,7 +4,7 @@ The tables' schemas stand in `lake`; here are the sentences about their columns.
 two together, so a column that is added there and not described here is seen.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import dagster as dg
@@ -183,13 +183,19 @@ def _described(schema: T.StructType, descriptions: Mapping[str, str]) -> dg.Tabl
     )
 
 
-def table_of_records(
-    records: list[dict[str, Any]], columns: Mapping[str, str]
-) -> dg.TableMetadataValue:
-    """Return records as a table in an event's metadata; `columns` are names and types."""
+def table_of(columns: str, rows: Iterable[tuple[Any, ...]]) -> dg.TableMetadataValue:
+    """Return rows as a table in an event's metadata.
+
+    Args:
+        columns: their names with types, as in `table string, rows int`.
+        rows: a value for each column.
+    """
+    schema = [
+        dg.TableColumn(name=name, type=kind)
+        for name, kind in (column.split() for column in columns.split(","))
+    ]
+    names = [column.name for column in schema]
     return dg.MetadataValue.table(
-        records=[dg.TableRecord(record) for record in records],
-        schema=dg.TableSchema(
-            columns=[dg.TableColumn(name=name, type=kind) for name, kind in columns.items()]
-        ),
+        records=[dg.TableRecord(dict(zip(names, row, strict=True))) for row in rows],
+        schema=dg.TableSchema(columns=schema),
     )

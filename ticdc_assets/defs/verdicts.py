@@ -1,18 +1,17 @@
-"""What a check found, and the small words all of them use; nothing is read here."""
+"""What a check found, as Dagster takes it; nothing is read here."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import dagster as dg
 
 from ticdc_assets.defs.metadata import Metadata
+from ticdc_assets.lake.status import Level, Verdict
 
-LISTED = 20
-"""Findings told in one sentence or table; the rest is counted."""
+_SEVERITIES = {Level.WARN: dg.AssetCheckSeverity.WARN, Level.FAIL: dg.AssetCheckSeverity.ERROR}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class CheckVerdict:
     """What a check found.
 
     Attributes:
@@ -26,6 +25,16 @@ class Verdict:
     severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.WARN
     description: str
     metadata: Metadata = field(default_factory=dict[str, dg.MetadataValue])
+
+    @classmethod
+    def of(cls, said: Verdict, metadata: Metadata) -> "CheckVerdict":
+        """Return a verdict of the lake with its numbers."""
+        return cls(
+            passed=said.level is Level.OK,
+            severity=_SEVERITIES.get(said.level, dg.AssetCheckSeverity.WARN),
+            description=said.sentence,
+            metadata=metadata,
+        )
 
     @property
     def level(self) -> str:
@@ -55,33 +64,6 @@ class Verdict:
         )
 
 
-def severity_of(
-    seconds: float, *, warn_seconds: float, error_seconds: float
-) -> tuple[dg.AssetCheckSeverity, float]:
-    """Return how bad it is to be beyond a limit, and which limit that is."""
-    if seconds >= error_seconds:
-        return dg.AssetCheckSeverity.ERROR, error_seconds
-    return dg.AssetCheckSeverity.WARN, warn_seconds
-
-
 def runbook(check: str) -> str:
     """Return where the documents say more about a check."""
     return f"See docs/operate.md#{check}."
-
-
-def duration(seconds: float) -> str:
-    """Return a span of time as people read it."""
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.1f} min"
-    if seconds < 172_800:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86_400:.1f} days"
-
-
-def listed(findings: Iterable[str], separator: str = ", ") -> str:
-    """Return findings in one text, the first ones spelled out and the rest counted."""
-    told = list(findings)
-    more = f" and {len(told) - LISTED} more" if len(told) > LISTED else ""
-    return separator.join(told[:LISTED]) + more

@@ -10,7 +10,7 @@ import dagster as dg
 
 from ticdc_assets.config import Settings, WrongEntry
 from ticdc_assets.defs.partitions import FeedNames
-from ticdc_assets.defs.verdicts import Verdict, runbook
+from ticdc_assets.defs.verdicts import CheckVerdict, runbook
 
 CONFIGURATION_VALID = "configuration_valid"
 
@@ -36,7 +36,7 @@ class _Entry:
         self._names = FeedNames(changefeed=wrong.name or f"ENTRY_{number}")
         self._position = wrong.position
         self._key = dg.AssetCheckKey(self._names.asset("configuration"), CONFIGURATION_VALID)
-        self._verdict = Verdict(
+        self._verdict = CheckVerdict(
             passed=False,
             severity=dg.AssetCheckSeverity.ERROR,
             description=(

@@ -11,8 +11,6 @@ looked at again as long as some of its rows wait for their schema.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +25,7 @@ from ticdc_assets.lake.mirror_rows import ArrowMap
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.schema_tables import read_history
 from ticdc_assets.lake.session import functions
+from ticdc_assets.lake.status import Agreement, Checksums
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.values.checksums import checksum_agrees
@@ -34,17 +33,6 @@ from ticdc_assets.wire.rows import checksum_from_json, image_from_json
 
 MAX_EXAMPLES = 20
 """Rows that disagree, kept by their place for each batch."""
-
-
-class Agreement(StrEnum):
-    """What comparing the checksums of one row says."""
-
-    AGREES = "agrees"
-    DISAGREES = "disagrees"
-    UNKNOWN = "unknown"
-    """Nothing can be said: the row is cut, its version is not known, or it was split."""
-    WAITING = "waiting"
-    """The row's schema has not arrived."""
 
 
 _AGREEMENTS: Mapping[bool | None, Agreement] = {
@@ -78,19 +66,6 @@ _ROW_COLUMNS = (
     *("table_id", "schema_version", "before", "after", "handle_key_only"),
     *("claim_check_location", "checksum"),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checksums:
-    """All row checksums so far.
-
-    Attributes:
-        counts: rows by agreement.
-        examples: where the first rows are that disagree.
-    """
-
-    counts: Mapping[Agreement, int]
-    examples: tuple[dict[str, Any], ...]
 
 
 def compare_new(

@@ -49,13 +49,6 @@ def _lag_parts(status: Status) -> _Values:
             yield (str(part),), status.lag.part_seconds(part)
 
 
-def _oldest_held(status: Status) -> float | None:
-    if status.cut is None:
-        return None
-    since = min((item.since for item in status.held), default=status.at)
-    return max(0.0, (status.at - since).total_seconds())
-
-
 def _accepted_gaps(status: Status) -> _Values:
     counts = Counter((item.topic, str(item.partition)) for item in status.accepted_gaps)
     return sorted(counts.items())
@@ -171,7 +164,7 @@ FIGURES: tuple[_Figure, ...] = (
         help="Now less the upstream time up to which a table has every change.",
         labels=("database", "table"),
         values=lambda status: (
-            ((item.database, item.table), item.lag_ms / 1000) for item in status.tables
+            ((item.database, item.table), item.lag_seconds) for item in status.tables
         ),
     ),
     _Figure(
@@ -205,13 +198,17 @@ FIGURES: tuple[_Figure, ...] = (
         ),
     ),
     _Figure(
+        name="ticdc_table_level",
+        help="How a table is: 0 complete, 1 incomplete or marked, 2 failed.",
+        labels=("database", "table"),
+        values=lambda status: (
+            ((item.database, item.table), item.verdict.level) for item in status.tables
+        ),
+    ),
+    _Figure(
         name="ticdc_unaccounted_changes",
         help="Row changes that are neither applied nor held, quarantined, excluded or superseded.",
-        values=_single(
-            lambda status: (
-                sum(item.unaccounted for item in status.cut.accounts) if status.cut else None
-            )
-        ),
+        values=_single(lambda status: status.accounts["unaccounted"] if status.cut else None),
     ),
     _Figure(
         name="ticdc_held_rows",
@@ -221,13 +218,26 @@ FIGURES: tuple[_Figure, ...] = (
     _Figure(
         name="ticdc_held_oldest_seconds",
         help="How long the oldest of these have waited; 0 if none wait.",
-        values=_single(_oldest_held),
+        values=_single(lambda status: status.held_seconds if status.cut else None),
     ),
     _Figure(
         name="ticdc_quarantine_open",
         help="Open rows of the quarantine.",
         labels=("stage",),
         values=lambda status: (((stage,), count) for stage, count in status.quarantined.items()),
+    ),
+    _Figure(
+        name="ticdc_incomplete_tables",
+        help="Tables that lack changes at or below the cut.",
+        values=_single(lambda status: status.incomplete if status.cut else None),
+    ),
+    _Figure(
+        name="ticdc_check_level",
+        help="What a check says: 0 ok, 1 warn, 2 fail.",
+        labels=("check",),
+        values=lambda status: (
+            ((str(check),), verdict.level) for check, verdict in status.verdicts.items()
+        ),
     ),
     _Figure(
         name="ticdc_schema_conflicts",

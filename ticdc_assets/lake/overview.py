@@ -3,8 +3,7 @@
 In: the small tables that steer the pipeline. Out: one frozen `FeedOverview`, made without a Spark
 session and without writing anything; read again it is what the tables say then.
 
-How far a table is behind is told by what it is complete up to: the newest cut's TSO, or just below
-its first held row change. Row changes in quarantine do not move it; they are counted beside.
+How far the changefeed and its tables are is its `Status`, as everybody tells it.
 
 What is not handled: nothing is read from the source, so the backlog is what the newest landing
 left, and how far TiCDC itself is behind is not known here.
@@ -19,14 +18,11 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from orjson import loads
 
-from ticdc_assets.changelog.progress import GlobalWatermark, PartitionProgress, TopicState
+from ticdc_assets.changelog.progress import PartitionProgress, TopicState
 from ticdc_assets.config import Changefeed
-from ticdc_assets.lake.accepted_gaps import AcceptedGap, read_accepted
 from ticdc_assets.lake.control import read_table
-from ticdc_assets.lake.cuts import FAILED, Cut, FailedMirror
-from ticdc_assets.lake.decoding import ChangeGroups, read_groups
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.positions import PartitionOffsets, known_partitions
+from ticdc_assets.lake.positions import PartitionOffsets
 from ticdc_assets.lake.series import (
     CutHistory,
     LandingPoint,
@@ -35,11 +31,11 @@ from ticdc_assets.lake.series import (
     read_landings,
     read_quarantine_figures,
 )
-from ticdc_assets.lake.watermark import read_watermark
+from ticdc_assets.lake.status import Status, TableState, TableStatus
+from ticdc_assets.lake.status_reading import read_status
 from ticdc_assets.registry.ddl import DdlStatement, parse_ddl_script
 from ticdc_assets.registry.differences import Difference, differences
 from ticdc_assets.schemas import TableSchema, schema_from_json
-from ticdc_assets.tso import lag_ms, lead_ms
 
 DDL_SHOWN = 2000
 """So many of the newest DDL are read in full."""
@@ -49,53 +45,6 @@ SCHEMA_TABLES_SHOWN = 100
 
 VERSIONS_SHOWN = 20
 """So many of the newest versions of each."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableFigures:
-    """One upstream table.
-
-    Attributes:
-        database: database.
-        table: table.
-        rows: rows of its mirror, None if it has none yet.
-        changes: keys that the counted cuts changed.
-        last_change_ts: highest commit ts of a row change that landed, None if none did.
-        complete_ts: every row change at or below it is in the mirror, but for quarantined ones;
-            None without a mirror.
-        held: row changes that wait for their schema.
-        quarantined: row changes that did not fit.
-        marks: reasons why the mirror may differ.
-        mode: how the newest cut made it; empty without a mirror.
-        history_rows: versions of rows in its history, None if none is kept.
-        key: columns of the handle key.
-        failed: why the newest cut could not make the mirror; None if it could.
-    """
-
-    database: str
-    table: str
-    rows: int | None
-    changes: int
-    last_change_ts: int | None
-    complete_ts: int | None
-    held: int
-    quarantined: int
-    marks: tuple[str, ...]
-    mode: str
-    history_rows: int | None
-    key: tuple[str, ...]
-    failed: FailedMirror | None = None
-
-    @property
-    def incomplete(self) -> bool:
-        """Whether row changes at or below the cut are missing."""
-        return self.held > 0 or self.quarantined > 0 or self.rows is None or self.failed is not None
-
-    def lag_seconds(self, now: datetime) -> float | None:
-        """Return how far the table is behind `now`, None without a mirror."""
-        if self.complete_ts is None:
-            return None
-        return seconds_since(self.complete_ts, now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,77 +133,43 @@ class FeedOverview:
 
     Attributes:
         changefeed: its configuration.
-        paths: its tables.
-        now: the moment.
+        status: how far it is, and what is to be said of it.
         since: from when on its series are.
         cuts: its cuts.
         landings: its landings.
         quarantine: its quarantine.
-        tables: its tables: those behind or incomplete first, then those that changed most.
+        tables: its tables: those that are failed, incomplete or marked first, then those that
+            changed most.
         partitions: its partitions.
-        watermark: its global watermark.
         ddls: the newest DDL, newest first.
         ddl_total: how many DDL there are in all.
         ddl_unclear: how many of all were not understood.
         schemas: tables whose schema changed last, newest first.
         schema_tables: how many tables have schemas in all.
-        conflicts: claims that contradict a registered schema.
-        accepted_gaps: gaps of landing that were accepted.
-        es_only: whether changes have no commit ts.
     """
 
     changefeed: Changefeed
-    paths: LakePaths
-    now: datetime
+    status: Status
     since: datetime
     cuts: CutHistory
     landings: tuple[LandingPoint, ...]
     quarantine: QuarantineFigures
-    tables: tuple[TableFigures, ...]
+    tables: tuple[TableStatus, ...]
     partitions: tuple[PartitionFigures, ...]
-    watermark: GlobalWatermark
     ddls: tuple[DdlFigures, ...]
     ddl_total: int
     ddl_unclear: int
     schemas: tuple[SchemaFigures, ...]
     schema_tables: int
-    conflicts: tuple[Mapping[str, Any], ...]
-    accepted_gaps: tuple[AcceptedGap, ...]
-    es_only: bool
 
     @property
-    def cut(self) -> Cut | None:
-        """The newest cut."""
-        return self.cuts.newest
+    def now(self) -> datetime:
+        """The moment."""
+        return self.status.at
 
-    @property
-    def held(self) -> int:
-        """Row changes that wait for their schema at the newest cut."""
-        return 0 if self.cut is None else sum(item.rows for item in self.cut.held)
-
-    @property
-    def backlog(self) -> int:
-        """Offsets that the newest landing left in the source."""
-        return sum(item.offsets.backlog for item in self.partitions if item.offsets is not None)
-
-    @property
-    def lag_seconds(self) -> float | None:
-        """Now less the physical time of the newest cut's TSO, None before the first."""
-        if self.cut is None:
-            return None
-        return seconds_since(self.cut.tso, self.now)
-
-    @property
-    def ahead_seconds(self) -> float:
-        """By how much the newest cut is ahead of this machine's clock, 0 if it is not."""
-        if self.cut is None:
-            return 0.0
-        return round(lead_ms(self.cut.tso, self.now.timestamp() * 1000) / 1000, 3)
-
-
-def seconds_since(tso: int, now: datetime) -> float:
-    """Return `now` less the physical time of `tso`, in seconds; 0 if it is ahead of `now`."""
-    return round(lag_ms(tso, now.timestamp() * 1000) / 1000, 3)
+    def changes(self, table: TableStatus) -> int:
+        """Return how many keys of a table the counted cuts changed."""
+        return self.cuts.table_changes.get((table.database, table.table), 0)
 
 
 def read_overview(
@@ -270,158 +185,59 @@ def read_overview(
     """
     now = now or datetime.now(UTC)
     since = now - timedelta(days=days)
-    cuts = read_cut_history(paths, since)
-    groups = read_groups(paths)
-    offsets = {(item.topic, item.partition): item for item in known_partitions(paths)}
-    progress = groups.progress()
-    watermark = read_watermark(paths, groups=groups, cut=cuts.newest)
+    status = read_status(paths, changefeed, now)
+    cuts = read_cut_history(paths, since, newest=status.cut)
     ddls, ddl_total, ddl_unclear = newest_ddls(paths)
     schemas, schema_tables = newest_schemas(paths)
     return FeedOverview(
         changefeed=changefeed,
-        paths=paths,
-        now=now,
+        status=status,
         since=since,
         cuts=cuts,
         landings=read_landings(paths, since),
-        quarantine=read_quarantine_figures(paths, since),
-        tables=_tables(cuts, groups, now, changefeed.lag_warn_seconds),
-        partitions=_partitions(offsets, progress, watermark),
-        watermark=watermark,
+        quarantine=read_quarantine_figures(paths, since, tables=changefeed.tables),
+        tables=_worst_first(status.tables, cuts.table_changes),
+        partitions=_partitions(status),
         ddls=ddls,
         ddl_total=ddl_total,
         ddl_unclear=ddl_unclear,
         schemas=schemas,
         schema_tables=schema_tables,
-        conflicts=_conflicts(paths),
-        accepted_gaps=read_accepted(paths),
-        es_only=groups.es_only,
     )
 
 
-# Tables -----------------------------------------------------------------------------------------
+def _worst_first(
+    tables: Iterable[TableStatus], changes: Mapping[tuple[str, str], int]
+) -> tuple[TableStatus, ...]:
+    def worst(item: TableStatus) -> tuple[object, ...]:
+        name = (item.database, item.table)
+        state = list(TableState).index(item.state)
+        return (-state, -changes.get(name, 0), -(item.last_change_ts or 0), *name)
 
-
-def _tables(
-    cuts: CutHistory, groups: ChangeGroups, now: datetime, limit: float
-) -> tuple[TableFigures, ...]:
-    cut = cuts.newest
-    if cut is None:
-        return ()
-    last: dict[tuple[str, str], int] = {}
-    for row in groups.rows:
-        if row["kind"] == "row" and row["max_ts"] is not None:
-            name = (row["database"], row["table"])
-            last[name] = max(last.get(name, 0), row["max_ts"])
-    waiting: dict[str, int] = {}
-    homeless: dict[tuple[str, str], int] = {}
-    for held in cut.held:
-        if held.mirror_id is None:
-            name = (held.database, held.table)
-            homeless[name] = homeless.get(name, 0) + held.rows
-        else:
-            waiting[held.mirror_id] = min(waiting.get(held.mirror_id, held.min_ts), held.min_ts)
-    failed = {item.mirror_id: item for item in cut.failed}
-    for item in cut.failed:
-        # The changes since are missing.
-        if item.tso is not None:
-            waiting[item.mirror_id] = min(waiting.get(item.mirror_id, item.tso + 1), item.tso + 1)
-    figures = [
-        TableFigures(
-            database=mirror.database,
-            table=mirror.table,
-            rows=mirror.rows,
-            changes=cuts.table_changes.get((mirror.database, mirror.table), 0),
-            last_change_ts=last.get((mirror.database, mirror.table)),
-            complete_ts=min(cut.tso, waiting.get(mirror.mirror_id, cut.tso + 1) - 1),
-            held=mirror.held,
-            quarantined=mirror.quarantined,
-            marks=tuple(mirror.marks),
-            mode=mirror.mode,
-            history_rows=mirror.history_rows if mirror.history_version is not None else None,
-            key=mirror.table_schema.handle_key,
-            failed=failed.get(mirror.mirror_id),
-        )
-        for mirror in cut.mirrors
-    ]
-    with_rows = {mirror.mirror_id for mirror in cut.mirrors}
-    figures += [
-        TableFigures(
-            database=item.database,
-            table=item.table,
-            rows=None,
-            changes=0,
-            last_change_ts=last.get((item.database, item.table)),
-            complete_ts=None,
-            held=sum(held.rows for held in cut.held if held.mirror_id == item.mirror_id),
-            quarantined=0,
-            marks=(),
-            mode=FAILED,
-            history_rows=None,
-            key=(),
-            failed=item,
-        )
-        for item in cut.failed
-        if item.mirror_id not in with_rows
-    ]
-    figures += [
-        TableFigures(
-            database=database,
-            table=table,
-            rows=None,
-            changes=0,
-            last_change_ts=last.get((database, table)),
-            complete_ts=None,
-            held=rows,
-            quarantined=0,
-            marks=(),
-            mode="",
-            history_rows=None,
-            key=(),
-        )
-        for (database, table), rows in homeless.items()
-    ]
-
-    def worst(item: TableFigures) -> tuple[object, ...]:
-        lag = item.lag_seconds(now)
-        behind = lag is None or lag >= limit
-        return (
-            not item.incomplete,
-            not behind,
-            not item.marks,
-            -item.changes,
-            -(item.last_change_ts or 0),
-            item.database,
-            item.table,
-        )
-
-    return tuple(sorted(figures, key=worst))
+    return tuple(sorted(tables, key=worst))
 
 
 # Partitions -------------------------------------------------------------------------------------
 
 
-def _partitions(
-    offsets: Mapping[tuple[str, int], PartitionOffsets],
-    progress: Mapping[tuple[str, int], PartitionProgress],
-    watermark: GlobalWatermark,
-) -> tuple[PartitionFigures, ...]:
+def _partitions(status: Status) -> tuple[PartitionFigures, ...]:
+    offsets = {(item.topic, item.partition): item for item in status.partitions}
     states: dict[tuple[str, int], str] = {}
-    for topic in watermark.topics:
+    for topic in status.watermark.topics:
         if topic.state in (TopicState.RETIRED, TopicState.EMPTY):
             states |= {place: str(topic.state) for place in offsets if place[0] == topic.topic}
-    states |= dict.fromkeys(watermark.waiting, "waits for its first watermark")
-    if watermark.slowest is not None:
-        states[watermark.slowest] = "slowest"
+    states |= dict.fromkeys(status.watermark.waiting, "waits for its first watermark")
+    if status.watermark.slowest is not None:
+        states[status.watermark.slowest] = "slowest"
     return tuple(
         PartitionFigures(
             topic=place[0],
             partition=place[1],
             offsets=offsets.get(place),
-            progress=progress.get(place, PartitionProgress()),
+            progress=status.progress.get(place, PartitionProgress()),
             state=states.get(place, ""),
         )
-        for place in sorted(set(offsets) | set(progress))
+        for place in sorted(set(offsets) | set(status.progress))
     )
 
 
@@ -521,24 +337,3 @@ def _schema_of(row: Mapping[str, Any]) -> TableSchema:
 
 def _statements(sql: str | None) -> Iterable[DdlStatement]:
     return () if sql is None else parse_ddl_script(sql)
-
-
-def _conflicts(paths: LakePaths) -> tuple[Mapping[str, Any], ...]:
-    table = read_table(paths.schema_conflicts, columns=list(_CONFLICT))
-    if table is None:
-        return ()
-    order = [("schema_version", "descending"), ("database", "ascending"), ("table", "ascending")]
-    return tuple(table.sort_by(order).to_pylist())
-
-
-_CONFLICT = (
-    "database",
-    "table",
-    "schema_version",
-    "registered_source",
-    "claimed_source",
-    "topic",
-    "partition",
-    "offset",
-    "index",
-)

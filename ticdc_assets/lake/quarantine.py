@@ -26,6 +26,7 @@ from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.small_batches import append_rows
 from ticdc_assets.lake.spark_commits import SparkCommit
+from ticdc_assets.lake.status import is_mirrored_fault
 
 COLUMNS = (
     "stage",
@@ -131,13 +132,7 @@ def read_quarantine(
     condition = ds.field("redriven_at").is_null() if open_only else None
     rows = read_rows(paths.quarantine, condition)
     return sorted(
-        (
-            row
-            for row in rows
-            if tables is None
-            or row["stage"] != "apply"
-            or tables.includes(row["database"], row["table"])
-        ),
+        (row for row in rows if is_mirrored_fault(row, tables)),
         key=lambda row: (row["topic"], row["partition"], row["offset"], row["index"], row["stage"]),
     )
 

@@ -20,7 +20,7 @@ from ticdc_assets.errors import LakeDamagedError, NotFoundError
 from ticdc_assets.lake.as_of import AsOf, TableRows
 from ticdc_assets.lake.change_folding import quoted, read_version
 from ticdc_assets.lake.control import read_plain
-from ticdc_assets.lake.cuts import Cut, FailedMirror, MirrorCut, newest_cut, require_cut, tso_as_of
+from ticdc_assets.lake.cuts import Cut, MirrorCut, newest_cut, require_cut, tso_as_of
 from ticdc_assets.lake.damage import damaged_mirrors
 from ticdc_assets.lake.mirror_rows import (
     MirrorLayout,
@@ -29,8 +29,10 @@ from ticdc_assets.lake.mirror_rows import (
     spark_type_name,
 )
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.status import TableStatus, table_statuses
+from ticdc_assets.lake.status_reading import read_faults
 from ticdc_assets.schemas import TableSchema
-from ticdc_assets.tso import lag_ms, moment_text
+from ticdc_assets.tso import moment_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,17 +56,10 @@ class MirrorListing:
         rows: rows at the cut.
         applied_ts: TSO that the rows are at: that of the cut, or an older one of a failed mirror.
         moment: what people are told it is at: the TSO, or the time of a cut without one.
-        lag_seconds: now less the physical time of `applied_ts`; 0 if that is ahead of now.
+        status: how far it is, and what is to be said of it.
         path: the Delta table.
         version: Delta version that is the mirror at the cut; None of one that was never made.
-        held: row changes that wait for their schema.
-        quarantined: row changes that did not fit.
-        incomplete: whether any are held or quarantined, or the mirror could not be made, or is
-            damaged.
-        marks: reasons why the mirror may differ from its table.
-        failed: why the cut could not make it; None if it could.
         damaged: what is broken of its files; None if nothing is.
-        lenient_casts: values that did not fit when their column was modified, and were cast.
     """
 
     database: str
@@ -74,16 +69,15 @@ class MirrorListing:
     rows: int
     applied_ts: int
     moment: str
-    lag_seconds: float
+    status: TableStatus
     path: Path
     version: int | None
-    held: int
-    quarantined: int
-    incomplete: bool
-    marks: list[str]
-    failed: FailedMirror | None = None
     damaged: LakeDamagedError | None = None
-    lenient_casts: int = 0
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether it lacks changes at or below the cut, or is damaged."""
+        return not self.status.is_complete or self.damaged is not None
 
 
 def require_mirror(paths: LakePaths, database: str, table: str) -> MirrorCut:
@@ -107,75 +101,56 @@ def require_mirror(paths: LakePaths, database: str, table: str) -> MirrorCut:
 
 
 def list_mirrors(paths: LakePaths) -> list[MirrorListing]:
-    """Return the mirrors of the newest cut; [] before the first. Needs no Spark session."""
+    """Return the mirrors of the newest cut; [] before the first. Needs no Spark session.
+
+    A mirror that no cut could make yet is listed too.
+    """
     cut = newest_cut(paths)
     if cut is None:
         return []
-    now_ms = datetime.now(UTC).timestamp() * 1000
-
-    def lag(tso: int) -> float:
-        return round(lag_ms(tso, now_ms) / 1000, 3)
-
-    failed = {item.mirror_id: item for item in cut.failed}
     damages = damaged_mirrors(paths, cut)
-    listings: list[MirrorListing] = []
-    for mirror in cut.mirrors:
-        schema = mirror.table_schema
-        failure = failed.pop(mirror.mirror_id, None)
-        applied_ts = cut.tso if failure is None or failure.tso is None else failure.tso
-        listings.append(
-            MirrorListing(
-                database=mirror.database,
-                table=mirror.table,
-                key=list(schema.handle_key),
-                columns=[
-                    ColumnListing(
-                        name=column.name,
-                        mysql_type=column.mysql_type + (" unsigned" if column.unsigned else ""),
-                        type=spark_type_name(column),
-                    )
-                    for column in schema.columns
-                    if column.name not in mirror.hidden
-                ],
-                rows=mirror.rows,
-                applied_ts=applied_ts,
-                moment=moment_text(applied_ts, es_only=cut.es_only),
-                lag_seconds=lag(applied_ts),
-                path=mirror.path(paths),
-                version=mirror.version,
-                held=mirror.held,
-                quarantined=mirror.quarantined,
-                incomplete=mirror.incomplete or mirror.mirror_id in damages,
-                marks=mirror.marks,
-                failed=failure,
-                damaged=damages.get(mirror.mirror_id),
-                lenient_casts=mirror.casts.total(),
-            )
-        )
-    listings += (_never_made(paths, cut, failure, lag(cut.tso)) for failure in failed.values())
+    mirrors = {item.mirror_id: item for item in cut.mirrors}
+    now_ms = round(datetime.now(UTC).timestamp() * 1000)
+    listings = [
+        _listing(paths, cut, item, mirrors.get(item.mirror_id), damaged=damages.get(item.mirror_id))
+        for item in table_statuses(cut, read_faults(paths), now_ms)
+        if item.mirror_id is not None
+    ]
     return sorted(listings, key=lambda item: (item.database, item.table))
 
 
-def _never_made(
-    paths: LakePaths, cut: Cut, failure: FailedMirror, lag_seconds: float
+def _listing(
+    paths: LakePaths,
+    cut: Cut,
+    status: TableStatus,
+    mirror: MirrorCut | None,
+    *,
+    damaged: LakeDamagedError | None,
 ) -> MirrorListing:
-    """Return what is listed of a mirror that no cut could make yet."""
+    """Return what is listed of a table; without a mirror it is one that could not be made yet."""
+    failed = status.failed
+    applied_ts = cut.tso if failed is None or failed.tso is None else failed.tso
+    schema = None if mirror is None else mirror.table_schema
     return MirrorListing(
-        database=failure.database,
-        table=failure.table,
-        key=[],
-        columns=[],
-        rows=0,
-        applied_ts=cut.tso,
-        moment=cut.moment,
-        lag_seconds=lag_seconds,
-        path=paths.mirror(failure.mirror_id),
-        version=None,
-        held=sum(item.rows for item in cut.held if item.mirror_id == failure.mirror_id),
-        quarantined=0,
-        incomplete=True,
-        marks=[],
-        failed=failure,
+        database=status.database,
+        table=status.table,
+        key=[] if schema is None else list(schema.handle_key),
+        columns=[
+            ColumnListing(
+                name=column.name,
+                mysql_type=column.mysql_type + (" unsigned" if column.unsigned else ""),
+                type=spark_type_name(column),
+            )
+            for column in (() if schema is None else schema.columns)
+            if mirror is not None and column.name not in mirror.hidden
+        ],
+        rows=status.rows,
+        applied_ts=applied_ts,
+        moment=moment_text(applied_ts, es_only=cut.es_only),
+        status=status,
+        path=paths.mirror(status.mirror_id or ""),
+        version=None if mirror is None else mirror.version,
+        damaged=damaged,
     )
 
 

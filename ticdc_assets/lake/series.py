@@ -27,10 +27,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from ticdc_assets.config import TableFilter
 from ticdc_assets.lake.control import read_leaves, read_table
-from ticdc_assets.lake.cuts import CARRIED, Cut, newest_cut, void_numbers
+from ticdc_assets.lake.cuts import CARRIED, Cut, void_numbers
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.tso import lag_ms
+from ticdc_assets.lake.status import is_mirrored_fault
+from ticdc_assets.tso import lag_ms, lag_seconds
 
 MIRROR_BUDGET = 3_000_000
 """Entries of mirrors (cuts times tables) that are counted at most."""
@@ -88,7 +90,7 @@ class CutPoint:
     @property
     def lag_seconds(self) -> float:
         """How far behind it was when it was published; 0 if it was ahead of the clock."""
-        return round(lag_ms(self.tso, self.published_ms) / 1000, 3)
+        return lag_seconds(self.tso, self.published_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,10 +173,16 @@ _CUT_COLUMNS = ["number", "tso", "published_at", "held", "quarantined", "replays
 
 
 def read_cut_history(
-    paths: LakePaths, since: datetime, *, budget: int = MIRROR_BUDGET
+    paths: LakePaths, since: datetime, *, newest: Cut | None, budget: int = MIRROR_BUDGET
 ) -> CutHistory:
-    """Return the cuts published since a moment, and the one in force at it."""
-    newest = newest_cut(paths)
+    """Return the cuts published since a moment, and the one in force at it.
+
+    Args:
+        paths: its tables.
+        since: the moment.
+        newest: the newest cut that counts; None before the first.
+        budget: entries of mirrors (cuts times tables) that are counted at most.
+    """
     if newest is None:
         return CutHistory(newest=None, points=(), counted_from=None, table_changes={})
     # What was published between the two looks belongs to the next page.
@@ -338,11 +346,22 @@ _SHOWN = (
 
 
 def read_quarantine_figures(
-    paths: LakePaths, since: datetime, *, examples: int = 20
+    paths: LakePaths, since: datetime, *, tables: TableFilter | None = None, examples: int = 20
 ) -> QuarantineFigures:
-    """Return what is and was in quarantine; of what was in a record nothing is read."""
-    moments = ["stage", "reason", "quarantined_at", "redriven_at"]
-    table = read_table(paths.quarantine, columns=moments)
+    """Return what is and was in quarantine; of what was in a record nothing is read.
+
+    Args:
+        paths: its tables.
+        since: from when on the series is.
+        tables: the tables that are mirrored; faults of others do not count. None: all.
+        examples: so many of the newest open rows are told.
+    """
+    table = read_table(
+        paths.quarantine,
+        columns=["stage", "reason", "quarantined_at", "redriven_at", "database", "table"],
+    )
+    if table is not None:
+        table = table.filter(_counts(table, tables))
     if table is None or not table.num_rows:
         return QuarantineFigures(open=0, series=Series(), reasons=(), newest=())
     is_open = pc.is_null(table["redriven_at"])
@@ -362,7 +381,7 @@ def read_quarantine_figures(
             ds.field("redriven_at").is_null() & (ds.field("quarantined_at") >= oldest),
             columns=list(_SHOWN),
         )
-        newest = [] if found is None else found.to_pylist()
+        newest = [] if found is None else found.filter(_counts(found, tables)).to_pylist()
     newest.sort(
         key=lambda row: (row["topic"], row["partition"], row["offset"], row["index"], row["stage"])
     )
@@ -384,6 +403,12 @@ def read_quarantine_figures(
         ),
         newest=tuple(newest[:examples]),
     )
+
+
+def _counts(table: pa.Table, tables: TableFilter | None) -> pa.Array:
+    """Return, for each row of the quarantine, whether it counts for a choice of tables."""
+    rows = table.select(["stage", "database", "table"]).to_pylist()
+    return pa.array([is_mirrored_fault(row, tables) for row in rows], pa.bool_())
 
 
 def _open_over_time(table: pa.Table, since: datetime) -> Series:
@@ -480,6 +505,9 @@ def rate_series(events: Iterable[tuple[float, int]], since: datetime, now: datet
     if not shown:
         return Series()
     edges = _edges(max(begin, shown[0][0]), end)
+    if not edges:
+        # All of it is of this very moment: there is no time yet to have a rate over.
+        return Series()
     totals = [0] * len(edges)
     for at, count in shown:
         totals[max(0, bisect_right(edges, at) - 1)] += count

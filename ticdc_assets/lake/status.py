@@ -1,8 +1,10 @@
-"""How far a changefeed is, and what keeps it: read once, for checks, sensors, pages and metrics.
+"""The figures of a changefeed and of its tables, and what each of them is called.
 
-In: the small tables that steer the pipeline, and the source's offsets where the caller has just
-looked at them. Out: one `Status`, plain values. No Spark session is started and nothing is written,
-so reading again is safe and gives what the tables say then.
+Everybody who tells how a changefeed is prints a `Status`: `status`, `tables`, `metrics`, the
+report, the sensor and the asset checks. What is good, late or wrong is said by `judging`, once, and
+kept in `Status.verdicts`. So no two of them tell different figures, or different verdicts, of one
+state of the lake. Plain values: nothing is read here (`status_reading` does) and neither Spark nor
+Dagster is needed.
 
 The lag of the mirrors is now less the physical time of the newest cut's TSO. It is split so that
 the parts add up to it exactly, to the millisecond:
@@ -24,30 +26,76 @@ another, never the sum of them. Where the source was not looked at, what waits i
 landing left, so time that newer records spend in Kafka counts as source -> Kafka. A partition that
 gets no watermark counts there as well: its `watermark_progress` says more.
 
-A table is behind as far as the cut, unless row changes of it are held or in quarantine: then it is
-complete only up to the first of them.
+A table is behind as far as the cut, unless row changes of it are held or in quarantine, or it could
+not be made: then it is complete only up to the first of these.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from enum import StrEnum
-from typing import Any
-
-import pyarrow.dataset as ds
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, Any
 
 from ticdc_assets.changelog.progress import GlobalWatermark, PartitionProgress
-from ticdc_assets.config import Changefeed
-from ticdc_assets.lake.accepted_gaps import AcceptedGap, read_accepted
-from ticdc_assets.lake.checksums import Checksums, read_checksums
-from ticdc_assets.lake.control import commit_metadata, read_rows, read_table
-from ticdc_assets.lake.cuts import Cut, FailedMirror, HeldRows, newest_cut
-from ticdc_assets.lake.decoding import ChangeGroups, decoded_position, read_groups
-from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.positions import PartitionOffsets, newest_landing, partitions_of
-from ticdc_assets.lake.sources import Gap
-from ticdc_assets.lake.watermark import read_watermark
+from ticdc_assets.config import TableFilter
+from ticdc_assets.lake.accepted_gaps import AcceptedGap
+from ticdc_assets.lake.cuts import Cut, FailedMirror, HeldRows
+from ticdc_assets.lake.positions import PartitionOffsets
 from ticdc_assets.tso import physical_ms, to_datetime
+
+if TYPE_CHECKING:
+    # It looks at sources by way of Spark's types.
+    from ticdc_assets.lake.sources import Gap
+
+
+# Verdicts ---------------------------------------------------------------------------------------
+
+
+class Level(IntEnum):
+    """How bad it is."""
+
+    OK = 0
+    WARN = 1
+    FAIL = 2
+
+    @property
+    def word(self) -> str:
+        """The level as it is printed."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What is to be said of some figures.
+
+    Attributes:
+        level: how bad it is.
+        sentence: what is seen, and what to do about it if anything.
+    """
+
+    level: Level = Level.OK
+    sentence: str
+
+    def as_json(self) -> dict[str, str]:
+        """Return it as values that JSON has."""
+        return {"level": self.level.word, "sentence": self.sentence}
+
+
+class Check(StrEnum):
+    """What is judged of a changefeed; the asset checks of Dagster have these names."""
+
+    REPLICATION_LAG = "replication_lag"
+    WATERMARK_PROGRESS = "watermark_progress"
+    HELD_ROWS = "held_rows"
+    MIRRORS_COMPLETE = "mirrors_complete"
+    QUARANTINE_GROWTH = "quarantine_growth"
+    CHANGES_ACCOUNTED = "changes_accounted"
+    ROW_CHECKSUMS = "row_checksums"
+    SCHEMA_CONFLICTS = "schema_conflicts"
+
+
+# Lag --------------------------------------------------------------------------------------------
 
 
 class LagPart(StrEnum):
@@ -117,6 +165,20 @@ def split_lag(now_ms: int, cut_ms: int, *, landed_ms: int, waiting_since_ms: int
     )
 
 
+def waiting_since(partitions: Iterable[PartitionOffsets], landed_at: datetime | None) -> int | None:
+    """Return since when records wait in the source, by Kafka's timestamps; None if none wait.
+
+    Of a partition that waits it is the time of its last landed record. Where that is not known it
+    is the time of the last landing, and the partition waits at least since then.
+    """
+    waiting = [item for item in partitions if item.backlog]
+    fallback = None if landed_at is None else round(landed_at.timestamp() * 1000)
+    times = [item.newest_ms if item.newest_ms is not None else fallback for item in waiting]
+    return min((time for time in times if time is not None), default=None)
+
+
+# Topics and tables -----------------------------------------------------------------------------
+
 NEW_TOPIC = "new"
 """State of a topic that the source has and no landing has looked at."""
 
@@ -145,15 +207,59 @@ class TopicStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """Open rows of the quarantine that came together and are alike.
+
+    Attributes:
+        stage: `decode` or `apply`.
+        reason: what is wrong, a stable word.
+        since: when they were put into quarantine.
+        database: database of their table; None if it is not known.
+        table: their table; None if it is not known.
+        first_ts: lowest commit ts of them; None if it is not known.
+        rows: how many they are.
+    """
+
+    stage: str
+    reason: str
+    since: datetime
+    database: str | None = None
+    table: str | None = None
+    first_ts: int | None = None
+    rows: int = 1
+
+
+def is_mirrored_fault(row: Mapping[str, Any], tables: TableFilter | None) -> bool:
+    """Return whether a row of the quarantine counts for a changefeed that mirrors some tables.
+
+    Row changes of other tables do not: there is no mirror that lacks them. Records that could not
+    be decoded are of no table yet.
+    """
+    return (
+        tables is None or row["stage"] != "apply" or tables.includes(row["database"], row["table"])
+    )
+
+
+class TableState(StrEnum):
+    """How a table is, in a word."""
+
+    COMPLETE = "complete"
+    MARKED = "marked"
+    INCOMPLETE = "incomplete"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableStatus:
     """One upstream table.
 
     Attributes:
         database: its database at the cut.
         table: its name at the cut.
-        has_mirror: False if it is known from held rows only.
+        mirror_id: stable id of its mirror; None of a table that is known from held rows only.
+        has_mirror: False if no cut has made a mirror of it yet.
         rows: rows of the mirror.
-        complete_ms: upstream time up to which it has every change.
+        complete_ms: upstream time up to which it has every change, in epoch milliseconds.
         lag_ms: now less that; 0 if that is ahead of now.
         held: row changes that wait for their schema.
         held_since: when the first of them landed.
@@ -161,25 +267,193 @@ class TableStatus:
         marks: reasons why the mirror may differ from its table.
         failed: why the newest cut could not make the mirror; None if it could.
         lenient_casts: values that did not fit when their column was modified, and were cast.
+        last_change_ts: highest commit ts of a row change that landed; None if it is not known.
     """
 
     database: str
     table: str
-    has_mirror: bool
-    rows: int
+    mirror_id: str | None = None
+    has_mirror: bool = True
+    rows: int = 0
     complete_ms: int
     lag_ms: int
     held: int
     held_since: datetime | None
-    quarantined: int
-    marks: tuple[str, ...]
+    quarantined: int = 0
+    marks: tuple[str, ...] = ()
     failed: FailedMirror | None = None
     lenient_casts: int = 0
+    last_change_ts: int | None = None
+
+    @property
+    def lag_seconds(self) -> float:
+        """The lag in seconds."""
+        return self.lag_ms / 1000
 
     @property
     def is_complete(self) -> bool:
         """Whether it has every change up to the cut."""
         return not self.held and not self.quarantined and self.failed is None
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """What it lacks of the changes up to the cut, as people are told."""
+        found = [self.failed.sentence] if self.failed is not None else []
+        found += [f"{self.held:,} held"] if self.held else []
+        found += [f"{self.quarantined:,} quarantined"] if self.quarantined else []
+        found += [] if self.has_mirror or self.failed is not None else ["no mirror yet"]
+        return tuple(found)
+
+    @property
+    def state(self) -> TableState:
+        """How it is; the worst that can be said."""
+        if self.failed is not None:
+            return TableState.FAILED
+        if not self.is_complete:
+            return TableState.INCOMPLETE
+        return TableState.MARKED if self.marks else TableState.COMPLETE
+
+    @property
+    def verdict(self) -> Verdict:
+        """What is to be said of it; a late cut is judged once, and not for each table."""
+        reasons = ", ".join((*self.lacking, *self.marks))
+        return Verdict(
+            level=_STATE_LEVELS[self.state],
+            sentence=f"{self.state}: {reasons}" if reasons else str(self.state),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as values that JSON has."""
+        return {
+            "database": self.database,
+            "table": self.table,
+            "has_mirror": self.has_mirror,
+            "rows": self.rows,
+            "lag_seconds": self.lag_seconds,
+            "complete": self.is_complete,
+            "held": self.held,
+            "held_since": _iso(self.held_since),
+            "quarantined": self.quarantined,
+            "marks": list(self.marks),
+            "failed": None if self.failed is None else self.failed.as_json(),
+            "lenient_casts": self.lenient_casts,
+            "verdict": self.verdict.as_json(),
+        }
+
+
+_STATE_LEVELS = {
+    TableState.COMPLETE: Level.OK,
+    TableState.MARKED: Level.WARN,
+    TableState.INCOMPLETE: Level.WARN,
+    TableState.FAILED: Level.FAIL,
+}
+
+
+def table_statuses(
+    cut: Cut | None,
+    faults: Iterable[Faults],
+    now_ms: int,
+    *,
+    last_changes: Mapping[tuple[str, str], int] | None = None,
+) -> tuple[TableStatus, ...]:
+    """Return every table and how far it is behind, the furthest first.
+
+    Args:
+        cut: the newest cut.
+        faults: what is open in the quarantine; what has a table counts.
+        now_ms: now, in epoch milliseconds.
+        last_changes: highest commit ts of a row change by (database, table), where it is known.
+    """
+    if cut is None:
+        return ()
+    faulty: dict[tuple[str | None, str | None], int] = {}
+    for item in faults:
+        if item.first_ts is not None:
+            name = (item.database, item.table)
+            faulty[name] = min(faulty.get(name, item.first_ts), item.first_ts)
+    held: dict[object, list[HeldRows]] = {}
+    for rows in cut.held:
+        held.setdefault(rows.mirror_id or (rows.database, rows.table), []).append(rows)
+    failed = {item.mirror_id: item for item in cut.failed}
+    cut_ms, last = physical_ms(cut.tso), last_changes or {}
+
+    def status(name: tuple[str, str], key: object, *missing_ms: int, **known: Any) -> TableStatus:
+        """Return a table that lacks changes since some moments, and since its first held row."""
+        waiting = held.pop(key, [])
+        complete = min(cut_ms, *missing_ms, *(physical_ms(item.min_ts) for item in waiting))
+        return TableStatus(
+            database=name[0],
+            table=name[1],
+            mirror_id=key if isinstance(key, str) else None,
+            complete_ms=complete,
+            lag_ms=max(0, now_ms - complete),
+            held_since=min((item.since for item in waiting), default=None),
+            last_change_ts=last.get(name),
+            **dict[str, Any](held=sum(item.rows for item in waiting)) | known,
+        )
+
+    tables: list[TableStatus] = []
+    for mirror in cut.mirrors:
+        name = (mirror.database, mirror.table)
+        failure = failed.pop(mirror.mirror_id, None)
+        missing = [faulty.get(name) if mirror.quarantined else None]
+        missing.append(None if failure is None else failure.tso)
+        tables.append(
+            status(
+                name,
+                mirror.mirror_id,
+                cut_ms,
+                *(physical_ms(tso) for tso in missing if tso is not None),
+                rows=mirror.rows,
+                held=mirror.held,
+                quarantined=mirror.quarantined,
+                marks=tuple(mirror.marks),
+                failed=failure,
+                lenient_casts=mirror.casts.total(),
+            )
+        )
+    for failure in failed.values():
+        since_ms = round(failure.since.timestamp() * 1000)
+        name = (failure.database, failure.table)
+        tables.append(status(name, failure.mirror_id, since_ms, has_mirror=False, failed=failure))
+    for key, (first, *_) in list(held.items()):
+        name = (first.database, first.table)
+        tables.append(status(name, key, cut_ms, has_mirror=False))
+    return tuple(sorted(tables, key=lambda item: (-item.lag_ms, item.database, item.table)))
+
+
+class Agreement(StrEnum):
+    """What comparing the checksums of one row says."""
+
+    AGREES = "agrees"
+    DISAGREES = "disagrees"
+    UNKNOWN = "unknown"
+    """Nothing can be said: the row is cut, its version is not known, or it was split."""
+    WAITING = "waiting"
+    """The row's schema has not arrived."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checksums:
+    """All row checksums so far.
+
+    Attributes:
+        counts: rows by agreement.
+        examples: where the first rows are that disagree.
+    """
+
+    counts: Mapping[Agreement, int]
+    examples: tuple[dict[str, Any], ...]
+
+
+ACCOUNT_COUNTS = (
+    *("read", "applied", "waiting", "held", "quarantined", "excluded", "superseded"),
+    "unaccounted",
+)
+"""What is counted of the row changes that a cut is the first to have (`ChangeAccount`)."""
+
+
+# Changefeeds ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,11 +494,12 @@ class Status:
         topics: the topics, by name.
         tables: the tables, the one that is furthest behind first.
         lag: how far the mirrors are behind; None before the first cut.
-        quarantined: open rows of the quarantine by stage.
+        faults: what is open in the quarantine, of tables that are mirrored or not known.
         conflicts: rows of `schema_conflicts`.
         checksums: row checksums compared.
         gaps: where records are gone that were not landed, if the source was looked at.
         accepted_gaps: the gaps that were accepted.
+        verdicts: what is to be said of all this, by the limits of the changefeed.
     """
 
     changefeed: str
@@ -245,11 +520,12 @@ class Status:
     topics: tuple[TopicStatus, ...]
     tables: tuple[TableStatus, ...]
     lag: Lag | None
-    quarantined: Mapping[str, int]
+    faults: tuple[Faults, ...]
     conflicts: tuple[dict[str, Any], ...]
     checksums: Checksums
-    gaps: tuple[Gap, ...] = ()
+    gaps: "tuple[Gap, ...]" = ()
     accepted_gaps: tuple[AcceptedGap, ...] = ()
+    verdicts: Mapping[Check, Verdict] = field(default_factory=dict[Check, Verdict])
 
     @property
     def backlog(self) -> int:
@@ -263,13 +539,80 @@ class Status:
 
     @property
     def held(self) -> tuple[HeldRows, ...]:
-        """Row changes at or below the cut that wait for their schema."""
-        return self.cut.held if self.cut else ()
+        """Row changes at or below the cut that wait for their schema, the oldest first."""
+        return tuple(
+            sorted(
+                self.cut.held if self.cut else (),
+                key=lambda item: (item.since, item.database, item.table, item.schema_version),
+            )
+        )
 
     @property
     def held_rows(self) -> int:
         """How many these are."""
         return sum(item.rows for item in self.held)
+
+    @property
+    def held_seconds(self) -> float:
+        """How long the oldest of these have waited; 0 if none wait."""
+        return self.age_seconds(self.held[0].since) if self.held else 0.0
+
+    def age_seconds(self, since: datetime) -> float:
+        """Return how long ago a moment was when this was read; 0 if it is later."""
+        return max(0.0, (self.at - since).total_seconds())
+
+    @property
+    def slowest(self) -> str | None:
+        """The partition that holds the global watermark, `topic/partition`; None without one."""
+        return _place_text(self.watermark.slowest)
+
+    @property
+    def beyond_seconds(self) -> float:
+        """How far the newest change is beyond the watermark, or the first change without one."""
+        newest, base = self.times.newest, self.watermark.watermark_ts
+        if base is None:
+            base = self.cut.tso if self.cut else self.times.oldest
+        if newest is None or base is None:
+            return 0.0
+        return max(0, physical_ms(newest) - physical_ms(base)) / 1000
+
+    @property
+    def quiet_seconds(self) -> float | None:
+        """For how long of upstream time only watermarks came; None without a watermark."""
+        watermark = self.watermark.watermark_ts
+        known = [ts for ts in (self.times.newest, self.times.first_watermark) if ts is not None]
+        if watermark is None or not known:
+            return None
+        return max(0, physical_ms(watermark) - physical_ms(max(known))) / 1000
+
+    @property
+    def quarantined(self) -> Mapping[str, int]:
+        """Open rows of the quarantine by stage, of tables that are mirrored or not known."""
+        counts = Counter({"decode": 0, "apply": 0})
+        for item in self.faults:
+            counts[item.stage] += item.rows
+        return counts
+
+    @property
+    def failed(self) -> tuple[FailedMirror, ...]:
+        """Mirrors that the newest cut could not make."""
+        return self.cut.failed if self.cut else ()
+
+    @property
+    def waiting(self) -> int:
+        """Row changes that wait because their mirror could not be made."""
+        return sum(item.waiting for item in self.failed)
+
+    @property
+    def incomplete(self) -> int:
+        """Tables that lack changes at or below the cut."""
+        return sum(not item.is_complete for item in self.tables)
+
+    @property
+    def accounts(self) -> Mapping[str, int]:
+        """What became of the row changes that the newest cut is the first to have."""
+        accounts = self.cut.accounts if self.cut else ()
+        return {name: sum(getattr(item, name) for item in accounts) for name in ACCOUNT_COUNTS}
 
     @property
     def now_ms(self) -> int:
@@ -294,7 +637,7 @@ class Status:
                 "rewind": None if cut.rewind is None else cut.rewind.as_json(),
             },
             "watermark": self.watermark.watermark_ts,
-            "slowest_partition": _place_text(self.watermark.slowest),
+            "slowest_partition": self.slowest,
             "waiting_partitions": [_place_text(place) for place in self.watermark.waiting],
             "lag_seconds": None if lag is None else lag.seconds,
             "ahead_seconds": None if lag is None else lag.ahead_seconds,
@@ -314,7 +657,10 @@ class Status:
             "gaps": [item.as_json() for item in self.gaps],
             "accepted_gaps": [item.as_json() for item in self.accepted_gaps],
             "held": self.held_rows,
-            "failed_mirrors": 0 if cut is None else len(cut.failed),
+            "incomplete_tables": self.incomplete,
+            "failed_mirrors": len(self.failed),
+            "failed_since": _iso(min((item.since for item in self.failed), default=None)),
+            "waiting": self.waiting,
             "accounts": []
             if cut is None
             else [{**asdict(item), "examples": list(item.examples)} for item in cut.accounts],
@@ -333,23 +679,8 @@ class Status:
                 }
                 for item in self.topics
             ],
-            "tables": [
-                {
-                    "database": item.database,
-                    "table": item.table,
-                    "has_mirror": item.has_mirror,
-                    "rows": item.rows,
-                    "lag_seconds": item.lag_ms / 1000,
-                    "complete": item.is_complete,
-                    "held": item.held,
-                    "held_since": _iso(item.held_since),
-                    "quarantined": item.quarantined,
-                    "marks": list(item.marks),
-                    "failed": None if item.failed is None else item.failed.as_json(),
-                    "lenient_casts": item.lenient_casts,
-                }
-                for item in self.tables
-            ],
+            "tables": [item.as_json() for item in self.tables],
+            "verdicts": {str(check): item.as_json() for check, item in self.verdicts.items()},
         }
 
 
@@ -359,258 +690,3 @@ def _iso(moment: datetime | None) -> str | None:
 
 def _place_text(place: tuple[str, int] | None) -> str | None:
     return None if place is None else f"{place[0]}/{place[1]}"
-
-
-# Reading ----------------------------------------------------------------------------------------
-
-
-def read_status(
-    paths: LakePaths,
-    changefeed: Changefeed,
-    now: datetime,
-    *,
-    source: Sequence[PartitionOffsets] | None = None,
-    gaps: Sequence[Gap] = (),
-    watermark: GlobalWatermark | None = None,
-) -> Status:
-    """Return how far a changefeed is; needs no Spark.
-
-    Args:
-        paths: its tables.
-        changefeed: its configuration.
-        now: the time to measure lags at.
-        source: the source's partitions as they were seen at `now`; if None, what waits is what the
-            newest landing left.
-        gaps: the gaps that were seen with it.
-        watermark: the global watermark, if the caller has just read it.
-    """
-    cut = newest_cut(paths)
-    groups = read_groups(paths)
-    landing = newest_landing(paths)
-    known = () if landing is None else partitions_of(landing)
-    partitions = known if source is None else _with_times(source, known)
-    landed_at = landing["landed_at"] if landing else None
-    progress = groups.progress()
-    if watermark is None:
-        watermark = read_watermark(paths, groups=groups, cut=cut)
-    quarantine = _open_quarantine(paths)
-    landed_batch = commit_metadata(paths.raw_messages).get("batch", 0)
-    decoded_batch = decoded_position(paths)[1]
-    now_ms = round(now.timestamp() * 1000)
-    lag = None
-    if cut is not None:
-        lag = split_lag(
-            now_ms,
-            physical_ms(cut.tso),
-            landed_ms=_landed_ms(
-                cut, watermark, groups, known if landed_batch > decoded_batch else ()
-            ),
-            waiting_since_ms=waiting_since(partitions, landed_at),
-        )
-    return Status(
-        changefeed=changefeed.name,
-        at=now,
-        cut=cut,
-        watermark=watermark,
-        es_only=groups.es_only,
-        progress=progress,
-        times=ChangeTimes(
-            oldest=groups.oldest_change,
-            newest=groups.newest_change,
-            first_watermark=min(
-                (row["min_ts"] for row in groups.rows if row["kind"] == "watermark"), default=None
-            ),
-        ),
-        partitions=tuple(partitions),
-        source_seen_at=landed_at if source is None else now,
-        landed_at=landed_at,
-        landed_batch=landed_batch,
-        decoded_batch=decoded_batch,
-        log_batch=groups.batch,
-        log_rows=_log_rows(groups),
-        steps_back=sum(item.steps_back for item in progress.values()),
-        topics=_topics(partitions, watermark),
-        tables=table_lags(cut, quarantine, now_ms),
-        lag=lag,
-        quarantined=_stages(quarantine),
-        conflicts=tuple(read_rows(paths.schema_conflicts)),
-        checksums=read_checksums(paths),
-        gaps=tuple(gaps),
-        accepted_gaps=read_accepted(paths),
-    )
-
-
-def waiting_since(partitions: Iterable[PartitionOffsets], landed_at: datetime | None) -> int | None:
-    """Return since when records wait in the source, by Kafka's timestamps; None if none wait.
-
-    Of a partition that waits it is the time of its last landed record. Where that is not known it
-    is the time of the last landing, and the partition waits at least since then.
-    """
-    waiting = [item for item in partitions if item.backlog]
-    fallback = None if landed_at is None else round(landed_at.timestamp() * 1000)
-    times = [item.newest_ms if item.newest_ms is not None else fallback for item in waiting]
-    return min((time for time in times if time is not None), default=None)
-
-
-def table_lags(
-    cut: Cut | None, quarantine: Iterable[Mapping[str, Any]], now_ms: int
-) -> tuple[TableStatus, ...]:
-    """Return every table and how far it is behind, the furthest first.
-
-    Args:
-        cut: the newest cut.
-        quarantine: open rows of the quarantine; those with a table count.
-        now_ms: now.
-    """
-    if cut is None:
-        return ()
-    cut_ms = physical_ms(cut.tso)
-    faults: dict[tuple[str, str], int] = {}
-    for row in quarantine:
-        if row["database"] is not None and row["commit_ts"] is not None:
-            name = (row["database"], row["table"])
-            faults[name] = min(faults.get(name, row["commit_ts"]), row["commit_ts"])
-    held: dict[object, list[HeldRows]] = {}
-    for item in cut.held:
-        held.setdefault(item.mirror_id or (item.database, item.table), []).append(item)
-    failed = {item.mirror_id: item for item in cut.failed}
-    tables: list[TableStatus] = []
-    for mirror in cut.mirrors:
-        waiting = held.pop(mirror.mirror_id, [])
-        missing = [item.min_ts for item in waiting]
-        fault = faults.get((mirror.database, mirror.table))
-        if mirror.quarantined and fault is not None:
-            missing.append(fault)
-        failure = failed.pop(mirror.mirror_id, None)
-        if failure is not None and failure.tso is not None:
-            missing.append(failure.tso)
-        complete = min([cut_ms, *(physical_ms(ts) for ts in missing)])
-        tables.append(
-            TableStatus(
-                database=mirror.database,
-                table=mirror.table,
-                has_mirror=True,
-                rows=mirror.rows,
-                complete_ms=complete,
-                lag_ms=max(0, now_ms - complete),
-                held=mirror.held,
-                held_since=min((item.since for item in waiting), default=None),
-                quarantined=mirror.quarantined,
-                marks=tuple(mirror.marks),
-                failed=failure,
-                lenient_casts=mirror.casts.total(),
-            )
-        )
-    for failure in failed.values():
-        waiting = held.pop(failure.mirror_id, [])
-        complete = min(cut_ms, round(failure.since.timestamp() * 1000))
-        tables.append(
-            TableStatus(
-                database=failure.database,
-                table=failure.table,
-                has_mirror=False,
-                rows=0,
-                complete_ms=complete,
-                lag_ms=max(0, now_ms - complete),
-                held=sum(item.rows for item in waiting),
-                held_since=min((item.since for item in waiting), default=None),
-                quarantined=0,
-                marks=(),
-                failed=failure,
-            )
-        )
-    for waiting in held.values():
-        complete = min(cut_ms, *(physical_ms(item.min_ts) for item in waiting))
-        tables.append(
-            TableStatus(
-                database=waiting[0].database,
-                table=waiting[0].table,
-                has_mirror=False,
-                rows=0,
-                complete_ms=complete,
-                lag_ms=max(0, now_ms - complete),
-                held=sum(item.rows for item in waiting),
-                held_since=min(item.since for item in waiting),
-                quarantined=0,
-                marks=(),
-            )
-        )
-    return tuple(sorted(tables, key=lambda item: (-item.lag_ms, item.database, item.table)))
-
-
-def _landed_ms(
-    cut: Cut,
-    watermark: GlobalWatermark,
-    groups: ChangeGroups,
-    undecoded: Sequence[PartitionOffsets],
-) -> int:
-    """Return the physical time up to which everything has landed."""
-    landed_ts = groups.newest_change if groups.es_only else watermark.watermark_ts
-    times = [physical_ms(cut.tso if landed_ts is None else landed_ts)]
-    times += [item.newest_ms for item in undecoded if item.newest_ms is not None]
-    return max(times)
-
-
-def _with_times(
-    source: Iterable[PartitionOffsets], known: Iterable[PartitionOffsets]
-) -> tuple[PartitionOffsets, ...]:
-    """Return partitions as the source has them, with the times that the newest landing knows."""
-    times = {(item.topic, item.partition, item.landed): item.newest_ms for item in known}
-    return tuple(
-        replace(item, newest_ms=times.get((item.topic, item.partition, item.landed)))
-        for item in source
-    )
-
-
-_FAULT_COLUMNS = ["stage", "database", "table", "commit_ts"]
-
-
-def _open_quarantine(paths: LakePaths) -> list[dict[str, Any]]:
-    found = read_table(paths.quarantine, ds.field("redriven_at").is_null(), columns=_FAULT_COLUMNS)
-    return [] if found is None else found.to_pylist()
-
-
-def _stages(quarantine: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    counts = {"decode": 0, "apply": 0}
-    for row in quarantine:
-        counts[row["stage"]] = counts.get(row["stage"], 0) + 1
-    return counts
-
-
-def _log_rows(groups: ChangeGroups) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for row in groups.rows:
-        counts[row["kind"]] = counts.get(row["kind"], 0) + row["rows"]
-    return dict(sorted(counts.items()))
-
-
-def _topics(
-    partitions: Iterable[PartitionOffsets], watermark: GlobalWatermark
-) -> tuple[TopicStatus, ...]:
-    backlogs: dict[str, int] = {}
-    counts: dict[str, int] = {}
-    for item in partitions:
-        backlogs[item.topic] = backlogs.get(item.topic, 0) + item.backlog
-        counts[item.topic] = counts.get(item.topic, 0) + 1
-    topics = {
-        item.topic: TopicStatus(
-            topic=item.topic,
-            state=str(item.state),
-            partitions=max(item.partitions, counts.get(item.topic, 0)),
-            backlog=backlogs.get(item.topic, 0),
-            watermark_ts=item.watermark_ts,
-            waiting=tuple(partition for _, partition in item.waiting) if item.counts else (),
-            tables=item.tables,
-        )
-        for item in watermark.topics
-    }
-    for topic in counts.keys() - topics.keys():
-        topics[topic] = TopicStatus(
-            topic=topic,
-            state=NEW_TOPIC,
-            partitions=counts[topic],
-            backlog=backlogs[topic],
-            watermark_ts=None,
-            waiting=(),
-        )
-    return tuple(topics[topic] for topic in sorted(topics))

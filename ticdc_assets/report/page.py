@@ -28,11 +28,19 @@ from ticdc_assets.lake.overview import (
     FeedOverview,
     PartitionFigures,
     SchemaFigures,
-    TableFigures,
     VersionFigures,
 )
+from ticdc_assets.lake.status import TableStatus
+from ticdc_assets.lake.wording import duration
 from ticdc_assets.registry.differences import Difference, DifferenceKind
-from ticdc_assets.report.headlines import Headline, Level, headlines, verdict
+from ticdc_assets.report.headlines import (
+    LEVELS,
+    Headline,
+    Level,
+    headlines,
+    other_headlines,
+    verdict,
+)
 from ticdc_assets.report.markup import (
     Content,
     Markup,
@@ -46,7 +54,6 @@ from ticdc_assets.report.plots import Plot, plots, timeline_plot
 from ticdc_assets.report.texts import (
     amount,
     count_text,
-    duration,
     one_line,
     shortened,
     utc_text,
@@ -183,6 +190,7 @@ class _Feed:
 
     overview: FeedOverview
     headlines: tuple[Headline, ...]
+    others: tuple[Headline, ...]
     plots: tuple[Plot, ...]
     timeline: Plot
 
@@ -191,6 +199,7 @@ class _Feed:
         return cls(
             overview=overview,
             headlines=headlines(overview),
+            others=other_headlines(overview),
             plots=plots(overview),
             timeline=timeline_plot(overview),
         )
@@ -201,7 +210,7 @@ class _Feed:
 
     @property
     def level(self) -> Level:
-        return verdict(self.headlines)
+        return verdict(self.overview)
 
     @property
     def all_plots(self) -> tuple[Plot, ...]:
@@ -367,7 +376,7 @@ def _section(feed: _Feed) -> Markup:
             element("span", f"{overview.changefeed.wire_format}, {source}", class_="muted small"),
             class_="feed-head",
         ),
-        element("div", *map(_card, feed.headlines), class_="cards"),
+        element("div", *map(_card, (*feed.headlines, *feed.others)), class_="cards"),
         element(
             "div",
             *(_plot_panel(name, plot, wide=not number) for number, plot in enumerate(feed.plots)),
@@ -538,10 +547,10 @@ def _tables_panel(overview: FeedOverview) -> Markup:
         element(
             "tr",
             element("th", name_of(item.database, item.table), scope="row"),
-            _number(item.rows, "no mirror" if item.rows is None else None),
-            _number(item.changes),
+            _number(item.rows, None if item.has_mirror else "no mirror"),
+            _number(overview.changes(item)),
             _moment(item.last_change_ts),
-            _lag_cell(item, overview.now),
+            _number(item.lag_seconds, duration(item.lag_seconds)),
             _state_cell(item),
         )
         for item in shown
@@ -570,9 +579,9 @@ def _tables_panel(overview: FeedOverview) -> Markup:
     counted = overview.cuts.counted_from
     points = overview.cuts.points
     note = (
-        f"Keys changed are those of cuts {counted} to {points[-1].number}. A table is behind by "
-        "what is older than its first held row, or than the newest cut; all mirrors of a cut stand "
-        "at its TSO."
+        f"Keys changed are those of cuts {counted} to {points[-1].number}. A table is behind since "
+        "the newest cut, or since its first change that is held, in quarantine or not applied; all "
+        "mirrors of a cut stand at its TSO."
         if counted is not None and points
         else None
     )
@@ -587,32 +596,13 @@ def _tables_panel(overview: FeedOverview) -> Markup:
     )
 
 
-def _lag_cell(item: TableFigures, now: datetime) -> Markup:
-    lag = item.lag_seconds(now)
-    return _number(lag, "unknown" if lag is None else duration(lag))
-
-
-def _state(item: TableFigures) -> tuple[Level, str, str]:
+def _state(item: TableStatus) -> tuple[Level, str, str]:
     """Return how a table is: level, a word, and the reasons."""
-    parts = [f"{count_text(item.held)} held"] if item.held else []
-    if item.quarantined:
-        parts.append(f"{count_text(item.quarantined)} quarantined")
-    parts += item.marks
-    if item.failed is not None:
-        parts = [item.failed.sentence, *parts]
-    text = "; ".join(parts)
-    if item.failed is not None:
-        return Level.BAD, "failed", text
-    if item.rows is None:
-        return Level.WARN, "no mirror yet", text
-    if item.incomplete:
-        return Level.WARN, "incomplete", text
-    if item.marks:
-        return Level.NOTE, "marked", text
-    return Level.GOOD, "complete", text
+    text = "; ".join((*item.lacking, *item.marks))
+    return LEVELS[item.verdict.level], str(item.state), text
 
 
-def _state_cell(item: TableFigures) -> Markup:
+def _state_cell(item: TableStatus) -> Markup:
     level, word, text = _state(item)
     return element(
         "td",
@@ -628,14 +618,13 @@ def _table_list(overview: FeedOverview) -> list[list[Any]]:
     listed: list[list[Any]] = []
     for item in overview.tables:
         level, word, text = _state(item)
-        lag = item.lag_seconds(overview.now)
         listed.append(
             [
                 [visible(item.database), visible(item.table)],
-                item.rows,
-                item.changes,
+                item.rows if item.has_mirror else None,
+                overview.changes(item),
                 None if item.last_change_ts is None else physical_ms(item.last_change_ts),
-                lag,
+                item.lag_seconds,
                 level.css,
                 f"{_SIGNS[level]} {word}",
                 visible(shortened(text, _TEXT_SHOWN)),
@@ -709,7 +698,7 @@ def _schemas_panel(overview: FeedOverview) -> Markup:
     if not overview.schemas:
         return _panel(name, "schemas", "Schemas", _empty("No schema is known yet."))
     left = overview.schema_tables - len(overview.schemas)
-    conflicts = len(overview.conflicts)
+    conflicts = len(overview.status.conflicts)
     return _panel(
         name,
         "schemas",
@@ -737,13 +726,13 @@ def _conflicts(overview: FeedOverview) -> Markup:
             element("td", row["claimed_source"]),
             element("td", _coordinates(row), class_="text"),
         )
-        for row in overview.conflicts[:CONFLICTS_SHOWN]
+        for row in overview.status.conflicts[:CONFLICTS_SHOWN]
     ]
     return element(
         "details",
         element(
             "summary",
-            _chip(Level.WARN, amount(len(overview.conflicts), "conflict")),
+            _chip(Level.WARN, amount(len(overview.status.conflicts), "conflict")),
             " other structures were claimed for registered versions; the registered ones stay",
         ),
         _table(
@@ -991,7 +980,7 @@ def _partitions_panel(overview: FeedOverview) -> Markup:
 
 def _gaps_table(overview: FeedOverview) -> Content:
     """Return the gaps that were accepted, the newest first; nothing where there are none."""
-    gaps = overview.accepted_gaps
+    gaps = overview.status.accepted_gaps
     if not gaps:
         return None
     rows = [
@@ -1024,7 +1013,7 @@ def _gaps_table(overview: FeedOverview) -> Content:
 
 def _topics_table(overview: FeedOverview) -> Content:
     """Return what each topic is to the watermark; nothing where there is one and it is live."""
-    topics = overview.watermark.topics
+    topics = overview.status.watermark.topics
     if len(topics) < 2 and all(topic.state is TopicState.LIVE for topic in topics):
         return None
     # Those that hold everything back first, then those that rest.

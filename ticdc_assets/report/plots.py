@@ -22,12 +22,12 @@ import plotly.graph_objects as go
 
 from ticdc_assets.lake.overview import DdlFigures, FeedOverview
 from ticdc_assets.lake.series import Series, lag_series, rate_series, step_series, thinned
+from ticdc_assets.lake.wording import duration
 from ticdc_assets.registry.ddl import DdlAction
 from ticdc_assets.report.markup import plot_text
 from ticdc_assets.report.texts import (
     amount,
     count_text,
-    duration,
     moment_of,
     one_line,
     rate_text,
@@ -236,7 +236,7 @@ def backlog_plot(overview: FeedOverview) -> Plot:
         title=title,
         roles=["teal"],
         summary=(
-            f"{amount(overview.backlog, 'record')} left by the newest landing, at most "
+            f"{amount(overview.status.backlog, 'record')} left by the newest landing, at most "
             f"{count_text(max(series.values))}."
         ),
         note=_thinned_note("What each landing left; nobody looked in between.", [series]),
@@ -256,7 +256,10 @@ def held_plot(overview: FeedOverview) -> Plot:
         name="held",
         title=title,
         roles=["purple"],
-        summary=f"{count_text(overview.held)} now, at most {count_text(max(series.values))}.",
+        summary=(
+            f"{count_text(overview.status.held_rows)} now, at most "
+            f"{count_text(max(series.values))}."
+        ),
         note=_thinned_note("", [series]),
     )
 

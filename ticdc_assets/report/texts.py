@@ -48,19 +48,6 @@ def amount(number: int, one: str, many: str | None = None) -> str:
     return f"{count_text(number)} {one if number == 1 else many or f'{one}s'}"
 
 
-def duration(seconds: float) -> str:
-    """Return a length of time in the unit a person would use."""
-    if seconds < 0:
-        return f"-{duration(-seconds)}"
-    for limit, unit, name in _UNITS:
-        if seconds < limit:
-            return f"{seconds / unit:.1f} {name}"
-    return f"{seconds / 86_400:,.1f} days"
-
-
-_UNITS = ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h"))
-
-
 def rate_text(per_second: float) -> str:
     """Return a rate in the unit that gives a number above 1, if there is one."""
     if per_second >= 10:

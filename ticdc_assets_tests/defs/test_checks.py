@@ -11,18 +11,23 @@ import pytest
 
 from ticdc_assets.config import CaptureSource, Changefeed, CheckLimits
 from ticdc_assets.defs.changefeeds import all_definitions
-from ticdc_assets.defs.content_verdicts import (
-    judge_conflicts,
-    judge_keys,
-    judge_mirrors,
-    judge_quarantine,
+from ticdc_assets.defs.content_verdicts import judge_keys
+from ticdc_assets.defs.status_metadata import check_verdict, quarantine_verdict
+from ticdc_assets.defs.verdicts import CheckVerdict
+from ticdc_assets.lake.cuts import Cut
+from ticdc_assets.lake.judging import judge
+from ticdc_assets.lake.status import (
+    ChangeTimes,
+    Check,
+    Faults,
+    Status,
+    TopicStatus,
+    table_statuses,
 )
-from ticdc_assets.defs.progress_verdicts import judge_held, judge_lag, judge_watermark
-from ticdc_assets.lake.status import ChangeTimes, TopicStatus
 from ticdc_assets.lake.uniqueness import KeyCounts, RepeatedKey, RepeatedKeys
 from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema, schema_to_json
 from ticdc_assets_tests.defs.small_shop import SmallShop
-from ticdc_assets_tests.statuses import NOW, at, cut, held, mirror, status
+from ticdc_assets_tests.statuses import NOW, NOW_MS, at, cut, held, mirror, status
 
 FEED = Changefeed(
     name="shop",
@@ -32,6 +37,33 @@ FEED = Changefeed(
     lag_warn_seconds=60,
     lag_error_seconds=600,
 )
+
+
+def said(check: Check, feed: Changefeed, seen: Status) -> CheckVerdict:
+    """Return what a check says of a status by the limits of a changefeed."""
+    return check_verdict(check, feed, replace(seen, verdicts=judge(feed, seen)))
+
+
+def judge_lag(feed: Changefeed, seen: Status) -> CheckVerdict:
+    return said(Check.REPLICATION_LAG, feed, seen)
+
+
+def judge_watermark(feed: Changefeed, seen: Status) -> CheckVerdict:
+    return said(Check.WATERMARK_PROGRESS, feed, seen)
+
+
+def judge_held(feed: Changefeed, seen: Status) -> CheckVerdict:
+    return said(Check.HELD_ROWS, feed, seen)
+
+
+def judge_conflicts(conflicts: list[dict[str, Any]]) -> CheckVerdict:
+    return said(Check.SCHEMA_CONFLICTS, FEED, status(conflicts=tuple(conflicts)))
+
+
+def judge_mirrors(made: Cut | None) -> CheckVerdict:
+    seen = status(cut_ago=None if made is None else 0)
+    seen = replace(seen, cut=made, tables=table_statuses(made, [], NOW_MS))
+    return said(Check.MIRRORS_COMPLETE, FEED, seen)
 
 
 # Lag --------------------------------------------------------------------------------------------
@@ -107,8 +139,9 @@ def test_the_worst_table_is_named_where_it_is_worse_than_the_cut() -> None:
     behind = status(10, 10, cut_changes={"held": (held(300),)})
     verdict = judge_lag(FEED, behind)
     assert verdict.passed
-    assert "The worst table, crm.visits, is complete only up to 10.0 min ago (4 held)." in (
-        verdict.description
+    assert (
+        "The worst table, crm.visits, is complete only up to 10.0 min ago (4 held, no mirror yet)."
+        in (verdict.description)
     )
     assert verdict.metadata["worst_table"].value == "crm.visits"
     assert verdict.metadata["worst_table_lag_seconds"].value == 600.0
@@ -251,19 +284,19 @@ PRICE = ColumnSchema(name="price", mysql_type="int", nullable=False)
 
 
 def test_conflicts_tell_both_claims() -> None:
-    assert judge_conflicts("shop", []).passed
+    assert judge_conflicts([]).passed
     wide = replace(PRICE, mysql_type="decimal", length=10, decimal=2)
-    verdict = judge_conflicts("shop", [conflict(claim(ID, wide))])
+    verdict = judge_conflicts([conflict(claim(ID, wide))])
     assert verdict.level == "warn"
     assert (
         "shop.orders at version 7: DDL tableSchema says price int not null, BOOTSTRAP says price "
         "decimal(10,2) not null"
     ) in verdict.description
     assert verdict.metadata["conflicts"].value == 1
-    missing = judge_conflicts("shop", [conflict(claim(ID))]).description
+    missing = judge_conflicts([conflict(claim(ID))]).description
     assert "BOOTSTRAP says no price" in missing
-    assert "BOOTSTRAP says no schema" in judge_conflicts("shop", [conflict(None)]).description
-    many = judge_conflicts("shop", [conflict(claim(ID), offset=n) for n in range(23)])
+    assert "BOOTSTRAP says no schema" in judge_conflicts([conflict(None)]).description
+    many = judge_conflicts([conflict(claim(ID), offset=n) for n in range(23)])
     assert "and 3 more" in many.description
 
 
@@ -296,22 +329,18 @@ def test_keys_that_are_there_twice_are_named() -> None:
 # Quarantine -------------------------------------------------------------------------------------
 
 
-def fault(seconds_ago: float, reason: str = "invalid_json") -> dict[str, Any]:
-    return {
-        "stage": "decode",
-        "reason": reason,
-        "quarantined_at": NOW - timedelta(seconds=seconds_ago),
-    }
+def fault(seconds_ago: float, reason: str = "invalid_json") -> Faults:
+    return Faults(stage="decode", reason=reason, since=NOW - timedelta(seconds=seconds_ago))
 
 
 def test_an_empty_quarantine_passes() -> None:
-    verdict = judge_quarantine("shop", [], None)
+    verdict = quarantine_verdict("shop", [], None)
     assert verdict.passed
     assert verdict.description == "Nothing new in quarantine, and nothing is open."
 
 
 def test_what_was_never_looked_at_is_new() -> None:
-    verdict = judge_quarantine("shop", [fault(5), fault(4), fault(4, "wrong_type")], None)
+    verdict = quarantine_verdict("shop", [fault(5), fault(4), fault(4, "wrong_type")], None)
     assert verdict.level == "warn"
     assert verdict.description.startswith(
         "3 came into quarantine (invalid_json 2, wrong_type 1); 3 are open in all."
@@ -320,35 +349,36 @@ def test_what_was_never_looked_at_is_new() -> None:
 
 def test_what_was_seen_is_open_and_not_new() -> None:
     rows = [fault(5), fault(4)]
-    seen = datetime.fromisoformat(judge_quarantine("shop", rows, None).metadata["seen_until"].value)
-    verdict = judge_quarantine("shop", rows, seen)
+    seen = datetime.fromisoformat(
+        quarantine_verdict("shop", rows, None).metadata["seen_until"].value
+    )
+    verdict = quarantine_verdict("shop", rows, seen)
     assert verdict.passed
     assert verdict.description == "Nothing new in quarantine; 2 from before are still open."
-    more = judge_quarantine("shop", [*rows, fault(3)], seen)
+    more = quarantine_verdict("shop", [*rows, fault(3)], seen)
     assert (more.passed, more.metadata["new"].value, more.metadata["open"].value) == (False, 1, 3)
 
 
 def test_what_comes_while_as_much_is_redriven_is_new_all_the_same() -> None:
-    verdict = judge_quarantine("shop", [fault(1)], NOW - timedelta(seconds=2))
+    verdict = quarantine_verdict("shop", [fault(1)], NOW - timedelta(seconds=2))
     assert not verdict.passed
 
 
 def test_an_emptied_quarantine_keeps_what_it_has_seen() -> None:
     seen = NOW - timedelta(seconds=2)
-    assert judge_quarantine("shop", [], seen).metadata["seen_until"].value == seen.isoformat()
+    assert quarantine_verdict("shop", [], seen).metadata["seen_until"].value == seen.isoformat()
 
 
 # Completeness -----------------------------------------------------------------------------------
 
 
 def test_complete_mirrors_pass() -> None:
-    assert judge_mirrors("shop", cut()).passed
-    assert judge_mirrors("shop", None).passed
+    assert judge_mirrors(cut()).passed
+    assert judge_mirrors(None).passed
 
 
 def test_every_shortcoming_is_named() -> None:
     verdict = judge_mirrors(
-        "shop",
         cut(
             mirrors=(
                 mirror("a", held=2, quarantined=1),
@@ -368,7 +398,7 @@ def test_every_shortcoming_is_named() -> None:
 
 def test_many_shortcomings_are_counted() -> None:
     mirrors = tuple(mirror(f"t{number:02d}", held=1) for number in range(25))
-    assert "shop.t19 (1 held) and 5 more" in judge_mirrors("shop", cut(mirrors=mirrors)).description
+    assert "shop.t19 (1 held) and 5 more" in judge_mirrors(cut(mirrors=mirrors)).description
 
 
 # In Dagster -------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from ticdc_assets.lake.openmetrics import openmetrics_text
 from ticdc_assets.lake.positions import Position, read_position
 from ticdc_assets.lake.session import LazySession
 from ticdc_assets.lake.sources import accept, beside, see_source
-from ticdc_assets.lake.status import read_status
+from ticdc_assets.lake.status_reading import read_status
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream

@@ -13,7 +13,8 @@ from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.changelog import plan
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.config import TableChoice
-from ticdc_assets.defs.content_verdicts import judge_accounts, judge_mirrors
+from ticdc_assets.defs.status_metadata import check_verdict
+from ticdc_assets.defs.verdicts import CheckVerdict
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.events import Bootstrap, RowChange
 from ticdc_assets.lake import folding, mirrors
@@ -24,13 +25,15 @@ from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.lake.overview import read_overview
 from ticdc_assets.lake.quarantine import read_quarantine
 from ticdc_assets.lake.reading import list_mirrors, read_mirror, require_mirror
-from ticdc_assets.lake.status import read_status
+from ticdc_assets.lake.status import Check
+from ticdc_assets.lake.status_reading import read_status
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.simulator.alterations import AddColumn
 from ticdc_assets.simulator.builders import fill
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.tso import physical_ms
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.simple_json import encode
@@ -50,6 +53,12 @@ def shop(spark: SparkSession, folder: Path) -> tuple[Feed, StandInChangefeed, Up
         )
         fill(upstream, ("d", name), rows=4)
     return Feed.of(spark, folder), StandInChangefeed(upstream, "d", partitions=2), upstream
+
+
+def said(feed: Feed, check: Check) -> CheckVerdict:
+    """Return what a check says now."""
+    status = read_status(feed.paths, feed.changefeed, datetime.now(UTC))
+    return check_verdict(check, feed.changefeed, status)
 
 
 def breaking(method: str, table: str) -> Callable[[pytest.MonkeyPatch], None]:
@@ -105,7 +114,7 @@ def test_a_mirror_that_fails_keeps_its_rows_while_the_others_go_on(
     assert not by_table["good"].incomplete
     (account,) = (item for item in cut.accounts if item.table == "bad")
     assert (account.read, account.waiting, account.unaccounted) == (new, new, 0)
-    verdict = judge_mirrors("feed", cut)
+    verdict = said(feed, Check.MIRRORS_COMPLETE)
     assert (verdict.level, "bad" in verdict.description) == ("error", True)
     now = datetime.now(UTC)
     worst = read_status(feed.paths, feed.changefeed, now).tables[0]
@@ -115,7 +124,7 @@ def test_a_mirror_that_fails_keeps_its_rows_while_the_others_go_on(
         for item in read_overview(feed.changefeed, feed.paths).tables
         if item.failed is not None
     )
-    assert (figures.table, figures.complete_ts) == ("bad", old_tso)
+    assert (figures.table, figures.complete_ms) == ("bad", physical_ms(old_tso))
     # Reads as of a TSO do not build on rows that are older than they say.
     as_of = read_mirror(spark, "feed", "d", "bad", as_of=cut.tso, settings=feed.settings)
     assert as_of.count() == truth["d", "bad"].total()
@@ -123,7 +132,7 @@ def test_a_mirror_that_fails_keeps_its_rows_while_the_others_go_on(
     assert feed.sync().outcome is Outcome.PUBLISHED
     assert feed.rows() == truth
     assert not feed.cut.failed
-    assert judge_mirrors("feed", feed.cut).passed
+    assert said(feed, Check.MIRRORS_COMPLETE).passed
 
 
 def test_a_mirror_that_was_never_made_is_listed(
@@ -263,7 +272,7 @@ def test_a_change_that_no_mirror_takes_fails_the_check_until_it_is_mended(
         assert (account.table, account.unaccounted) == ("bad", 4)
         assert len(account.examples) == 4
         assert all(example.startswith("d/") for example in account.examples)
-        verdict = judge_accounts(feed.cut)
+        verdict = said(feed, Check.CHANGES_ACCOUNTED)
         assert verdict.level == "error"
         assert account.examples[0] in verdict.description
         # Later cuts do not forget it.

@@ -80,7 +80,7 @@ def test_all_ways_come_to_the_same_rows_counts_and_marks(
     mirror = feed.cut.mirrors[0]
     assert mirror.casts == {("w", first): 3, ("n", second): 3}
     assert feed.rows() == truth_rows(changefeed.truth())
-    assert [item.lenient_casts for item in list_mirrors(feed.paths)] == [6]
+    assert [item.status.lenient_casts for item in list_mirrors(feed.paths)] == [6]
     # A table that begins anew has none of them.
     upstream.truncate_table(T)
     feed.write(changefeed.tick())

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,12 +14,13 @@ from ticdc_assets.lake.cuts import newest_cut
 from ticdc_assets.lake.positions import PartitionOffsets, known_partitions
 from ticdc_assets.lake.sources import see_source
 from ticdc_assets.lake.status import (
+    Faults,
     LagPart,
-    read_status,
     split_lag,
-    table_lags,
+    table_statuses,
     waiting_since,
 )
+from ticdc_assets.lake.status_reading import read_status
 from ticdc_assets.lake.uniqueness import count_keys
 from ticdc_assets_tests.defs.small_shop import ODD, ORDERS, SmallShop
 from ticdc_assets_tests.lake.feeds import Feed
@@ -107,13 +107,15 @@ def test_a_table_is_behind_as_the_cut_or_since_its_first_missing_change() -> Non
             held(30, "visits", min_ts=at(40)),
         ),
     )
-    faults: list[dict[str, Any]] = [
-        {"database": "shop", "table": "wrong", "commit_ts": at(70)},
-        {"database": "shop", "table": "wrong", "commit_ts": at(60)},
-        # Of a record that could not be decoded nobody knows the table.
-        {"database": None, "table": None, "commit_ts": None},
+    faults = [
+        Faults(
+            stage="apply", reason="x", since=NOW, database="shop", table="wrong", first_ts=at(ago)
+        )
+        for ago in (70, 60)
     ]
-    found = table_lags(seen, faults, NOW_MS)
+    # Of a record that could not be decoded nobody knows the table.
+    faults.append(Faults(stage="decode", reason="x", since=NOW))
+    found = table_statuses(seen, faults, NOW_MS)
     assert [(item.table, item.lag_ms, item.is_complete) for item in found] == [
         ("users", 130_000, False),
         ("wrong", 70_000, False),
@@ -121,12 +123,12 @@ def test_a_table_is_behind_as_the_cut_or_since_its_first_missing_change() -> Non
         ("orders", 10_000, True),
     ]
     assert (found[0].held_since, found[2].has_mirror) == (NOW - timedelta(seconds=100), False)
-    assert table_lags(None, faults, NOW_MS) == ()
+    assert table_statuses(None, faults, NOW_MS) == ()
 
 
 def test_a_row_that_is_held_is_never_ahead_of_the_cut() -> None:
     seen = cut(10, held=(held(1, mirror_id="1", min_ts=at(5)),))
-    assert [item.lag_ms for item in table_lags(seen, [], NOW_MS)] == [10_000]
+    assert [item.lag_ms for item in table_statuses(seen, [], NOW_MS)] == [10_000]
 
 
 # A lake -------------------------------------------------------------------------------------------

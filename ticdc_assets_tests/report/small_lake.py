@@ -30,6 +30,7 @@ from ticdc_assets.registry.history import (
 )
 from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema, schema_to_json
 from ticdc_assets.tso import from_datetime
+from ticdc_assets_tests.statuses import write_tables
 
 NOW = datetime(2026, 5, 17, 12, 0, tzinfo=UTC)
 
@@ -266,6 +267,7 @@ def small_lake(folder: Path, *, name: str = "shop") -> tuple[Changefeed, LakePat
     )
     paths = LakePaths(root=folder / "lake", changefeed=name)
     tables = [("shop", "orders"), (ODD_NAMES[0], "odd"), *(("odd", item) for item in ODD_NAMES)]
+    write_tables(paths)
     write_landings(paths, [(ago(400), 100, 50), (ago(200), 50, 0), (ago(20), 30, 7)])
     write_groups(paths, ago(15), tables)
     mirrors = tuple(

@@ -16,11 +16,12 @@ from ticdc_assets.cli import main
 from ticdc_assets.config import CaptureSource, Changefeed
 from ticdc_assets.lake.overview import FeedOverview, read_overview
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.wording import duration
 from ticdc_assets.report.headlines import Level, headlines, verdict
 from ticdc_assets.report.markup import element, json_block, name_of, plot_text
 from ticdc_assets.report.page import TABLES_SHOWN, page, write_page
 from ticdc_assets.report.plots import DARK, LIGHT, Palette, plots, timeline_plot
-from ticdc_assets.report.texts import duration, rate_text, visible
+from ticdc_assets.report.texts import rate_text, visible
 from ticdc_assets_tests.report.small_lake import (
     NOW,
     ODD_NAMES,
@@ -205,7 +206,7 @@ def test_an_empty_lake_has_a_page(tmp_path: Path) -> None:
     shown = " ".join(found.texts)
     assert "no cut yet" in shown
     assert "Nothing has landed yet." in shown
-    assert verdict(headlines(overview)) is Level.WARN
+    assert verdict(overview) is Level.WARN
     assert all(plot.figure is None for plot in (*plots(overview), timeline_plot(overview)))
     assert not (tmp_path / "new").exists(), "reading makes nothing"
 
@@ -290,8 +291,8 @@ def test_the_headlines_of_a_lake_with_some_of_everything(overview: FeedOverview)
     assert [(item.label, item.value, item.level) for item in headlines(overview)] == [
         ("Replication lag", "18.0 s", Level.GOOD),
         ("Global watermark", "15.0 s old", Level.GOOD),
-        ("Tables behind", "1 of 11", Level.WARN),
-        ("Held rows", "6", Level.WARN),
+        ("Tables behind", "2 of 11", Level.WARN),
+        ("Held rows", "6", Level.GOOD),
         ("Quarantine", "2", Level.WARN),
     ]
 
@@ -300,22 +301,32 @@ def test_a_late_cut_is_judged_by_the_limits_of_the_changefeed(
     lake: tuple[Changefeed, LakePaths],
 ) -> None:
     found = headlines(read_overview(*lake, now=NOW + timedelta(minutes=6)))
-    assert [item.level for item in found[:3]] == [Level.WARN, Level.WARN, Level.WARN]
-    assert "7 records in the source" in found[0].advice
+    assert [item.level for item in found[:3]] == [Level.WARN, Level.GOOD, Level.WARN]
+    assert "7 records wait to be landed" in found[0].advice
     found = headlines(read_overview(*lake, now=NOW + timedelta(hours=1)))
-    assert [item.level for item in found[:3]] == [Level.BAD, Level.BAD, Level.BAD]
+    assert [item.level for item in found[:3]] == [Level.BAD, Level.GOOD, Level.WARN]
     found = headlines(read_overview(*lake, now=NOW - timedelta(hours=1)))
     assert "synchronise the clocks" in found[0].advice
+
+
+def test_held_rows_are_judged_by_the_limits_of_their_check(
+    lake: tuple[Changefeed, LakePaths],
+) -> None:
+    levels = [
+        headlines(read_overview(*lake, now=NOW + timedelta(seconds=seconds - 49)))[3].level
+        for seconds in (599, 600, 3599, 3600)
+    ]
+    assert levels == [Level.GOOD, Level.WARN, Level.WARN, Level.BAD]
 
 
 def test_a_table_is_behind_from_its_first_held_row(overview: FeedOverview) -> None:
     tables = {(item.database, item.table): item for item in overview.tables}
     late = tables["late", ODD_NAMES[1]]
-    assert (late.rows, late.held, late.complete_ts) == (None, 4, None)
-    assert tables["shop", "orders"].lag_seconds(NOW) == pytest.approx(50, abs=0.01)
-    assert tables["odd", ODD_NAMES[0]].lag_seconds(NOW) == 18
+    assert (late.has_mirror, late.held, late.lag_seconds) == (False, 4, 50)
+    assert tables["shop", "orders"].lag_seconds == 50
+    assert tables["odd", ODD_NAMES[0]].lag_seconds == 18
     first = overview.tables[:2]
-    assert all(item.incomplete for item in first), "what needs a look comes first"
+    assert not any(item.is_complete for item in first), "what needs a look comes first"
 
 
 # Contrast ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.lake.control import read_leaves
-from ticdc_assets.lake.cuts import publish
+from ticdc_assets.lake.cuts import newest_cut, publish
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.series import (
     CutPoint,
@@ -128,6 +128,10 @@ def test_rates_leave_out_what_is_before_the_begin() -> None:
     assert not len(rate_series(events[:1], ago(60), NOW))
 
 
+def test_what_is_of_this_very_moment_has_no_rate_yet() -> None:
+    assert not len(rate_series([(NOW.timestamp() * 1000, 3)], WEEK, NOW))
+
+
 def test_a_step_holds_until_the_next_and_the_last_until_now() -> None:
     series = step_series([(3.0, 5.0), (1.0, 0.0), (2.0, 0.0)], NOW)
     assert series.times == (1.0, 3.0, NOW.timestamp() * 1000)
@@ -142,7 +146,7 @@ def test_cuts_are_counted_by_mode_and_table(paths: LakePaths) -> None:
     for number in range(1, 6):
         changed = mirror_of("s", "busy", changes=number)
         publish(paths, cut_of(number, ago(100 - number), 1, mirrors=(carried, changed)))
-    history = read_cut_history(paths, ago(97.5))
+    history = read_cut_history(paths, ago(97.5), newest=newest_cut(paths))
     # The one before the begin is there too, for the lag at the begin.
     assert [(item.number, item.changes) for item in history.points] == [
         (2, 2),
@@ -159,7 +163,7 @@ def test_cuts_are_counted_by_mode_and_table(paths: LakePaths) -> None:
 def test_mirrors_of_old_cuts_are_not_counted_beyond_the_budget(paths: LakePaths) -> None:
     for number in range(1, 6):
         publish(paths, cut_of(number, ago(100 - number), 1, mirrors=(mirror_of("s", "t"),)))
-    history = read_cut_history(paths, WEEK, budget=2)
+    history = read_cut_history(paths, WEEK, newest=newest_cut(paths), budget=2)
     assert history.counted_from == 4
     assert [item.changes for item in history.points] == [None, None, None, 3, 3]
     assert history.table_changes == {("s", "t"): 6}
@@ -167,7 +171,7 @@ def test_mirrors_of_old_cuts_are_not_counted_beyond_the_budget(paths: LakePaths)
 
 def test_a_standstill_still_has_its_cut(paths: LakePaths) -> None:
     publish(paths, cut_of(1, ago(900), 1))
-    history = read_cut_history(paths, ago(60))
+    history = read_cut_history(paths, ago(60), newest=newest_cut(paths))
     assert [item.number for item in history.points] == [1]
     assert lag_series(history.points, ago(60), NOW).values == (841, 901)
 
@@ -215,7 +219,7 @@ def test_quarantine_over_time(paths: LakePaths) -> None:
 
 
 def test_an_empty_lake_has_empty_series(paths: LakePaths) -> None:
-    history = read_cut_history(paths, WEEK)
+    history = read_cut_history(paths, WEEK, newest=newest_cut(paths))
     assert (history.newest, history.points) == (None, ())
     assert read_landings(paths, WEEK) == ()
     assert read_quarantine_figures(paths, WEEK).reasons == ()

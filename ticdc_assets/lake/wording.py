@@ -1,0 +1,25 @@
+"""Findings and spans of time as people read them. Pure: the same value gives the same text."""
+
+from collections.abc import Iterable
+
+LISTED = 20
+"""Findings told in one sentence or table; the rest is counted."""
+
+_UNITS = ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h"))
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time in the unit a person would use."""
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    for limit, unit, name in _UNITS:
+        if seconds < limit:
+            return f"{seconds / unit:.1f} {name}"
+    return f"{seconds / 86_400:,.1f} days"
+
+
+def listed(findings: Iterable[str], separator: str = ", ") -> str:
+    """Return findings in one text, the first ones spelled out and the rest counted."""
+    told = list(findings)
+    more = f" and {len(told) - LISTED} more" if len(told) > LISTED else ""
+    return separator.join(told[:LISTED]) + more
