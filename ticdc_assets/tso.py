@@ -43,11 +43,6 @@ def lag_seconds(tso: int, now: datetime) -> float:
     return round(lag_ms(tso, now.timestamp() * 1000) / 1000, 3)
 
 
-def lead_ms(tso: int, now_ms: float) -> float:
-    """Return how far `tso` is ahead of a clock, in milliseconds; 0 if it is behind it."""
-    return max(0, physical_ms(tso) - now_ms)
-
-
 def from_datetime(at: datetime) -> int:
     """Return the lowest TSO of the millisecond of the aware datetime `at`."""
     return from_physical_ms((at - _EPOCH) // timedelta(milliseconds=1))

@@ -264,7 +264,8 @@ def tables(changefeed: str, as_json: bool) -> None:
         return
     from rich.table import Table
 
-    cut = mirrors[0]
+    # One that could not be made is at an older cut.
+    cut = max(mirrors, key=lambda item: item.applied_ts)
     at = f"{to_datetime(cut.applied_ts):%Y-%m-%d %H:%M:%S.%f} UTC"
     listing = Table(title=f"{changefeed} at {cut.moment} ({at})")
     for title in ("database", "table", "key", "rows", "lag", "state"):

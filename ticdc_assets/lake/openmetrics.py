@@ -17,7 +17,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from ticdc_assets.lake.status import LagPart, Status
+from ticdc_assets.lake.positions import PartitionOffsets
+from ticdc_assets.lake.status import LagPart, Status, TableStatus
 from ticdc_assets.tso import physical_ms
 
 
@@ -34,6 +35,16 @@ class _Figure:
 
 def _single(value: Callable[[Status], float | None]) -> Callable[[Status], "_Values"]:
     return lambda status: [((), value(status))]
+
+
+def _of_tables(value: Callable[[TableStatus], float | None]) -> Callable[[Status], "_Values"]:
+    return lambda status: (((item.database, item.table), value(item)) for item in status.tables)
+
+
+def _of_partitions(value: Callable[[PartitionOffsets], float]) -> Callable[[Status], "_Values"]:
+    return lambda status: (
+        ((item.topic, str(item.partition)), value(item)) for item in status.partitions
+    )
 
 
 _Values = Iterable[tuple[tuple[str, ...], float | None]]
@@ -124,17 +135,13 @@ FIGURES: tuple[_Figure, ...] = (
         name="ticdc_partition_backlog_records",
         help="Records of a partition that wait to be landed, as the source was last seen.",
         labels=("topic", "partition"),
-        values=lambda status: (
-            ((item.topic, str(item.partition)), item.backlog) for item in status.partitions
-        ),
+        values=_of_partitions(lambda item: item.backlog),
     ),
     _Figure(
         name="ticdc_partition_landed_offset",
         help="Next offset of a partition to land.",
         labels=("topic", "partition"),
-        values=lambda status: (
-            ((item.topic, str(item.partition)), item.landed) for item in status.partitions
-        ),
+        values=_of_partitions(lambda item: item.landed),
     ),
     _Figure(
         name="ticdc_landing_gaps",
@@ -163,47 +170,37 @@ FIGURES: tuple[_Figure, ...] = (
         name="ticdc_table_lag_seconds",
         help="Now less the upstream time up to which a table has every change.",
         labels=("database", "table"),
-        values=lambda status: (
-            ((item.database, item.table), item.lag_seconds) for item in status.tables
-        ),
+        values=_of_tables(lambda item: item.lag_seconds),
     ),
     _Figure(
         name="ticdc_table_rows",
         help="Rows of a mirror at the newest cut.",
         labels=("database", "table"),
-        values=lambda status: (
-            ((item.database, item.table), item.rows) for item in status.tables if item.has_mirror
-        ),
+        values=_of_tables(lambda item: item.rows if item.has_mirror else None),
     ),
     _Figure(
         name="ticdc_table_held_rows",
         help="Row changes of a table that wait for their schema.",
         labels=("database", "table"),
-        values=lambda status: (((item.database, item.table), item.held) for item in status.tables),
+        values=_of_tables(lambda item: item.held),
     ),
     _Figure(
         name="ticdc_table_quarantined_rows",
         help="Row changes of a table that are in quarantine.",
         labels=("database", "table"),
-        values=lambda status: (
-            ((item.database, item.table), item.quarantined) for item in status.tables
-        ),
+        values=_of_tables(lambda item: item.quarantined),
     ),
     _Figure(
         name="ticdc_table_failed",
         help="1 if the newest cut could not make the mirror of a table, else 0.",
         labels=("database", "table"),
-        values=lambda status: (
-            ((item.database, item.table), float(item.failed is not None)) for item in status.tables
-        ),
+        values=_of_tables(lambda item: float(item.failed is not None)),
     ),
     _Figure(
         name="ticdc_table_level",
         help="How a table is: 0 complete, 1 incomplete or marked, 2 failed.",
         labels=("database", "table"),
-        values=lambda status: (
-            ((item.database, item.table), item.verdict.level) for item in status.tables
-        ),
+        values=_of_tables(lambda item: item.verdict.level),
     ),
     _Figure(
         name="ticdc_unaccounted_changes",
