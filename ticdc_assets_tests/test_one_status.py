@@ -6,6 +6,8 @@ and those that the case expects.
 """
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
@@ -486,3 +488,11 @@ def test_the_limits_are_those_of_the_configuration(
         commands.set(FEED, checks=limits)
         (told,) = json.loads(commands.done("status", "--json"))
         assert told["verdicts"][Check.HELD_ROWS]["level"] == level
+
+
+def test_figures_and_verdicts_need_neither_spark_nor_dagster() -> None:
+    code = "import sys, ticdc_assets.lake.judging; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = set(done.stdout.split())
+    assert "ticdc_assets.lake.status" in imported
+    assert not imported & {"pyspark", "py4j", "delta", "dagster"}
