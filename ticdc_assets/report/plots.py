@@ -24,12 +24,12 @@ from ticdc_assets.lake.overview import DdlFigures, FeedOverview
 from ticdc_assets.lake.series import Series, lag_series, rate_series, step_series, thinned
 from ticdc_assets.lake.wording import duration
 from ticdc_assets.registry.ddl import DdlAction
-from ticdc_assets.report.markup import plot_text
 from ticdc_assets.report.texts import (
     amount,
     count_text,
     moment_of,
     one_line,
+    plot_text,
     rate_text,
     shortened,
     utc_text,

@@ -3,9 +3,11 @@
 import html
 import json
 import re
+from dataclasses import fields, is_dataclass, replace
 from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -18,10 +20,9 @@ from ticdc_assets.lake.overview import FeedOverview, read_overview
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.wording import duration
 from ticdc_assets.report.headlines import Level, headlines, verdict
-from ticdc_assets.report.markup import element, json_block, name_of, plot_text
-from ticdc_assets.report.page import TABLES_SHOWN, page, write_page
+from ticdc_assets.report.page import TABLES_SHOWN, environment, page, write_page
 from ticdc_assets.report.plots import DARK, LIGHT, Palette, plots, timeline_plot
-from ticdc_assets.report.texts import rate_text, visible
+from ticdc_assets.report.texts import plot_text, rate_text, visible
 from ticdc_assets_tests.report.small_lake import (
     NOW,
     ODD_NAMES,
@@ -90,12 +91,27 @@ def empty(folder: Path) -> FeedOverview:
 ANY_TEXT = st.text(st.characters(), max_size=60) | st.sampled_from(ODD_NAMES)
 
 
+PLACES = environment().from_string(
+    '{% import "parts.html" as parts %}'
+    '<div><td title="{{ text }}">{{ text }}</td>{{ parts.name(text, text) }}</div>'
+)
+JSON = environment().from_string('<script type="application/json">{{ value|tojson }}</script>')
+
+
 @given(text=ANY_TEXT)
 def test_text_in_an_element_is_text(text: str) -> None:
-    found = Elements(f"<div>{element('td', text, title=text)}{name_of(text, text)}</div>")
+    found = Elements(PLACES.render(text=text))
     assert [tag for tag, _ in found.elements] == ["div", "td", "bdi", "bdi"]
     assert found.elements[1][1] == {"title": visible(text)}
     assert "".join(found.texts) == f"{visible(text)}{visible(text)}.{visible(text)}"
+
+
+def test_no_template_takes_a_text_for_markup(root: Path) -> None:
+    made = environment()
+    assert made.autoescape is True
+    for name in made.list_templates():
+        source = (root / "ticdc_assets" / "report" / "templates" / name).read_text("utf-8")
+        assert not re.search(r"\|\s*safe|autoescape|Markup", source), name
 
 
 @given(text=ANY_TEXT)
@@ -107,7 +123,7 @@ def test_what_is_shown_can_be_written_and_steers_no_display(text: str) -> None:
 
 @given(text=ANY_TEXT)
 def test_json_in_the_page_ends_where_it_should(text: str) -> None:
-    found = Elements(json_block("x", {"a": text}))
+    found = Elements(JSON.render(value={"a": text}))
     assert [tag for tag, _ in found.elements] == ["script"]
     assert json.loads("".join(found.scripts)) == {"a": text}
 
@@ -176,6 +192,40 @@ def test_names_are_shown_and_never_obeyed(text: str) -> None:
     shown = "".join(found.texts)
     for name in ODD_NAMES:
         assert visible(name) in shown
+
+
+HOSTILE = """</td></script><img src=x onerror='window.hit=1'>{{ 7 * 7 }}" onload="1\u202e"""
+
+
+def hostile(value: Any) -> Any:
+    """Return `value` with `HOSTILE` in place of every text of it but words of ours."""
+    if type(value) is str:
+        return HOSTILE
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(map(hostile, value))
+    if type(value) is dict:
+        return {key: hostile(item) for key, item in value.items()}
+    if is_dataclass(value) and not isinstance(value, type | Changefeed | LakePaths):
+        known = {item.name: getattr(value, item.name) for item in fields(value) if item.init}
+        return replace(value, **{key: hostile(item) for key, item in known.items()})
+    return value
+
+
+def test_a_page_of_nothing_but_hostile_texts_has_the_elements_of_any_page(
+    overview: FeedOverview, text: str
+) -> None:
+    found = Elements(page([hostile(overview)]))
+    usual = Elements(text)
+    assert found.open == []
+    assert "img" not in {tag for tag, _ in found.elements}
+    assert {key for _, attributes in found.elements for key in attributes} <= {
+        key for _, attributes in usual.elements for key in attributes
+    }
+    shown = "".join(found.texts)
+    assert visible(HOSTILE) in shown
+    assert "\u202e" not in shown
+    run = [item for tag, item in found.elements if tag == "script" and item.get("type") is None]
+    assert len(run) == 2
 
 
 def test_nothing_of_a_record_is_in_the_page(text: str) -> None:
@@ -268,7 +318,7 @@ def test_schema_changes_are_told_with_their_renames(text: str) -> None:
 
 
 def test_topics_are_listed_with_what_they_are_to_the_watermark(text: str) -> None:
-    (rows,) = re.findall('aria-label="Topics">.*?</table>', text)
+    (rows,) = re.findall('<table[^>]+aria-label="Topics">.*?</table>', text, re.DOTALL)
     plain = [re.sub("<[^>]+>", " ", row).split() for row in rows.split("<tr>")[2:]]
     assert [(row[0], row[2], row[3]) for row in plain] == [
         ("idle", "empty", "no"),
