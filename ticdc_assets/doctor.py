@@ -28,7 +28,7 @@ from ticdc_assets.capture import CaptureRecord, read_capture
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, Settings
 from ticdc_assets.errors import SourceRefusedError, SourceUnavailableError, TicdcError
 from ticdc_assets.jars import SPARK_JARS, Progress
-from ticdc_assets.kafka import Administration, OffsetRange, consume, spark_options, topic_ids
+from ticdc_assets.kafka import Administration, OffsetRange, consume, topic_ids
 from ticdc_assets.lake.paths import LakePaths, changefeeds_in
 from ticdc_assets.preflight import (
     SOURCE_TIMEOUT_SECONDS,
@@ -293,7 +293,6 @@ def _check_kafka(
     servers = source.bootstrap_servers
     needed = f"a Kafka broker at {servers} with topic {source.topics_shown}"
     try:
-        spark_options(source)  # an option that Spark's client cannot have is found here, not later
         administration = Administration(source)
         topics = _topics(administration, source, timeout_seconds)
     except TicdcError as error:

@@ -28,8 +28,7 @@ from ticdc_assets.errors import PrerequisiteError
 
 SCALA = "2.13"
 DELTA = "4.4.0"
-KAFKA_CONNECTOR = "4.0.0"
-"""Older than pyspark: the connector's token provider is the newest found in every repository."""
+SPARK = "4.0"
 BROKER = "3.9.2"
 
 RESOLVE_TIMEOUT_SECONDS = 900.0
@@ -66,11 +65,8 @@ class JarSet:
 
 
 SPARK_JARS = JarSet(
-    name="Delta and Spark's Kafka connector",
-    coordinates=(
-        f"io.delta:delta-spark_4.0_{SCALA}:{DELTA}",
-        f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{KAFKA_CONNECTOR}",
-    ),
+    name="Delta",
+    coordinates=(f"io.delta:delta-spark_{SPARK}_{SCALA}:{DELTA}",),
     # Spark brings each of these itself and its own would win anyway: 80 MB not downloaded.
     excludes=(
         "com.fasterxml.jackson.core:jackson-annotations",
@@ -91,10 +87,8 @@ SPARK_JARS = JarSet(
         "org.apache.parquet:parquet-format-structures",
         "org.apache.parquet:parquet-hadoop",
         "org.apache.parquet:parquet-jackson",
-        "org.lz4:lz4-java",
         "org.roaringbitmap:RoaringBitmap",
         "org.roaringbitmap:shims",
-        f"org.scala-lang.modules:scala-parallel-collections_{SCALA}",
         "org.slf4j:slf4j-api",
         "org.xerial.snappy:snappy-java",
     ),

@@ -1,19 +1,18 @@
-"""What we ask of a Kafka cluster outside Spark: options, offsets, topics, records out and in.
+"""What we ask of a Kafka cluster: offsets, topics, records out and in.
 
-In: a `KafkaSource`. Out: the options for each of the two clients, offset ranges, topic ids, and
-records one by one for recording and playing captures, or few at once for landing them. Landing of
-more is Spark's connector, in `lake`. Every call has a deadline and ends in an answer or in one
-error whose sentence names the broker, the topic or the configuration key; nothing here commits
+In: a `KafkaSource`. Out: offset ranges, topic ids, and records: one by one for recording and
+playing captures, as columns for landing them. Every call has a deadline and ends in an answer or in
+one error whose sentence names the broker, the topic or the configuration key; nothing here commits
 positions or keeps a client open.
 
 What a broker refuses (a login, a certificate, a protocol) is known at once and is told at once;
 where nobody listens, a broker that restarts is given some seconds. The client itself would try on
 until its deadline and then say that time is up. See `_Trouble`.
 
-Options are written once, by librdkafka's names, and translated for the Java client. A key that
-only one of the two clients knows goes to that one; a key that we do not know goes to both.
+Options have librdkafka's names and go to it as they are. Its `isolation.level` also says where a
+partition ends: before the first open transaction, if only what is committed is wanted.
 
-Not handled: transactional producers (TiCDC uses none) and record headers (it sends none).
+Not handled: transactional producers (TiCDC uses none).
 """
 
 # The client's types leave out what its documented modules export.
@@ -24,15 +23,15 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Thread
 from typing import Any, Final, Protocol, TypeVar, assert_never
 
 from confluent_kafka import (
     Consumer,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
@@ -103,35 +102,23 @@ Options = Mapping[str, OptionValue]
 
 
 def client_options(source: KafkaSource) -> dict[str, str]:
-    """Return the options for librdkafka (confluent-kafka). They contain secrets: never log them."""
-    options = {
-        key: option.value for key, option in source.options.items() if not _is_java_only(key)
-    }
+    """Return the options for librdkafka (confluent-kafka). They contain secrets: never log them.
+
+    Raises:
+        ConfigError: an option is one of Java's client.
+    """
+    for key in source.options:
+        if key.startswith(_JAVA_ONLY):
+            raise ConfigError(
+                f"options.{key}: only Java's client has this option, and nothing here is Java's "
+                "client; remove it, and say the same by an option of librdkafka (sasl.username and "
+                "sasl.password for a login, ssl.ca.location for a trust store)"
+            )
+    options = {key: option.value for key, option in source.options.items()}
     return {"bootstrap.servers": source.bootstrap_servers} | options
 
 
-def spark_options(source: KafkaSource) -> dict[str, str]:
-    """Return the options for Spark's connector, Java names with `kafka.` before them.
-
-    They contain secrets: never log them.
-
-    Raises:
-        ConfigError: an option has no counterpart in the Java client, or its file cannot be read.
-    """
-    java: dict[str, str] = {}
-    for key, option in source.options.items():
-        translate = _TO_JAVA.get(key)
-        if translate is not None:
-            java |= translate(source.options, key)
-        else:
-            java[key] = option.value
-    # What is stated by its Java name wins over what was translated.
-    java |= {key: option.value for key, option in source.options.items() if _is_java_only(key)}
-    java = {"bootstrap.servers": source.bootstrap_servers} | java
-    return {f"kafka.{key}": value for key, value in java.items()}
-
-
-_JAVA_ONLY = (
+_JAVA_ONLY: Final = (
     "sasl.jaas.config",
     "sasl.client.callback.handler.class",
     "sasl.login.",
@@ -148,180 +135,7 @@ _JAVA_ONLY = (
     "ssl.secure.random.implementation",
     "security.providers",
 )
-
-
-def _is_java_only(key: str) -> bool:
-    return key.startswith(_JAVA_ONLY)
-
-
-_Translator = Callable[[Options, str], dict[str, str]]
-
-
-def _upper_case(options: Options, key: str) -> dict[str, str]:
-    return {key: options[key].value.upper()}
-
-
-def _mechanism(options: Options, key: str) -> dict[str, str]:
-    mechanism = options[key].value
-    java = {"sasl.mechanism": mechanism}
-    if "sasl.jaas.config" in options:
-        return java
-    login = _LOGIN_MODULES.get(mechanism)
-    if login is None:
-        raise ConfigError(
-            f"options.{key}: for {mechanism!r} also set sasl.jaas.config, Spark's client needs it; "
-            f"without it: {', '.join(_LOGIN_MODULES)}"
-        )
-    return java | login(options)
-
-
-def _scram_login(options: Options) -> dict[str, str]:
-    return _password_login("org.apache.kafka.common.security.scram.ScramLoginModule", options)
-
-
-def _plain_login(options: Options) -> dict[str, str]:
-    return _password_login("org.apache.kafka.common.security.plain.PlainLoginModule", options)
-
-
-def _password_login(module: str, options: Options) -> dict[str, str]:
-    username = _required(options, "sasl.username")
-    password = _required(options, "sasl.password")
-    return {"sasl.jaas.config": _jaas(module, {"username": username, "password": password})}
-
-
-def _oauth_login(options: Options) -> dict[str, str]:
-    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-    given = {
-        "clientId": _required(options, "sasl.oauthbearer.client.id"),
-        "clientSecret": _required(options, "sasl.oauthbearer.client.secret"),
-    }
-    if "sasl.oauthbearer.scope" in options:
-        given["scope"] = options["sasl.oauthbearer.scope"].value
-    return {
-        "sasl.jaas.config": _jaas(module, given),
-        "sasl.login.callback.handler.class": (
-            "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler"
-        ),
-    }
-
-
-_LOGIN_MODULES: Mapping[str, Callable[[Options], dict[str, str]]] = {
-    "PLAIN": _plain_login,
-    "SCRAM-SHA-256": _scram_login,
-    "SCRAM-SHA-512": _scram_login,
-    "OAUTHBEARER": _oauth_login,
-}
-
-
-def _jaas(module: str, given: Mapping[str, str]) -> str:
-    words = [f'{key}="{_quoted(value)}"' for key, value in given.items()]
-    return f"{module} required {' '.join(words)};"
-
-
-def _quoted(value: str) -> str:
-    escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"}
-    return "".join(escapes.get(character, character) for character in value)
-
-
-def _required(options: Options, key: str) -> str:
-    if key not in options:
-        raise ConfigError(f"options.{key}: missing; the stated sasl.mechanism needs it")
-    return options[key].value
-
-
-def _nothing(_: Options, __: str) -> dict[str, str]:
-    """Drop a key that is translated together with another one."""
-    return {}
-
-
-def _ca_file(options: Options, key: str) -> dict[str, str]:
-    location = options[key].value
-    if location == "probe":
-        return {}  # The JVM's own certificates, as librdkafka would look for the system's.
-    if not Path(location).is_file():
-        raise ConfigError(f"options.{key}: no file {location!r} (a folder does not work for Spark)")
-    return {"ssl.truststore.type": "PEM", "ssl.truststore.location": location}
-
-
-def _ca_text(options: Options, key: str) -> dict[str, str]:
-    return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": options[key].value}
-
-
-def _certificate_file(options: Options, key: str) -> dict[str, str]:
-    return _key_store("ssl.keystore.certificate.chain", _read(options, key))
-
-
-def _certificate_text(options: Options, key: str) -> dict[str, str]:
-    return _key_store("ssl.keystore.certificate.chain", options[key].value)
-
-
-def _key_file(options: Options, key: str) -> dict[str, str]:
-    return _private_key(_read(options, key), key)
-
-
-def _key_text(options: Options, key: str) -> dict[str, str]:
-    return _private_key(options[key].value, key)
-
-
-def _private_key(text: str, key: str) -> dict[str, str]:
-    for kind in ("RSA", "EC", "DSA"):
-        if f"BEGIN {kind} PRIVATE KEY" in text:
-            raise ConfigError(
-                f"options.{key}: Spark's client reads PKCS#8 keys only; convert it by "
-                "`openssl pkcs8 -topk8 -nocrypt`"
-            )
-    return _key_store("ssl.keystore.key", text)
-
-
-def _key_store(name: str, text: str) -> dict[str, str]:
-    return {"ssl.keystore.type": "PEM", name: text}
-
-
-def _key_store_file(options: Options, key: str) -> dict[str, str]:
-    return {"ssl.keystore.type": "PKCS12", key: options[key].value}
-
-
-def _read(options: Options, key: str) -> str:
-    try:
-        return Path(options[key].value).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"options.{key}: the file cannot be read ({error})") from error
-
-
-def _host_name_check(options: Options, key: str) -> dict[str, str]:
-    value = options[key].value
-    return {key: "" if value == "none" else value}
-
-
-def _verification(options: Options, key: str) -> dict[str, str]:
-    if options[key].value.lower() in ("true", "1"):
-        return {}
-    raise ConfigError(
-        f"options.{key}: Spark's client always verifies certificates; set ssl.ca.location instead"
-    )
-
-
-_TO_JAVA: Mapping[str, _Translator] = {
-    "security.protocol": _upper_case,
-    "sasl.mechanism": _mechanism,
-    "sasl.mechanisms": _mechanism,
-    "sasl.username": _nothing,
-    "sasl.password": _nothing,
-    "sasl.oauthbearer.method": _nothing,
-    "sasl.oauthbearer.client.id": _nothing,
-    "sasl.oauthbearer.client.secret": _nothing,
-    "sasl.oauthbearer.scope": _nothing,
-    "ssl.ca.location": _ca_file,
-    "ssl.ca.pem": _ca_text,
-    "ssl.certificate.location": _certificate_file,
-    "ssl.certificate.pem": _certificate_text,
-    "ssl.key.location": _key_file,
-    "ssl.key.pem": _key_text,
-    "ssl.keystore.location": _key_store_file,
-    "ssl.endpoint.identification.algorithm": _host_name_check,
-    "enable.ssl.certificate.verification": _verification,
-}
-"""How an option of librdkafka is said in Java; what is not listed has the same name there."""
+"""Beginnings of the names of options that only Java's client has."""
 
 
 # --- questions ---
@@ -456,6 +270,11 @@ class Administration:
         self._servers = source.bootstrap_servers
         self._trouble = _Trouble(source)
         self._client = _client(AdminClient, client_options(source), self._trouble)
+        # Where a partition ends depends on which of its records are wanted.
+        option = source.options.get(_ISOLATION)
+        self._isolation = IsolationLevel.READ_UNCOMMITTED
+        if option is not None and option.value == "read_committed":
+            self._isolation = IsolationLevel.READ_COMMITTED
 
     def ping(self, *, timeout: float = TIMEOUT_SECONDS) -> None:
         """Return when a broker answers.
@@ -667,7 +486,9 @@ class Administration:
         if not partitions:
             return {}
         asked: dict[TopicPartition, Any] = {TopicPartition(*key): spec for key in partitions}
-        futures = self._client.list_offsets(asked, request_timeout=timeout)
+        futures = self._client.list_offsets(
+            asked, isolation_level=self._isolation, request_timeout=timeout
+        )
         return {
             (partition.topic, partition.partition): self._answer(
                 future, timeout, topic=partition.topic, partition=partition.partition
@@ -894,11 +715,36 @@ def consume(
     """
     if limit == 0:
         return
-    messages = _messages(source, ranges, {}, timeout_seconds)
-    for count, message in enumerate(messages, start=1):
-        yield _capture_record(message)
-        if count == limit:
-            return
+    count = 0
+    for messages in _messages(source, ranges, {}, timeout_seconds):
+        for message in messages:
+            yield _capture_record(message)
+            count += 1
+            if count == limit:
+                return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedRecords:
+    """Records as columns, in the order in which they came.
+
+    Attributes:
+        topics: name of each record's topic.
+        partitions: number of its partition.
+        offsets: its offset.
+        timestamps_ms: its time in epoch milliseconds; -1 for none.
+        keys: its key.
+        values: its value.
+        headers: its headers; None of a record without any.
+    """
+
+    topics: list[str]
+    partitions: list[int]
+    offsets: list[int]
+    timestamps_ms: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[list[tuple[str, bytes | None]] | None]
 
 
 def fetch(
@@ -907,51 +753,14 @@ def fetch(
     *,
     max_bytes: int,
     timeout_seconds: float = TIMEOUT_SECONDS,
-) -> list[CaptureRecord] | None:
-    """Return the records of `ranges` as Spark's connector would give them; None if it had better.
+) -> Iterator[FetchedRecords]:
+    """Yield the records of `ranges`, some hundreds at a time, in order within each partition.
 
-    That is if keys and values are more than `max_bytes`, if a record has headers, or if the source
-    says how transactions are seen, which the two clients do by rules of their own.
+    Records of open and aborted transactions are among them, unless the option `isolation.level`
+    says `read_committed`.
 
     Args:
         source: the cluster.
-        ranges: what to read of each (topic, partition); each must be there to its end.
-        max_bytes: most bytes of keys and values that are taken, and that the client holds ready.
-        timeout_seconds: how long the broker may send nothing before that is an error.
-
-    Raises:
-        SourceUnavailableError: the broker stopped answering, or records of a range are gone.
-    """
-    if not fetches_plainly(source):
-        return None
-    records: list[CaptureRecord] = []
-    size = 0
-    for record in fetch_each(source, ranges, max_bytes=max_bytes, timeout_seconds=timeout_seconds):
-        if record is None:
-            return None
-        size += len(record.key or b"") + len(record.value or b"")
-        if size > max_bytes:
-            return None
-        records.append(record)
-    return records
-
-
-def fetches_plainly(source: KafkaSource) -> bool:
-    """Return whether `fetch_each` sees the records that Spark's connector would see."""
-    return _ISOLATION not in source.options
-
-
-def fetch_each(
-    source: KafkaSource,
-    ranges: Mapping[tuple[str, int], OffsetRange],
-    *,
-    max_bytes: int,
-    timeout_seconds: float = TIMEOUT_SECONDS,
-) -> Iterator[CaptureRecord | None]:
-    """Yield the records of `ranges`, in order within each partition; None for one with headers.
-
-    Args:
-        source: the cluster; it `fetches_plainly`.
         ranges: what to read of each (topic, partition); each must be there to its end.
         max_bytes: most bytes of keys and values that the client holds ready.
         timeout_seconds: how long the broker may send nothing before that is an error.
@@ -960,25 +769,36 @@ def fetch_each(
         SourceUnavailableError: the broker stopped answering, or records of a range are gone.
     """
     options = {
-        # The Java client's default; librdkafka's is the other one.
-        _ISOLATION: "read_uncommitted",
+        _ISOLATION: "read_uncommitted",  # the default of Java's client, not of librdkafka
         "queued.max.messages.kbytes": str(max(1, max_bytes // 1024)),
     }
-    for message in _messages(source, ranges, options, timeout_seconds, to_end=True):
-        yield None if message.headers() else _capture_record(message)
+    for messages in _messages(source, ranges, options, timeout_seconds, to_end=True):
+        # The types of the client say less than its documents: none of these is None here.
+        found: list[Any] = messages
+        yield FetchedRecords(
+            topics=[message.topic() for message in found],
+            partitions=[message.partition() for message in found],
+            offsets=[message.offset() for message in found],
+            timestamps_ms=[message.timestamp()[1] for message in found],
+            keys=[message.key() for message in found],
+            values=[message.value() for message in found],
+            headers=[message.headers() for message in found],
+        )
 
 
-_ISOLATION = "isolation.level"
+_ISOLATION: Final = "isolation.level"
+_FETCHED: Final = 1000
+"""Messages that the client is asked for at a time."""
 
 
 def _messages(
     source: KafkaSource,
     ranges: Mapping[tuple[str, int], OffsetRange],
-    options: Mapping[str, str],
+    defaults: Mapping[str, str],
     timeout_seconds: float,
     *,
     to_end: bool = False,
-) -> Iterator[Message]:
+) -> Iterator[list[Message]]:
     """Yield the messages of `ranges`, in order within each partition.
 
     With `to_end`, a partition that ends before its range does is an error.
@@ -990,7 +810,8 @@ def _messages(
     trouble = _Trouble(source)
     consumer = _client(
         Consumer,
-        client_options(source)
+        dict(defaults)
+        | client_options(source)
         | {
             "group.id": "ticdc-assets",  # asked for by the client; nothing is ever committed
             "enable.auto.commit": "false",
@@ -998,8 +819,7 @@ def _messages(
             "auto.offset.reset": "error",
             "enable.partition.eof": "true",
             "max.poll.interval.ms": "86400000",  # a slow reader is no dead member of a group
-        }
-        | dict(options),
+        },
         trouble,
     )
     try:
@@ -1011,7 +831,7 @@ def _messages(
             asked_at = time.monotonic()
             # The client waits for as many as it is asked for, so it is asked for what there is.
             waiting = sum(span.end - following[key] for key, span in left.items())
-            messages = consumer.consume(max(1, min(500, waiting)), timeout=0.5)
+            messages = consumer.consume(max(1, min(_FETCHED, waiting)), timeout=0.5)
             if messages:
                 silent_seconds = 0.0
                 trouble.forget()
@@ -1025,37 +845,49 @@ def _messages(
                     f"sent nothing for {timeout_seconds:g} s while records of {_named(left)} were "
                     "outstanding"
                 )
+            found: list[Message] = []
             for message in messages:
                 key = _coordinates(message)
-                if key not in left:
+                span = left.get(key)
+                if span is None:
                     continue
                 error = message.error()
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    reason = (
-                        f"the Kafka broker {source.bootstrap_servers} gave an error for topic "
-                        f"{key[0]!r} partition {key[1]}: {error.str()}"
-                    )
-                    if error.code() in _NO_RIGHT:
-                        raise SourceRefusedError(reason, _RIGHT_FIX)
-                    raise SourceUnavailableError(reason)
-                # The end of a partition is also a proof that no more of its range will come: the
-                # last offsets of a range need not exist (compaction, transaction markers).
-                end = left[key].end
-                if error is not None and to_end and 0 <= _offset(message) < end:
-                    raise SourceUnavailableError(
-                        f"the Kafka broker {source.bootstrap_servers} now ends topic {key[0]!r} "
-                        f"partition {key[1]} at offset {_offset(message)}, before {end}"
-                    )
-                ended = error is not None or _offset(message) >= end - 1
                 if error is None:
-                    following[key] = min(end, _offset(message) + 1)
-                    if _offset(message) < end:
-                        yield message
+                    offset = _offset(message)
+                    if offset < span.end:
+                        found.append(message)
+                    following[key] = min(span.end, offset + 1)
+                    ended = offset >= span.end - 1
+                else:
+                    _check(source, message, error, span.end if to_end else 0)
+                    # The end of a partition is also a proof that no more of its range will come:
+                    # the last offsets of a range need not exist (compaction, transaction markers).
+                    ended = True
                 if ended:
                     del left[key]
                     consumer.incremental_unassign([TopicPartition(*key)])
+            if found:
+                yield found
     finally:
         consumer.close()
+
+
+def _check(source: KafkaSource, message: Message, error: KafkaError, end: int) -> None:
+    """Raise what is wrong with a partition; nothing if it ended, at or behind `end`."""
+    topic, partition = _coordinates(message)
+    if error.code() != KafkaError._PARTITION_EOF:
+        reason = (
+            f"the Kafka broker {source.bootstrap_servers} gave an error for topic {topic!r} "
+            f"partition {partition}: {error.str()}"
+        )
+        if error.code() in _NO_RIGHT:
+            raise SourceRefusedError(reason, _RIGHT_FIX)
+        raise SourceUnavailableError(reason)
+    if 0 <= _offset(message) < end:
+        raise SourceUnavailableError(
+            f"the Kafka broker {source.bootstrap_servers} now ends topic {topic!r} partition "
+            f"{partition} at offset {_offset(message)}, before {end}"
+        )
 
 
 def _coordinates(message: Message) -> tuple[str, int]:
@@ -1234,31 +1066,6 @@ class _Trouble:
             reason = reason.replace(secret, "***")
         return reason
 
-
-def java_error(source: KafkaSource, trace: str) -> SourceUnavailableError | None:
-    """Return what a stack trace of the Java client says, None if it is not that client's."""
-    found = _JAVA_ERROR.findall(trace)
-    if not found:
-        return None
-    # The last one is the cause of all others.
-    kind, said = found[-1]
-    reason = _Trouble(source).shown(said)
-    told = f"the Kafka broker {source.bootstrap_servers} and Spark's client: {kind}: {reason}"
-    if kind == "TopicAuthorizationException":
-        return SourceRefusedError(told, _RIGHT_FIX)
-    keys = next((keys for name, keys in _JAVA_KEYS.items() if name in kind), None)
-    if keys is None:
-        return SourceUnavailableError(told)
-    given = [key for key in keys if key in source.options]
-    return SourceRefusedError(told, f"mend {_keys(given or keys[:1])}")
-
-
-_JAVA_ERROR: Final = re.compile(r"org\.apache\.kafka\.[\w.]*?(\w+Exception): ([^\n]*)")
-_JAVA_KEYS: Final[Mapping[str, Sequence[str]]] = {
-    "SaslAuthentication": ("sasl.jaas.config", "sasl.username", "sasl.password"),
-    "UnsupportedSaslMechanism": ("sasl.mechanism", "sasl.mechanisms"),
-    "SslAuthentication": ("ssl.ca.location", "ssl.ca.pem", "ssl.truststore.location"),
-}
 
 _CLOSED_REASON: Final = "Disconnected"
 _CLOSED: Final = re.compile(r"FAIL \S+ \S+ (.*Disconnected.*)")

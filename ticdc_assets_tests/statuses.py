@@ -5,16 +5,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from ticdc_assets import tso
 from ticdc_assets.changelog.progress import GlobalWatermark, PartitionProgress
+from ticdc_assets.lake.change_files import CHANGE_LOG_SCHEMA
 from ticdc_assets.lake.control import latest_version, write_table
 from ticdc_assets.lake.cuts import Cut, HeldRows, MirrorCut, publish
 from ticdc_assets.lake.decoding import _GROUPS_SCHEMA as GROUPS_SCHEMA
-from ticdc_assets.lake.decoding import CHANGE_LOG_SCHEMA
 from ticdc_assets.lake.landing import _LANDINGS_SCHEMA as LANDINGS_SCHEMA
-from ticdc_assets.lake.landing import RAW_SCHEMA
+from ticdc_assets.lake.landing_files import RAW_SCHEMA
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.status import (
     Agreement,
@@ -61,9 +60,9 @@ def mirror(table: str = "orders", **changes: Any) -> MirrorCut:
 def write_tables(paths: LakePaths, mirrors: Sequence[MirrorCut] = ()) -> None:
     """Make the tables that a cut comes after, and those of mirrors, empty if there are none."""
     for path, schema in (
-        (paths.raw_messages, to_arrow_schema(RAW_SCHEMA)),
+        (paths.raw_messages, RAW_SCHEMA),
         (paths.landings, LANDINGS_SCHEMA),
-        (paths.change_log, to_arrow_schema(CHANGE_LOG_SCHEMA)),
+        (paths.change_log, CHANGE_LOG_SCHEMA),
         (paths.change_groups, GROUPS_SCHEMA),
         *((item.path(paths), pa.schema([("id", pa.int64())])) for item in mirrors),
     ):

@@ -177,17 +177,19 @@ def code_columns() -> dict[str, dict[str, str]]:
     from ticdc_assets.defs.table_schemas import QUARANTINE
     from ticdc_assets.lake import (
         accepted_gaps,
+        change_files,
         checksums,
         cuts,
         decoding,
         landing,
+        landing_files,
         quarantine,
         schema_tables,
     )
 
     spark_types = {
-        "raw_messages": landing.RAW_SCHEMA,
-        "change_log": decoding.CHANGE_LOG_SCHEMA,
+        "raw_messages": from_arrow_schema(landing_files.RAW_SCHEMA),
+        "change_log": from_arrow_schema(change_files.CHANGE_LOG_SCHEMA),
         "landings": from_arrow_schema(landing._LANDINGS_SCHEMA),
         "accepted_gaps": from_arrow_schema(accepted_gaps.ACCEPTED_GAPS_SCHEMA),
         "change_groups": from_arrow_schema(decoding._GROUPS_SCHEMA),

@@ -30,7 +30,6 @@ from ticdc_assets.kafka import (
     end_offsets,
     list_twice,
     produce,
-    spark_options,
 )
 from ticdc_assets.ports import HOST, free_port, port_is_free
 from ticdc_assets.transfer import play_capture, record_topic
@@ -45,14 +44,6 @@ ALICE = 'username="alice" password="s3cret";'
 def source(options: dict[str, str], servers: str = "h:1") -> KafkaSource:
     values = {key: OptionValue(value, "***") for key, value in options.items()}
     return KafkaSource(bootstrap_servers=servers, topics=("t",), options=values)
-
-
-def java(options: dict[str, str]) -> dict[str, str]:
-    """The Java client's options without `kafka.` and without the servers."""
-    made = spark_options(source(options))
-    assert made.pop("kafka.bootstrap.servers") == "h:1"
-    assert all(key.startswith("kafka.") for key in made)
-    return {key.removeprefix("kafka."): value for key, value in made.items()}
 
 
 def records(topic: str, count: int, partitions: int = 3) -> list[CaptureRecord]:
@@ -82,112 +73,22 @@ def by_partition(given: list[CaptureRecord]) -> dict[int, list[CaptureRecord]]:
 # --- options ---
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({}, {}),
-        ({"security.protocol": "plaintext"}, {"security.protocol": "PLAINTEXT"}),
-        ({"fetch.max.bytes": "9", "what.ever": "x"}, {"fetch.max.bytes": "9", "what.ever": "x"}),
-        (
-            PLAIN | WHO,
-            PLAIN | {"sasl.jaas.config": PLAIN_LOGIN + ALICE},
-        ),
-        (
-            {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "SCRAM-SHA-256"} | WHO,
-            {
-                "security.protocol": "SASL_PLAINTEXT",
-                "sasl.mechanism": "SCRAM-SHA-256",
-                "sasl.jaas.config": SCRAM_LOGIN + ALICE,
-            },
-        ),
-        (
-            PLAIN | {"sasl.username": 'a"b\\c', "sasl.password": "x\ny"},
-            PLAIN | {"sasl.jaas.config": PLAIN_LOGIN + 'username="a\\"b\\\\c" password="x\\ny";'},
-        ),
-        (
-            PLAIN | {"sasl.mechanism": "GSSAPI", "sasl.jaas.config": "mine;"},
-            PLAIN | {"sasl.mechanism": "GSSAPI", "sasl.jaas.config": "mine;"},
-        ),
-        (PLAIN | WHO | {"sasl.jaas.config": "mine;"}, PLAIN | {"sasl.jaas.config": "mine;"}),
-        ({"ssl.ca.location": "probe"}, {}),
-        (
-            {"ssl.ca.pem": "CA"},
-            {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": "CA"},
-        ),
-        (
-            {"ssl.certificate.pem": "CERT", "ssl.key.pem": "KEY", "ssl.key.password": "pw"},
-            {
-                "ssl.keystore.type": "PEM",
-                "ssl.keystore.certificate.chain": "CERT",
-                "ssl.keystore.key": "KEY",
-                "ssl.key.password": "pw",
-            },
-        ),
-        (
-            {"ssl.keystore.location": "/k.p12", "ssl.keystore.password": "pw"},
-            {
-                "ssl.keystore.type": "PKCS12",
-                "ssl.keystore.location": "/k.p12",
-                "ssl.keystore.password": "pw",
-            },
-        ),
-        (
-            {"ssl.endpoint.identification.algorithm": "none"},
-            {"ssl.endpoint.identification.algorithm": ""},
-        ),
-        ({"enable.ssl.certificate.verification": "true"}, {}),
-    ],
-)
-def test_options_in_java(options: dict[str, str], expected: dict[str, str]) -> None:
-    assert java(options) == expected
-
-
-def test_files_of_certificates_in_java(tmp_path: Path) -> None:
-    paths = {name: tmp_path / name for name in ("ca", "cert", "key")}
-    for name, path in paths.items():
-        path.write_text(f"text of {name}")
-    options = {
-        "ssl.ca.location": str(paths["ca"]),
-        "ssl.certificate.location": str(paths["cert"]),
-        "ssl.key.location": str(paths["key"]),
-    }
-    assert java(options) == {
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(paths["ca"]),
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.certificate.chain": "text of cert",
-        "ssl.keystore.key": "text of key",
-    }
-
-
-def test_stated_java_option_wins_over_a_translated_one() -> None:
-    options = {"ssl.ca.pem": "CA", "ssl.truststore.certificates": "OTHER"}
-    assert java(options)["ssl.truststore.certificates"] == "OTHER"
+def test_options_go_to_the_client_as_they_are() -> None:
+    given = PLAIN | WHO | {"a.b": "c", "ssl.keystore.location": "/k.p12"}
+    assert client_options(source(given)) == {"bootstrap.servers": "h:1"} | given
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (PLAIN | {"sasl.mechanism": "GSSAPI"}, "options.sasl.mechanism: for 'GSSAPI' also set sa"),
-        (PLAIN | {"sasl.username": "a"}, "options.sasl.password: missing"),
-        ({"ssl.ca.location": "/no/such/file"}, "options.ssl.ca.location: no file '/no/such/file'"),
-        ({"ssl.key.location": "/no/such/file"}, "options.ssl.key.location: the file cannot be re"),
-        ({"ssl.key.pem": "-----BEGIN RSA PRIVATE KEY-----"}, "options.ssl.key.pem: Spark's clien"),
-        (
-            {"enable.ssl.certificate.verification": "false"},
-            "options.enable.ssl.certificate.verification: Spark's client always verifies",
-        ),
-    ],
+    "name",
+    ["sasl.jaas.config", "sasl.login.class", "ssl.truststore.location", "security.providers"],
 )
-def test_options_that_java_cannot_have(options: dict[str, str], message: str) -> None:
+def test_an_option_of_java_s_client_is_refused_by_its_key(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        spark_options(source(options))
-    assert str(caught.value).startswith(message)
-
-
-def test_options_of_librdkafka_are_without_those_of_java() -> None:
-    given = PLAIN | WHO | {"sasl.jaas.config": "x", "ssl.truststore.location": "/x", "a.b": "c"}
-    assert client_options(source(given)) == {"bootstrap.servers": "h:1", "a.b": "c"} | PLAIN | WHO
+        client_options(source(PLAIN | {name: "secret"}))
+    sentence = str(caught.value)
+    assert sentence.startswith(f"options.{name}: only Java's client has this option")
+    assert "remove it" in sentence
+    assert "secret" not in sentence
 
 
 def test_unknown_option_is_named() -> None:

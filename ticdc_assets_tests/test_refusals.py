@@ -3,13 +3,11 @@
 One broker with a listener of each kind serves all of it.
 """
 
-import os
 import pickle
 import subprocess
 import sys
 import time
 from collections.abc import Generator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,16 +17,14 @@ from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import KafkaSource, OptionValue
 from ticdc_assets.doctor import check_source
 from ticdc_assets.errors import SourceRefusedError, SourceUnavailableError
-from ticdc_assets.jars import BROKER_JARS, java_env, java_path, resolve, spark_home
-from ticdc_assets.kafka import OffsetRange, consume, end_offsets, produce, spark_options
+from ticdc_assets.kafka import OffsetRange, consume, end_offsets, produce
 from ticdc_assets.ports import HOST, free_port
 from ticdc_assets_tests.commands import Commands
-from ticdc_assets_tests.lake.feeds import Feed
 from ticdc_assets_tests.secured_broker import PASSWORD, SecuredBroker, make_keys, source
 from ticdc_assets_tests.test_doctor import by_name, changefeed
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 pytestmark = pytest.mark.kafka
 
@@ -251,66 +247,10 @@ def test_every_command_says_why_at_once(secured: SecuredBroker, tmp_path: Path) 
         assert WRONG not in told
 
 
-@pytest.mark.spark
-def test_what_spark_s_own_client_meets_comes_to_one_sentence(
-    secured: SecuredBroker, tmp_path: Path, spark: "SparkSession"
-) -> None:
-    """Where the options say how transactions are seen, Spark's client reads; here with a wrong
-    password of its own, so that the look before it finds nothing."""
-    login = "org.apache.kafka.common.security.plain.PlainLoginModule required "
-    options = secured.options("SASL_PLAINTEXT") | {
-        "isolation.level": "read_uncommitted",
-        "sasl.jaas.config": f'{login}username="alice" password="{WRONG}";',
-    }
-    given = source(options, secured.servers("SASL_PLAINTEXT"))
-    feed = Feed.of(spark, tmp_path)
-    feed = replace(feed, changefeed=replace(feed.changefeed, source=given))
-    with pytest.raises(SourceRefusedError) as caught:
-        feed.land()
-    sentence = str(caught.value)
-    assert "Authentication failed: Invalid username or password" in sentence
-    assert f"mend {KEY}.sasl.jaas.config" in sentence
-    assert len(sentence.splitlines()) == 1
-    assert WRONG not in sentence
-
-
-# Both clients ------------------------------------------------------------------------------------
-
-
-def test_both_clients_take_the_same_options(secured: SecuredBroker, tmp_path: Path) -> None:
-    options = secured.options("SASL_SSL")
-    given = source(options, secured.servers("SASL_SSL"))
+def test_a_login_over_tls_is_enough_to_write_and_to_read(secured: SecuredBroker) -> None:
+    given = source(secured.options("SASL_SSL"), secured.servers("SASL_SSL"))
     end = end_offsets(given)["t", 0].end
     assert produce(given, [record("t")] * 5) == 5
     assert end_offsets(given) == {("t", 0): OffsetRange(earliest=0, end=end + 5)}
-    told = describe_by_java(tmp_path, spark_options(given))
-    assert "Dynamic configs for topic t are:" in told
-    wrong = source(options | {"sasl.password": WRONG}, secured.servers("SASL_SSL"))
-    assert "Authentication failed" in describe_by_java(tmp_path, spark_options(wrong))
-
-
-def describe_by_java(folder: Path, options: dict[str, str]) -> str:
-    """Ask the broker something by the Java client with the options of Spark's connector."""
-    java_options = {key.removeprefix("kafka."): value for key, value in options.items()}
-    servers = java_options.pop("bootstrap.servers")
-    lines = [
-        f"{key}={value}".replace("\\", "\\\\").replace("\n", "\\n") + "\n"
-        for key, value in java_options.items()
-    ]
-    (folder / "client.properties").write_text("".join(lines))
-    class_path = [*map(str, resolve(BROKER_JARS)), str(spark_home() / "jars" / "*")]
-    done = subprocess.run(
-        [
-            *(str(java_path()), "-cp", os.pathsep.join(class_path), "kafka.admin.ConfigCommand"),
-            *("--bootstrap-server", servers, "--command-config", "client.properties"),
-            *("--describe", "--entity-type", "topics"),
-        ],
-        cwd=folder,
-        env=java_env(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return done.stdout
+    ranges = {("t", 0): OffsetRange(earliest=end, end=end + 5)}
+    assert [item.offset for item in consume(given, ranges)] == list(range(end, end + 5))

@@ -11,9 +11,9 @@ import dagster as dg
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from ticdc_assets.lake.change_files import CHANGE_LOG_SCHEMA
 from ticdc_assets.lake.cuts import MirrorCut
-from ticdc_assets.lake.decoding import CHANGE_LOG_SCHEMA
-from ticdc_assets.lake.landing import RAW_SCHEMA
+from ticdc_assets.lake.landing_files import RAW_SCHEMA
 from ticdc_assets.lake.mirror_rows import MirrorLayout, spark_type_name
 from ticdc_assets.lake.schema_tables import REGISTRY_SCHEMA
 from ticdc_assets.registry.differences import declared_type
@@ -109,12 +109,12 @@ SCHEMA_REGISTRY: Mapping[str, str] = {
 
 def raw_messages_columns() -> dg.TableSchema:
     """Return the columns of `raw_messages`."""
-    return _described(RAW_SCHEMA, RAW_MESSAGES)
+    return _described(from_arrow_schema(RAW_SCHEMA), RAW_MESSAGES)
 
 
 def change_log_columns() -> dg.TableSchema:
     """Return the columns of `change_log`."""
-    return _described(CHANGE_LOG_SCHEMA, CHANGE_LOG)
+    return _described(from_arrow_schema(CHANGE_LOG_SCHEMA), CHANGE_LOG)
 
 
 def quarantine_columns() -> dg.TableSchema:

@@ -51,7 +51,6 @@ from ticdc_assets.lake.mirror_rows import (
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.retention import Horizon, read_horizon, redriven_batches
 from ticdc_assets.lake.session import functions
-from ticdc_assets.lake.small_batches import are_plain
 from ticdc_assets.lake.totals import IMAGES
 from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.schemas import TableSchema
@@ -358,8 +357,8 @@ class ChangeFolding:
         Returns:
             What came of each; None of one of whose changes too many did not fit.
         """
-        log = self._log_dataset()
-        if log is None or not are_plain((self._paths.change_log,)):
+        log, table = self._log_dataset(), open_table(self._paths.change_log)
+        if log is None or table is None or not is_plain(table):
             return [None] * len(mirrors)
         return fold_into_files(
             self._spark,

@@ -176,9 +176,14 @@ def dataset_of(table: DeltaTable, path: Path) -> ds.Dataset:
 
 
 def is_plain(table: DeltaTable) -> bool:
-    """Return whether a table has nothing that delta-rs could not read and write."""
+    """Return whether a table has nothing that its files do not tell, or that delta-rs cannot write.
+
+    It has no deletion vectors, no mapping of columns and nothing newer.
+    """
     protocol = table.protocol()
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    if not features:
+        return protocol.min_reader_version == 1 and protocol.min_writer_version <= 2
     return features <= _PLAIN_FEATURES
 
 

@@ -3,9 +3,8 @@
 In: landed batches that were not decoded yet. Out: appends to `change_log` (one row a change; DDL,
 bootstraps and watermarks are rows of it too) and `quarantine`, and new totals in `change_groups`.
 
-There are two ways to the same tables. Spark's scales. A landed batch of few records and few bytes
-(`small_batches`) is decoded here, by the function that Spark's workers run, and appended without
-Spark, whose fixed cost would be nearly all of the time.
+A batch is decoded from files to files (`change_files`), here if it is small, else in Spark's
+workers.
 
 `change_log` holds images as sent, so it never waits for a schema: rows whose schema has not
 arrived are durable like all others.
@@ -14,8 +13,7 @@ Why running it again is safe: a landed batch becomes one batch of the change log
 that carries both numbers. Then come the quarantined records and the totals, each under the same
 batch number; `change_groups` is written last and says up to which batch all three are done. A run
 killed in between writes the missing ones again: the quarantine append is skipped by its
-transaction identifier, the totals are an overwrite. Which of the two ways the killed run took, and
-which one the next takes, makes no difference: both write and heed the same identifiers.
+transaction identifier, the totals are an overwrite.
 """
 
 from collections import Counter
@@ -24,12 +22,11 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from functools import partial
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.changelog.plan import RowGroup
@@ -37,14 +34,18 @@ from ticdc_assets.changelog.progress import PartitionProgress, advance_all
 from ticdc_assets.claim_check import ClaimCheckStore, complete_batches
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake.ahead import TS_AHEAD, refuse_ahead
+from ticdc_assets.lake.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.lake.change_files import (
+    CHANGE_LOG_SCHEMA,
+    DECODED_SCHEMA,
+    RECORD_COLUMNS,
     Decode,
     DecodedFiles,
     decode_into_files,
-    errors_in_files,
+    totals_in_files,
+    totals_of_frame,
 )
 from ticdc_assets.lake.control import (
-    LOG_RETENTION,
     commit_metadata,
     dataset_of,
     find_commit_metadata,
@@ -53,61 +54,13 @@ from ticdc_assets.lake.control import (
     write_table,
 )
 from ticdc_assets.lake.damage import require_in_step
-from ticdc_assets.lake.files import read_rows_bounded
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.quarantine import append_quarantine, append_quarantine_here
+from ticdc_assets.lake.quarantine import append_fault_files, append_quarantine
 from ticdc_assets.lake.session import functions, windows
-from ticdc_assets.lake.small_batches import (
-    BY_LANDING_DAY,
-    LOCAL_ROWS_BYTES,
-    RECORD_COLUMNS,
-    append_files,
-    append_rows,
-    are_plain,
-    files_of,
-    read_landed,
-)
-from ticdc_assets.lake.spark_commits import SparkCommit
-from ticdc_assets.lake.totals import (
-    GROUP_KEY,
-    IMAGES,
-    LARGE_ROW_BYTES,
-    TOTALS_COLUMNS,
-    Totals,
-    greatest,
-    joined_totals,
-    least,
-    totals_of,
-)
+from ticdc_assets.lake.totals import GROUP_KEY, Totals, greatest, least, merged
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.batch import decode_pieces
-from ticdc_assets.wire.rows import CHANGE_SCHEMA, ERROR, shape_from_text
-
-ERROR_COLUMNS = ("error_reason", "error_position", "error_expected", "error_got")
-
-_PREFIX = pa.schema(
-    [
-        ("batch", pa.int64()),
-        ("landed_at", pa.timestamp("us", tz="UTC")),
-        ("landed_day", pa.date32()),
-    ]
-)
-DECODED_SCHEMA = pa.schema([*_PREFIX, *CHANGE_SCHEMA])
-"""Decoded rows: `change_log` with the error columns that only quarantined records have."""
-
-CHANGE_LOG_COLUMNS = tuple(name for name in DECODED_SCHEMA.names if name not in ERROR_COLUMNS)
-_CHANGE_LOG_ARROW = pa.schema([DECODED_SCHEMA.field(name) for name in CHANGE_LOG_COLUMNS])
-CHANGE_LOG_SCHEMA = T.StructType(
-    [
-        field
-        for field in from_arrow_schema(DECODED_SCHEMA, prefer_timestamp_ntz=True).fields
-        if field.name in CHANGE_LOG_COLUMNS
-    ]
-)
-"""`change_log`: one row a change, DDL, bootstrap or watermark."""
-
-DecodedRows: TypeAlias = DataFrame | pa.Table
-"""Decoded rows, by Spark or here."""
+from ticdc_assets.wire.rows import ERROR, PLACE, shape_from_text
 
 _GROUPS_SCHEMA = pa.schema(
     [
@@ -186,18 +139,19 @@ def decode_new(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) ->
         if "redecode" in last:
             regroup(spark, paths)
         elif not last.get("redrive"):
-            append_errors(
-                paths, _decoded_batch(spark, paths, changefeed, landed=done, batch=batch), batch
-            )
+            again = _decoded_batch(spark, paths, changefeed, landed=done, batch=batch)
+            _append_faults(spark, paths, again, batch)
         if "redecode" not in last:
             days.update(add_to_groups(spark, paths, batch).days)
     for number in range(done + 1, landed + 1):
         batch += 1
-        errors, totals = _decode_one(spark, paths, changefeed, landed=number, batch=batch)
-        added = add_to_groups(spark, paths, batch, totals)
+        found = _decoded_batch(spark, paths, changefeed, landed=number, batch=batch)
+        append_changes(spark, paths, found, batch=batch, landed=number)
+        _append_faults(spark, paths, found, batch)
+        added = add_to_groups(spark, paths, batch, found.totals)
         changes.update(added.kinds)
         days.update(added.days)
-        quarantined += errors
+        quarantined += found.errors
         batches += 1
     return Decoding(
         batch=batch,
@@ -208,91 +162,47 @@ def decode_new(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) ->
     )
 
 
-def _decode_one(
+def _decoded_batch(
     spark: SparkSession, paths: LakePaths, changefeed: Changefeed, *, landed: int, batch: int
-) -> tuple[int, list[Totals] | None]:
-    """Decode landed batch `landed` as batch `batch`, in the cheapest way.
-
-    Returns:
-        How many records were errors, and the totals of the others, None if they are to be made.
-    """
-    rows = _decoded_here(paths, changefeed, landed, batch)
-    if rows is None:
-        rows = _decoded_by_workers(spark, paths, changefeed, landed, batch)
-    if rows is None:
-        rows = _decoded_in_spark(spark, paths, changefeed, landed, batch)
-    errors = append_changes(paths, rows, batch=batch, landed=landed)
-    if errors:
-        bad = rows
-        if isinstance(rows, DecodedFiles):
-            # They are rare, and where they are not, too many to pass through here.
-            files = files_of(paths.raw_messages, landed) or []
-            decode = _decoder(changefeed, batch)
-            bad = errors_in_files(spark, paths.raw_messages, files, landed, decode)
-        append_errors(paths, bad, batch)
-    match rows:
-        case DecodedFiles():
-            return errors, rows.totals
-        case DataFrame():
-            return errors, None
-        case _:
-            return errors, totals_of(rows.filter(ds.field("kind") != ERROR))
-
-
-def _decoded_by_workers(
-    spark: SparkSession, paths: LakePaths, changefeed: Changefeed, landed: int, batch: int
-) -> DecodedFiles | None:
-    """Return the rows of a landed batch in files; None if the tables are Spark's alone."""
-    files = files_of(paths.raw_messages, landed)
-    if files is None or not are_plain((paths.change_log,)):
-        return None
+) -> DecodedFiles:
+    """Return landed batch `landed` as batch `batch`, in files that no commit names yet."""
     return decode_into_files(
         spark,
         paths.raw_messages,
-        files,
         landed,
         _decoder(changefeed, batch),
+        batch=batch,
         log=paths.change_log,
-        columns=CHANGE_LOG_COLUMNS,
+        quarantine=paths.quarantine,
     )
 
 
-def _decoded_batch(
-    spark: SparkSession, paths: LakePaths, changefeed: Changefeed, *, landed: int, batch: int
-) -> DecodedRows:
-    """Return the rows of landed batch `landed`, errors included, as batch `batch`."""
-    here = _decoded_here(paths, changefeed, landed, batch)
-    return _decoded_in_spark(spark, paths, changefeed, landed, batch) if here is None else here
+def append_changes(
+    spark: SparkSession,
+    paths: LakePaths,
+    found: DecodedFiles,
+    *,
+    batch: int,
+    landed: int,
+    redrive: bool = False,
+) -> None:
+    """Append decoded rows to the change log in one commit."""
+    append_files(
+        spark,
+        paths.change_log,
+        found.changes,
+        CHANGE_LOG_SCHEMA,
+        app_id="decode",
+        version=batch,
+        metadata={"batch": batch, "landed": landed, "redrive": redrive},
+        layout=BY_LANDING_DAY,
+    )
 
 
-def _decoded_in_spark(
-    spark: SparkSession, paths: LakePaths, changefeed: Changefeed, landed: int, batch: int
-) -> DataFrame:
-    F = functions(spark)
-    raw = spark.read.format("delta").load(str(paths.raw_messages))
-    return decoded(raw.where(F.col("batch") == landed), changefeed, batch)
-
-
-def _decoded_here(
-    paths: LakePaths, changefeed: Changefeed, landed: int, batch: int
-) -> pa.Table | None:
-    """Return the same without Spark; None if the batch is not small."""
-    if not are_plain((paths.change_log, paths.quarantine)):
-        return None
-    records = read_landed(paths.raw_messages, landed)
-    if records is None:
-        return None
-    rows: list[pa.RecordBatch] = []
-    size = 0
-    for part in _decoder(changefeed, batch)(records):
-        size += part.nbytes
-        if size > LOCAL_ROWS_BYTES:
-            # Workers take it from here: what was decoded in vain is not kept beside them.
-            del rows, part
-            pa.default_memory_pool().release_unused()
-            return None
-        rows.append(part)
-    return pa.Table.from_batches(rows, DECODED_SCHEMA)
+def _append_faults(spark: SparkSession, paths: LakePaths, found: DecodedFiles, batch: int) -> None:
+    """Append the records that could not be decoded to `quarantine`, if there are any."""
+    if found.faults:
+        append_fault_files(spark, paths, found.faults, app_id="decode", version=batch)
 
 
 def landed_up_to(paths: LakePaths, batch: int) -> int | None:
@@ -407,91 +317,18 @@ def _places(rows: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
     return zip(*(rows.column(name).to_pylist() for name in names), strict=True)
 
 
-def append_changes(
-    paths: LakePaths,
-    rows: DecodedRows | DecodedFiles,
-    *,
-    batch: int,
-    landed: int,
-    redrive: bool = False,
-) -> int:
-    """Append decoded rows to the change log in one commit; return how many records were errors."""
-    metadata = {"batch": batch, "landed": landed, "redrive": redrive}
-    if isinstance(rows, DecodedFiles):
-        append_files(
-            paths.change_log,
-            rows.files,
-            _CHANGE_LOG_ARROW,
-            app_id="decode",
-            version=batch,
-            metadata=metadata,
-            layout=BY_LANDING_DAY,
-        )
-        return rows.errors
-    if not isinstance(rows, DataFrame):
-        changes = rows.filter(ds.field("kind") != ERROR)
-        append_rows(
-            paths.change_log,
-            changes.select(CHANGE_LOG_COLUMNS),
-            app_id="decode",
-            version=batch,
-            metadata=metadata,
-            layout=BY_LANDING_DAY,
-        )
-        return rows.num_rows - changes.num_rows
-    F = functions(rows.sparkSession)
-    observation = Observation()
-    observed = rows.observe(
-        observation, F.count_if(F.col("kind") == ERROR).alias("errors"), F.count("*").alias("all")
-    )
-    changes = observed.where(F.col("kind") != ERROR).select(*CHANGE_LOG_COLUMNS)
-    own = SparkCommit(changes.sparkSession, paths.change_log, metadata)
-    (
-        own.writer(changes)
-        .mode("append")
-        .partitionBy("landed_day")
-        .option("delta.logRetentionDuration", LOG_RETENTION)
-        .option("txnAppId", "decode")
-        .option("txnVersion", batch)
-        .save(str(paths.change_log))
-    )
-    own.find()
-    return int(observation.get["errors"])
-
-
 def append_errors(
-    paths: LakePaths,
-    rows: DecodedRows,
-    batch: int,
-    *,
-    app_id: str = "decode",
-    version: int | None = None,
+    paths: LakePaths, rows: DataFrame, batch: int, *, app_id: str, version: int
 ) -> None:
     """Append the errors among decoded rows to `quarantine`.
 
-    It is skipped if `version` (that of the batch if None) was appended by `app_id` before.
+    It is skipped if `version` was appended by `app_id` before.
     """
-    version = batch if version is None else version
-    if not isinstance(rows, DataFrame):
-        faults = [
-            {"stage": "decode", "batch": batch}
-            | {name: row[name] for name in ("topic", "partition", "offset", "index")}
-            | {name: row[f"error_{name}"] for name in ("reason", "position", "expected", "got")}
-            for row in rows.filter(ds.field("kind") == ERROR).to_pylist()
-        ]
-        append_quarantine_here(paths, faults, app_id=app_id, version=version)
-        return
     F = functions(rows.sparkSession)
     errors = rows.where(F.col("kind") == ERROR).select(
         F.lit("decode").alias("stage"),
-        "topic",
-        "partition",
-        "offset",
-        "index",
-        F.col("error_reason").alias("reason"),
-        F.col("error_position").alias("position"),
-        F.col("error_expected").alias("expected"),
-        F.col("error_got").alias("got"),
+        *PLACE,
+        *(F.col(f"error_{name}").alias(name) for name in ("reason", "position", "expected", "got")),
         F.lit(None).cast("string").alias("database"),
         F.lit(None).cast("string").alias("table"),
         F.lit(None).cast("long").alias("commit_ts"),
@@ -654,9 +491,7 @@ def add_to_groups(
         new: its totals, if they are known.
     """
     if new is None:
-        new = _totals_here(paths, batch)
-    if new is None:
-        new = _totals_in_spark(spark, paths, batch)
+        new = totals_in_files(spark, paths.change_log, batch)
     groups = {tuple(row[name] for name in GROUP_KEY): row for row in read_rows(paths.change_groups)}
     kinds, days = Counter[str](), Counter[date]()
     # A batch is of one day, but one of re-driven records may be of several.
@@ -678,16 +513,7 @@ def add_to_groups(
             place
         ]
         row["steps_back"] = after.steps_back
-        row["last_batch"] = batch
-        if present is not None:
-            row["rows"] += present["rows"]
-            row["checksums"] += present["checksums"]
-            row["large_bytes"] += present.get("large_bytes") or 0
-            row["min_ts"] = least(row["min_ts"], present["min_ts"])
-            row["max_ts"] = greatest(row["max_ts"], present["max_ts"])
-            row["first_landed_at"] = min(row["first_landed_at"], present["first_landed_at"])
-            row["last_landed_at"] = max(row["last_landed_at"], present["last_landed_at"])
-        groups[key] = row
+        groups[key] = row if present is None else merged(present, row)
     _write_groups(paths, list(groups.values()), batch)
     return Added(kinds=dict(kinds), days=dict(days))
 
@@ -783,9 +609,6 @@ def _counted(before: DataFrame, log: DataFrame, batch: int) -> DataFrame:
 def _all_totals(log: DataFrame) -> dict[tuple[object, ...], dict[str, Any]]:
     """Return the totals of a whole change log, by their keys."""
     F = functions(log.sparkSession)
-    rows = log.groupBy(*GROUP_KEY).agg(
-        *_totals(log.sparkSession), F.max("batch").alias("last_batch")
-    )
     Window = windows(log.sparkSession)
     places = Window.partitionBy("topic", "partition").orderBy("offset", "index")
     above = F.max("commit_ts").over(places.rowsBetween(Window.unboundedPreceding, -1))
@@ -797,12 +620,21 @@ def _all_totals(log: DataFrame) -> dict[tuple[object, ...], dict[str, Any]]:
         .collect()
     )
     steps_back = {(row["topic"], row["partition"]): row["steps"] for row in steps}
-    groups: dict[tuple[object, ...], dict[str, Any]] = {}
-    for row in rows.toArrow().to_pylist():
-        place = (row["topic"], row["partition"])
-        is_watermark = row["kind"] == "watermark"
-        row["steps_back"] = steps_back.get(place, 0) if is_watermark else 0
-        groups[tuple(row[name] for name in GROUP_KEY)] = row
+    groups = _whole_groups(log)
+    for row in groups.values():
+        if row["kind"] == "watermark":
+            row["steps_back"] = steps_back.get((row["topic"], row["partition"]), 0)
+    return groups
+
+
+def _whole_groups(log: DataFrame) -> dict[tuple[object, ...], Totals]:
+    """Return the totals of a whole change log by their keys, without the steps back."""
+    groups: dict[tuple[object, ...], Totals] = {}
+    for row in totals_of_frame(log):
+        del row["landed_day"], row["watermarks"]
+        key = tuple(row[name] for name in GROUP_KEY)
+        row["steps_back"] = 0
+        groups[key] = merged(groups[key], row) if key in groups else row
     return groups
 
 
@@ -842,12 +674,7 @@ def group_at_once(log: DataFrame, paths: LakePaths, batch: int) -> None:
 
     Steps back of watermarks are not counted: that takes them one by one, in order.
     """
-    F = functions(log.sparkSession)
-    rows = log.groupBy(*GROUP_KEY).agg(
-        *_totals(log.sparkSession), F.max("batch").alias("last_batch")
-    )
-    groups = [row | {"steps_back": 0} for row in rows.toArrow().to_pylist()]
-    _write_groups(paths, groups, batch)
+    _write_groups(paths, list(_whole_groups(log).values()), batch)
 
 
 def add_groups_below(paths: LakePaths, known: ChangeGroups, tso: int) -> None:
@@ -876,69 +703,6 @@ def add_groups_below(paths: LakePaths, known: ChangeGroups, tso: int) -> None:
             "first_landed_at": min(present["first_landed_at"], row["first_landed_at"]),
         }
     _write_groups(paths, list(groups.values()), own.batch)
-
-
-def _totals_in_spark(spark: SparkSession, paths: LakePaths, batch: int) -> list[dict[str, Any]]:
-    """Return the totals of each group of a batch, by landing day."""
-    F = functions(spark)
-    log = spark.read.format("delta").load(str(paths.change_log)).where(F.col("batch") == batch)
-    return (
-        log.groupBy(*GROUP_KEY, "landed_day")
-        .agg(
-            *_totals(spark),
-            # Watermarks in offset order, to see which of them step back.
-            F.sort_array(
-                F.collect_list(
-                    F.when(F.col("kind") == "watermark", F.struct("offset", "index", "commit_ts"))
-                )
-            ).alias("watermarks"),
-        )
-        .toArrow()
-        .to_pylist()
-    )
-
-
-def _totals_here(paths: LakePaths, batch: int) -> list[dict[str, Any]] | None:
-    """Return the same without Spark, whose fixed cost is all of it for few rows; None for many."""
-    table = open_table(paths.change_log)
-    if table is None:
-        return None
-    # The day, by which the files are shared out, is in none of them.
-    columns = [name for name in TOTALS_COLUMNS if name != "landed_day"]
-    parts: list[Totals] = []
-    size = 0
-    for rows in read_rows_bounded(
-        dataset_of(table, paths.change_log),
-        paths.change_log,
-        ds.field("batch") == batch,
-        columns=["batch", *columns],
-        large=IMAGES,
-    ):
-        size += rows.num_rows
-        if size > _LOCAL_ROWS:
-            return None
-        day = rows.column("landed_at").cast(pa.date32())
-        parts += totals_of(pa.Table.from_batches([rows]).append_column("landed_day", day))
-    return joined_totals(parts)
-
-
-_LOCAL_ROWS = 20_000
-"""Rows of a batch up to which its totals are made without Spark."""
-
-
-def _totals(spark: SparkSession) -> list[Column]:
-    F = functions(spark)
-    before, after = (F.coalesce(F.octet_length(name).cast("long"), F.lit(0)) for name in IMAGES)
-    size = before + after
-    return [
-        F.count("*").alias("rows"),
-        F.min("commit_ts").alias("min_ts"),
-        F.max("commit_ts").alias("max_ts"),
-        F.min("landed_at").alias("first_landed_at"),
-        F.max("landed_at").alias("last_landed_at"),
-        F.count("checksum").alias("checksums"),
-        F.coalesce(F.sum(F.when(size >= LARGE_ROW_BYTES, size)), F.lit(0)).alias("large_bytes"),
-    ]
 
 
 def _write_groups(paths: LakePaths, groups: list[dict[str, Any]], batch: int) -> None:

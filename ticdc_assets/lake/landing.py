@@ -10,12 +10,9 @@ commit is the only memory of position; no consumer group is used. A run killed b
 has changed nothing, one killed after it is continued behind it, and a batch whose number the table
 has seen is skipped by Delta.
 
-There are two ways to the same rows. Spark's scales: its workers fetch ranges of offsets and write
-files (`landing_files`), and its own source takes what they leave. Few records (`small_batches`) of
-a topic are fetched here by the client that lists its offsets, few records of a capture are in
-memory anyway, and both are appended without Spark, whose fixed cost would be nearly all of the
-time. Records with headers, and clients that are told how to see transactions, are left to Spark's
-source.
+Ranges of offsets are fetched by one client, few here and many in Spark's workers, into files that
+the commit names (`landing_files`). The client sees what its option `isolation.level` lets it see;
+where the source says nothing, records of transactions that are open or were aborted, too.
 
 Records that are gone before they were landed stop landing with `LandingGapError`: offsets that
 expired, a topic that was deleted and made again, a capture that lost its end. Nothing is skipped,
@@ -28,32 +25,28 @@ The ends of all partitions are asked for twice. A partition that had nothing mor
 topic that gets no watermarks be left out of the global watermark (`changelog.progress`).
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
-from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import types as T
+from pyspark.sql import SparkSession
 
 from ticdc_assets.capture import CaptureRecord, read_capture
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, StartKind
-from ticdc_assets.kafka import (
-    OffsetRange,
-    fetch,
-    fetches_plainly,
-    java_error,
-    list_twice,
-    spark_options,
-)
-from ticdc_assets.lake.control import LOG_RETENTION, commit_metadata, partition_days, write_table
+from ticdc_assets.kafka import OffsetRange, list_twice
+from ticdc_assets.lake.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.lake.control import commit_metadata, partition_days, write_table
 from ticdc_assets.lake.damage import require_in_step
-from ticdc_assets.lake.landing_files import land_into_files
+from ticdc_assets.lake.executing import executor
+from ticdc_assets.lake.files import WrittenFile
+from ticdc_assets.lake.landing_files import (
+    RAW_SCHEMA,
+    LandingBatch,
+    fetch_into_files,
+    write_records,
+)
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.positions import (
     PartitionOffsets,
@@ -62,70 +55,7 @@ from ticdc_assets.lake.positions import (
     known_partitions,
     read_position,
 )
-from ticdc_assets.lake.session import functions
-from ticdc_assets.lake.small_batches import (
-    BY_LANDING_DAY,
-    LOCAL_BYTES,
-    LOCAL_RECORDS,
-    append_files,
-    append_rows,
-    are_plain,
-)
 from ticdc_assets.lake.sources import SourceSight, begins, beside, capture_ranges, shifted
-from ticdc_assets.lake.spark_commits import SparkCommit
-
-_RECORD_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp_ms", pa.int64()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        (
-            "headers",
-            pa.list_(
-                pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))
-            ),
-        ),
-    ]
-)
-
-RAW_SCHEMA = T.StructType(
-    [
-        T.StructField("batch", T.LongType(), False),
-        T.StructField("landed_at", T.TimestampType(), False),
-        T.StructField("topic", T.StringType(), False),
-        T.StructField("partition", T.IntegerType(), False),
-        T.StructField("offset", T.LongType(), False),
-        T.StructField("timestamp_ms", T.LongType(), True),
-        T.StructField("key", T.BinaryType(), True),
-        T.StructField("value", T.BinaryType(), True),
-        T.StructField(
-            "headers",
-            T.ArrayType(
-                T.StructType(
-                    [
-                        T.StructField("key", T.StringType()),
-                        T.StructField("value", T.BinaryType()),
-                    ]
-                )
-            ),
-            True,
-        ),
-        T.StructField("landed_day", T.DateType(), False),
-    ]
-)
-"""`raw_messages`: one row a Kafka record."""
-
-_RAW_ARROW = pa.schema(
-    [
-        ("batch", pa.int64()),
-        ("landed_at", pa.timestamp("us", tz="UTC")),
-        *_RECORD_SCHEMA,
-        ("landed_day", pa.date32()),
-    ]
-)
 
 _CHUNK_RECORDS = 50_000
 _CHUNK_BYTES = 64 << 20
@@ -294,153 +224,22 @@ def _land_topic(
     if not ranges:
         if position.batch == 0 and source.start.kind is not StartKind.EARLIEST:
             # Where landing begins is a matter of now: it is kept, or it would move on.
-            _append(paths, _RECORD_SCHEMA.empty_table(), 1, next_offsets, ids)
+            _append(spark, _next_batch(paths, 0), [], next_offsets, ids)
         return 0, {}
     # The id of a topic that was deleted stays known: made again, it is another one.
     known = {**position.topic_ids, **ids}
-    fetched = _fetched_here(paths, source, position, ranges)
-    if fetched is not None:
-        _append(paths, _table_of(fetched), position.batch + 1, next_offsets, known)
-    newest = (
-        _land_in_spark(spark, paths, source, position, ranges, next_offsets, known)
-        if fetched is None
-        else {
-            (item.topic, item.partition): item.timestamp_ms
-            for item in fetched
-            if item.offset == ranges[item.topic, item.partition][1] - 1
-        }
+    batch = _next_batch(paths, position.batch)
+    offsets = sum(end - start for start, end in ranges.values())
+    found = fetch_into_files(
+        executor(spark, paths.raw_messages, rows=offsets, size=0),
+        source,
+        ranges,
+        batch,
+        bases={place: position.base(place) for place in ranges},
     )
+    _append(spark, batch, found.files, next_offsets, known)
     # Kafka says -1 where it has no time.
-    times = {place: time for place, time in newest.items() if time > 0}
-    return sum(end - start for start, end in ranges.values()), times
-
-
-def _fetched_here(
-    paths: LakePaths,
-    source: KafkaSource,
-    position: Position,
-    ranges: Mapping[TopicPartition, tuple[int, int]],
-) -> list[CaptureRecord] | None:
-    """Return the records of `ranges` in order if they are few and plain, or None."""
-    if sum(end - start for start, end in ranges.values()) > LOCAL_RECORDS:
-        return None
-    if not are_plain((paths.raw_messages,)):
-        return None
-    wanted = {
-        place: OffsetRange(earliest=start - position.base(place), end=end - position.base(place))
-        for place, (start, end) in ranges.items()
-    }
-    records = fetch(source, wanted, max_bytes=LOCAL_BYTES)
-    if records is None:
-        return None
-    landed = (_at_landed_offset(record, position) for record in records)
-    return sorted(landed, key=lambda item: (item.topic, item.partition, item.offset))
-
-
-def _at_landed_offset(record: CaptureRecord, position: Position) -> CaptureRecord:
-    """Return a record with the offset that it is landed at."""
-    base = position.base((record.topic, record.partition))
-    return replace(record, offset=record.offset + base) if base else record
-
-
-def _table_of(records: Sequence[CaptureRecord]) -> pa.Table:
-    """Return records without headers as rows."""
-    columns = [
-        pa.array([getattr(record, field.name) for record in records], field.type)
-        for field in _RECORD_SCHEMA
-        if field.name != "headers"
-    ]
-    columns.append(pa.nulls(len(records), _RECORD_SCHEMA.field("headers").type))
-    return pa.Table.from_arrays(columns, schema=_RECORD_SCHEMA)
-
-
-def _land_in_spark(
-    spark: SparkSession,
-    paths: LakePaths,
-    source: KafkaSource,
-    position: Position,
-    ranges: Mapping[TopicPartition, tuple[int, int]],
-    next_offsets: Mapping[TopicPartition, int],
-    known: Mapping[str, str],
-) -> dict[TopicPartition, int]:
-    """Land ranges of offsets by Spark; return the time of the last record of each."""
-    batch = position.batch + 1
-    if fetches_plainly(source) and are_plain((paths.raw_messages,)):
-        landed_at = datetime.now(UTC)
-        found = land_into_files(
-            spark,
-            source,
-            ranges,
-            paths.raw_messages,
-            _RAW_ARROW,
-            batch=batch,
-            landed_at=landed_at,
-            bases={place: position.base(place) for place in ranges},
-        )
-        if found is not None:
-            append_files(
-                paths.raw_messages,
-                found.files,
-                _RAW_ARROW,
-                app_id="land",
-                version=batch,
-                metadata=_metadata(batch, next_offsets, known),
-                layout=BY_LANDING_DAY,
-            )
-            return dict(found.newest)
-    F = functions(spark)
-    offset = F.col("offset")
-    starts: dict[str, dict[str, int]] = {}
-    ends: dict[str, dict[str, int]] = {}
-    for (topic, partition), (start, end) in ranges.items():
-        base = position.base((topic, partition))
-        starts.setdefault(topic, {})[str(partition)] = start - base
-        ends.setdefault(topic, {})[str(partition)] = end - base
-        if base:
-            is_there = (F.col("topic") == F.lit(topic)) & (F.col("partition") == partition)
-            offset = F.when(is_there, F.col("offset") + F.lit(base)).otherwise(offset)
-    records = (
-        spark.read.format("kafka")
-        .options(**spark_options(source))
-        .option(
-            "assign", json.dumps({topic: [int(p) for p in per] for topic, per in starts.items()})
-        )
-        .option("startingOffsets", json.dumps(starts))
-        .option("endingOffsets", json.dumps(ends))
-        .option("failOnDataLoss", "true")
-        .option("includeHeaders", "true")
-        .load()
-        .select(
-            "topic",
-            "partition",
-            offset.alias("offset"),
-            F.unix_millis("timestamp").alias("timestamp_ms"),
-            "key",
-            "value",
-            "headers",
-        )
-    )
-    # The last record of each range tells its time on its way, so that nothing is read again.
-    last = F.struct("topic", "partition", "offset").isin(
-        [
-            F.struct(F.lit(topic), F.lit(partition), F.lit(end - 1).cast("long"))
-            for (topic, partition), (_, end) in ranges.items()
-        ]
-    )
-    times = F.collect_list(F.when(last, F.struct("topic", "partition", "timestamp_ms")))
-    observation = Observation()
-    records = records.observe(observation, F.to_json(times).alias("times"))
-    try:
-        _append(paths, records, batch, next_offsets, known)
-    except (PySparkException, Py4JJavaError) as error:
-        told = java_error(source, str(error))
-        if told is None:
-            raise
-        raise told from None
-    return {
-        (item["topic"], item["partition"]): item["timestamp_ms"]
-        for item in json.loads(observation.get["times"])
-    }
+    return offsets, {place: time for place, time in found.newest.items() if time > 0}
 
 
 def share_out(
@@ -479,17 +278,14 @@ def _land_capture(
     next_offsets = dict(position.next_offsets)
     for item in partitions:
         next_offsets.setdefault((item.topic, item.partition), item.landed)
-    batch = position.batch
+    number = position.batch
     landed = 0
     newest: dict[TopicPartition, int] = {}
     for chunk in _chunks(source, position, next_offsets, max_records):
-        batch += 1
+        batch = _next_batch(paths, number)
+        number = batch.number
         landed += len(chunk)
-        rows = _table_of(chunk)
-        # Its bytes are here already, and Spark would take a dozen times those of large records.
-        is_small = len(chunk) <= LOCAL_RECORDS and are_plain((paths.raw_messages,))
-        records = rows if is_small else spark.createDataFrame(rows)
-        _append(paths, records, batch, next_offsets, {})
+        _append(spark, batch, write_records(chunk, batch), next_offsets, {})
         newest.update(((record.topic, record.partition), record.timestamp_ms) for record in chunk)
     return landed, {place: time for place, time in newest.items() if time > 0}
 
@@ -507,8 +303,8 @@ def _chunks(
         for read in records:
             if max_records is not None and taken >= max_records:
                 break
-            record = _at_landed_offset(read, position)
-            place = (record.topic, record.partition)
+            place = (read.topic, read.partition)
+            record = replace(read, offset=read.offset + position.base(place))
             if record.offset < next_offsets.get(place, 0):
                 continue
             next_offsets[place] = record.offset + 1
@@ -525,71 +321,35 @@ def _chunks(
 # Writing ----------------------------------------------------------------------------------------
 
 
-def _metadata(
-    batch: int, next_offsets: Mapping[TopicPartition, int], ids: Mapping[str, str]
-) -> dict[str, Any]:
-    return {
-        "batch": batch,
-        "next": [
-            [topic, partition, offset]
-            for (topic, partition), offset in sorted(next_offsets.items())
-        ],
-        "topic_ids": dict(ids),
-    }
+def _next_batch(paths: LakePaths, newest: int) -> LandingBatch:
+    return LandingBatch(raw=paths.raw_messages, number=newest + 1, landed_at=datetime.now(UTC))
 
 
 def _append(
-    paths: LakePaths,
-    records: DataFrame | pa.Table,
-    batch: int,
+    spark: SparkSession,
+    batch: LandingBatch,
+    files: Sequence[WrittenFile],
     next_offsets: Mapping[TopicPartition, int],
     ids: Mapping[str, str],
 ) -> None:
-    landed_at = datetime.now(UTC)
-    metadata = _metadata(batch, next_offsets, ids)
-    if not isinstance(records, DataFrame):
-        rows = pa.Table.from_arrays(
-            [
-                pa.array([batch] * records.num_rows, pa.int64()),
-                pa.array([landed_at] * records.num_rows, pa.timestamp("us", tz="UTC")),
-                *records.columns,
-                pa.array([landed_at.date()] * records.num_rows, pa.date32()),
+    """Commit files as a batch, with the next offset of every partition."""
+    append_files(
+        spark,
+        batch.raw,
+        files,
+        RAW_SCHEMA,
+        app_id="land",
+        version=batch.number,
+        metadata={
+            "batch": batch.number,
+            "next": [
+                [topic, partition, offset]
+                for (topic, partition), offset in sorted(next_offsets.items())
             ],
-            schema=_RAW_ARROW,
-        )
-        append_rows(
-            paths.raw_messages,
-            rows,
-            app_id="land",
-            version=batch,
-            metadata=metadata,
-            layout=BY_LANDING_DAY,
-        )
-        return
-    F = functions(records.sparkSession)
-    rows = records.select(
-        F.lit(batch).cast("long").alias("batch"),
-        F.lit(landed_at).alias("landed_at"),
-        "topic",
-        "partition",
-        "offset",
-        "timestamp_ms",
-        "key",
-        "value",
-        "headers",
-        F.lit(landed_at.date()).alias("landed_day"),
+            "topic_ids": dict(ids),
+        },
+        layout=BY_LANDING_DAY,
     )
-    own = SparkCommit(rows.sparkSession, paths.raw_messages, metadata)
-    (
-        own.writer(rows)
-        .mode("append")
-        .partitionBy("landed_day")
-        .option("delta.logRetentionDuration", LOG_RETENTION)
-        .option("txnAppId", "land")
-        .option("txnVersion", batch)
-        .save(str(paths.raw_messages))
-    )
-    own.find()
 
 
 _LANDINGS_SCHEMA = pa.schema(

@@ -7,7 +7,7 @@ lost. A row is *open* until its record was re-driven with success, or a later ch
 it void; then `redriven_at` is set, `closed_by` says which, and the row stays as history.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -21,12 +21,14 @@ from deltalake.schema import PrimitiveType
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.config import TableFilter
+from ticdc_assets.lake.appending import append_files
 from ticdc_assets.lake.control import open_table, read_rows
+from ticdc_assets.lake.files import WrittenFile
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.session import functions
-from ticdc_assets.lake.small_batches import append_rows
 from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.lake.status import is_mirrored_fault
+from ticdc_assets.wire.rows import PLACE
 
 COLUMNS = (
     "stage",
@@ -46,7 +48,7 @@ COLUMNS = (
 
 CLOSED_BY = "closed_by"
 
-_SCHEMA = pa.schema(
+FAULT_SCHEMA = pa.schema(
     [
         ("stage", pa.string()),
         ("topic", pa.string()),
@@ -66,6 +68,7 @@ _SCHEMA = pa.schema(
         (CLOSED_BY, pa.string()),
     ]
 )
+"""`quarantine`: one row a fault."""
 
 
 class Closing(StrEnum):
@@ -108,14 +111,38 @@ def append_quarantine(paths: LakePaths, rows: DataFrame, *, app_id: str, version
     own.find()
 
 
-def append_quarantine_here(
-    paths: LakePaths, faults: Sequence[Mapping[str, Any]], *, app_id: str, version: int
+def append_fault_files(
+    spark: SparkSession,
+    paths: LakePaths,
+    files: Sequence[WrittenFile],
+    *,
+    app_id: str,
+    version: int,
 ) -> None:
-    """Append few faults, without Spark; a version that the table has seen is skipped."""
+    """Append files of faults; a version that the table has seen from `app_id` is skipped."""
     _give_column(paths)
-    now = {"quarantined_at": datetime.now(UTC), "redriven_at": None, CLOSED_BY: None}
-    rows = pa.Table.from_pylist([{**fault, **now} for fault in faults], schema=_SCHEMA)
-    append_rows(paths.quarantine, rows, app_id=app_id, version=version)
+    append_files(spark, paths.quarantine, files, FAULT_SCHEMA, app_id=app_id, version=version)
+
+
+def decode_faults(rows: pa.Table, batch: int) -> pa.Table:
+    """Return decoded rows of kind `error` as faults of a batch of the change log."""
+    size = rows.num_rows
+    columns = {
+        "stage": pa.repeat("decode", size),
+        "batch": pa.repeat(batch, size),
+        "quarantined_at": pa.repeat(datetime.now(UTC), size),
+        **{name: rows[name] for name in PLACE},
+        **{name: rows[f"error_{name}"] for name in ("reason", "position", "expected", "got")},
+    }
+    return pa.table(
+        [
+            columns[field.name].cast(field.type)
+            if field.name in columns
+            else pa.nulls(size, field.type)
+            for field in FAULT_SCHEMA
+        ],
+        schema=FAULT_SCHEMA,
+    )
 
 
 def read_quarantine(

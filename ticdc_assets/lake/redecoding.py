@@ -39,9 +39,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from ticdc_assets.config import Changefeed
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.lake.ahead import TS_AHEAD, is_ahead, limit_ms
+from ticdc_assets.lake.change_files import CHANGE_LOG_SCHEMA
 from ticdc_assets.lake.control import latest_version
 from ticdc_assets.lake.decoding import (
-    CHANGE_LOG_COLUMNS,
     Correction,
     Decoding,
     append_errors,
@@ -62,7 +62,7 @@ from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.tso import LOGICAL_BITS
 from ticdc_assets.wire.rows import COORDINATES, PLACE
 
-_CONTENT = tuple(name for name in CHANGE_LOG_COLUMNS if name not in (*PLACE, "batch"))
+_CONTENT = tuple(name for name in CHANGE_LOG_SCHEMA.names if name not in (*PLACE, "batch"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -424,7 +424,9 @@ class _Day:
             for row in ranges
         )
         metadata = {"batch": batch, "landed": landed, "redecode": asdict(correction)}
-        corrected = rows.select(*CHANGE_LOG_COLUMNS).unionByName(stay.select(*CHANGE_LOG_COLUMNS))
+        corrected = rows.select(*CHANGE_LOG_SCHEMA.names).unionByName(
+            stay.select(*CHANGE_LOG_SCHEMA.names)
+        )
         own = SparkCommit(self._spark, self._paths.change_log, metadata)
         (
             own.writer(corrected)

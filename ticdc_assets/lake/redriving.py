@@ -16,6 +16,7 @@ from datetime import UTC, date, datetime
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Changefeed
+from ticdc_assets.lake.change_files import write_frame
 from ticdc_assets.lake.control import latest_version
 from ticdc_assets.lake.decoding import (
     CLOCK,
@@ -84,8 +85,10 @@ def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Re
         # Of a record of several rows some may be in the change log already.
         new = good.join(log.select(*event), event, "left_anti")
         if not new.isEmpty():
-            append_changes(paths, new, batch=batch, landed=landed, redrive=True)
-            days = dict(Counter(days) + Counter(add_to_groups(spark, paths, batch).days))
+            found = write_frame(new, batch=batch, log=paths.change_log, quarantine=paths.quarantine)
+            append_changes(spark, paths, found, batch=batch, landed=landed, redrive=True)
+            added = add_to_groups(spark, paths, batch, found.totals)
+            days = dict(Counter(days) + Counter(added.days))
         fixed = good.join(F.broadcast(open_rows), event, "left_semi").select(*event).distinct()
         done = fixed.count()
         if done:

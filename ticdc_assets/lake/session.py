@@ -70,7 +70,7 @@ def session_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
         # Rows may be large: a worker gets no more of them at a time than this.
         "spark.sql.execution.arrow.maxBytesPerBatch": "32m",
-        # Kafka's credentials travel as options; plans and logs must not show them.
+        # Credentials of storage travel as options; plans and logs must not show them.
         "spark.redaction.regex": _SECRETS,
         "spark.sql.redaction.options.regex": _SECRETS,
         "spark.databricks.delta.snapshotPartitions": "1",

@@ -3,7 +3,7 @@
 In: rows of the change log as Arrow tables. Out: one dict a group, with the columns of `GROUP_KEY`,
 the landing day, and what `change_groups` counts, by which it is known what is complete and what a
 mirror is made of without reading a row. Totals of parts are put together by `joined_totals`, in any
-order. `decoding` says the same in Spark's words for logs that are counted whole.
+order.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -39,7 +39,7 @@ IMAGES = ("before", "after")
 
 TOTALS_COLUMNS = (
     *GROUP_KEY,
-    *("landed_day", "landed_at", "commit_ts", "checksum", "offset", "index"),
+    *("batch", "landed_day", "landed_at", "commit_ts", "checksum", "offset", "index"),
     *IMAGES,
 )
 """Columns of the change log that totals are made of."""
@@ -69,6 +69,7 @@ def totals_of(rows: pa.Table) -> list[Totals]:
                 ("landed_at", "max"),
                 ("checksum", "count"),
                 ("large_bytes", "sum"),
+                ("batch", "max"),
             ]
         )
         .to_pylist()
@@ -83,6 +84,7 @@ def totals_of(rows: pa.Table) -> list[Totals]:
             "last_landed_at": group["landed_at_max"],
             "checksums": group["checksum_count"],
             "large_bytes": group["large_bytes_sum"],
+            "last_batch": group["batch_max"],
             "watermarks": [],
         }
         for group in groups
@@ -107,20 +109,27 @@ def joined_totals(parts: Iterable[Totals]) -> list[Totals]:
     for part in parts:
         key = (*(part[name] for name in GROUP_KEY), part["landed_day"])
         present = groups.get(key)
-        if present is None:
-            groups[key] = part
-            continue
-        groups[key] = present | {
-            "rows": present["rows"] + part["rows"],
-            "min_ts": least(present["min_ts"], part["min_ts"]),
-            "max_ts": greatest(present["max_ts"], part["max_ts"]),
-            "first_landed_at": min(present["first_landed_at"], part["first_landed_at"]),
-            "last_landed_at": max(present["last_landed_at"], part["last_landed_at"]),
-            "checksums": present["checksums"] + part["checksums"],
-            "large_bytes": present["large_bytes"] + part["large_bytes"],
-            "watermarks": present["watermarks"] + part["watermarks"],
-        }
+        if present is not None:
+            watermarks = present["watermarks"] + part["watermarks"]
+            part = merged(present, part) | {"watermarks": watermarks}
+        groups[key] = part
     return _ordered(groups.values())
+
+
+def merged(one: Totals, other: Totals) -> Totals:
+    """Return the totals of a group of which there are two parts; else it is as in `other`."""
+    return other | {
+        **{name: (one.get(name) or 0) + other[name] for name in _SUMS},
+        "min_ts": least(one["min_ts"], other["min_ts"]),
+        "max_ts": greatest(one["max_ts"], other["max_ts"]),
+        "first_landed_at": min(one["first_landed_at"], other["first_landed_at"]),
+        "last_landed_at": max(one["last_landed_at"], other["last_landed_at"]),
+        "last_batch": max(one["last_batch"], other["last_batch"]),
+    }
+
+
+_SUMS = ("rows", "checksums", "large_bytes")
+"""What adds up; lakes of older versions do not say all of it."""
 
 
 def _ordered(groups: Iterable[Totals]) -> list[Totals]:

@@ -22,13 +22,14 @@ from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.lake import (
     committing,
     decoding,
+    executing,
     folding,
     history,
     maintenance,
     mirrors,
     overwriting,
-    small_batches,
 )
+from ticdc_assets.lake.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.lake.commits import (
     CommitError,
     OwnCommit,
@@ -50,7 +51,7 @@ from ticdc_assets.lake.maintenance import _maintain_control, maintain, remove_un
 from ticdc_assets.lake.mirrors import Mode
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.retention import retain
-from ticdc_assets.lake.small_batches import BY_LANDING_DAY, append_files
+from ticdc_assets.lake.session import LazySession
 from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.lake.verifying import Finding, verify
 from ticdc_assets.simulator.alterations import AddColumn
@@ -75,6 +76,7 @@ def written(table: Path, rows: int = 3) -> WrittenFile:
 
 def append(table: Path, files: list[WrittenFile], version: int) -> bool:
     return append_files(
+        LazySession(),
         table,
         files,
         SCHEMA,
@@ -619,7 +621,7 @@ def test_verify_does_not_blame_a_half_finished_run_of_ours(
 def test_a_decoding_whose_files_are_elsewhere_moves_no_position(
     life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(small_batches, "LOCAL_RECORDS", 0)
+    monkeypatch.setattr(executing, "INLINE_ROWS", -1)
     life.write(seed=1)
     life.feed.land()
     original = decoding.decode_into_files
@@ -627,8 +629,8 @@ def test_a_decoding_whose_files_are_elsewhere_moves_no_position(
 
     def elsewhere(*args: Any, **kwargs: Any) -> DecodedFiles:
         found = original(*args, **kwargs)
-        assert found.files
-        for file in found.files:
+        assert found.changes
+        for file in found.changes:
             (kwargs["log"] / file.path).rename(tmp_path / Path(file.path).name)
             lost.append(file.path)
         return found

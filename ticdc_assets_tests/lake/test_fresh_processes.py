@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from ticdc_assets.lake import folding, landing, mirrors, overwriting, small_batches
+from ticdc_assets.lake import executing, folding, mirrors, overwriting
 from ticdc_assets.lake.cuts import MirrorCut, require_cut
 from ticdc_assets.lake.session import LazySession
 from ticdc_assets.simulator.alterations import DropColumn
@@ -115,8 +115,8 @@ def story(tmp_path_factory: pytest.TempPathFactory, java: None) -> Story:
             (folding, "LOCAL_ROWS"),
             (overwriting, "PLAIN_ROWS"),
             (mirrors, "SMALL_MIRROR_ROWS"),
-            (small_batches, "LOCAL_RECORDS"),
-            (landing, "LOCAL_RECORDS"),
+            (executing, "INLINE_ROWS"),
+            (executing, "INLINE_BYTES"),
         ):
             patch.setattr(owner, limit, 10**6)
         send("filled")

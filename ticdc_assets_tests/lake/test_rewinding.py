@@ -39,7 +39,7 @@ from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.tso import MAX_TSO, from_physical_ms
 from ticdc_assets.wire import WireFormat, encode
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
-from ticdc_assets_tests.lake.test_small_batches import in_order
+from ticdc_assets_tests.lake.test_executing import in_order
 from ticdc_assets_tests.lake.test_verify import assert_clean
 
 pytestmark = pytest.mark.spark

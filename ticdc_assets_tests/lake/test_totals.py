@@ -1,4 +1,4 @@
-"""The totals of a batch: made here for few rows, by Spark for many; both say the same."""
+"""The totals of a batch: made of its files or of a frame, wherever that runs; all say the same."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.lake import decoding
+from ticdc_assets.lake import executing
+from ticdc_assets.lake.change_files import totals_in_files, totals_of_frame
 from ticdc_assets.lake.decoding import decode_new, read_groups
 from ticdc_assets.lake.landing import land
 from ticdc_assets.lake.totals import GROUP_KEY
@@ -15,12 +16,12 @@ from ticdc_assets_tests.defs.small_shop import ODD, ORDERS, SmallShop
 pytestmark = pytest.mark.spark
 
 
-def by_group(groups: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
-    assert groups is not None
-    return sorted(groups, key=lambda row: repr([row[name] for name in GROUP_KEY]))
+def by_group(groups: list[dict[str, Any]], *without: str) -> list[dict[str, Any]]:
+    kept = [{name: row[name] for name in row if name not in without} for row in groups]
+    return sorted(kept, key=lambda row: repr([row[name] for name in GROUP_KEY]))
 
 
-def test_totals_made_here_are_those_of_spark(
+def test_totals_are_the_same_whatever_they_are_made_of(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = SmallShop(tmp_path)
@@ -31,13 +32,16 @@ def test_totals_made_here_are_those_of_spark(
     shop.send()
     land(spark, shop.paths, shop.changefeed)
     decode_new(spark, shop.paths, shop.changefeed)
-    (batch,) = {row["last_batch"] for row in read_groups(shop.paths).rows}
+    groups = read_groups(shop.paths).rows
+    (batch,) = {row["last_batch"] for row in groups}
 
-    here = decoding._totals_here(shop.paths, batch)
+    here = totals_in_files(spark, shop.paths.change_log, batch)
 
-    assert by_group(here) == by_group(decoding._totals_in_spark(spark, shop.paths, batch))
-    assert here is not None
     assert sum(row["rows"] for row in here if row["kind"] == "row") == 5
     assert max(len(row["watermarks"]) for row in here) > 1
-    monkeypatch.setattr(decoding, "_LOCAL_ROWS", 4)
-    assert decoding._totals_here(shop.paths, batch) is None
+    told = by_group(here, "watermarks", "landed_day")
+    assert told == by_group([*groups], "steps_back")
+    frame = spark.read.format("delta").load(str(shop.paths.change_log))
+    assert by_group(totals_of_frame(frame), "watermarks", "landed_day") == told
+    monkeypatch.setattr(executing, "INLINE_ROWS", -1)
+    assert by_group(totals_in_files(spark, shop.paths.change_log, batch)) == by_group(here)

@@ -1,28 +1,35 @@
-"""Small batches are landed and decoded here as by Spark, and both write the tables in turns."""
+"""Landing and decoding come to the same tables wherever they run, and each finishes the other's."""
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from ticdc_assets.broker import LocalBroker
-from ticdc_assets.config import Changefeed, KafkaSource
+from ticdc_assets.capture import CaptureRecord
+from ticdc_assets.config import Changefeed, KafkaSource, OptionValue
 from ticdc_assets.errors import SourceUnavailableError
-from ticdc_assets.kafka import Administration, OffsetRange, end_offsets, fetch
-from ticdc_assets.lake import decoding, landing, small_batches
+from ticdc_assets.kafka import Administration, OffsetRange, fetch
+from ticdc_assets.lake import decoding, executing
+from ticdc_assets.lake.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.lake.change_files import _records, parts_of
 from ticdc_assets.lake.commits import COMMIT_ID
 from ticdc_assets.lake.control import commit_metadata, open_table, read_table
 from ticdc_assets.lake.decoding import decode_new
+from ticdc_assets.lake.executing import INLINE_BYTES, INLINE_ROWS, Inline, OnSpark, executor
+from ticdc_assets.lake.files import WRITTEN_NAME
 from ticdc_assets.lake.landing import land
+from ticdc_assets.lake.landing_files import RAW_SCHEMA, LandingBatch, write_records
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.small_batches import BY_LANDING_DAY, append_rows, are_plain, read_landed
+from ticdc_assets.lake.session import LazySession
 from ticdc_assets.lake.totals import GROUP_KEY
 from ticdc_assets.simulator.builders import fill
 from ticdc_assets.simulator.changefeed import StandInChangefeed
@@ -36,21 +43,12 @@ PLACE = ("topic", "partition", "offset", "index")
 NOW = ("landed_at", "landed_day", "quarantined_at", "first_landed_at", "last_landed_at")
 
 
-def by_spark(monkeypatch: pytest.MonkeyPatch) -> AbstractContextManager[pytest.MonkeyPatch]:
-    """Leave no batch small while the context is open."""
-    context = monkeypatch.context()
-
-    class Large(AbstractContextManager[pytest.MonkeyPatch]):
-        def __enter__(self) -> pytest.MonkeyPatch:
-            patch = context.__enter__()
-            for owner in (small_batches, landing):
-                patch.setattr(owner, "LOCAL_RECORDS", -1)
-            return patch
-
-        def __exit__(self, *error: Any) -> None:
-            context.__exit__(*error)
-
-    return Large()
+@contextmanager
+def by_spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let no work be small while the context is open."""
+    with monkeypatch.context() as patch:
+        patch.setattr(executing, "INLINE_ROWS", -1)
+        yield
 
 
 def in_order(rows: pa.Table) -> pa.Table:
@@ -70,8 +68,7 @@ def assert_same_table(left: Path, right: Path) -> None:
     logs = [_actions(path) for path in (left, right)]
     for name in ("metaData", "protocol", "txn", "commitInfo"):
         assert [log[name] for log in logs] == [logs[0][name]] * 2, name
-    # Large batches have bounds of what files are skipped by, small ones of all there is.
-    assert {"min.offset", "max.offset"} <= logs[1]["stats"] <= logs[0]["stats"]
+    assert logs[0]["stats"] == logs[1]["stats"]
 
 
 _KEPT = {
@@ -115,66 +112,79 @@ def _actions(path: Path) -> dict[str, Any]:
         ("options", "simple-avro-claim-check-raw"),
     ],
 )
-def test_rows_decoded_here_are_those_of_spark(
+def test_both_executors_write_the_same_tables(
     variant: str,
     name: str,
     spark: SparkSession,
     tmp_path: Path,
     golden_dir: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scenario = Scenario(golden_dir(variant, name))
-    feed = Feed.of(
+    here = Feed.of(
         spark,
-        tmp_path,
+        tmp_path / "here",
         capture=scenario.capture,
         timezone=scenario.timezone,
         wire_format=FORMATS[scenario.variant],
         compression=scenario.compression,
         claim_check=scenario.claim_check,
     )
-    feed.land()
-    here = decoding._decoded_here(feed.paths, feed.changefeed, 1, 7)
-    assert here is not None
-    raw = spark.read.format("delta").load(str(feed.paths.raw_messages))
-    there = decoding.decoded(raw, feed.changefeed, 7).toArrow()
-    assert in_order(here).equals(in_order(there), check_metadata=False)
-    assert here.column("landed_at").unique() == there.column("landed_at").unique()
-    assert set(here.column("batch").to_pylist()) == {7}
-    assert ("error" in here.column("kind").to_pylist()) is (name == "corrupt")
-
-
-@pytest.mark.spark
-def test_both_ways_write_the_same_tables(
-    spark: SparkSession,
-    tmp_path: Path,
-    golden_dir: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    scenario = Scenario(golden_dir("simple-json", "corrupt"))
-    here = Feed.of(spark, tmp_path / "here", capture=scenario.capture)
     there = here.in_folder(tmp_path / "there")
     with monkeypatch.context() as patch:
+        # Nothing of it is asked of Spark.
+        patch.setattr(executing, "OnSpark", None)
         patch.setattr(SparkSession, "read", None)
-        patch.setattr(SparkSession, "createDataFrame", None)
         here.land()
         mine = decode_new(spark, here.paths, here.changefeed)
     with by_spark(monkeypatch):
         there.land()
         assert decode_new(spark, there.paths, there.changefeed) == mine
-    assert mine.quarantined
-    for name in ("raw_messages", "change_log", "quarantine"):
-        assert_same_table(getattr(here.paths, name), getattr(there.paths, name))
+    assert bool(mine.quarantined) is (name == "corrupt")
+    tables = ["raw_messages", "change_log", *(["quarantine"] if mine.quarantined else [])]
+    for table in tables:
+        assert_same_table(getattr(here.paths, table), getattr(there.paths, table))
     groups = [
         [
             {key: value for key, value in row.items() if key not in NOW}
-            for row in sorted(decoding.read_groups(feed.paths).rows, key=repr)
+            for row in decoding.read_groups(feed.paths).rows
         ]
         for feed in (here, there)
     ]
-    key = GROUP_KEY
-    assert [sorted(found, key=lambda row: repr([row[n] for n in key])) for found in groups] == [
-        sorted(groups[0], key=lambda row: repr([row[n] for n in key]))
-    ] * 2
+    assert [
+        sorted(found, key=lambda row: repr([row[name] for name in GROUP_KEY])) for found in groups
+    ] == [sorted(groups[0], key=lambda row: repr([row[name] for name in GROUP_KEY]))] * 2
+    # So does the frame that days are decoded again by.
+    raw = spark.read.format("delta").load(str(here.paths.raw_messages))
+    rows = decoding.decoded(raw, here.changefeed, 1).where("kind != 'error'").toArrow()
+    log = read_table(here.paths.change_log)
+    assert log is not None
+    assert in_order(rows.select(log.column_names)).equals(in_order(log), check_metadata=False)
+
+
+@pytest.mark.spark
+def test_tables_with_newer_features_are_read_and_written_by_spark(
+    small: tuple[Feed, Callable[[], None]],
+) -> None:
+    feed, send = small
+    tables = (feed.paths.raw_messages, feed.paths.change_log, feed.paths.quarantine)
+    send()
+    feed.sync()
+    for path in tables:
+        # Of the others more is read than a batch, and nothing but Spark reads deletion vectors.
+        feature = "enableDeletionVectors" if path.name == "raw_messages" else "enableChangeDataFeed"
+        feed.spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.{feature}' = 'true')")
+    for _ in range(2):
+        send()
+        feed.sync()
+    assert decoding.decoded_position(feed.paths) == (3, 3)
+    for path in tables:
+        rows = feed.spark.read.format("delta").load(str(path))
+        assert sorted({row["batch"] for row in rows.collect()}) == [1, 2, 3]
+        # What Spark has taken over is not left beside it: of our own files the first one stands.
+        own = [file for file in path.rglob("*.parquet") if WRITTEN_NAME.fullmatch(file.name)]
+        assert len(own) == 1
+    assert not list(feed.paths.base.glob(".copy-*"))
 
 
 @pytest.fixture
@@ -200,7 +210,7 @@ def small_feed(spark: Any, folder: Path) -> tuple[Feed, Callable[[], None]]:
 
 
 @pytest.mark.spark
-def test_both_ways_in_turns_and_over_checkpoints(
+def test_both_executors_in_turns_and_over_checkpoints(
     small: tuple[Feed, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed, send = small
@@ -238,7 +248,7 @@ def test_both_ways_in_turns_and_over_checkpoints(
     "death",
     ["change log appended, errors and totals missing", "errors quarantined, totals missing"],
 )
-def test_what_one_way_left_half_done_the_other_finishes(
+def test_what_one_executor_left_half_done_the_other_finishes(
     first: str,
     death: str,
     small: tuple[Feed, Callable[[], None]],
@@ -310,31 +320,28 @@ def test_a_killed_run_is_finished_without_spark(
 # Reading and appending --------------------------------------------------------------------------
 
 
-def batch_of(number: int, values: list[bytes]) -> pa.Table:
-    rows = landing._table_of([])
-    columns = {
-        "batch": pa.array([number] * len(values), pa.int64()),
-        "landed_at": pa.array([0] * len(values), pa.timestamp("us", tz="UTC")),
-        "topic": pa.array(["t"] * len(values)),
-        "partition": pa.array([0] * len(values), pa.int32()),
-        "offset": pa.array(range(len(values)), pa.int64()),
-        "key": pa.array([None] * len(values), pa.binary()),
-        "value": pa.array(values, pa.binary()),
-        "headers": pa.nulls(len(values), rows.schema.field("headers").type),
-        "landed_day": pa.array([0] * len(values), pa.int32()).cast(pa.date32()),
-    }
-    return pa.table(columns)
-
-
-def append(path: Path, number: int, values: list[bytes]) -> bool:
-    return append_rows(
-        path,
-        batch_of(number, values),
+def append(raw: Path, number: int, values: list[bytes]) -> bool:
+    batch = LandingBatch(raw=raw, number=number, landed_at=datetime.now(UTC))
+    records = [
+        CaptureRecord(topic="t", partition=0, offset=offset, timestamp_ms=0, key=None, value=value)
+        for offset, value in enumerate(values)
+    ]
+    return append_files(
+        LazySession(),
+        raw,
+        write_records(records, batch),
+        RAW_SCHEMA,
         app_id="land",
         version=number,
         metadata={"batch": number},
         layout=BY_LANDING_DAY,
     )
+
+
+def read(raw: Path, batch: int) -> list[bytes]:
+    with parts_of(LazySession(), raw, batch) as parts:
+        records = [record for piece in parts.pieces for record in _records(*piece, batch)]
+    return [value for record in records for value in record.column("value").to_pylist()]
 
 
 def test_a_version_that_the_table_has_seen_is_skipped(tmp_path: Path) -> None:
@@ -351,51 +358,63 @@ def test_an_append_of_nothing_is_a_commit_with_its_metadata(tmp_path: Path) -> N
     assert append(tmp_path / "t", 1, [])
     assert append(tmp_path / "t", 2, [])
     assert commit_metadata(tmp_path / "t") == {"batch": 2}
-    assert read_landed(tmp_path / "t", 2) == []
+    assert read(tmp_path / "t", 2) == []
 
 
-def test_only_small_batches_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "t"
-    append(path, 1, [b"x" * 100] * 50)
-    append(path, 2, [bytes([number]) * 100 for number in range(50)])
+def test_the_parts_of_a_batch_are_those_of_its_files(tmp_path: Path) -> None:
+    raw = tmp_path / "t"
+    append(raw, 1, [b"x" * 100] * 50)
+    append(raw, 2, [bytes([number]) * 100 for number in range(50)])
     for number in (1, 2):
-        records = read_landed(path, number)
-        assert records is not None
-        assert sum(batch.num_rows for batch in records) == 50
-    # The same value many times over is in the file once.
-    footer = pq.ParquetFile(next(path.rglob("*.parquet"))).metadata
-    assert small_batches._payload_bytes(footer) < 6_000
-    for limit, value in (("LOCAL_BYTES", 4_000), ("LOCAL_RECORDS", 49)):
-        with monkeypatch.context() as patch:
-            patch.setattr(small_batches, limit, value)
-            assert read_landed(path, 1) is None
-            assert read_landed(path, 2) is None
-    assert read_landed(path, 3) == []
-    assert read_landed(tmp_path / "none", 1) is None
+        with parts_of(LazySession(), raw, number) as parts:
+            assert (parts.rows, len(parts.pieces)) == (50, 1)
+        assert len(read(raw, number)) == 50
+    assert read(raw, 3) == []
+    assert read(tmp_path / "none", 1) == []
 
 
 def test_a_batch_among_others_in_a_file_is_read_alone(tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    append(path, 1, [b"a"])
-    append(path, 2, [b"b", b"c"])
-    append(path, 3, [b"d"])
-    table = open_table(path)
+    raw = tmp_path / "t"
+    append(raw, 1, [b"a"])
+    append(raw, 2, [b"b", b"c"])
+    append(raw, 3, [b"d"])
+    table = open_table(raw)
     assert table is not None
     table.optimize.compact()
-    records = read_landed(path, 2)
-    assert records is not None
-    assert pa.Table.from_batches(records).column("value").to_pylist() == [b"b", b"c"]
+    assert read(raw, 2) == [b"b", b"c"]
 
 
-def test_tables_with_newer_features_are_left_to_spark(tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    append(path, 1, [b"a"])
-    assert are_plain((path, tmp_path / "none"))
-    table = open_table(path)
-    assert table is not None
-    table.alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
-    assert not are_plain((tmp_path / "none", path))
-    assert read_landed(path, 1) is None
+@pytest.mark.parametrize(
+    ("rows", "size", "is_small"),
+    [
+        *((0, 0, True), (INLINE_ROWS, INLINE_BYTES, True)),
+        *((INLINE_ROWS + 1, 0, False), (1, INLINE_BYTES + 1, False)),
+    ],
+)
+def test_the_size_of_the_work_decides_where_it_runs(
+    rows: int, size: int, is_small: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executing, "OnSpark", lambda *_: None)
+    found = executor(LazySession(), tmp_path, rows=rows, size=size)
+    assert isinstance(found, Inline) is is_small
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("tasks", [1, 3, 99])
+def test_results_are_in_the_order_of_the_parts_and_errors_come_as_they_are(
+    tasks: int, spark: SparkSession, tmp_path: Path
+) -> None:
+    def squares(some: Iterable[int]) -> Iterator[int]:
+        for number in some:
+            if number > 8:
+                raise SourceUnavailableError("no more", "begin anew")
+            yield number * number
+
+    for runs_on in (Inline(), OnSpark(spark, tmp_path)):
+        assert runs_on.run(squares, range(9), tasks=tasks) == [n * n for n in range(9)]
+        assert runs_on.run(squares, [], tasks=tasks) == []
+        with pytest.raises(SourceUnavailableError, match=r"^no more; begin anew$"):
+            runs_on.run(squares, range(10), tasks=tasks)
 
 
 # Kafka ------------------------------------------------------------------------------------------
@@ -403,7 +422,7 @@ def test_tables_with_newer_features_are_left_to_spark(tmp_path: Path) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.spark
-def test_records_landed_here_are_those_of_spark(
+def test_both_executors_land_the_same_records(
     broker: LocalBroker,
     topic: str,
     spark: SparkSession,
@@ -422,6 +441,7 @@ def test_records_landed_here_are_those_of_spark(
             value=values[number % 5],
             partition=number % 2,
             timestamp=1_700_000_000_123 + 7 * number,
+            headers=[("h", b"1"), ("n", None)] if number == 3 else None,
         )
     producer.flush()
     writer = Producer(servers | {"transactional.id": topic})
@@ -438,28 +458,51 @@ def test_records_landed_here_are_those_of_spark(
     changefeed = Changefeed(name="feed", wire_format="open", timezone="UTC", source=source)
     here, there = (LakePaths(root=tmp_path / name, changefeed="feed") for name in ("a", "b"))
     with monkeypatch.context() as patch:
-        patch.setattr(SparkSession, "read", None)
+        patch.setattr(executing, "OnSpark", None)
         landed = land(spark, here, changefeed)
     with by_spark(monkeypatch):
         assert land(spark, there, changefeed) == landed
     assert_same_table(here.raw_messages, there.raw_messages)
-    # Records with headers are Spark's, by both ways of asking.
-    producer.produce(topic, value=b"v", partition=0, headers=[("h", b"1"), ("n", None)])
-    producer.flush()
-    assert fetch(source, end_offsets(source), max_bytes=1 << 20) is None
-    land(spark, here, changefeed)
     rows = read_table(here.raw_messages)
     assert rows is not None
+    assert rows.num_rows == 42
     found = [value for value in rows.column("headers").to_pylist() if value is not None]
     assert found == [[{"key": "h", "value": b"1"}, {"key": "n", "value": None}]]
-    _check_limits(source, topic)
+    _check_ranges(source, topic)
+    _check_isolation(source, topic, spark, tmp_path)
 
 
-def _check_limits(source: KafkaSource, topic: str) -> None:
+def _check_ranges(source: KafkaSource, topic: str) -> None:
     whole = {(topic, 0): OffsetRange(earliest=0, end=20)}
-    records = fetch(source, whole, max_bytes=1 << 20)
-    assert records is not None
-    assert [record.offset for record in records] == list(range(20))
-    assert fetch(source, whole, max_bytes=4_000) is None
+    found = list(fetch(source, whole, max_bytes=1 << 20))
+    assert [offset for records in found for offset in records.offsets] == list(range(20))
     with pytest.raises(SourceUnavailableError, match="before 99"):
-        fetch(source, {(topic, 1): OffsetRange(earliest=15, end=99)}, max_bytes=1 << 20)
+        list(fetch(source, {(topic, 1): OffsetRange(earliest=15, end=99)}, max_bytes=1 << 20))
+
+
+def _check_isolation(source: KafkaSource, topic: str, spark: SparkSession, folder: Path) -> None:
+    """Land what is committed only: what was aborted, and what is still open, is not there."""
+    options = {
+        **source.options,
+        "isolation.level": OptionValue(value="read_committed", shown="read_committed"),
+    }
+    committed = replace(source, options=options)
+    changefeed = Changefeed(name="feed", wire_format="open", timezone="UTC", source=committed)
+    paths = LakePaths(root=folder / "committed", changefeed="feed")
+    writer = Producer(
+        {"bootstrap.servers": source.bootstrap_servers, "transactional.id": f"{topic}-open"}
+    )
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    writer.produce(topic, value=b"open", partition=1)
+    writer.flush()
+    assert land(spark, paths, changefeed).backlog == 0
+    writer.commit_transaction(30)
+    land(spark, paths, changefeed)
+    rows = read_table(paths.raw_messages)
+    assert rows is not None
+    told = [value for value in rows.column("value").to_pylist() if value in TRANSACTIONS]
+    assert sorted(told) == [b"kept: True", b"open"]
+
+
+TRANSACTIONS = (b"kept: True", b"kept: False", b"open")
