@@ -810,7 +810,9 @@ def _messages(
     trouble = _Trouble(source)
     consumer = _client(
         Consumer,
-        dict(defaults)
+        # With enough records ready the client would ask for no more for a whole second.
+        {"fetch.queue.backoff.ms": "5"}
+        | dict(defaults)
         | client_options(source)
         | {
             "group.id": "ticdc-assets",  # asked for by the client; nothing is ever committed

@@ -2,7 +2,7 @@
 
 In: rows as Arrow tables. Out: a Parquet file with a name of its own in the table's folder, and what
 its writer says of it: size, partition, number of rows, and bounds of the columns that readers skip
-files by. Bounds are those of Parquet's own footer.
+files by. Bounds are those of Parquet's own footer, nulls are counted of every column.
 
 Rows may have values of many MiB, of which a file may hold each once and name it often. So who reads
 what anybody may have written takes batches that are bounded by their bytes in memory
@@ -88,6 +88,8 @@ class FileWriter:
         self._table = table
         self._partition = dict(partition or {})
         self._bounded = bounded
+        # A reader takes a column that no count of nulls is told of for one without any.
+        self._nulls = {field.name: 0 for field in schema if not pa.types.is_nested(field.type)}
         folders = [f"{name}={value}" for name, value in self._partition.items()]
         self._path = table.joinpath(*folders, f"part-{uuid.uuid4()}.snappy.parquet")
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,6 +107,8 @@ class FileWriter:
 
     def write(self, rows: pa.Table) -> None:
         """Write rows as one row group."""
+        for name in self._nulls:
+            self._nulls[name] += rows[name].null_count
         self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
 
     def close(self) -> WrittenFile:
@@ -125,16 +129,14 @@ class FileWriter:
         """Return the file's statistics as Delta writes them."""
         least: dict[str, Any] = {}
         greatest: dict[str, Any] = {}
-        nulls: dict[str, int] = {}
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         for number in range(metadata.num_columns):
             name = metadata.schema.column(number).path
             if name not in self._bounded:
                 continue
             found = [group.column(number).statistics for group in groups]
-            if not found or any(item is None or not item.has_null_count for item in found):
+            if not found or any(item is None for item in found):
                 continue
-            nulls[name] = sum(item.null_count for item in found)
             values = [item for item in found if item.num_values]
             if not values or not all(item.has_min_max for item in values):
                 continue
@@ -147,7 +149,7 @@ class FileWriter:
             "numRecords": metadata.num_rows,
             "minValues": least,
             "maxValues": greatest,
-            "nullCount": nulls,
+            "nullCount": self._nulls,
         }
 
 
