@@ -1,7 +1,7 @@
 """Appending to the large tables: files that are written already, in one commit.
 
-In: files in the folder of `raw_messages`, `change_log` or `quarantine` that no commit names yet, or
-few rows. Out: one commit on the table, which carries a transaction identifier and metadata.
+In: files in the folder of `raw_messages`, `change_log` or `quarantine` that no commit names yet.
+Out: one commit on the table, which carries a transaction identifier and metadata.
 
 Why appending again is safe: a commit whose identifier the table has seen is not made again. All
 writers of a changefeed hold its lock, so nobody commits in between. The files, the identifier and
@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 from ticdc_assets.lake.commits import named_properties
 from ticdc_assets.lake.committing import commit_written, require_there
 from ticdc_assets.lake.control import LOG_RETENTION, is_plain, open_table
-from ticdc_assets.lake.files import FileWriter, WrittenFile
+from ticdc_assets.lake.files import WrittenFile
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.spark_commits import SparkCommit
 
@@ -74,26 +74,6 @@ BY_LANDING_DAY = TableLayout(
     configuration={"delta.logRetentionDuration": LOG_RETENTION},
 )
 """The layout of `raw_messages` and `change_log`."""
-
-
-def append_rows(
-    spark: SparkSession,
-    path: Path,
-    rows: pa.Table,
-    *,
-    app_id: str,
-    version: int,
-    metadata: Mapping[str, Any] | None = None,
-) -> bool:
-    """Append few rows to a table without partitions; else as `append_files`."""
-    files: list[WrittenFile] = []
-    if rows.num_rows:
-        writer = FileWriter(path, rows.schema, bounded=BOUNDED)
-        writer.write(rows)
-        files.append(writer.close())
-    return append_files(
-        spark, path, files, rows.schema, app_id=app_id, version=version, metadata=metadata
-    )
 
 
 def append_files(

@@ -23,7 +23,7 @@ import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.changelog.encoder_damage import damage_marks
-from ticdc_assets.changelog.plan import MirrorPlan, Plan, build_plan, seen_shapes
+from ticdc_assets.changelog.plan import MirrorPlan, Plan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.lake import folding
@@ -32,7 +32,6 @@ from ticdc_assets.lake.change_folding import (
     ChangeFolding,
     folded_rows,
     hidden_columns,
-    is_repaired,
     read_version,
     rows_here,
 )
@@ -42,8 +41,7 @@ from ticdc_assets.lake.decoding import read_groups
 from ticdc_assets.lake.delta_files import broken
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.retention import BELOW, read_horizon
-from ticdc_assets.lake.schema_tables import read_history
-from ticdc_assets.registry.catalog import complete
+from ticdc_assets.lake.validity import Knowledge, LateRows
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.tso import moment_text
 
@@ -129,10 +127,7 @@ class AsOf:
             item.mirror_id: [mark for mark in item.marks if mark.startswith(BELOW)]
             for item in newest.mirrors
         }
-        self._row_groups = self._groups.row_groups()
-        self._history = complete(
-            read_history(paths), seen_shapes(self._row_groups), changefeed.timezone
-        )
+        self._known = Knowledge.of(paths, changefeed.timezone, self._groups)
         self._base: Cut | None = max(
             (cut for cut in read_cuts(paths) if cut.tso <= tso),
             key=lambda cut: (cut.tso, cut.number),
@@ -142,8 +137,7 @@ class AsOf:
     @cached_property
     def plan(self) -> Plan:
         """Which tables there were, and how each comes from the change log."""
-        plan = build_plan(self._history, self._row_groups, self._tso, self._timezone)
-        return plan.of_tables(self._tables.includes)
+        return self._known.plan(self._tso).of_tables(self._tables.includes)
 
     @cached_property
     def _lost(self) -> dict[str, list[str]]:
@@ -241,13 +235,8 @@ class AsOf:
             bool(mirror.schema.handle_key)
             and mirror.handover is None
             and self._folding.start(mirror) is None
-            and sum(group.rows for group in self._row_groups) <= SMALL_LOG_ROWS
-            and sum(
-                group.rows
-                for group in self._row_groups
-                if mirror.meets(group.name, group.min_ts, group.max_ts)
-            )
-            <= folding.LOCAL_ROWS
+            and sum(group.rows for group in self._known.row_groups) <= SMALL_LOG_ROWS
+            and sum(group.rows for group in self._known.groups_of(mirror)) <= folding.LOCAL_ROWS
         )
 
     def _usable_base(self, mirror: MirrorPlan) -> MirrorCut | None:
@@ -259,49 +248,42 @@ class AsOf:
         )
         if (
             base is None
-            or base.failed
             or base.floor_ts != mirror.floor_ts
-            or base.digest != self._digests_at_base.get(mirror.mirror_id)
-            or not self._came_late.isdisjoint(
-                (binding.database, binding.table) for binding in mirror.bindings
-            )
-            or is_repaired(mirror, self._groups.repairs, self._base)
+            or self._known.flaw(mirror, base, self._base, self._came_late) is not None
             or broken(base.path(self._paths), base.version, footers=False) is not None
         ):
             return None
         return base
 
     @cached_property
-    def _digests_at_base(self) -> dict[str, str]:
-        assert self._base is not None
-        plan = build_plan(self._history, self._row_groups, self._base.tso, self._timezone)
-        return {mirror.mirror_id: mirror.digest for mirror in plan.mirrors}
-
-    @cached_property
-    def _came_late(self) -> frozenset[tuple[str, str]]:
-        """The names of tables with rows that came after the base and are not above it."""
+    def _came_late(self) -> tuple[LateRows, ...]:
+        """The rows that came after the base and are not above it; replays are among them."""
         assert self._base is not None
         if self._base.batch >= self._batch:
-            return frozenset()
+            return ()
         found = read_table(
             self._paths.change_log,
             (ds.field("kind") == "row")
             & (ds.field("batch") > self._base.batch)
             & (ds.field("batch") <= self._batch)
             & (ds.field("commit_ts") <= self._base.tso),
-            columns=["database", "table"],
+            columns=["database", "table", "commit_ts"],
         )
         if found is None:
-            return frozenset()
-        names = found.group_by(["database", "table"]).aggregate([]).to_pylist()
-        return frozenset((row["database"], row["table"]) for row in names)
+            return ()
+        spans = found.group_by(["database", "table"]).aggregate(
+            [("commit_ts", "min"), ("commit_ts", "max")]
+        )
+        return tuple(
+            LateRows(
+                name=(row["database"], row["table"]),
+                min_ts=row["commit_ts_min"],
+                max_ts=row["commit_ts_max"],
+            )
+            for row in spans.to_pylist()
+        )
 
     def _changed(self, mirror: MirrorPlan) -> bool:
         """Whether a row of the table may have changed between the base and the TSO."""
         assert self._base is not None
-        above = self._base.tso + 1
-        return above <= self._tso and any(
-            mirror.meets(group.name, max(group.min_ts, above), min(group.max_ts, self._tso))
-            for group in self._row_groups
-            if group.max_ts >= above and group.min_ts <= self._tso
-        )
+        return self._known.has_changes(mirror, self._base.tso, self._tso)

@@ -31,8 +31,7 @@ from ticdc_assets.changelog.resolve import casts_after, handover_steps
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake import folding
 from ticdc_assets.lake.control import dataset_of, is_plain, open_table, read_plain
-from ticdc_assets.lake.cuts import Cut, MirrorCut
-from ticdc_assets.lake.decoding import Repair
+from ticdc_assets.lake.cuts import MirrorCut
 from ticdc_assets.lake.effects import effect_schema
 from ticdc_assets.lake.files import read_rows_bounded
 from ticdc_assets.lake.first_folds import READ_COLUMNS, FirstFold, FoldedFiles, fold_into_files
@@ -54,7 +53,6 @@ from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.totals import IMAGES
 from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.schemas import TableSchema
-from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire.rows import PLACE
 
 
@@ -576,26 +574,6 @@ def _is_named(bindings: Iterable[Binding], field: Callable[[str], Any]) -> Any:
         )
 
     return reduce(or_, map(bound, bindings))
-
-
-def is_repaired(mirror: MirrorPlan, repairs: Iterable[Repair], cut: Cut) -> bool:
-    """Whether row changes of the mirror at or below `cut` were corrected since it was made.
-
-    So are those of tables that it was handed rows over by.
-    """
-    return any(
-        repair.undoes(cut.batch, cut.tso) and _concerns(mirror, repair) for repair in repairs
-    )
-
-
-def _concerns(mirror: MirrorPlan, repair: Repair) -> bool:
-    if repair.database is None or repair.table is None:
-        found = not mirror.schema.handle_key
-    else:
-        name = (repair.database, repair.table)
-        found = any(binding.meets(name, repair.min_ts, MAX_TSO) for binding in mirror.bindings)
-    parts = mirror.handover.parts if mirror.handover is not None else ()
-    return found or any(_concerns(part.plan, repair) for part in parts)
 
 
 def _mapped(rows: DataFrame, function: ArrowMap, schema: TableSchema) -> DataFrame:

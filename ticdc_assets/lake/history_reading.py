@@ -17,22 +17,19 @@ import orjson
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_assets.changelog.plan import build_plan, seen_shapes
 from ticdc_assets.config import Changefeed, Settings, load_settings
 from ticdc_assets.errors import ConfigError, NotFoundError
 from ticdc_assets.lake.change_folding import ChangeFolding, quoted
 from ticdc_assets.lake.cuts import MirrorCut, require_cut, tso_as_of
-from ticdc_assets.lake.decoding import read_groups
 from ticdc_assets.lake.history import HistoryBase, HistoryFolding, history_rows
 from ticdc_assets.lake.history_rows import HistoryLayout
 from ticdc_assets.lake.mirror_rows import EXACT_KINDS, MirrorLayout, canonical_rows, map_batches
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.reading import require_mirror
 from ticdc_assets.lake.retention import read_horizon
-from ticdc_assets.lake.schema_tables import read_history as read_schema_history
 from ticdc_assets.lake.session import functions
+from ticdc_assets.lake.validity import Knowledge
 from ticdc_assets.mysql_types import kind_of
-from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.tso import to_datetime
@@ -350,13 +347,8 @@ def _versions_of(
         yield frame.select(*(quoted(name) for name in layout.names)).toDF(*layout.places)
         return
     cut = require_cut(paths)
-    row_groups = read_groups(paths).row_groups()
-    history = complete(read_schema_history(paths), seen_shapes(row_groups), changefeed.timezone)
-    plan = next(
-        item
-        for item in build_plan(history, row_groups, cut.tso, changefeed.timezone).mirrors
-        if item.mirror_id == mirror.mirror_id
-    )
+    there = Knowledge.of(paths, changefeed.timezone).plan(cut.tso)
+    plan = next(item for item in there.mirrors if item.mirror_id == mirror.mirror_id)
     columns = [column for name in schema.handle_key if (column := schema.column(name)) is not None]
     folding = HistoryFolding(
         spark,

@@ -59,9 +59,6 @@ from ticdc_assets.changelog.plan import (
     HeldGroup,
     MirrorPlan,
     Plan,
-    RowGroup,
-    build_plan,
-    seen_shapes,
 )
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import Changefeed
@@ -76,7 +73,6 @@ from ticdc_assets.lake.change_folding import (
     folded_rows,
     hidden_columns,
     is_removed_from,
-    is_repaired,
     is_touched,
     quoted,
     read_version,
@@ -128,13 +124,11 @@ from ticdc_assets.lake.quarantine import (
     read_quarantine,
 )
 from ticdc_assets.lake.retention import BELOW, Horizon, marks_below
-from ticdc_assets.lake.schema_tables import read_history
 from ticdc_assets.lake.session import functions, merging
 from ticdc_assets.lake.spark_commits import SparkCommit
+from ticdc_assets.lake.validity import Knowledge, LateRows
 from ticdc_assets.lake.watermark import read_watermark
 from ticdc_assets.mysql_types import kind_of
-from ticdc_assets.registry.catalog import complete
-from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.schemas import TableSchema, schema_to_json
 from ticdc_assets.tso import MAX_TSO, es_cut, from_physical_ms, moment_text, physical_ms
 from ticdc_assets.wire.rows import PLACE
@@ -364,10 +358,7 @@ class _Run:
         self._groups = groups
         self._last = last
         self._tso = tso
-        self._row_groups: list[RowGroup] = groups.row_groups()
-        self._history: SchemaHistory = complete(
-            read_history(paths), seen_shapes(self._row_groups), changefeed.timezone
-        )
+        self._known = Knowledge.of(paths, changefeed.timezone, groups)
         self._quarantine_lock = Lock()
         self._changes = changes
         self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
@@ -380,9 +371,7 @@ class _Run:
     def make(self, refold: frozenset[tuple[str, str]], only: tuple[str, str] | None) -> Cut:
         """Bring every mirror to the cut and return the cut, unpublished."""
         tables = self._changefeed.tables
-        all_tables = build_plan(
-            self._history, self._row_groups, self._tso, self._changefeed.timezone
-        )
+        all_tables = self._known.plan(self._tso)
         plan = all_tables.of_tables(tables.includes)
         if only is not None:
             plan = replace(
@@ -477,31 +466,21 @@ class _Run:
     # What changed in the past -----------------------------------------------------------------
 
     def _stale(
-        self, plan: Plan, refold: frozenset[tuple[str, str]], late: Sequence[RowGroup]
+        self, plan: Plan, refold: frozenset[tuple[str, str]], late: Sequence[LateRows]
     ) -> set[str]:
         """Return the ids of mirrors whose past is not what it was at the last cut."""
         if self._last is None:
             return set()
-        then = build_plan(
-            self._history, self._row_groups, self._last.tso, self._changefeed.timezone
-        )
-        digests = {mirror.mirror_id: mirror.digest for mirror in then.mirrors}
+        then = self._known.plan(self._last.tso)
         self._pasts = {mirror.mirror_id: mirror.past_digest for mirror in then.mirrors}
-        stale: set[str] = set()
-        for mirror in plan.mirrors:
-            before = self._before.get(mirror.mirror_id)
-            if (
-                before is None
-                or before.failed
-                or digests.get(mirror.mirror_id) != before.digest
-                or mirror.name in refold
-                or any(mirror.meets(group.name, group.min_ts, group.max_ts) for group in late)
-                or is_repaired(mirror, self._groups.repairs, self._last)
-            ):
-                stale.add(mirror.mirror_id)
-        return stale
+        return {
+            mirror.mirror_id
+            for mirror in plan.mirrors
+            if mirror.name in refold
+            or self._known.flaw(mirror, self._before.get(mirror.mirror_id), self._last, late)
+        }
 
-    def _late_rows(self) -> tuple[int, int, list[RowGroup]]:
+    def _late_rows(self) -> tuple[int, int, list[LateRows]]:
         """Tell replays from late rows among what landed since the last cut at or below it.
 
         A row that is in the change log already, with the same images and commit ts, is a replay.
@@ -553,7 +532,7 @@ class _Run:
         late = (
             new.alias("n")
             .join(old.alias("o"), same, "left_anti")
-            .groupBy("database", "table", "table_id", "schema_version")
+            .groupBy("database", "table")
             .agg(
                 F.min("commit_ts").alias("min_ts"),
                 F.max("commit_ts").alias("max_ts"),
@@ -563,11 +542,13 @@ class _Run:
             .collect()
         )
         counted = sum(row["late"] for row in late)
-        groups = [
-            RowGroup(**{name: value for name, value in row.asDict().items() if name != "late"})
+        spans = [
+            LateRows(
+                name=(row["database"], row["table"]), min_ts=row["min_ts"], max_ts=row["max_ts"]
+            )
             for row in late
         ]
-        return count - sum(group.rows for group in groups), counted, groups
+        return count - sum(row["rows"] for row in late), counted, spans
 
     def _unplaced(self) -> int:
         """Count what landed since the last cut and lies where the change log was cut off."""
@@ -601,8 +582,8 @@ class _Run:
                 since = mark.removeprefix(f"{BELOW}, since ")
                 if since != mark and mirror.floor_ts <= int(since):
                     marks[mirror.mirror_id] = mark
-        there = build_plan(self._history, self._row_groups, horizon.tso, self._changefeed.timezone)
-        found = marks_below(horizon, there, plan.mirrors, self._row_groups)
+        there = self._known.plan(horizon.tso)
+        found = marks_below(horizon, there, plan.mirrors, self._known.row_groups)
         for mirror in self._redriven_below(plan):
             found.setdefault(mirror.mirror_id, f"{BELOW}, since {horizon.tso}")
         return found | marks
@@ -696,19 +677,12 @@ class _Run:
             and not stale
         ):
             base = HistoryBase(cut=before, tso=self._last.tso)
-        changed = base is None or self._has_changed(mirror, base.tso)
+        changed = base is None or self._known.has_changes(mirror, base.tso, self._tso)
         published = None if before is None else before.history_version
         history = undisturbed(
             lambda: self._histories.make(mirror, base, changed=changed, published=published)
         )
         return replace(made, history=history)
-
-    def _has_changed(self, mirror: MirrorPlan, since_ts: int) -> bool:
-        """Whether a row of the mirror may have changed since a cut."""
-        return since_ts < self._tso and any(
-            group.max_ts > since_ts and mirror.meets(group.name, group.min_ts, group.max_ts)
-            for group in self._row_groups
-        )
 
     def _make_mirror(self, mirror: MirrorPlan, stale: bool) -> _Made:
         before = self._before.get(mirror.mirror_id)
@@ -722,7 +696,7 @@ class _Run:
             # A compaction by hand leaves the rows; a vacuum will remove the files they had before.
             before = replace(before, version=same)
         touched = is_touched(mirror, before.table_schema, self._last.tso)
-        changed = self._has_changed(mirror, self._last.tso)
+        changed = self._known.has_changes(mirror, self._last.tso, self._tso)
         if not changed and not touched and not is_ahead:
             return self._carried(before)
         if not mirror.schema.handle_key or before.rows <= SMALL_MIRROR_ROWS:
@@ -837,11 +811,7 @@ class _Run:
 
     def _is_large(self, mirror: MirrorPlan) -> bool:
         """Whether changes of a mirror have values so large that it must be made in pieces."""
-        groups = [
-            group
-            for group in self._row_groups
-            if mirror.meets(group.name, group.min_ts, group.max_ts)
-        ]
+        groups = self._known.groups_of(mirror)
         if (
             not mirror.schema.handle_key
             or sum(group.large_bytes for group in groups) <= LARGE_BYTES
@@ -862,11 +832,7 @@ class _Run:
                 continue  # its versions go on where they were
             if mirror.mirror_id in self._before and mirror.mirror_id not in stale:
                 continue
-            rows = sum(
-                group.rows
-                for group in self._row_groups
-                if mirror.meets(group.name, group.min_ts, group.max_ts)
-            )
+            rows = sum(group.rows for group in self._known.groups_of(mirror))
             if (
                 rows > folding.LOCAL_ROWS
                 and not self._is_large(mirror)

@@ -34,7 +34,7 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 
-from ticdc_assets.changelog.plan import MirrorPlan, build_plan, seen_shapes
+from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.config import Changefeed, TableChoice
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.lake.control import latest_version
@@ -54,7 +54,7 @@ from ticdc_assets.lake.retention import Horizon, read_raw_horizon
 from ticdc_assets.lake.schema_tables import read_history, register_new, write_history
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.spark_commits import SparkCommit
-from ticdc_assets.registry.catalog import complete
+from ticdc_assets.lake.validity import Knowledge
 from ticdc_assets.registry.history import SchemaHistory
 
 TableName = tuple[str, str]
@@ -215,9 +215,7 @@ class _Rebuild:
 
     def _names_of(self, paths: LakePaths, table: TableName) -> frozenset[TableName]:
         """Return the names that rows of a table of the cut were ever sent under."""
-        groups = read_groups(paths).row_groups()
-        history = complete(read_history(paths), seen_shapes(groups), self._changefeed.timezone)
-        plan = build_plan(history, groups, self._cut.tso, self._changefeed.timezone)
+        plan = Knowledge.of(paths, self._changefeed.timezone).plan(self._cut.tso)
         mirrors = [mirror for mirror in plan.mirrors if mirror.name == table]
         return frozenset({table}.union(*map(_names, mirrors)))
 

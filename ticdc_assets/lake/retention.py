@@ -41,7 +41,7 @@ import pyarrow.dataset as ds
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from ticdc_assets.changelog.plan import MirrorPlan, Plan, RowGroup, build_plan, seen_shapes
+from ticdc_assets.changelog.plan import MirrorPlan, Plan, RowGroup
 from ticdc_assets.config import Changefeed, Retention
 from ticdc_assets.lake.ahead import is_ahead
 from ticdc_assets.lake.control import (
@@ -63,11 +63,10 @@ from ticdc_assets.lake.decoding import (
 )
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import CLOSED_BY, Closing, read_quarantine
-from ticdc_assets.lake.schema_tables import SCHEMA_KINDS, read_history
+from ticdc_assets.lake.schema_tables import SCHEMA_KINDS
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.spark_commits import SparkCommit
-from ticdc_assets.registry.catalog import complete
-from ticdc_assets.registry.history import SchemaHistory
+from ticdc_assets.lake.validity import Knowledge
 from ticdc_assets.wire.rows import PLACE
 
 _APP = "retention"
@@ -372,11 +371,7 @@ class _CutOff:
         self._cuts = cuts
         self._horizon = horizon
         self._dry_run = dry_run
-        self._groups = groups.row_groups()
-        self._repairs = groups.repairs
-        self._history: SchemaHistory = complete(
-            read_history(paths), seen_shapes(self._groups), changefeed.timezone
-        )
+        self._known = Knowledge.of(paths, changefeed.timezone, groups)
         # By the ids: a table may have been left out of older cuts by another name.
         self._mirrored = {mirror.mirror_id for mirror in cuts[-1].mirrors}
         self._registered = commit_metadata(paths.schema_registry).get("batch", 0)
@@ -429,9 +424,9 @@ class _CutOff:
             return "its schemas were not registered yet"
         if self._came_late(cut):
             return "rows came late to it"
-        if any(item.undoes(cut.batch, cut.tso) for item in self._repairs):
+        if self._known.is_corrected(cut):
             return "rows of it were decoded again since, and differed"
-        then = build_plan(self._history, self._groups, cut.tso, self._changefeed.timezone)
+        then = self._known.plan(cut.tso)
         left_out = {
             mirror.mirror_id
             for mirror in then.mirrors
@@ -475,7 +470,7 @@ class _CutOff:
 
     def _lacking(self, base: Cut) -> list[_Lacking]:
         """Return what the base lacks and what is needed to place it."""
-        plan = build_plan(self._history, self._groups, base.tso, self._changefeed.timezone)
+        plan = self._known.plan(base.tso)
         faults = self._open_faults(base)
         had = {mirror.mirror_id for mirror in base.mirrors}
         lacking = [

@@ -9,6 +9,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -21,6 +24,7 @@ from ticdc_assets.lake.ahead import TS_AHEAD
 from ticdc_assets.lake.control import read_rows
 from ticdc_assets.lake.cuts import Rewind, newest_cut, read_cuts, void_numbers
 from ticdc_assets.lake.decoding import read_groups
+from ticdc_assets.lake.files import FileWriter
 from ticdc_assets.lake.landing import landed_days
 from ticdc_assets.lake.maintenance import maintain
 from ticdc_assets.lake.mirrors import Outcome
@@ -265,7 +269,10 @@ def test_only_the_limit_tells_what_counts(story: Story, feed: Feed) -> None:
         "index": 0,
         "commit_ts": 1,
     }
-    quarantine.append_quarantine_here(feed.paths, [fault], app_id="test", version=1)
+    writer = FileWriter(feed.paths.quarantine, quarantine.FAULT_SCHEMA)
+    writer.write(pa.Table.from_pylist([fault], schema=quarantine.FAULT_SCHEMA))
+    files = [writer.close()]
+    quarantine.append_fault_files(feed.spark, feed.paths, files, app_id="test", version=1)
     everywhere = feed.spark.read.format("delta").load(str(feed.paths.quarantine))
     closing = quarantine.Closing.LATER_CHANGE
     quarantine.close_rows(feed.spark, feed.paths, "apply", everywhere, closing)
@@ -302,23 +309,28 @@ def test_only_the_limit_tells_what_counts(story: Story, feed: Feed) -> None:
         rewound(feed, number=story.right.number)
 
 
-def test_all_ways_of_decoding_agree(story: Story, feed: Feed) -> None:
+def test_records_refused_as_ahead_are_the_same_from_files_and_from_frames(
+    story: Story, feed: Feed
+) -> None:
     landed = next(
         row["batch"]
         for row in read_rows(feed.paths.raw_messages)
         if row["value"] == mark(0, MAX_TSO).value
     )
-    here = decoding._decoded_here(feed.paths, feed.changefeed, landed, 7)
-    assert here is not None
+    found = decoding._decoded_batch(feed.spark, feed.paths, feed.changefeed, landed=landed, batch=7)
     raw = feed.spark.read.format("delta").load(str(feed.paths.raw_messages))
     there = decoding.decoded(raw.where(f"batch = {landed}"), feed.changefeed, 7).toArrow()
-    assert in_order(here).equals(in_order(there), check_metadata=False)
-    assert here["error_reason"].to_pylist().count(TS_AHEAD) == 3
-    files = decoding._decoded_by_workers(feed.spark, feed.paths, feed.changefeed, landed, 7)
-    assert files is not None
-    assert files.errors == 3
-    assert sum(item["rows"] for item in files.totals) == here.num_rows - 3
-    assert max(item["max_ts"] or 0 for item in files.totals) < MAX_TSO
+    files = [pq.read_table(feed.paths.change_log / file.path) for file in found.changes]
+    here = in_order(pa.concat_tables(files))
+    good = in_order(there.filter(ds.field("kind") != "error").select(here.column_names))
+    assert here.equals(good.cast(here.schema), check_metadata=False)
+    (file,) = found.faults
+    faults = pq.read_table(feed.paths.quarantine / file.path)
+    assert faults["reason"].to_pylist() == [TS_AHEAD] * 3
+    assert there["error_reason"].to_pylist().count(TS_AHEAD) == 3
+    assert found.errors == 3
+    assert sum(item["rows"] for item in found.totals) == here.num_rows
+    assert max(item["max_ts"] or 0 for item in found.totals) < MAX_TSO
 
 
 def test_what_a_re_drive_accepted_stays_accepted(
