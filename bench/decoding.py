@@ -8,13 +8,16 @@ What a decoder is compared with reads the same documents and does nothing with t
     Craft                      json.loads of Open Protocol's documents of as many rows
 
 The rates are of row changes; records of Open Protocol and Craft hold several.
+
+The JSON formats are read once more in messages that mean the same in other bytes, as those of a
+later TiCDC may be.
 """
 
 import io
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -27,6 +30,7 @@ from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record
 
 SECTION = "Decoding, one process, no Spark"
+DIFFERENCES = "Messages that differ harmlessly"
 BATCH_RECORDS = 5_000
 """As many records as Spark gives in one Arrow batch (`lake.session`)."""
 
@@ -71,6 +75,47 @@ def measure_decoding(messages: Messages, *, repetitions: int) -> list[Result | R
             )
     craft = messages_like(messages, WireFormat.CRAFT)
     found.append(Reached(goal=Goal.CRAFT_BYTES, value=_encoded(craft) / craft.size))
+    return found
+
+
+def measure_differences(count: int, *, repetitions: int) -> list[Result]:
+    """Return how fast messages are decoded that differ harmlessly, each beside `json.loads`.
+
+    Args:
+        count: messages of each format and kind of difference.
+        repetitions: of each piece.
+    """
+    # The differences are those that the tests hold against the messages themselves.
+    from ticdc_assets_tests.wire.differing import NESTED, Difference, differing
+
+    found: list[Result] = []
+    for wire_format in NESTED:
+        messages = load_messages(count, wire_format)
+        for difference in Difference:
+            records = [Record(key=item.key, value=item.value) for item in messages.records]
+            others = [differing(record, wire_format, difference) for record in records]
+            if others == records:
+                continue  # no place for it
+            own = replace(
+                messages,
+                records=[
+                    replace(item, key=other.key, value=other.value)
+                    for item, other in zip(messages.records, others, strict=True)
+                ],
+            )
+            reading = plain_reading(own)
+            _, (_, decode_all) = _decoders(own)
+            floor, sample = measure_in_turn([reading.work, decode_all], repetitions=repetitions)
+            found.append(
+                Result(
+                    section=DIFFERENCES,
+                    what=f"{wire_format}: {difference}",
+                    sample=sample,
+                    count=messages.rows,
+                    base=floor,
+                    compared=f"{FASTER} json.loads",
+                )
+            )
     return found
 
 

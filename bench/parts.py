@@ -173,6 +173,12 @@ def _decoding(sizes: Sizes, _: Path) -> Part:
     )
 
 
+def _differences(sizes: Sizes, _: Path) -> Part:
+    from bench.decoding import measure_differences
+
+    return Part(results=measure_differences(sizes.messages, repetitions=sizes.repetitions))
+
+
 def _folding(sizes: Sizes, _: Path) -> Part:
     from bench.folding import measure_folding
 
@@ -311,6 +317,7 @@ def _spark() -> "SparkSession":
 
 PARTS: Mapping[str, Callable[[Sizes, Path], Part]] = {
     "decoding": _decoding,
+    "differences": _differences,
     "folding": _folding,
     "values": _values,
     "message-sizes": _message_sizes,

@@ -5,10 +5,9 @@ the last reason and position; the result depends on the records alone.
 
 How it stays equal: a message is taken here only if it has the plain shape that TiCDC writes (a
 watermark, or one row whose values are all text or null, with `sqlType` and `mysqlType` of exactly
-its columns), and is given to the reference in every other case, errors included. What msgspec would
-let pass and the reference refuses is closed as in `simple_json_batch`: the structs forbid unknown
-fields, images are decoded once more with their type, the batch is checked to be UTF-8, and outside
-the images there are too few brackets for a nesting deeper than `MAX_DEPTH`.
+its columns), whatever members it has besides, and is given to the reference in every other case,
+errors included. What msgspec would let pass and the reference refuses is closed as in
+`simple_json_batch`.
 
 Messages in exactly the bytes that TiCDC writes are read by compiled loops (`decode_plain`), as in
 `simple_json_batch`; their beginning and the types of columns are decoded with their type, once for
@@ -16,7 +15,7 @@ all messages that say the same.
 
 An image leaves as JSON text, as sent, unless it has binary columns: then it is written again with
 their base64. The shape of a table is the same from row to row (in TiCDC's messages only the order
-of `mysqlType` is not), so its text is kept for the next row of the table in the batch.
+of `mysqlType` is not), so it is kept for the next row of the table in the batch.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -24,48 +23,39 @@ of `mysqlType` is not), so its text is kept for the next row of the table in the
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from ticdc_assets.errors import WireError
 from ticdc_assets.events import Op
 from ticdc_assets.tso import LOGICAL_BITS, MAX_TSO, from_physical_ms
 from ticdc_assets.wire import canal_json
 from ticdc_assets.wire.byte_columns import Buffer, Ints, writing
 from ticdc_assets.wire.canal_json import MAX_ES, OPS, WATERMARK_TYPE
 from ticdc_assets.wire.column_rows import Part, parts_of, rows_of_parts
-from ticdc_assets.wire.go_json import MAX_DEPTH
-from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.rows import (
-    ROW,
-    WATERMARK,
-    Common,
-    PlainRows,
-    Rows,
-    decoded_rows,
-    not_utf8,
-    shape_text,
-)
+from ticdc_assets.wire.json_records import REFUSALS, NotPlainError, read_records
+from ticdc_assets.wire.rows import ROW, WATERMARK, Common, PlainRows, Rows, shape_text
 
 _Integer = Annotated[int, msgspec.Meta(ge=0, le=MAX_TSO)]
 _MISSING: Final = -1
+_NONE: Final = msgspec.Raw(b"null")
 
 
-class _Extension(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class _Extension(msgspec.Struct, gc=False):
     """The TiDB extension."""
 
     commitTs: _Integer = _MISSING
     watermarkTs: _Integer = _MISSING
     onlyHandleKey: bool | None = None
     claimCheckLocation: str | None = None
-    rowkey: str | None = None
 
 
-class _Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class _Message(msgspec.Struct, gc=False):
     """A row or a watermark of the shape TiCDC writes; the names are those of the protocol."""
 
     database: str
@@ -74,43 +64,48 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     type: Literal["INSERT", "UPDATE", "DELETE", "TIDB_WATERMARK"]
     es: _Integer
     ts: _Integer | None = None
-    id: int = 0
-    pkNames: list[str] | None = None
-    sql: str = ""
-    sqlType: dict[str, int] | None = None
-    mysqlType: dict[str, str] | None = None
+    pkNames: msgspec.Raw = _NONE
+    sqlType: msgspec.Raw = _NONE
+    mysqlType: msgspec.Raw = _NONE
     data: list[msgspec.Raw] | None = None
     old: list[msgspec.Raw] | None = None
     extension: _Extension | None = msgspec.field(default=None, name="_tidb")
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A table as its last row described it.
+_SPELLINGS: Final = 64
+"""Orders of a table's types that are kept, as TiCDC writes them in another one with each row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    """A table as messages describe it.
 
     Attributes:
-        names: the columns in the order of `sqlType`.
-        types: their types as sent.
-        primary_key: `pkNames` as sent.
+        database: its database.
+        table: its name.
+        types: the types of its columns as sent, in the order of `sqlType`.
         binary: the columns whose values are bytes.
-        shape: the text of the shape.
+        shape: the text of its shape.
+        partial_shape: the same where it may not be whole.
+        spellings: texts of `mysqlType` that say these types.
     """
 
-    names: list[str]
+    database: str
+    table: str
     types: dict[str, str]
-    primary_key: list[str] | None
     binary: tuple[str, ...]
     shape: str
+    partial_shape: str
+    spellings: set[bytes] = field(default_factory=set[bytes])
 
 
-_Tables: TypeAlias = dict[tuple[str, str, bool], _Known]
-"""By database, table and whether the shape is partial."""
+_Tables: TypeAlias = dict[tuple[str, str, bytes, bytes], _Table]
+"""By database, table, and `pkNames` and `sqlType` as sent."""
 
 _decode_message: Final = msgspec.json.Decoder(_Message).decode
 _decode_image: Final = msgspec.json.Decoder(dict[str, str | None]).decode
 _encode_image: Final = msgspec.json.Encoder().encode
 
-_REFUSALS: Final = (msgspec.DecodeError, UnicodeError, RecursionError, WireError)
 _WORDS: Final = {kind: op.value for kind, op in OPS.items()}
 
 
@@ -129,6 +124,7 @@ class _Head(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 _decode_head: Final = msgspec.json.Decoder(_Head).decode
 _decode_numbers: Final = msgspec.json.Decoder(dict[str, int]).decode
 _decode_words: Final = msgspec.json.Decoder(dict[str, str]).decode
+_decode_names: Final = msgspec.json.Decoder(list[str] | None).decode
 
 
 def decode_plain(batch: pa.RecordBatch) -> PlainRows | None:
@@ -168,7 +164,9 @@ def _columns(part: Part) -> "tuple[Ints, dict[str, pa.Array[Any]]]":
     binary = np.zeros(len(names), np.uint8)
     for table, first in zip(tables, descriptions[:, 7].tolist(), strict=True):
         if table is not None:
-            binary[[first + number for number in table.binary]] = 1
+            binary[first : first + len(table.types)] = [
+                name in table.binary for name in table.types
+            ]
     # A value is written in base64, which is less than twice the bytes of its member.
     before, after = (writing(2 * buffer.size) for _ in range(2))
     found = np.empty((length, json_loops.ROW_FIELDS), np.int64)
@@ -213,25 +211,6 @@ def _columns(part: Part) -> "tuple[Ints, dict[str, pa.Array[Any]]]":
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Table:
-    """A table as messages describe it.
-
-    Attributes:
-        database: its database.
-        table: its name.
-        binary: the numbers of the columns whose values are bytes.
-        shape: the text of its shape.
-        partial_shape: the same where it may not be whole.
-    """
-
-    database: str
-    table: str
-    binary: list[int]
-    shape: str
-    partial_shape: str
-
-
 def _table(buffer: Buffer, description: list[int]) -> _Table | None:
     """Return what a description says, None if it is none."""
 
@@ -240,31 +219,49 @@ def _table(buffer: Buffer, description: list[int]) -> _Table | None:
 
     try:
         head = _decode_head(text(0) + b"}")
-        names = list(_decode_numbers(b"{" + text(2)))
+        numbers = _decode_numbers(b"{" + text(2))
         types = _decode_words(b"{" + text(4))
-    except _REFUSALS:
+        # A name that stands there twice would shift the others.
+        if len(numbers) != description[6]:
+            return None
+        return _new_table(head.database, head.table, head.pkNames, numbers, types)
+    except REFUSALS:
         return None
-    # A name that stands there twice would shift the others.
-    count = description[6]
-    if not head.database or not head.table or len(names) != count:
-        return None
-    if len(types) != count or types.keys() != set(names):
-        return None
-    lower = {name: canal_json.lower_type(types[name]) for name in names}
-    primary_key = None if head.pkNames is None else tuple(head.pkNames)
-    try:
-        shape, partial_shape = (
-            shape_text(canal_json.row_shape(names, lower, primary_key=primary_key, partial=partial))
-            for partial in (False, True)
+
+
+def _new_table(
+    database: str,
+    table: str,
+    primary_key: list[str] | None,
+    numbers: dict[str, int],
+    types: dict[str, str],
+) -> _Table:
+    """Return the table that messages describe so, in `pkNames`, `sqlType` and `mysqlType`.
+
+    Raises:
+        NotPlainError: it has no name, or there are not types of exactly its columns.
+        WireError: no table has such columns.
+    """
+    if not database or not table or numbers.keys() != types.keys():
+        raise NotPlainError
+    ordered = {name: types[name] for name in numbers}
+    lower = {name: canal_json.lower_type(sent) for name, sent in ordered.items()}
+    shape, partial_shape = (
+        shape_text(
+            canal_json.row_shape(
+                ordered,
+                lower,
+                primary_key=None if primary_key is None else tuple(primary_key),
+                partial=is_partial,
+            )
         )
-    except WireError:
-        return None
+        for is_partial in (False, True)
+    )
     return _Table(
-        database=head.database,
-        table=head.table,
-        binary=[
-            number for number, name in enumerate(names) if canal_json.is_binary_type(lower[name])
-        ],
+        database=database,
+        table=table,
+        types=ordered,
+        binary=tuple(name for name in ordered if canal_json.is_binary_type(lower[name])),
         shape=shape,
         partial_shape=partial_shape,
     )
@@ -272,148 +269,95 @@ def _table(buffer: Buffer, description: list[int]) -> _Table | None:
 
 def decode_rows(batch: pa.RecordBatch) -> Rows:
     """Return the rows of the records of `batch`."""
-    column = batch.column("value")
-    values: list[bytes | None] = column.to_pylist()
-    suspects = not_utf8(column, values)
-    rows = Rows()
     tables: _Tables = {}
-    for number, value in enumerate(values):
-        common = None if value is None or number in suspects else _plain_row(value, tables)
-        if common is None:
-            record = Record(key=None, value=value)
-            rows.add(number, decoded_rows(canal_json.decode, record))
-        else:
-            rows.sources.append(number)
-            rows.common.append(common)
-    return rows
+    return read_records(batch, partial(_row, tables), canal_json.decode)
 
 
-def _plain_row(value: bytes, tables: _Tables) -> Common | None:
-    """Return the common columns of a row or watermark of the plain shape, else None."""
-    try:
-        message = _decode_message(value)
-        if message.isDdl or _may_be_deep(value, message):
-            return None
-        if message.type == WATERMARK_TYPE:
-            return _plain_watermark(message)
-        return _plain_change(message, tables)
-    except _REFUSALS:
-        return None
+def _row(tables: _Tables, _key: bytes | None, value: bytes) -> Sequence[Common]:
+    """Return the common columns of a row or watermark of the plain shape.
 
-
-def _may_be_deep(value: bytes, message: _Message) -> bool:
-    """Return whether what nobody looks at again could nest deeper than is read."""
-    brackets = value.count(b"{") + value.count(b"[")
-    if brackets > MAX_DEPTH:
-        for raw in (*(message.data or ()), *(message.old or ())):
-            kept = bytes(raw)
-            brackets -= kept.count(b"{") + kept.count(b"[")
-    return brackets > MAX_DEPTH
-
-
-def _plain_watermark(message: _Message) -> Common | None:
-    extension = message.extension
-    if extension is None or extension.watermarkTs == _MISSING or message.data or message.old:
-        return None
-    return (0, WATERMARK, None, extension.watermarkTs, message.ts, *(None,) * 11)
-
-
-def _plain_change(message: _Message, tables: _Tables) -> Common | None:
-    data, old = message.data, message.old
-    names, types = message.sqlType, message.mysqlType
-    kind = message.type
+    Raises:
+        NotPlainError: it has another one; so do msgspec's errors, and those of text.
+    """
+    message = _decode_message(value)
+    kind, data, old, extension = message.type, message.data, message.old, message.extension
+    if message.isDdl:
+        raise NotPlainError
+    if kind == WATERMARK_TYPE:
+        if extension is None or extension.watermarkTs == _MISSING:
+            raise NotPlainError
+        return ((0, WATERMARK, None, extension.watermarkTs, message.ts, *(None,) * 11),)
     if (
         data is None
         or len(data) != 1
-        or names is None
-        or types is None
-        or names.keys() != types.keys()
-        or not message.database
-        or not message.table
         or (old is None or len(old) != 1 if kind == "UPDATE" else old is not None)
     ):
-        return None
-    extension = message.extension
+        raise NotPlainError
+    location, cut = None, False
     if extension is None:
         if message.es > MAX_ES:
-            return None
+            raise NotPlainError
         commit_ts = from_physical_ms(message.es)
-        location, cut = None, False
     else:
         commit_ts = extension.commitTs
         if commit_ts == _MISSING:
-            return None
+            raise NotPlainError
         location = extension.claimCheckLocation or None
         cut = extension.onlyHandleKey or location is not None
     deleted = kind == "DELETE"
-    known = _known(message, names, types, partial=cut or deleted, tables=tables)
+    table = _known(message, tables)
     image = _decode_image(data[0])
-    if image.keys() != names.keys():
-        return None
-    after = _image_text(image, data[0], known.binary)
+    if image.keys() != table.types.keys():
+        raise NotPlainError
+    after = _image_text(image, data[0], table.binary)
     before = None
     if old is not None:
         image = _decode_image(old[0])
-        if not image.keys() <= names.keys():
-            return None
-        before = _image_text(image, old[0], known.binary)
+        if not image.keys() <= table.types.keys():
+            raise NotPlainError
+        before = _image_text(image, old[0], table.binary)
     elif deleted:
         before, after = after, None
     return (
-        0,
-        ROW,
-        _WORDS[kind],
-        commit_ts,
-        message.ts,
-        message.database,
-        message.table,
-        None,
-        None,
-        before,
-        after,
-        cut,
-        location,
-        None,
-        known.shape,
-        extension is None,
-    )
-
-
-def _known(
-    message: _Message,
-    sql_types: dict[str, int],
-    types: dict[str, str],
-    *,
-    partial: bool,
-    tables: _Tables,
-) -> _Known:
-    """Return what is known of the row's table, after having learnt it if it is another now."""
-    names = list(sql_types)
-    primary_key = message.pkNames
-    place = (message.database, message.table, partial)
-    known = tables.get(place)
-    if (
-        known is not None
-        and known.names == names
-        and known.primary_key == primary_key
-        and known.types == types
-    ):
-        return known
-    lower = {name: canal_json.lower_type(types[name]) for name in names}
-    known = tables[place] = _Known(
-        names=names,
-        types=types,
-        primary_key=primary_key,
-        binary=tuple(name for name in names if canal_json.is_binary_type(lower[name])),
-        shape=shape_text(
-            canal_json.row_shape(
-                names,
-                lower,
-                primary_key=None if primary_key is None else tuple(primary_key),
-                partial=partial,
-            )
+        (
+            0,
+            ROW,
+            _WORDS[kind],
+            commit_ts,
+            message.ts,
+            message.database,
+            message.table,
+            None,
+            None,
+            before,
+            after,
+            cut,
+            location,
+            None,
+            table.partial_shape if cut or deleted else table.shape,
+            extension is None,
         ),
     )
+
+
+def _known(message: _Message, tables: _Tables) -> _Table:
+    """Return the row's table, after having learnt it if it is another now."""
+    primary_key, numbers = bytes(message.pkNames), bytes(message.sqlType)
+    words = bytes(message.mysqlType)
+    place = (message.database, message.table, primary_key, numbers)
+    known = tables.get(place)
+    if known is None or words not in known.spellings:
+        types = _decode_words(words)
+        if known is None or known.types != types:
+            known = tables[place] = _new_table(
+                message.database,
+                message.table,
+                _decode_names(primary_key),
+                _decode_numbers(numbers),
+                types,
+            )
+        if len(known.spellings) < _SPELLINGS:
+            known.spellings.add(words)
     return known
 
 

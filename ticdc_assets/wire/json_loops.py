@@ -28,10 +28,12 @@ from ticdc_assets.values.word_loops import LAST_BYTE, TOPS, Words, copied, stop
 
 Octets: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Flags: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
 _QUOTE, _BACKSLASH, _OPEN, _CLOSE, _COLON, _COMMA, _ZERO, _NINE, _MINUS, _PAD, _LETTER_U = (
     ord(char) for char in '"\\{}:,09-=u'
 )
+_OPEN_ARRAY, _CLOSE_ARRAY = (ord(char) for char in "[]")
 _LONGEST_NUMBER: Final = 18
 """Digits that are read of a number: as many as always fit in 64 bits with a sign."""
 
@@ -185,6 +187,95 @@ def gathered(words: Words, starts: Ints, ends: Ints, written: Words) -> None:
     place = np.int64(0)
     for number in range(len(starts)):
         place = copied(words, starts[number], ends[number], written, place)
+
+
+# --- what a parser skips ---
+
+UNFRAMED, BEHIND_VERSION = -1, 8
+"""Where the first length is of the texts of a record: nowhere, as it is one text; or there."""
+
+
+@compiled
+def _length(octets: Octets, at: int, end: int) -> int:
+    """Return the length that stands at a place and fits in before the end, or -1."""
+    if at < 0 or at + 8 > end:
+        return -1
+    length = 0
+    for place in range(at, at + 8):
+        length = length << 8 | octets[place]
+        if length > end - at:
+            return -1
+    return length if length <= end - at - 8 else -1
+
+
+@compiled
+def _is_shallow(octets: Octets, words: Words, at: int, end: int, most: int) -> bool:
+    """Return whether no more than so many arrays and objects are in each other, if it is JSON."""
+    # Nearly always there are not that many at all, and to count them is a tenth of the work. The
+    # two brackets that open differ in one bit.
+    count = np.int64(0)
+    for place in range(at, end):
+        count += octets[place] | 0x20 == _OPEN
+    if count <= most:
+        return True
+    depth = 0
+    while at < end:
+        byte = octets[at]
+        at += 1
+        if byte == _QUOTE:
+            at = stop(words, at, end)
+            while at < end and octets[at] != _QUOTE:
+                # Behind an escaped character, or one that no parser takes.
+                at = stop(words, at + 2, end)
+            at += 1
+        elif byte in (_OPEN, _OPEN_ARRAY):
+            depth += 1
+            if depth > most:
+                return False
+        elif byte in (_CLOSE, _CLOSE_ARRAY):
+            depth -= 1
+    return True
+
+
+@compiled
+def _is_readable(octets: Octets, words: Words, at: int, end: int, most: int) -> bool:
+    """Return whether a text is UTF-8 and nests no deeper than `most`, if it is JSON."""
+    return _is_utf8(octets, words, at, end) and _is_shallow(octets, words, at, end, most)
+
+
+@compiled
+def keep_readable(
+    octets: Octets,
+    words: Words,
+    starts: Ints,
+    ends: Ints,
+    head: int,
+    most: int,
+    readable: Flags,
+) -> None:
+    """Take from the readable records those with a text that is none.
+
+    Args:
+        octets: the bytes, with padding.
+        words: the eight bytes at each place.
+        starts: where each record begins.
+        ends: where it ends.
+        head: how far from there the first length is, or `UNFRAMED`.
+        most: how deep a text may nest.
+        readable: of each record whether it is readable.
+    """
+    for number in range(len(starts)):
+        at, end = starts[number], ends[number]
+        good = at < end
+        if head < 0:
+            good = good and _is_readable(octets, words, at, end, most)
+        else:
+            at += head
+            while good and at < end:
+                size = _length(octets, at, end)
+                good = size >= 0 and _is_readable(octets, words, at + 8, at + 8 + size, most)
+                at += 8 + size
+        readable[number] &= good
 
 
 # --- Simple JSON ---
@@ -957,19 +1048,6 @@ its value, end of its name and the colon behind, first column known behind it, w
 
 UNSURE_FIELDS: Final = 4
 """Number of the row, way, begin and end of a number that may not be in its shortest form."""
-
-
-@compiled
-def _length(octets: Octets, at: int, end: int) -> int:
-    """Return the length that stands at a place and fits in before the end, or -1."""
-    if at < 0 or at + 8 > end:
-        return -1
-    length = 0
-    for place in range(at, at + 8):
-        length = length << 8 | octets[place]
-        if length > end - at:
-            return -1
-    return length if length <= end - at - 8 else -1
 
 
 @compiled

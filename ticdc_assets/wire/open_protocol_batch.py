@@ -5,17 +5,17 @@ In: record batches with the columns `key` and `value`. Out: `Rows`, equal to wha
 alone.
 
 How it stays equal: a record is taken here only if all its parts are rows and watermarks of the
-plain shape that TiCDC writes, and is given to the reference in every other case, errors included.
-What msgspec would let pass and the reference refuses, or would read in another way, is closed as
-follows (tests try each):
+plain shape that TiCDC writes, whatever members they have besides, and is given to the reference in
+every other case, errors included. What msgspec would let pass and the reference refuses, or would
+read in another way, is closed as follows (tests try each):
 
-- Unknown fields are skipped by msgspec without a look at their text: the structs forbid them. So
-  all text is read with its type, which bounds the nesting too.
+- What is skipped (members that nobody knows) has been looked at before for its UTF-8 and its depth,
+  see `json_records`. All else is read with its type.
 - A column's value is an integer, a number with a fraction or exponent, text or null; each type
   takes what the reference takes, and an integer beyond 64 bits is none.
 - `-0` would become the integer 0: a part that may have one is not plain.
-- A byte order mark, NaN, lone surrogates, trailing bytes, control characters and bytes that are no
-  UTF-8 are refused by msgspec itself.
+- A byte order mark, NaN, lone surrogates, trailing bytes and control characters are refused by
+  msgspec itself, also inside what it skips.
 
 Records in exactly the bytes that TiCDC writes are read by compiled loops (`decode_plain`): every
 byte of them that is not inside a string is compared with what it must be, see `json_loops`; all
@@ -31,9 +31,9 @@ What a list of names, type codes and flags means is worked out once a batch, not
 # pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -50,6 +50,7 @@ from ticdc_assets.wire.byte_columns import Buffer, Ints, Octets, gathered_texts,
 from ticdc_assets.wire.column_rows import Part, part_of, parts_of, rows_of_parts
 from ticdc_assets.wire.column_types import mysql_type
 from ticdc_assets.wire.image_columns import double_texts, float_texts
+from ticdc_assets.wire.json_records import NotPlainError, read_records
 from ticdc_assets.wire.open_protocol import MAX_FLAGS, NUMBER_SIZE, VERSION_BYTES
 from ticdc_assets.wire.open_values import (
     MAX_INTEGER,
@@ -63,22 +64,13 @@ from ticdc_assets.wire.open_values import (
     finite_float_text,
     spelling,
 )
-from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.rows import (
-    ROW,
-    WATERMARK,
-    Common,
-    PlainRows,
-    Rows,
-    decoded_rows,
-    shape_text,
-)
+from ticdc_assets.wire.rows import ROW, WATERMARK, Common, PlainRows, Rows, shape_text
 
 _Integer = Annotated[int, msgspec.Meta(ge=0, le=MAX_TSO)]
 _Value: TypeAlias = int | float | str | None
 
 
-class _Key(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class _Key(msgspec.Struct, gc=False):
     """The key of a row or watermark; the names are those of the protocol."""
 
     ts: _Integer
@@ -91,21 +83,17 @@ class _Key(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     ccl: str = ""
 
 
-class _Column(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class _Column(msgspec.Struct, gc=False):
     t: int
     f: Annotated[int, msgspec.Meta(ge=0, le=MAX_FLAGS)]
     v: _Value
     h: bool = False
 
 
-class _Row(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class _Row(msgspec.Struct, gc=False):
     u: dict[str, _Column] | None = None
     p: dict[str, _Column] | None = None
     d: dict[str, _Column] | None = None
-
-
-class _NotPlainError(Exception):
-    """The record is none that is taken here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +112,6 @@ _decode_row: Final = msgspec.json.Decoder(_Row).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 _NEGATIVE_ZERO: Final = re.compile(rb"-0[ \t\r\n,}]")
-
-_REFUSALS: Final = (msgspec.MsgspecError, UnicodeDecodeError, WireError, _NotPlainError)
-
-
 _decode_described: Final = msgspec.json.Decoder(dict[str, _Column]).decode
 _OPS: Final = pa.array([Op.INSERT.value, Op.UPDATE.value, Op.DELETE.value])
 
@@ -282,26 +266,18 @@ def _not_shortest(buffer: Buffer, unsure: Ints) -> list[int]:
 
 def decode_rows(batch: pa.RecordBatch) -> Rows:
     """Return the rows of the records of `batch`."""
-    keys: list[bytes | None] = batch.column("key").to_pylist()
-    values: list[bytes | None] = batch.column("value").to_pylist()
-    rows = Rows()
     plans: _Plans = {}
-    for number, (key, value) in enumerate(zip(keys, values, strict=True)):
-        try:
-            plain = _plain_rows(key, value, plans)
-        except _REFUSALS:
-            record = Record(key=key, value=value)
-            rows.add(number, decoded_rows(open_protocol.decode, record))
-        else:
-            rows.sources += [number] * len(plain)
-            rows.common += plain
-    return rows
+    return read_records(batch, partial(_rows, plans), open_protocol.decode, framed=True)
 
 
-def _plain_rows(key: bytes | None, value: bytes | None, plans: _Plans) -> list[Common]:
-    """Return the common columns of the rows and watermarks of a plain record."""
-    if not key or not value or not key.startswith(VERSION_BYTES):
-        raise _NotPlainError
+def _rows(plans: _Plans, key: bytes | None, value: bytes) -> Sequence[Common]:
+    """Return the common columns of the rows and watermarks of a plain record.
+
+    Raises:
+        NotPlainError: it is none; so do msgspec's errors, and those of values.
+    """
+    if not key or not key.startswith(VERSION_BYTES):
+        raise NotPlainError
     found: list[Common] = []
     key_end, value_end = NUMBER_SIZE, 0
     while key_end < len(key):
@@ -311,8 +287,8 @@ def _plain_rows(key: bytes | None, value: bytes | None, plans: _Plans) -> list[C
         part = value[value_start:value_end]
         read = _row if fields.t == open_protocol.ROW else _watermark
         found.append(read(len(found), fields, part, plans))
-    if value_end != len(value):
-        raise _NotPlainError
+    if value_end != len(value) or not found:
+        raise NotPlainError
     return found
 
 
@@ -320,19 +296,19 @@ def _frame(content: bytes, position: int) -> tuple[int, int]:
     start = position + NUMBER_SIZE
     end = start + int.from_bytes(content[position:start])
     if end > len(content) or start > len(content):
-        raise _NotPlainError
+        raise NotPlainError
     return start, end
 
 
 def _watermark(index: int, key: _Key, part: bytes, _plans: _Plans) -> Common:
     if part:
-        raise _NotPlainError
+        raise NotPlainError
     return (index, WATERMARK, None, key.ts, *(None,) * 12)
 
 
 def _row(index: int, key: _Key, part: bytes, plans: _Plans) -> Common:
     if not key.scm or not key.tbl or _NEGATIVE_ZERO.search(part) is not None:
-        raise _NotPlainError
+        raise NotPlainError
     row = _decode_row(part)
     after, before, deleted = row.u, row.p, row.d
     cut = key.ohk or bool(key.ccl)
@@ -348,7 +324,7 @@ def _row(index: int, key: _Key, part: bytes, plans: _Plans) -> Common:
         op, image = Op.DELETE, None
         old, plan = _image(deleted, plans)
     else:
-        raise _NotPlainError
+        raise NotPlainError
     return (
         index,
         ROW,
@@ -397,7 +373,7 @@ def _new_plan(columns: Mapping[str, _Column]) -> _Plan:
     for name, sent in columns.items():
         word = mysql_type(sent.t, sent.f)
         if word is None:
-            raise _NotPlainError
+            raise NotPlainError
         sent_columns.append(SentColumn(name, word, ColumnFlag(sent.f)))
     return _Plan(
         readers=tuple(_READERS[spelling(sent.t, sent.f)] for sent in columns.values()),
@@ -408,13 +384,13 @@ def _new_plan(columns: Mapping[str, _Column]) -> _Plan:
 
 def _integer(value: _Value) -> str:
     if type(value) is not int or not MIN_INTEGER <= value <= MAX_INTEGER:
-        raise _NotPlainError
+        raise NotPlainError
     return str(value)
 
 
 def _unsigned(value: _Value) -> str:
     if type(value) is not int or not 0 <= value <= MAX_INTEGER:
-        raise _NotPlainError
+        raise NotPlainError
     return str(value)
 
 
@@ -430,17 +406,17 @@ def _number(value: _Value) -> float:
     if type(value) is float:
         return value
     if type(value) is not int or not MIN_INTEGER <= value <= MAX_INTEGER:
-        raise _NotPlainError
+        raise NotPlainError
     return float(value)
 
 
 def _null(_value: _Value) -> str:
-    raise _NotPlainError
+    raise NotPlainError
 
 
 def _text(value: _Value) -> str:
     if type(value) is not str:
-        raise _NotPlainError
+        raise NotPlainError
     return value
 
 

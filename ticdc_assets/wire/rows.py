@@ -314,27 +314,6 @@ def coordinate(
     return column if sources is None else column.take(pa.array(sources, pa.int64()))
 
 
-def not_utf8(column: "pa.Array[Any]", values: Sequence[bytes | None]) -> frozenset[int]:
-    """Return the numbers of the values that are no UTF-8."""
-    try:
-        column.cast(pa.large_string())
-    except pa.ArrowInvalid:
-        return frozenset(
-            number
-            for number, value in enumerate(values)
-            if value is not None and not _is_utf8(value)
-        )
-    return frozenset()
-
-
-def _is_utf8(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def no_schema_texts(_record: Record) -> tuple[None, None]:
     """Say that a record's schemas have no text that could be kept as it is."""
     return None, None

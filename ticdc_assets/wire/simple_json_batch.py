@@ -7,21 +7,19 @@ Messages in exactly the bytes that TiCDC writes are read by compiled loops (`dec
 byte of them that is not inside a string is compared with what it must be, see `json_loops`. The
 others are read one by one (`decode_rows`).
 
-How that stays equal: a message is taken here only if it has the plain shape that TiCDC writes, and
-is given to the reference in every other case, errors included. What msgspec would let pass and the
-reference refuses is closed as follows (tests try each):
+How that stays equal: a message is taken here only if it has the plain shape that TiCDC writes,
+whatever members it has besides, and is given to the reference in every other case, errors included.
+What msgspec would let pass and the reference refuses is closed as follows (tests try each):
 
-- Unknown fields are skipped by msgspec without a look at their text: the structs forbid them.
-- A `Raw` slice is skipped too. Images and checksums are decoded once more with their type. The
-  earlier of two members of one name is never seen by anybody, so the text of the whole batch is
-  checked to be UTF-8, and what is not image or checksum must be too short to nest deeper than
-  `MAX_DEPTH` (or the message must have too few brackets for that).
+- What is skipped (members that nobody knows, images and checksums as `Raw` slices, the earlier of
+  two members of one name) has been looked at before for its UTF-8 and its depth, see
+  `json_records`. Images and checksums are decoded once more with their type.
 - Numbers: an integer field takes only integers without fraction, and the range is in the type.
 - A byte order mark, NaN, lone surrogates, trailing bytes and control characters are refused by
   msgspec itself, also inside what it skips.
 
-Images, schemas and checksums leave as JSON text, as sent. Only what took the long way is written
-again, with the same meaning; and a schema whose text Python's own `json` could not read (digits
+Images and schemas leave as JSON text, as sent. Only what took the long way is written again, with
+the same meaning; and a schema whose text Python's own `json` could not read (digits
 without end in a field nobody knows).
 """
 
@@ -42,18 +40,9 @@ from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire import simple_json
 from ticdc_assets.wire.byte_columns import Buffer, Ints, gathered_texts
 from ticdc_assets.wire.column_rows import parts_of, rows_of_parts
-from ticdc_assets.wire.go_json import MAX_DEPTH
+from ticdc_assets.wire.json_records import NotPlainError, read_records
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.rows import (
-    ROW,
-    WATERMARK,
-    Common,
-    PlainRows,
-    Rare,
-    Rows,
-    decoded_rows,
-    not_utf8,
-)
+from ticdc_assets.wire.rows import ROW, WATERMARK, Common, PlainRows, Rows
 from ticdc_assets.wire.simple_message import OPS, MessageType
 
 _Integer = Annotated[int, msgspec.Meta(ge=0, le=MAX_TSO)]
@@ -62,7 +51,7 @@ _ABSENT: Final = msgspec.Raw()
 _MISSING: Final = -1
 
 
-class _Message(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class _Message(msgspec.Struct, gc=False):
     """A row or a watermark of the shape TiCDC writes; the names are those of the protocol."""
 
     version: Literal[1]
@@ -85,7 +74,7 @@ class _Timestamp(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     value: str
 
 
-class _Checksum(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class _Checksum(msgspec.Struct, gc=False):
     version: _Integer
     corrupted: bool
     current: _Uint32
@@ -99,7 +88,8 @@ class _Schemas(msgspec.Struct, gc=False):
 
 _decode_message: Final = msgspec.json.Decoder(_Message).decode
 _check_image: Final = msgspec.json.Decoder(dict[str, str | _Timestamp | None]).decode
-_check_checksum: Final = msgspec.json.Decoder(_Checksum).decode
+_decode_checksum: Final = msgspec.json.Decoder(_Checksum).decode
+_encode: Final = msgspec.json.Encoder().encode
 _decode_schemas: Final = msgspec.json.Decoder(_Schemas).decode
 
 # Of each row type: its op, and whether it has `data` and `old`.
@@ -107,11 +97,6 @@ _IMAGES: Final[Mapping[str, tuple[str, bool, bool]]] = {
     kind.value: (op.value, kind is not MessageType.DELETE, kind is not MessageType.INSERT)
     for kind, op in OPS.items()
 }
-
-# A member that is thrown away and nests deeper than MAX_DEPTH takes this many bytes at least,
-# and what every message has besides takes some more.
-_SHORTEST_DEEP: Final = 2 * (MAX_DEPTH + 1)
-
 
 _KINDS: Final = pa.array([ROW, WATERMARK])
 _OPS: Final = pa.array([Op.INSERT.value, Op.UPDATE.value, Op.DELETE.value])
@@ -171,79 +156,54 @@ def _columns(buffer: Buffer, fields: Ints) -> "dict[str, pa.Array[Any]]":
 
 def decode_rows(batch: pa.RecordBatch) -> Rows:
     """Return the rows of the records of `batch`."""
-    column = batch.column("value")
-    values: list[bytes | None] = column.to_pylist()
-    suspects = not_utf8(column, values)
-    rows = Rows()
-    # Schemas are sent to each partition, and again and again; what says the same is read once.
-    others: dict[bytes | None, Sequence[tuple[Common, Rare | None]]] = {}
-    for number, value in enumerate(values):
-        common = None if value is None or number in suspects else _plain_row(value)
-        if common is None:
-            said = others.get(value)
-            if said is None:
-                record = Record(key=None, value=value)
-                said = others[value] = decoded_rows(simple_json.decode, record, _schema_texts)
-            rows.add(number, said)
-        else:
-            rows.sources.append(number)
-            rows.common.append(common)
-    return rows
+    return read_records(batch, _row, simple_json.decode, texts=_schema_texts)
 
 
-def _plain_row(value: bytes) -> Common | None:
-    """Return the common columns of a row or watermark of the plain shape, else None."""
-    try:
-        message = _decode_message(value)
-        data, old, checksum = message.data, message.old, message.checksum
-        rest = len(value) - len(data) - len(old) - len(checksum)
-        if rest >= _SHORTEST_DEEP and value.count(b"{") + value.count(b"[") > MAX_DEPTH:
-            return None
-        images = _IMAGES.get(message.type)
-        if images is None:
-            return _plain_watermark(message)
-        op, has_data, has_old = images
-        if (
-            bool(data) is not has_data
-            or bool(old) is not has_old
-            or message.tableID == _MISSING
-            or message.schemaVersion == _MISSING
-            or not message.database
-            or not message.table
-        ):
-            return None
-        if has_data:
-            _check_image(data)
-        if has_old:
-            _check_image(old)
-        if checksum:
-            _check_checksum(checksum)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+def _row(_key: bytes | None, value: bytes) -> Sequence[Common]:
+    """Return the common columns of a row or watermark of the plain shape.
+
+    Raises:
+        NotPlainError: it has another one; so do msgspec's errors.
+    """
+    message = _decode_message(value)
+    data, old, checksum = message.data, message.old, message.checksum
+    images = _IMAGES.get(message.type)
+    if images is None:
+        return ((0, WATERMARK, None, message.commitTs, message.buildTs, *(None,) * 11),)
+    op, has_data, has_old = images
+    if (
+        bool(data) is not has_data
+        or bool(old) is not has_old
+        or message.tableID == _MISSING
+        or message.schemaVersion == _MISSING
+        or not message.database
+        or not message.table
+    ):
+        raise NotPlainError
+    if has_data:
+        _check_image(data)
+    if has_old:
+        _check_image(old)
     return (
-        0,
-        ROW,
-        op,
-        message.commitTs,
-        message.buildTs,
-        message.database,
-        message.table,
-        message.tableID,
-        message.schemaVersion,
-        bytes(old) if has_old else None,
-        bytes(data) if has_data else None,
-        message.handleKeyOnly or False,
-        message.claimCheckLocation or None,
-        bytes(checksum) if checksum else None,
-        None,
-        False,
+        (
+            0,
+            ROW,
+            op,
+            message.commitTs,
+            message.buildTs,
+            message.database,
+            message.table,
+            message.tableID,
+            message.schemaVersion,
+            bytes(old) if has_old else None,
+            bytes(data) if has_data else None,
+            message.handleKeyOnly or False,
+            message.claimCheckLocation or None,
+            _encode(_decode_checksum(checksum)) if checksum else None,
+            None,
+            False,
+        ),
     )
-
-
-def _plain_watermark(message: _Message) -> Common | None:
-    if message.data or message.old or message.checksum:
-        return None
-    return (0, WATERMARK, None, message.commitTs, message.buildTs, *(None,) * 11)
 
 
 def _schema_texts(record: Record) -> tuple[bytes | None, bytes | None]:

@@ -26,7 +26,7 @@ from ticdc_assets.events import (
 )
 from ticdc_assets.schemas import RowShape, SentColumn, TableSchema
 from ticdc_assets.tso import MAX_TSO
-from ticdc_assets.wire import WireFormat, canal_json, canal_json_batch, decode, encode
+from ticdc_assets.wire import WireFormat, canal_json, decode, encode, json_records
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.canal_json import MAX_ES, MAX_REPEATED
 from ticdc_assets.wire.go_json import MAX_DEPTH
@@ -156,7 +156,7 @@ def test_rows_as_ticdc_writes_them_need_no_reference(monkeypatch: pytest.MonkeyP
     def refuse(*_: Any) -> Any:
         pytest.fail("the reference was asked")
 
-    monkeypatch.setattr(canal_json_batch, "decoded_rows", refuse)
+    monkeypatch.setattr(json_records, "decoded_rows", refuse)
     plain = [message for message in EVENTS if message not in (DDL, PLAIN_DDL)]
     many_brackets = INSERT.replace(b'"id":"2"', b'"id":"' + b"[{" * 500 + b'"')
     batch = decode_batch(CANAL, batch_of([*plain, many_brackets]))
