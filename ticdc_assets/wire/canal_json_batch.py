@@ -67,8 +67,8 @@ class _Message(msgspec.Struct, gc=False):
     pkNames: msgspec.Raw = _NONE
     sqlType: msgspec.Raw = _NONE
     mysqlType: msgspec.Raw = _NONE
-    data: list[msgspec.Raw] | None = None
-    old: list[msgspec.Raw] | None = None
+    data: tuple[msgspec.Raw] | None = None
+    old: tuple[msgspec.Raw] | None = None
     extension: _Extension | None = msgspec.field(default=None, name="_tidb")
 
 
@@ -287,11 +287,7 @@ def _row(tables: _Tables, _key: bytes | None, value: bytes) -> Sequence[Common]:
         if extension is None or extension.watermarkTs == _MISSING:
             raise NotPlainError
         return ((0, WATERMARK, None, extension.watermarkTs, message.ts, *(None,) * 11),)
-    if (
-        data is None
-        or len(data) != 1
-        or (old is None or len(old) != 1 if kind == "UPDATE" else old is not None)
-    ):
+    if data is None or (old is None) is (kind == "UPDATE"):
         raise NotPlainError
     location, cut = None, False
     if extension is None:
