@@ -390,6 +390,11 @@ class RecordType:
             kind.write(out, value.get(name))
 
 
+def record(**fields: AvroType) -> RecordType:
+    """Return the record of `fields`, in their order."""
+    return RecordType(tuple(fields.items()))
+
+
 @dataclass(frozen=True, slots=True)
 class Array:
     """Items of one type, in blocks; a value is a list."""

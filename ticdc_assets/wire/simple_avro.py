@@ -53,7 +53,8 @@ import binascii
 import math
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, cast
+from dataclasses import asdict
+from typing import Any, Final
 
 from ticdc_assets.errors import WireError, shorten
 from ticdc_assets.events import Checksum, Event, Image, PhysicalValue, RowChange, ZonedTimestamp
@@ -108,56 +109,46 @@ _DDL_WORDS: Final = frozenset(DDL_SYMBOLS)
 _MAX_UINT32: Final = 2**32 - 1
 _UINT64: Final = 2**64
 
-DATA_TYPE: Final = avro.RecordType(
-    (
-        ("mysqlType", avro.STRING),
-        ("charset", avro.STRING),
-        ("collate", avro.STRING),
-        ("length", avro.LONG),
-        ("decimal", avro.Optional(avro.INT)),
-        ("elements", avro.Optional(avro.Array(avro.STRING))),
-        ("unsigned", avro.Optional(avro.BOOLEAN)),
-        ("zerofill", avro.Optional(avro.BOOLEAN)),
-    )
+DATA_TYPE: Final = avro.record(
+    mysqlType=avro.STRING,
+    charset=avro.STRING,
+    collate=avro.STRING,
+    length=avro.LONG,
+    decimal=avro.Optional(avro.INT),
+    elements=avro.Optional(avro.Array(avro.STRING)),
+    unsigned=avro.Optional(avro.BOOLEAN),
+    zerofill=avro.Optional(avro.BOOLEAN),
 )
-COLUMN_SCHEMA: Final = avro.RecordType(
-    (
-        ("name", avro.STRING),
-        ("dataType", DATA_TYPE),
-        ("nullable", avro.BOOLEAN),
-        # A string by its schema; its bytes need not be text.
-        ("default", avro.Optional(avro.BYTES)),
-    )
+COLUMN_SCHEMA: Final = avro.record(
+    name=avro.STRING,
+    dataType=DATA_TYPE,
+    nullable=avro.BOOLEAN,
+    # A string by its schema; its bytes need not be text.
+    default=avro.Optional(avro.BYTES),
 )
-INDEX_SCHEMA: Final = avro.RecordType(
-    (
-        ("name", avro.STRING),
-        ("unique", avro.BOOLEAN),
-        ("primary", avro.BOOLEAN),
-        ("nullable", avro.BOOLEAN),
-        ("columns", avro.Array(avro.STRING)),
-    )
+INDEX_SCHEMA: Final = avro.record(
+    name=avro.STRING,
+    unique=avro.BOOLEAN,
+    primary=avro.BOOLEAN,
+    nullable=avro.BOOLEAN,
+    columns=avro.Array(avro.STRING),
 )
-TABLE_SCHEMA: Final = avro.RecordType(
-    (
-        ("database", avro.STRING),
-        ("table", avro.STRING),
-        ("tableID", avro.LONG),
-        ("version", avro.LONG),
-        ("columns", avro.Array(COLUMN_SCHEMA)),
-        ("indexes", avro.Array(INDEX_SCHEMA)),
-    )
+TABLE_SCHEMA: Final = avro.record(
+    database=avro.STRING,
+    table=avro.STRING,
+    tableID=avro.LONG,
+    version=avro.LONG,
+    columns=avro.Array(COLUMN_SCHEMA),
+    indexes=avro.Array(INDEX_SCHEMA),
 )
-CHECKSUM: Final = avro.RecordType(
-    (
-        ("version", avro.INT),
-        ("corrupted", avro.BOOLEAN),
-        ("current", avro.LONG),
-        ("previous", avro.LONG),
-    )
+CHECKSUM: Final = avro.record(
+    version=avro.INT,
+    corrupted=avro.BOOLEAN,
+    current=avro.LONG,
+    previous=avro.LONG,
 )
-TIMESTAMP: Final = avro.RecordType((("location", avro.STRING), ("value", avro.STRING)))
-UNSIGNED_BIGINT: Final = avro.RecordType((("value", avro.LONG),))
+TIMESTAMP: Final = avro.record(location=avro.STRING, value=avro.STRING)
+UNSIGNED_BIGINT: Final = avro.record(value=avro.LONG)
 
 NULL, LONG, FLOAT, DOUBLE, STRING, BYTES, ZONED, UNSIGNED = range(8)
 VALUES: Final = avro.Union(
@@ -175,33 +166,29 @@ VALUES: Final = avro.Union(
 """The values of an image."""
 
 # Each behind its version, which is looked at before anything else is believed.
-WATERMARK: Final = avro.RecordType((("commitTs", avro.LONG), ("buildTs", avro.LONG)))
-BOOTSTRAP: Final = avro.RecordType((("buildTs", avro.LONG), ("tableSchema", TABLE_SCHEMA)))
-DDL: Final = avro.RecordType(
-    (
-        ("type", avro.Enum(DDL_SYMBOLS)),
-        ("sql", avro.STRING),
-        ("commitTs", avro.LONG),
-        ("buildTs", avro.LONG),
-        ("tableSchema", avro.Optional(TABLE_SCHEMA)),
-        ("preTableSchema", avro.Optional(TABLE_SCHEMA)),
-    )
+WATERMARK: Final = avro.record(commitTs=avro.LONG, buildTs=avro.LONG)
+BOOTSTRAP: Final = avro.record(buildTs=avro.LONG, tableSchema=TABLE_SCHEMA)
+DDL: Final = avro.record(
+    type=avro.Enum(DDL_SYMBOLS),
+    sql=avro.STRING,
+    commitTs=avro.LONG,
+    buildTs=avro.LONG,
+    tableSchema=avro.Optional(TABLE_SCHEMA),
+    preTableSchema=avro.Optional(TABLE_SCHEMA),
 )
-DML: Final = avro.RecordType(
-    (
-        ("database", avro.STRING),
-        ("table", avro.STRING),
-        ("tableID", avro.LONG),
-        ("type", avro.Enum(DML_SYMBOLS)),
-        ("commitTs", avro.LONG),
-        ("buildTs", avro.LONG),
-        ("schemaVersion", avro.LONG),
-        ("claimCheckLocation", avro.Optional(avro.STRING)),
-        ("handleKeyOnly", avro.Optional(avro.BOOLEAN)),
-        ("checksum", avro.Optional(CHECKSUM)),
-        ("data", avro.Optional(avro.Map(VALUES))),
-        ("old", avro.Optional(avro.Map(VALUES))),
-    )
+DML: Final = avro.record(
+    database=avro.STRING,
+    table=avro.STRING,
+    tableID=avro.LONG,
+    type=avro.Enum(DML_SYMBOLS),
+    commitTs=avro.LONG,
+    buildTs=avro.LONG,
+    schemaVersion=avro.LONG,
+    claimCheckLocation=avro.Optional(avro.STRING),
+    handleKeyOnly=avro.Optional(avro.BOOLEAN),
+    checksum=avro.Optional(CHECKSUM),
+    data=avro.Optional(avro.Map(VALUES)),
+    old=avro.Optional(avro.Map(VALUES)),
 )
 PAYLOADS: Final[Mapping[str, avro.RecordType]] = {
     "WATERMARK": WATERMARK,
@@ -234,7 +221,7 @@ def decode(record: Record) -> list[Event]:
     kind = message_type(sent.get("type", wrapper))
     fields: dict[str, Any] = {}
     for field in FIELDS[kind]:
-        found = _PRESENCES[field.presence](sent.get(field.name), field)
+        found = _field(sent.get(field.name), field)
         if found is not None:
             fields[field.name] = found
     return [event_from_fields(kind, fields)]
@@ -271,22 +258,17 @@ def _wrapper(reader: avro.Reader) -> str:
     return wrapper
 
 
-def _required_field(value: Any, field: Field) -> Any:
+def _field(value: Any, field: Field) -> Any:
+    """Return what a field says, None of one that is not there."""
     position = f"$.{field.name}"
     if value is None:
-        raise WireError("missing_field", position, "the field", "null")
+        if field.presence is Presence.REQUIRED:
+            raise WireError("missing_field", position, "the field", "null")
+        return None
+    if field.presence is Presence.ABSENT:
+        expected = f"no {field.name} in this type"
+        raise WireError("unexpected_field", position, expected, shorten(value))
     return _KINDS[field.kind](value, position)
-
-
-def _optional_field(value: Any, field: Field) -> Any:
-    return None if value is None else _KINDS[field.kind](value, f"$.{field.name}")
-
-
-def _absent_field(value: Any, field: Field) -> None:
-    if value is not None:
-        raise WireError(
-            "unexpected_field", f"$.{field.name}", f"no {field.name} in this type", shorten(value)
-        )
 
 
 def _integer(value: int, position: str, maximum: int = MAX_TSO) -> int:
@@ -315,59 +297,25 @@ def _checksum(value: Mapping[str, Any], position: str) -> Checksum:
 
 
 def _image(value: Mapping[str, tuple[int, Any]], position: str) -> dict[str, PhysicalValue]:
-    return {name: _PHYSICAL[branch](item, position, name) for name, (branch, item) in value.items()}
+    return {name: _physical(branch, item, position, name) for name, (branch, item) in value.items()}
 
 
-def _null(_value: None, _position: str, _name: str) -> None:
-    return None
-
-
-def _decimal_text(value: int, _position: str, _name: str) -> str:
-    return str(value)
-
-
-def _float_text(value: float, position: str, name: str) -> str:
-    return float_text(_finite(value, position, name))
-
-
-def _double_text(value: float, position: str, name: str) -> str:
-    return double_text(_finite(value, position, name))
-
-
-def _finite(value: float, position: str, name: str) -> float:
-    if not math.isfinite(value):
-        # TiCDC writes 0 for them (golden/QUIRKS.md A13), and no MySQL type holds one.
-        raise WireError("not_finite", member(position, name), "a finite number", str(value))
-    return value
-
-
-def _text(value: str, _position: str, _name: str) -> str:
-    return value
-
-
-def _base64(value: bytes, _position: str, _name: str) -> str:
-    return b64encode(value).decode()
-
-
-def _zoned(value: Mapping[str, str], _position: str, _name: str) -> ZonedTimestamp:
-    return ZonedTimestamp(location=value["location"], value=value["value"])
-
-
-def _unsigned_text(value: Mapping[str, int], _position: str, _name: str) -> str:
-    return str(value["value"] % _UINT64)
-
-
-_PHYSICAL: Final[Mapping[int, Callable[[Any, str, str], PhysicalValue]]] = {
-    NULL: _null,
-    LONG: _decimal_text,
-    FLOAT: _float_text,
-    DOUBLE: _double_text,
-    STRING: _text,
-    BYTES: _base64,
-    ZONED: _zoned,
-    UNSIGNED: _unsigned_text,
-}
-"""Of each branch of a value: its physical value, from what was read, the image and the column."""
+def _physical(branch: int, item: Any, position: str, name: str) -> PhysicalValue:
+    if branch in (NULL, STRING):
+        return item
+    if branch == LONG:
+        return str(item)
+    if branch in (FLOAT, DOUBLE):
+        if not math.isfinite(item):
+            # TiCDC writes 0 for them (golden/QUIRKS.md A13), and no MySQL type holds one.
+            raise WireError("not_finite", member(position, name), "a finite number", str(item))
+        return float_text(item) if branch == FLOAT else double_text(item)
+    if branch == BYTES:
+        return b64encode(item).decode()
+    if branch == ZONED:
+        return ZonedTimestamp(**item)
+    assert branch == UNSIGNED
+    return str(item["value"] % _UINT64)
 
 
 def _schema(value: Mapping[str, Any], position: str) -> TableSchema:
@@ -437,11 +385,6 @@ _KINDS: Final[Mapping[Kind, Callable[[Any, str], Any]]] = {
     Kind.CHECKSUM: _checksum,
     Kind.SCHEMA: _schema,
 }
-_PRESENCES: Final[Mapping[Presence, Callable[[Any, Field], Any]]] = {
-    Presence.REQUIRED: _required_field,
-    Presence.OPTIONAL: _optional_field,
-    Presence.ABSENT: _absent_field,
-}
 
 
 def _encoded(event: Event) -> bytes:
@@ -459,7 +402,9 @@ def _encoded(event: Event) -> bytes:
     _HEADER_ENUM.write(out, wrapper)
     avro.LONG.write(out, MESSAGE_TYPES.index(wrapper))
     avro.INT.write(out, VERSION)
-    written = {name: _WRITERS.get(name, _unchanged)(value) for name, value in sent.items()}
+    written = {
+        name: _WRITERS[name](value) if name in _WRITERS else value for name, value in sent.items()
+    }
     PAYLOADS[wrapper].write(out, written)
     return bytes(out)
 
@@ -522,20 +467,26 @@ def _branch(
         branch = UNSIGNED
     if isinstance(value, ZonedTimestamp) is not (branch == ZONED):
         raise ValueError(f"no value of a {kind} column: {shorten(value)}")
-    return branch, _AVRO_VALUES[branch](value)
+    return branch, _written(branch, value)
 
 
-def _long(text: str) -> int:
-    number = _whole(text)
-    # TiCDC casts uint64, what BIT and SET are, to int64.
-    return number - _UINT64 if 2**63 <= number < _UINT64 else number
-
-
-def _unsigned(text: str) -> dict[str, int]:
-    number = _whole(text)
-    if not 0 <= number < _UINT64:
-        raise ValueError(f"no BIGINT UNSIGNED: {shorten(text)}")
-    return {"value": number - _UINT64 if number >= 2**63 else number}
+def _written(branch: int, value: PhysicalValue) -> Any:
+    """Return what is written of a value on a branch."""
+    if isinstance(value, ZonedTimestamp):
+        return asdict(value)
+    assert value is not None
+    if branch == LONG:
+        number = _whole(value)
+        # TiCDC casts uint64, what BIT and SET are, to int64.
+        return number - _UINT64 if 2**63 <= number < _UINT64 else number
+    if branch == UNSIGNED:
+        number = _whole(value)
+        if not 0 <= number < _UINT64:
+            raise ValueError(f"no BIGINT UNSIGNED: {shorten(value)}")
+        return {"value": number - _UINT64 if number >= 2**63 else number}
+    if branch in (FLOAT, DOUBLE):
+        return _float(value)
+    return binascii.a2b_base64(value, strict_mode=True) if branch == BYTES else value
 
 
 def _whole(text: str) -> int:
@@ -553,28 +504,6 @@ def _float(text: str) -> float:
     return number
 
 
-def _bytes(text: str) -> bytes:
-    return binascii.a2b_base64(text, strict_mode=True)
-
-
-def _timestamp(value: PhysicalValue) -> dict[str, str]:
-    zoned = cast(ZonedTimestamp, value)
-    return {"location": zoned.location, "value": zoned.value}
-
-
-def _unchanged(value: Any) -> Any:
-    return value
-
-
-_AVRO_VALUES: Final[Mapping[int, Callable[[Any], Any]]] = {
-    LONG: _long,
-    FLOAT: _float,
-    DOUBLE: _float,
-    STRING: _unchanged,
-    BYTES: _bytes,
-    ZONED: _timestamp,
-    UNSIGNED: _unsigned,
-}
 _BRANCHES: Final[Mapping[ColumnKind, int]] = {
     ColumnKind.INTEGER: LONG,
     ColumnKind.BIT: LONG,
@@ -658,12 +587,7 @@ def _default_bytes(column: ColumnSchema, kind: ColumnKind) -> bytes | None:
 _WRITERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     # Go leaves an empty location out.
     "handleKeyOnly": lambda value: value or None,
-    "checksum": lambda value: {
-        "version": value.version,
-        "corrupted": value.corrupted,
-        "current": value.current,
-        "previous": value.previous,
-    },
+    "checksum": asdict,
     "tableSchema": _schema_fields,
     "preTableSchema": _schema_fields,
 }
