@@ -23,7 +23,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from ticdc_assets.capture import CaptureRecord, CaptureWriter
 from ticdc_assets.config import load_settings
 from ticdc_assets.defs.checks import judge_cheaply
-from ticdc_assets.defs.sensors import SensorCursor, changed_verdicts
+from ticdc_assets.defs.sensors import SensorCursor, tick
 from ticdc_assets.defs.steps import steps_of
 from ticdc_assets.lake.accepted_gaps import AcceptedGap, append_accepted
 from ticdc_assets.lake.control import write_table
@@ -455,7 +455,9 @@ def test_everybody_tells_the_same(
     steps = steps_of(settings, settings.changefeed(FEED))
     with dg.DagsterInstance.ephemeral() as instance:
         checked = {key.name: item for key, item in judge_cheaply(steps, instance, NOW).items()}
-        _, cursor = changed_verdicts(instance, steps, SensorCursor(), NOW)
+        with dg.build_sensor_context(instance=instance) as context:
+            ticked = tick(context, steps, NOW)
+    cursor = SensorCursor.from_text(ticked.cursor)
     assert checked.pop("lake_readable").passed
     assert {
         name: {"level": DAGSTER_LEVELS[item.level], "sentence": item.description}

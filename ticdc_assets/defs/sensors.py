@@ -37,14 +37,12 @@ from ticdc_assets.defs.steps import ChangefeedSteps
 from ticdc_assets.defs.verdicts import CheckVerdict
 from ticdc_assets.errors import LakeDamagedError, TicdcError
 from ticdc_assets.kafka import OffsetRange
-from ticdc_assets.lake.cuts import Cut, newest_cut
+from ticdc_assets.lake.cuts import Cut
 from ticdc_assets.lake.damage import damage_told, damaged_mirrors
-from ticdc_assets.lake.decoding import decoded_position, read_groups
-from ticdc_assets.lake.positions import PartitionOffsets, known_partitions, read_position
+from ticdc_assets.lake.positions import PartitionOffsets, known_partitions
 from ticdc_assets.lake.sources import Gap, SourceSight, capture_ranges, see_source
-from ticdc_assets.lake.status import Check
+from ticdc_assets.lake.status import Check, Status
 from ticdc_assets.lake.status_reading import read_status
-from ticdc_assets.lake.watermark import read_watermark
 from ticdc_assets.tso import lag_seconds, to_datetime
 
 INTERVAL_SECONDS = 20
@@ -233,14 +231,24 @@ def _ticked(
 ) -> dg.SensorResult:
     """Evaluate the sensor of a changefeed whose tables can be read."""
     instance, names = context.instance, steps.names
-    cut = newest_cut(steps.paths)
+    source, failure = None, None
     try:
-        sight = look(instance, steps, cut)
+        source = _see(steps)
     except LakeDamagedError:
         raise
     except TicdcError as error:
-        # What is behind grows while the source is away: that is told all the same.
-        events, cursor = changed_verdicts(instance, steps, cursor, now)
+        failure = error
+    # What is behind grows while the source is away: that is told all the same.
+    status = read_status(
+        steps.paths,
+        steps.changefeed,
+        now,
+        source=None if source is None else source.present,
+        gaps=() if source is None else source.gaps,
+    )
+    damages = damaged_mirrors(steps.paths, status.cut)
+    events, cursor = changed_verdicts(instance, steps, cursor, status, damages)
+    if failure is not None:
         cursor = replace(
             cursor,
             failures=cursor.failures + 1,
@@ -249,12 +257,12 @@ def _ticked(
         return dg.SensorResult(
             skip_reason=(
                 f"the source is not available (tick {cursor.failures} in a row, since "
-                f"{cursor.failing_since}): {error}"
+                f"{cursor.failing_since}): {failure}"
             ),
             cursor=cursor.to_text(),
             asset_events=events,
         )
-    events, cursor = changed_verdicts(instance, steps, cursor, now, sight=sight)
+    sight = sight_of(instance, steps, status, damages)
     cursor = replace(cursor, failures=0, failing_since="")
     observed = sight.offsets_digest()
     if observed != cursor.observed and now.timestamp() - cursor.observed_at >= OBSERVATION_SECONDS:
@@ -271,9 +279,8 @@ def changed_verdicts(
     instance: DagsterInstance,
     steps: ChangefeedSteps,
     cursor: SensorCursor,
-    now: datetime,
-    *,
-    sight: Sight | None = None,
+    status: Status,
+    damages: Mapping[str, LakeDamagedError],
 ) -> tuple[list[Any], SensorCursor]:
     """Return the evaluations of cheap checks that say something new, and the cursor after them.
 
@@ -281,22 +288,13 @@ def changed_verdicts(
     is to evaluate a check, what the last tick saw. That all is well is no news where nothing is
     known.
     """
-    status = read_status(
-        steps.paths,
-        steps.changefeed,
-        now,
-        source=None if sight is None else sight.partitions,
-        gaps=() if sight is None else sight.gaps,
-        watermark=None if sight is None else sight.watermark,
-    )
     verdicts = status_verdicts(steps.names, steps.changefeed, status)
     if status.cut is None:
         verdicts = {
             key: item for key, item in verdicts.items() if key.name != Check.REPLICATION_LAG
         }
-    damages = damaged_mirrors(steps.paths, status.cut)
     verdicts[readable_key(steps.names)] = judge_damage(list(damages.values()))
-    return _news(instance, cursor, verdicts, now)
+    return _news(instance, cursor, verdicts, status.at)
 
 
 def _news(
@@ -324,30 +322,28 @@ def _news(
     return events, replace(cursor, levels=levels)
 
 
-def look(instance: DagsterInstance, steps: ChangefeedSteps, cut: Cut | None) -> Sight:
-    """Return how far everything is; needs no Spark.
-
-    Raises:
-        TicdcError: the source cannot be looked at.
-    """
-    paths = steps.paths
-    position = read_position(paths)
-    source = _see(steps)
-    groups = read_groups(paths)
-    known = [(item.topic, item.partition) for item in known_partitions(paths)]
-    failed = {item.mirror_id for item in cut.failed} if cut else set[str]()
+def sight_of(
+    instance: DagsterInstance,
+    steps: ChangefeedSteps,
+    status: Status,
+    damages: Mapping[str, LakeDamagedError],
+) -> Sight:
+    """Return how far everything is, of a status that the source was looked at for."""
+    cut = status.cut
+    failed = {item.mirror_id for item in status.failed}
+    known = known_partitions(steps.paths)
     return Sight(
-        partitions=source.present,
-        gaps=source.gaps,
-        known=frozenset(known),
-        landed_batch=position.batch,
-        decoded_batch=decoded_position(paths)[1],
-        log_batch=groups.batch,
-        applied_batch=_applied_batch(instance, steps, cut),
-        watermark=read_watermark(paths, groups=groups, cut=cut),
+        partitions=status.partitions,
+        gaps=status.gaps,
+        known=frozenset((item.topic, item.partition) for item in known),
+        landed_batch=status.landed_batch,
+        decoded_batch=status.decoded_batch,
+        log_batch=status.log_batch,
+        applied_batch=applied_batch(instance, steps, cut),
+        watermark=status.watermark,
         cut_tso=cut.tso if cut else None,
         cut_number=cut.number if cut else 0,
-        damaged=len(damaged_mirrors(paths, cut).keys() - failed),
+        damaged=len(damages.keys() - failed),
     )
 
 
@@ -403,7 +399,7 @@ def ask(
     return dg.RunRequest(run_key=f"{sight.digest()} after {last_run}", tags=names.tags)
 
 
-def _applied_batch(instance: DagsterInstance, steps: ChangefeedSteps, cut: Cut | None) -> int:
+def applied_batch(instance: DagsterInstance, steps: ChangefeedSteps, cut: Cut | None) -> int:
     """Return the batch that the last apply looked at; of a cut that was rewound, its own."""
     if cut is not None and cut.rewind is not None:
         return cut.batch

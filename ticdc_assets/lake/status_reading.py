@@ -45,7 +45,6 @@ def read_status(
     *,
     source: Sequence[PartitionOffsets] | None = None,
     gaps: Sequence[Gap] = (),
-    watermark: GlobalWatermark | None = None,
 ) -> Status:
     """Return how far a changefeed is; needs no Spark.
 
@@ -56,7 +55,6 @@ def read_status(
         source: the source's partitions as they were seen at `now`; if None, what waits is what the
             newest landing left.
         gaps: the gaps that were seen with it.
-        watermark: the global watermark, if the caller has just read it.
     """
     cut = newest_cut(paths)
     groups = read_groups(paths)
@@ -65,8 +63,7 @@ def read_status(
     partitions = known if source is None else _with_times(source, known)
     landed_at = landing["landed_at"] if landing else None
     progress = groups.progress()
-    if watermark is None:
-        watermark = read_watermark(paths, groups=groups, cut=cut)
+    watermark = read_watermark(paths, groups=groups, cut=cut)
     faults = read_faults(paths, changefeed.tables)
     landed_batch = commit_metadata(paths.raw_messages).get("batch", 0)
     decoded_batch = decoded_position(paths)[1]

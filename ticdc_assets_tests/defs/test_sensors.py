@@ -30,8 +30,9 @@ from ticdc_assets.defs.partitions import FeedNames
 from ticdc_assets.defs.sensors import (
     SensorCursor,
     Sight,
+    applied_batch,
     changed_verdicts,
-    look,
+    sight_of,
     tick,
 )
 from ticdc_assets.defs.steps import ChangefeedSteps, steps_of
@@ -40,7 +41,8 @@ from ticdc_assets.lake.cuts import Rewind, publish
 from ticdc_assets.lake.landing import land
 from ticdc_assets.lake.positions import PartitionOffsets
 from ticdc_assets.lake.session import LazySession
-from ticdc_assets.lake.sources import accept
+from ticdc_assets.lake.sources import accept, see_source
+from ticdc_assets.lake.status_reading import read_status
 from ticdc_assets.ports import free_port
 from ticdc_assets_tests.defs.small_shop import ORDERS, SmallShop
 from ticdc_assets_tests.statuses import cut, held, mirror, publish_with_tables
@@ -317,7 +319,9 @@ def test_a_tick_sees_new_records_and_starts_no_spark(
     assert isinstance(observation, dg.AssetObservation)
     assert observation.asset_key == NAMES.asset("kafka_topic")
     assert observation.metadata["backlog"].value == count
-    sight = look(instance, steps, None)
+    source = see_source(steps.paths, steps.changefeed)
+    status = read_status(steps.paths, steps.changefeed, NOW, source=source.present)
+    sight = sight_of(instance, steps, status, {})
     assert sight.backlog == count
     assert "2 partitions are new (shop/0, shop/1)" in sight.reasons()
 
@@ -446,7 +450,8 @@ def test_verdicts_are_told_when_they_change_and_again_after_a_while(
     publish_with_tables(shop.paths, made)
 
     def after(seconds: float, cursor: SensorCursor) -> tuple[dict[str, str], SensorCursor]:
-        events, cursor = changed_verdicts(instance, steps, cursor, now + timedelta(seconds=seconds))
+        status = read_status(steps.paths, steps.changefeed, now + timedelta(seconds=seconds))
+        events, cursor = changed_verdicts(instance, steps, cursor, status, {})
         return store(instance, events), SensorCursor.from_text(cursor.to_text())
 
     # A table known from held rows only is no news to whoever sees no level yet but a bad one.
@@ -508,10 +513,10 @@ def test_what_an_apply_looked_at_is_not_asked_for_again(
     instance.report_runless_asset_event(
         dg.AssetMaterialization(key, metadata={LOOKED_AT_BATCH: 12})
     )
-    assert look(instance, steps, None).applied_batch == 12
+    assert applied_batch(instance, steps, None) == 12
     # But what was looked at before a rewind is to be looked at again.
-    assert look(instance, steps, cut(batch=4)).applied_batch == 12
+    assert applied_batch(instance, steps, cut(batch=4)) == 12
     rewind = Rewind(number=1, from_number=2, from_tso=tso.MAX_TSO, by="ada@here")
-    assert look(instance, steps, cut(batch=4, rewind=rewind)).applied_batch == 4
+    assert applied_batch(instance, steps, cut(batch=4, rewind=rewind)) == 4
     instance.report_runless_asset_event(dg.AssetMaterialization(key, metadata={}))
-    assert look(instance, steps, None).applied_batch == 0
+    assert applied_batch(instance, steps, None) == 0
