@@ -359,10 +359,13 @@ def test_a_sensor_asks_for_a_sync_that_makes_a_damaged_mirror_again(lake: Comman
         tear_file(mirror(lake, ORDERS))
         asked = tick()
         assert asked.run_requests
-        (event,) = [
-            item for item in asked.asset_events if isinstance(item, dg.AssetCheckEvaluation)
-        ]
-        assert event.check_name == "lake_readable"
+        told = {
+            item.check_name
+            for item in asked.asset_events
+            if isinstance(item, dg.AssetCheckEvaluation)
+        }
+        # On a slow machine the lake is late by now.
+        assert told - {"replication_lag"} == {"lake_readable"}
 
 
 def test_looking_at_the_files_of_many_mirrors_is_cheap(lake: Commands, tmp_path: Path) -> None:
