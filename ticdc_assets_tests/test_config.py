@@ -2,6 +2,8 @@
 
 import pickle
 import re
+import traceback
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,8 @@ from ticdc_assets.config import (
     load_settings,
     parse_changefeeds,
 )
+from ticdc_assets.config.reading import Keys, fields_of
+from ticdc_assets.config.sources import SourceKeys
 from ticdc_assets.errors import ConfigError, NotFoundError
 from ticdc_assets.topics import TopicPattern
 from ticdc_assets.wire import Compression, WireFormat
@@ -430,6 +434,23 @@ def test_missing_variable_names_key_and_variable(env: dict[str, str]) -> None:
         "changefeeds[0].source.kafka.options.sasl.password: "
         "the environment variable 'KAFKA_PASSWORD' is not set or is empty"
     )
+
+
+def test_what_stands_in_the_wrong_place_is_not_in_errors() -> None:
+    """A secret that got into a key which has none is in no message, nor in what led to it."""
+    options = {"sasl.password": "hunter2"}
+    wrong = [
+        entry(source=[{"kafka": options}], owners=[options]),
+        entry(name=options, timezone=[options], checks={"held_warn_seconds": options}),
+        kafka(topics=[options], start=options, bootstrap_servers=options) | {"name": "other"},
+        [options],
+    ]
+    with pytest.raises(ConfigError) as caught:
+        parse(*wrong)
+    shown = "".join(traceback.format_exception(caught.value, chain=True))
+    assert "has 9 mistakes" in shown
+    assert "hunter" not in shown
+    assert caught.value.__context__ is None
 
 
 # --- what is refused ---
@@ -863,3 +884,22 @@ def test_a_mistake_that_is_no_entrys_own_is_never_passed_over(tmp_path: Path) ->
         path.write_text(text, encoding="utf-8")
         with pytest.raises(ConfigError):
             load_settings({"TICDC_CHANGEFEEDS": str(path)}, partly=True)
+
+
+# --- the reference ---
+
+
+def reference(model: Any, prefix: str = "") -> Iterator[str]:
+    """The rows of the README's table of keys, as the models tell them."""
+    for key, field in fields_of(model).values():
+        if key == "source":
+            yield from reference(SourceKeys, "source.")
+        elif any(isinstance(marker, Keys) for marker in field.metadata):
+            yield from reference(field.annotation, f"{prefix}{key}.")
+        elif field.description:
+            yield f"| `{prefix}{key}` | {field.description} |"
+
+
+def test_readme_lists_the_keys_as_the_models_describe_them(root: Path) -> None:
+    _, table = (root / "README.md").read_text(encoding="utf-8").split("| key | what |\n|---|---|\n")
+    assert table.partition("\n\n")[0].splitlines() == list(reference(Changefeed))

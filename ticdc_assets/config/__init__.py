@@ -1,0 +1,317 @@
+"""Settings: which changefeeds there are, where they come from and where their tables go.
+
+In: one YAML file (`TICDC_CHANGEFEEDS`, default `./changefeeds.yaml`) and the lake's root
+(`TICDC_LAKE`, default `./.lake`). Out: frozen `Settings`, or one `ConfigError` that lists every
+mistake of the file with the key it stands at. Reading has no effects and may be repeated.
+
+Every scalar is read as text and typed here, by key: YAML's own guesses (`no` is false, `12:30` is
+a number) do not apply. Values given as `{env: NAME}` are resolved while reading and do not appear
+in a `repr`, an error or a log: see `OptionValue`. A secret has to be given so: one that stands in
+the file itself is a mistake.
+
+Not done here: nothing is connected to and no file but the YAML is opened; `preflight` does that.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, cast
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from ticdc_assets.config.changefeed import (
+    ALL_TABLES as ALL_TABLES,
+)
+from ticdc_assets.config.changefeed import (
+    NAME,
+)
+from ticdc_assets.config.changefeed import (
+    OFF as OFF,
+)
+from ticdc_assets.config.changefeed import (
+    STORAGE_SCHEMES as STORAGE_SCHEMES,
+)
+from ticdc_assets.config.changefeed import (
+    WIRE_FORMATS as WIRE_FORMATS,
+)
+from ticdc_assets.config.changefeed import (
+    Changefeed as Changefeed,
+)
+from ticdc_assets.config.changefeed import (
+    CheckLimits as CheckLimits,
+)
+from ticdc_assets.config.changefeed import (
+    ClaimCheck as ClaimCheck,
+)
+from ticdc_assets.config.changefeed import (
+    Retention as Retention,
+)
+from ticdc_assets.config.changefeed import (
+    Schedules as Schedules,
+)
+from ticdc_assets.config.changefeed import (
+    TableChoice as TableChoice,
+)
+from ticdc_assets.config.changefeed import (
+    TableFilter as TableFilter,
+)
+from ticdc_assets.config.reading import (
+    File,
+    Keys,
+    did_you_mean,
+    mapping,
+    unexpected,
+    unknown_keys,
+)
+from ticdc_assets.config.reading import (
+    OptionValue as OptionValue,
+)
+from ticdc_assets.config.sources import (
+    CaptureSource as CaptureSource,
+)
+from ticdc_assets.config.sources import (
+    KafkaSource as KafkaSource,
+)
+from ticdc_assets.config.sources import (
+    SecurityProtocol as SecurityProtocol,
+)
+from ticdc_assets.config.sources import (
+    Source as Source,
+)
+from ticdc_assets.config.sources import (
+    StartKind as StartKind,
+)
+from ticdc_assets.config.sources import (
+    StartPosition as StartPosition,
+)
+from ticdc_assets.config.sources import (
+    is_loopback as is_loopback,
+)
+from ticdc_assets.errors import ConfigError, NotFoundError, shorten
+
+CHANGEFEEDS_VARIABLE = "TICDC_CHANGEFEEDS"
+LAKE_VARIABLE = "TICDC_LAKE"
+DEFAULT_CHANGEFEEDS = "changefeeds.yaml"
+DEFAULT_LAKE = ".lake"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongEntry:
+    """An entry of the file that is no changefeed.
+
+    Attributes:
+        name: the name it gives itself, if that could be one and no other entry has it; else "".
+        position: where it stands, e.g. `changefeeds[1]`.
+        mistakes: what is wrong with it, each a sentence with its key.
+    """
+
+    name: str
+    position: str
+    mistakes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that is configured.
+
+    Attributes:
+        changefeeds: in the order of the file.
+        lake: root folder of all tables, absolute.
+        path: the file the changefeeds were read from, absolute.
+        wrong: entries that were left out because of their mistakes.
+    """
+
+    changefeeds: tuple[Changefeed, ...]
+    lake: Path
+    path: Path
+    wrong: tuple[WrongEntry, ...] = ()
+
+    def changefeed(self, name: str) -> Changefeed:
+        """Return the changefeed called `name`.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        for changefeed in self.changefeeds:
+            if changefeed.name == name:
+                return changefeed
+        names = [changefeed.name for changefeed in self.changefeeds]
+        raise NotFoundError(
+            f"no changefeed {name!r} in {self.path}{did_you_mean(name, names)}; "
+            f"it has: {', '.join(names)}"
+        )
+
+
+def changefeeds_path(env: Mapping[str, str] | None = None) -> Path:
+    """Return the absolute path of the changefeeds file, whether or not it exists."""
+    return _path_of(env, CHANGEFEEDS_VARIABLE, DEFAULT_CHANGEFEEDS)
+
+
+def lake_path(env: Mapping[str, str] | None = None) -> Path:
+    """Return the absolute path of the lake's root, whether or not it exists."""
+    return _path_of(env, LAKE_VARIABLE, DEFAULT_LAKE)
+
+
+def load_settings(env: Mapping[str, str] | None = None, *, partly: bool = False) -> Settings:
+    """Read the settings that the environment points to.
+
+    Args:
+        env: environment variables; the environment of this program if None.
+        partly: whether entries with mistakes are left out, and told in `Settings.wrong`.
+
+    Raises:
+        ConfigError: a file or variable is missing or wrong; the text has every mistake found.
+    """
+    env = os.environ if env is None else env
+    path = changefeeds_path(env)
+    lake = lake_path(env)
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path} does not exist; write one (`ticdc-assets doctor` shows how one begins) or set "
+            f"{CHANGEFEEDS_VARIABLE} to where it is"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    changefeeds, wrong = _read(content, path, env, partly=partly)
+    return Settings(changefeeds=changefeeds, lake=lake, path=path, wrong=wrong)
+
+
+def parse_changefeeds(
+    content: bytes | str, *, path: Path, env: Mapping[str, str]
+) -> tuple[Changefeed, ...]:
+    """Read the text of a changefeeds file.
+
+    Args:
+        content: the YAML.
+        path: where it stands, for errors and for relative paths of captures.
+        env: environment variables for `{env: NAME}`.
+
+    Raises:
+        ConfigError: the text is not valid; the message has every mistake found.
+    """
+    return _read(content, path, env, partly=False)[0]
+
+
+def _path_of(env: Mapping[str, str] | None, variable: str, default: str) -> Path:
+    env = os.environ if env is None else env
+    value = env.get(variable) or default
+    if "://" in value:
+        raise ConfigError(f"{variable}: expected a path on this machine, got {shorten(value)}")
+    # Absolute but with links kept, so that messages show the path the user wrote.
+    return Path(value).expanduser().absolute()
+
+
+# --- entries ---
+
+_ENTRY: Final[TypeAdapter[Changefeed]] = TypeAdapter(
+    Annotated[Changefeed, Keys("a changefeed (a mapping)")]
+)
+
+
+def _read(
+    content: bytes | str, path: Path, env: Mapping[str, str], *, partly: bool
+) -> tuple[tuple[Changefeed, ...], tuple[WrongEntry, ...]]:
+    """Return the changefeeds of a file and, if it may be read partly, the entries that are none."""
+    document: object = _load_yaml(content, path)
+    try:
+        given = mapping(document or {})
+    except ValueError:
+        got = unexpected("a mapping with `changefeeds`", document)
+        raise _refusal(path, [f"the file: {got.message()}"]) from None
+    file, key = File(path.parent, env), "changefeeds"
+    outside = [f"{other}: {it.message()}" for other, it in unknown_keys(given, [key])]
+    entries, expected = given.get(key), "a non-empty list of changefeeds"
+    if not isinstance(entries, list) or not entries:
+        if key in given:
+            outside.append(f"{key}: {unexpected(expected, entries).message()}")
+        raise _refusal(path, outside or [f"{key}: missing; expected {expected}"])
+    changefeeds: list[Changefeed] = []
+    wrong: list[WrongEntry] = []
+    first_at: dict[str, str] = {}
+    for number, entry in enumerate(cast(list[Any], entries)):
+        position, mistakes = f"{key}[{number}]", list[str]()
+        try:
+            changefeed = _ENTRY.validate_python(entry, context=file)
+        except ValidationError as error:
+            changefeed = None
+            mistakes = [f"{position}{_place(it['loc'])}: {it['msg']}" for it in error.errors()]
+        name = _name_of(entry)
+        other = first_at.setdefault(name, position) if name else position
+        if other != position:
+            same = unexpected(f"a name other than that of {other}", name)
+            mistakes.append(f"{position}.name: {same.message()}")
+            name = ""
+        if changefeed is None or mistakes:
+            wrong.append(WrongEntry(name=name, position=position, mistakes=tuple(mistakes)))
+        else:
+            changefeeds.append(changefeed)
+    told = [*outside, *(sentence for entry in wrong for sentence in entry.mistakes)]
+    if outside or (wrong and not partly):
+        raise _refusal(path, told)
+    return tuple(changefeeds), tuple(wrong)
+
+
+def _name_of(entry: Any) -> str:
+    """Return the name that an entry gives itself, "" where that could be none."""
+    name = cast(dict[str, Any], entry).get("name") if isinstance(entry, dict) else None
+    return name if isinstance(name, str) and NAME.fullmatch(name) else ""
+
+
+def _place(keys: Iterable[str | int]) -> str:
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
+
+
+def _refusal(path: Path, mistakes: list[str]) -> ConfigError:
+    if len(mistakes) == 1:
+        return ConfigError(f"{path}: {mistakes[0]}")
+    listed = "".join(f"\n  {mistake}" for mistake in mistakes)
+    return ConfigError(f"{path} has {len(mistakes)} mistakes:{listed}")
+
+
+# --- YAML ---
+
+
+class _TextLoader(yaml.BaseLoader):
+    """All scalars are text, and a key that stands twice is an error instead of a silent loss."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        problem=f"the key {key.value!r} stands twice", problem_mark=key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _load_yaml(content: bytes | str, path: Path) -> Any:
+    try:
+        # The loader only ever builds text, lists and dicts.
+        return yaml.load(content, Loader=_TextLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        hint = _hint_of_line(content, mark.line) if mark else ""
+        raise ConfigError(f"{path}{where}: not valid YAML: {error.problem}{hint}") from None
+    except yaml.reader.ReaderError as error:
+        raise ConfigError(
+            f"{path}, position {error.position}: not valid YAML: {error.reason}"
+        ) from None
+    except RecursionError:
+        raise ConfigError(f"{path}: not valid YAML: nested too deeply") from None
+
+
+def _hint_of_line(content: bytes | str, number: int) -> str:
+    """Return what to do about a line that is no YAML, where that is known."""
+    text = content if isinstance(content, str) else content.decode("utf-8", "replace")
+    lines = text.splitlines()
+    line = lines[number] if number < len(lines) else ""
+    if any(placeholder in line for placeholder in ("{schema}", "{table}", "{column:")):
+        return '; patterns of topics have to be quoted, like "{schema}_{table}"'
+    return ""

@@ -1,0 +1,451 @@
+"""The models of a changefeed: every key that an entry of the file may have, and what it means.
+
+In: an entry of the file, as `reading` reads it. Out: a frozen `Changefeed`. The descriptions of the
+fields are the reference of the settings: the table of keys in the README has the same sentences,
+and a test compares them.
+
+Pure but for time zones, which are those of this machine.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeAlias, cast
+from urllib.parse import parse_qsl, urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import AfterValidator, Field, ValidationInfo
+from pydantic.dataclasses import dataclass
+from pydantic_core import InitErrorDetails
+
+from ticdc_assets.config.reading import (
+    File,
+    Keys,
+    Reads,
+    at,
+    did_you_mean,
+    items_of,
+    matched,
+    mistake,
+    reads,
+    scalar,
+    unexpected,
+)
+from ticdc_assets.config.sources import FROM_ENV, MODEL, Source, read_source
+from ticdc_assets.cron import cron_mistake
+from ticdc_assets.wire.compression import Compression, supports
+from ticdc_assets.wire.formats import WireFormat
+
+OFF: Final = "off"
+"""What a schedule's time is if the schedule is not to run at all."""
+
+WIRE_FORMATS = tuple(member.value for member in WireFormat)
+"""The names a changefeed's `format` may have."""
+
+STORAGE_SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+"""The schemes of URIs that a claim check's `location` may have: those of Arrow's filesystems."""
+
+NAME: Final = re.compile(r"[a-z0-9][a-z0-9_]{0,63}")
+_ZONE = re.compile(".+")
+_AGE = re.compile(r"(?P<number>[1-9][0-9]{0,4}) (?P<unit>day|hour)s?")
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
+_SECRET_PARAMETER = re.compile(r"password|secret|token|key|sas|sig|credential", re.IGNORECASE)
+
+# The rule by which Dagster takes an owner, but for blanks in the name of a team.
+_OWNER = re.compile(r"team:\S+|[A-Za-z0-9_][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
+
+_NO_CLAIM_CHECKS = {WireFormat.CRAFT}
+_NO_RAW_VALUES = {WireFormat.OPEN_PROTOCOL}
+
+
+@dataclass(frozen=True, slots=True, config=MODEL)
+class TableChoice:
+    """Some tables of a changefeed.
+
+    Args:
+        patterns: `database.table`, in both of which `*` stands for any characters.
+    """
+
+    patterns: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.patterns)
+
+    def includes(self, database: str, table: str) -> bool:
+        """Return whether a table is one of them; case does not matter, as it does not upstream."""
+        return any(
+            _like(database, pattern.partition(".")[0]) and _like(table, pattern.partition(".")[2])
+            for pattern in self.patterns
+        )
+
+
+ALL_TABLES: Final = TableChoice(("*.*",))
+"""Every table there is."""
+
+
+def _like(name: str, pattern: str) -> bool:
+    expression = ".*".join(re.escape(part) for part in pattern.lower().split("*"))
+    return re.fullmatch(expression, name.lower(), re.DOTALL) is not None
+
+
+# --- how they are read ---
+
+
+@reads(
+    "1 to 64 of a-z, 0-9 and _, not starting with _ (it becomes a folder and a part of asset keys)"
+)
+def _name(value: Any, _: ValidationInfo) -> str:
+    return matched(NAME, value)[0]
+
+
+@reads(f"one of {', '.join(WIRE_FORMATS)}", key="format")
+def _format(value: Any, _: ValidationInfo) -> WireFormat:
+    if value not in WIRE_FORMATS:
+        hint = did_you_mean(value, WIRE_FORMATS) if isinstance(value, str) else ""
+        raise unexpected(f"{_format.expected}{hint}", value)
+    return WireFormat(value)
+
+
+@reads(
+    "the IANA name of the time zone the changefeed runs with, like UTC or Asia/Shanghai "
+    "(it is never guessed)"
+)
+def _timezone(value: Any, _: ValidationInfo) -> str:
+    try:
+        return ZoneInfo(matched(_ZONE, value)[0]).key
+    except ZoneInfoNotFoundError as error:
+        raise ValueError(value) from error
+
+
+@reads(f"one of {', '.join(Compression)}")
+def _compression(value: Any, info: ValidationInfo) -> Compression:
+    compression, wire_format = Compression(value), info.data.get("wire_format")
+    if wire_format is not None and not supports(wire_format, compression):
+        raise unexpected(f"none, as {wire_format} has no compression", value)
+    return compression
+
+
+@reads(f"the path of a folder, or a URI of {', '.join(STORAGE_SCHEMES)}")
+def _location(value: Any, info: ValidationInfo) -> str:
+    """Return a folder as a URI or as an absolute path."""
+    given = scalar(value, info, _location.expected)
+    location = given.value
+    shown = given if given.shown != location else _shown_location(location)
+    if "\0" in location or not location.strip():
+        raise unexpected(_location.expected, shown)
+    scheme, separator, _ = location.partition("://")
+    if not separator:
+        return str(cast(File, info.context).folder / Path(location).expanduser())
+    if scheme not in STORAGE_SCHEMES:
+        raise unexpected(_location.expected, shown)
+    if given.shown == location and _has_credentials(location):
+        raise unexpected(FROM_ENV, shown)
+    return location
+
+
+@reads("true or false")
+def _flag(value: Any, _: ValidationInfo) -> bool:
+    return bool(("false", "true").index(value))
+
+
+@reads("all, or a non-empty list of database.table")
+def _tables(value: Any, _: ValidationInfo) -> TableChoice:
+    return ALL_TABLES if value == "all" else TableChoice(items_of(value, _table_pattern, "table"))
+
+
+def _table_pattern(value: Any) -> str:
+    database, _, table = value.partition(".") if isinstance(value, str) else ("", "", "")
+    if not database or not table:
+        raise unexpected("database.table, in which * stands for any characters", value)
+    return value
+
+
+@reads("a non-empty list of owners")
+def _owners(value: Any, _: ValidationInfo) -> tuple[str, ...]:
+    return items_of(value, _owner, "owner")
+
+
+def _owner(value: Any) -> str:
+    if not isinstance(value, str) or not _OWNER.fullmatch(value):
+        raise unexpected("team:name or an e-mail address", value)
+    return value
+
+
+@reads("a cron text (minute hour day month weekday, in UTC) or off")
+def _cron(value: Any, _: ValidationInfo) -> str:
+    text = " ".join(value.split()) if isinstance(value, str) else ""
+    wrong = None if value == OFF else cron_mistake(text)
+    if wrong is not None:
+        reason = f" ({wrong})" if text else ""
+        raise unexpected(f"{_cron.expected}{reason}", value)
+    return text
+
+
+@reads("a time like `90 days`, `36 hours` or forever")
+def _age(value: Any, _: ValidationInfo) -> timedelta | None:
+    if value == "forever":
+        return None
+    match = matched(_AGE, value)
+    return timedelta(**{f"{match['unit']}s": int(match["number"])})
+
+
+def _seconds(least: str = " above 0", most: float = 1e9) -> Reads:
+    """Return how a number of seconds below `most` is read; `least` says what else it may be."""
+
+    @reads(f"a number of seconds{least}")
+    def read(value: Any, _: ValidationInfo) -> float | None:
+        if value == "never" and least.endswith(value):
+            return None
+        seconds = float(matched(_NUMBER, value)[0])
+        if seconds >= most or (seconds == 0 and least != ", 0 or more"):
+            raise ValueError(value)
+        return seconds
+
+    return read
+
+
+def _at_most(other: str) -> AfterValidator:
+    """Return the rule that a number is not above that of another key, which is read before it."""
+
+    def check(value: float, info: ValidationInfo) -> float:
+        limit = info.data.get(other)
+        if info.context is not None and limit is not None and value > limit:
+            raise unexpected(f"at most {other}, which is {limit:g}", f"{value:g}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _fits_format(value: Mapping[str, Any], info: ValidationInfo) -> Iterable[InitErrorDetails]:
+    """Return what of a claim check the format has not."""
+    wire_format = info.data.get("wire_format")
+    if wire_format in _NO_CLAIM_CHECKS:
+        text = f"not to be set: {wire_format} has no claim checks"
+        yield InitErrorDetails(type=mistake(text), loc=(), input=None)
+    elif wire_format in _NO_RAW_VALUES and value.get("raw_value") == "true":
+        expected = f"false, as {wire_format} has no raw values"
+        yield at("raw_value", unexpected(expected, value["raw_value"]))
+
+
+Seconds: TypeAlias = Annotated[float, _seconds()]
+Kept: TypeAlias = Annotated[timedelta | None, _age]
+Tables: TypeAlias = Annotated[TableChoice, _tables]
+Cron: TypeAlias = Annotated[str | None, _cron]
+
+
+# --- the models ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, config=MODEL)
+class ClaimCheck:
+    """Where TiCDC put the messages that were too large for Kafka (`claim-check-storage-uri`)."""
+
+    location: Annotated[str, _location] = Field(
+        description="where TiCDC puts large messages: a folder, or a URI of Arrow's filesystems "
+        "(may be `{env: NAME}`)"
+    )
+    raw_value: Annotated[bool, _flag] = Field(
+        default=False, description="`true` if the files are bare values (`claim-check-raw-value`)"
+    )
+
+    @property
+    def shown(self) -> str:
+        """The location without credentials."""
+        return _shown_location(self.location)
+
+    def __repr__(self) -> str:
+        return f"ClaimCheck(location={self.shown!r}, raw_value={self.raw_value})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
+class Retention:
+    """How long what a changefeed brought is kept; None is for ever.
+
+    Ages are counted from when a record was landed and a cut was published, not from when a change
+    was committed upstream: what an old capture brings is not old here.
+    """
+
+    raw_messages: Kept = Field(
+        default=None,
+        description="how long records are kept once a cut has all of their changes, like "
+        "`90 days`, `36 hours` or `forever`; `forever`",
+    )
+    change_log: Kept = Field(
+        default=None, description="how long changes are kept once a cut has them; `forever`"
+    )
+    cuts: Kept = Field(
+        default=timedelta(days=30),
+        description="how long cuts, and with them versions of mirrors, are kept; `30 days`. Of "
+        "cuts older than a day the newest of each hour is kept",
+    )
+
+    @property
+    def longest(self) -> timedelta | None:
+        """The longest of what is not for ever: about as far back as a mirror is read."""
+        ages = (self.raw_messages, self.change_log, self.cuts)
+        return None if self.cuts is None else max(age for age in ages if age is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
+class TableFilter:
+    """The tables of which a changefeed has mirrors.
+
+    It is for mirrors only: landing and the change log have every table, so that a table which is
+    included later is made from its first change on.
+    """
+
+    include: Tables = Field(
+        default=ALL_TABLES,
+        description="the tables to mirror: `all`, or a list of `database.table` with `*` for any "
+        "characters; `all`. Landing and the change log have every table",
+    )
+    exclude: Tables = Field(default=TableChoice(), description="those of them not to mirror; none")
+
+    def includes(self, database: str, table: str) -> bool:
+        """Return whether a table is mirrored; case does not matter, as it does not upstream."""
+        return self.include.includes(database, table) and not self.exclude.includes(database, table)
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether no table is left out, whatever its name."""
+        return "*.*" in self.include.patterns and not self.exclude
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
+class CheckLimits:
+    """Seconds from which asset checks warn and fail; lag has limits of its own."""
+
+    held_error_seconds: Seconds = Field(
+        default=3600.0,
+        description="age of the oldest row that waits for its schema: fails from; 3600",
+    )
+    held_warn_seconds: Annotated[Seconds, _at_most("held_error_seconds")] = Field(
+        default=600.0, description="the same, warns from; 600", validate_default=True
+    )
+    stuck_error_seconds: Seconds = Field(
+        default=900.0,
+        description="how long a watermark may stand still while rows arrive, or rows be missing "
+        "while it moves: fails from; 900",
+    )
+    stuck_warn_seconds: Annotated[Seconds, _at_most("stuck_error_seconds")] = Field(
+        default=300.0, description="the same, warns from; 300", validate_default=True
+    )
+    quiet_warn_seconds: Annotated[float | None, _seconds(" above 0 or never")] = Field(
+        default=86400.0, description="how long nothing at all may arrive; 86400, or `never`"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
+class Schedules:
+    """When the schedules of a changefeed are due, in UTC.
+
+    Each is a cron text of five fields, `OFF` for a schedule that must not run, or None where the
+    file says nothing and the schedule has its own time.
+    """
+
+    maintenance: Cron = Field(
+        default=None,
+        description="when what is not kept is removed and files are compacted: a cron text in UTC "
+        "(minute, hour, day, month, weekday), or `off`",
+    )
+    verify: Cron = Field(default=None, description="when mirrors are compared with their rebuild")
+    redecode: Cron = Field(
+        default=None, description="when the days that are over are decoded again"
+    )
+    report: Cron = Field(default=None, description="when the report is written")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
+class Changefeed:
+    """One TiCDC replication task as we read it."""
+
+    name: Annotated[str, _name] = Field(
+        description="folder in the lake and first part of asset keys: a-z, 0-9 and `_`"
+    )
+    wire_format: Annotated[str, _format] = Field(description="see the table of formats")
+    timezone: Annotated[str, _timezone] = Field(
+        description="IANA name of the time zone TiCDC runs with; never guessed"
+    )
+    source: Annotated[Source, read_source]
+    compression: Annotated[Compression, _compression] = Field(
+        default=Compression.NONE,
+        description="`none`, `lz4` or `snappy`: TiCDC's `large-message-handle-compression`; "
+        "messages carry no mark of it",
+    )
+    claim_check: Annotated[ClaimCheck | None, Keys("a mapping with `location`", _fits_format)] = (
+        None
+    )
+    lag_error_seconds: Seconds = Field(
+        default=900.0, description="lag from which the check `replication_lag` fails; 900"
+    )
+    lag_warn_seconds: Annotated[Seconds, _at_most("lag_error_seconds")] = Field(
+        default=300.0, description="lag from which it warns; 300", validate_default=True
+    )
+    retention: Annotated[
+        Retention, Keys("a mapping with any of `raw_messages`, `change_log` and `cuts`")
+    ] = Retention()
+    history: Tables = Field(
+        default=TableChoice(),
+        description="tables whose versions are kept: `all`, or a list of `database.table` with "
+        "`*` for any characters; none",
+    )
+    soft_delete: Tables = Field(
+        default=TableChoice(),
+        description="tables whose deleted rows can be read, said the same way; none",
+    )
+    tables: Annotated[TableFilter, Keys("a mapping with any of `include` and `exclude`")] = (
+        TableFilter()
+    )
+    owners: Annotated[tuple[str, ...], _owners] = Field(
+        default=(),
+        description="who answers for it, shown with its assets: `team:name` or e-mail addresses",
+    )
+    checks: Annotated[CheckLimits, Keys("a mapping of limits to seconds")] = CheckLimits()
+    follow_seconds: Annotated[float, _seconds(", 0 or more")] = Field(
+        default=600.0,
+        description="how long a run goes on syncing what arrives meanwhile; 600, 0 for not at all",
+    )
+    schedules: Annotated[
+        Schedules, Keys("a mapping with any of maintenance, redecode, report, verify")
+    ] = Schedules()
+    max_ahead_seconds: Annotated[float, _seconds(most=math.inf)] = Field(
+        default=3600.0,
+        description="how far a commit ts or a watermark may be ahead of both Kafka's timestamp of "
+        "its record and the clock at landing; 3600. What is further ahead is quarantined "
+        "(`ts_ahead`) and does not count",
+    )
+
+    def keeps_history(self, database: str, table: str) -> bool:
+        """Return whether a history of a table is kept."""
+        return self.history.includes(database, table) or self.soft_delete.includes(database, table)
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The time zone as an object."""
+        return ZoneInfo(self.timezone)
+
+
+def _shown_location(location: str) -> str:
+    """Return a path as it is, and a URI without what may hold credentials."""
+    if "://" not in location:
+        return location
+    try:
+        parts = urlsplit(location)
+    except ValueError:
+        return f"{location.partition('://')[0]}://…"
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}"
+
+
+def _has_credentials(location: str) -> bool:
+    """Return whether a URI has a password, or a parameter that looks like a secret."""
+    try:
+        parts = urlsplit(location)
+        parameters = parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError:
+        return True
+    return ":" in parts.netloc.rpartition("@")[0] or any(
+        _SECRET_PARAMETER.search(name) for name, _ in parameters
+    )

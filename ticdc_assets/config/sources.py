@@ -1,0 +1,376 @@
+"""Where the records of a changefeed come from: topics of a Kafka cluster, or a capture.
+
+In: `source` of a changefeed in the file. Out: a `KafkaSource` or a `CaptureSource`. Client options
+are checked as far as they can be without a broker: none that is ours, no secret that stands in the
+file itself, and nothing about how to talk to the broker that contradicts itself. Nothing is
+connected to and no file is opened.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeAlias, cast
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationInfo
+from pydantic.dataclasses import dataclass
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from ticdc_assets.config.reading import (
+    File,
+    Keys,
+    OptionValue,
+    at,
+    items_of,
+    mapping,
+    matched,
+    mistake,
+    reads,
+    refuse,
+    scalar,
+    unexpected,
+)
+from ticdc_assets.errors import ConfigError
+from ticdc_assets.topics import TopicPattern, is_topic_name, is_topic_pattern
+
+MODEL: Final = ConfigDict(hide_input_in_errors=True)
+"""What the models have in common."""
+
+FROM_ENV: Final = "{env: NAME}, as a secret comes from the environment only"
+
+_COUNT = re.compile(r"[1-9][0-9]{0,5}")
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+_SECRET_KEY = re.compile(r"password|secret|token|jaas|passphrase|\.key|\.pem|oauth", re.IGNORECASE)
+_NO_SECRET_KEY = re.compile(
+    # Where a secret is and how it is made: paths, addresses, names of methods; and certificates.
+    r"[._](location|file|urls?|type|algorithm|class|method|scope|client\.id|audience|name|keytab|jwt)$"
+    r"|[._](seconds|ms|urlencode)$|[._](ca|certificate)\.pem$|certificate\.chain$",
+    re.IGNORECASE,
+)
+
+_OWN_POSITION = "positions are kept in raw_messages, not in a consumer group"
+_OWN_BYTES = "keys and values are landed as bytes, as they are"
+_OWN_OPTIONS: Mapping[str, str] = {
+    "bootstrap.servers": "bootstrap_servers stands beside options",
+    "metadata.broker.list": "bootstrap_servers stands beside options",
+    "group.id": _OWN_POSITION,
+    "enable.auto.commit": _OWN_POSITION,
+    "enable.auto.offset.store": _OWN_POSITION,
+    "auto.offset.reset": "landing starts at the landed position and never resets",
+    "key.deserializer": _OWN_BYTES,
+    "value.deserializer": _OWN_BYTES,
+    "key.serializer": _OWN_BYTES,
+    "value.serializer": _OWN_BYTES,
+    "interceptor.classes": _OWN_BYTES,
+}
+
+_CREDENTIAL_MECHANISMS = {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class SecurityProtocol(StrEnum):
+    """Kafka's four ways to talk to a broker."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+
+class StartKind(StrEnum):
+    """Where in a topic landing begins."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    TIMESTAMP = "timestamp"
+
+
+@dataclass(frozen=True, slots=True, config=MODEL)
+class StartPosition:
+    """Where landing begins: at a changefeed's first landing, and never again.
+
+    It is for the topics that are there when nothing of the changefeed was landed yet. A topic that
+    appears later is read from its first record, whatever stands here: what came before the first
+    landing is not in it. Once something was landed, a change of it changes nothing.
+
+    Args:
+        kind: at the first record there is, after the last one, or by time.
+        timestamp_ms: for a time: the first record whose Kafka timestamp is not before it.
+    """
+
+    kind: StartKind = StartKind.EARLIEST
+    timestamp_ms: int | None = None
+
+
+def is_loopback(bootstrap_servers: str) -> bool:
+    """Return whether every server of the list is on this machine."""
+    return all(_is_loopback_host(_host_and_port(it)[0]) for it in _servers(bootstrap_servers))
+
+
+# --- how they are read ---
+
+
+@reads("host:port, several separated by commas")
+def _bootstrap(value: Any, info: ValidationInfo) -> str:
+    given = scalar(value, info, _bootstrap.expected)
+    servers = _servers(given.value)
+    for server in servers or [""]:
+        host, port = _host_and_port(server)
+        if not host or not _PORT.fullmatch(port) or int(port) > 65535:
+            raise unexpected(_bootstrap.expected, given)
+    return ",".join(servers)
+
+
+@reads("a non-empty list of names")
+def _topics(value: Any, _: ValidationInfo) -> tuple[str, ...]:
+    """Return the names of a list that has names and patterns."""
+    return tuple(topic for topic in items_of(value, _topic, "topic") if not is_topic_pattern(topic))
+
+
+@reads("a non-empty list of names", key="topics")
+def _patterns(value: Any, info: ValidationInfo) -> tuple[TopicPattern, ...]:
+    """Return the patterns of a list whose mistakes were told by `_topics`."""
+    given = cast(list[str], value) if "topics" in info.data else []
+    return tuple(TopicPattern(topic) for topic in given if is_topic_pattern(topic))
+
+
+def _topic(value: Any) -> str:
+    expected = "a topic name (1 to 249 of A-Z a-z 0-9 . _ -)"
+    if not isinstance(value, str):
+        # `[cdc_{schema}]` is a text, but `[{schema}_a]` is a mapping and then an error.
+        raise unexpected(f'{expected} (a pattern is quoted: "{{schema}}_{{table}}")', value)
+    if is_topic_pattern(value):
+        try:
+            TopicPattern(value)
+        except ConfigError as error:
+            raise mistake(str(error)) from None
+    elif not is_topic_name(value):
+        raise unexpected(expected, value)
+    return value
+
+
+@reads("earliest, latest, or a time with its zone like 2026-11-20T00:00:00Z")
+def _start(value: Any, _: ValidationInfo) -> StartPosition:
+    if value in (StartKind.EARLIEST, StartKind.LATEST):
+        return StartPosition(StartKind(value))
+    moment = datetime.fromisoformat(value if isinstance(value, str) else "")
+    if moment.tzinfo is None or moment < _EPOCH:
+        raise ValueError(value)
+    return StartPosition(StartKind.TIMESTAMP, (moment - _EPOCH) // timedelta(milliseconds=1))
+
+
+@reads("a mapping of topic to number of partitions")
+def _partitions(value: Any, _: ValidationInfo) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    mistakes: list[InitErrorDetails] = []
+    for topic, count in mapping(value).items():
+        try:
+            counts[topic] = int(matched(_COUNT, count)[0])
+        except ValueError:
+            mistakes.append(at(topic, unexpected("a number of partitions above 0", count)))
+    refuse(mistakes)
+    return counts
+
+
+@reads("a mapping of client options")
+def _options(value: Any, info: ValidationInfo) -> dict[str, OptionValue]:
+    if not isinstance(value, dict):
+        # Not shown: it may hold a secret in the wrong place.
+        raise mistake("expected a mapping of client options")
+    options: dict[str, OptionValue] = {}
+    mistakes: list[InitErrorDetails] = []
+    for key, item in cast(dict[str, Any], value).items():
+        try:
+            if key in _OWN_OPTIONS:
+                raise mistake(f"not to be set here: {_OWN_OPTIONS[key]}")
+            # Stands in the result whatever it is, so that no second mistake calls it missing.
+            options[key] = OptionValue("", "")
+            options[key] = scalar(item, info, "a value or {env: NAME}")
+            if isinstance(item, str) and _SECRET_KEY.search(key):
+                options[key] = OptionValue(item, "***")
+                if not _NO_SECRET_KEY.search(key):
+                    raise mistake(f"expected {FROM_ENV}, got a value")
+        except PydanticCustomError as error:
+            mistakes.append(at(key, error))
+    servers = info.data.get("bootstrap_servers")
+    mistakes += _security(options, local=not servers or is_loopback(servers))
+    refuse(mistakes)
+    return options
+
+
+def _security(options: Mapping[str, OptionValue], *, local: bool) -> Iterable[InitErrorDetails]:
+    """Return what is not said of how to talk to the broker, or said with a contradiction."""
+    key, names = "security.protocol", ", ".join(SecurityProtocol)
+    stated = options.get(key)
+    credentials = sorted(option for option in options if option.startswith(("sasl.", "ssl.")))
+    if stated is None:
+        if credentials:
+            why = f"missing, while {credentials[0]} is set; expected one of {names}"
+            yield at(key, mistake(why))
+        elif not local:
+            why = "(to be stated for servers that are not on this machine)"
+            yield at(key, mistake(f"missing; expected one of {names} {why}"))
+        return
+    protocol = stated.value.upper()
+    if protocol and protocol not in SecurityProtocol.__members__:
+        yield at(key, unexpected(f"one of {names}", stated))
+    elif protocol == SecurityProtocol.PLAINTEXT and credentials:
+        yield at(key, unexpected(f"another protocol, as {credentials[0]} is set", stated))
+    elif protocol.startswith("SASL_"):
+        yield from _sasl(options)
+
+
+def _sasl(options: Mapping[str, OptionValue]) -> Iterable[InitErrorDetails]:
+    given = [key for key in ("sasl.mechanism", "sasl.mechanisms") if key in options]
+    if not given:
+        expected = "missing; expected one like SCRAM-SHA-512 or PLAIN"
+        yield at("sasl.mechanism", mistake(expected))
+        return
+    if len(given) > 1:
+        yield at(given[1], mistake("the same as sasl.mechanism; set one of them"))
+    mechanism = options[given[0]].value
+    if mechanism in _CREDENTIAL_MECHANISMS:
+        for key in ("sasl.username", "sasl.password"):
+            if key not in options:
+                yield at(key, mistake(f"missing; {mechanism} needs it"))
+
+
+@reads("the path of a capture file")
+def _path(value: Any, info: ValidationInfo) -> Path:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise ValueError(value)
+    return cast(File, info.context).folder / Path(value).expanduser()
+
+
+Partitions: TypeAlias = Annotated[Mapping[str, int], _partitions]
+
+
+# --- the models ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
+class KafkaSource:
+    """Topics of a Kafka cluster: those that are named, and those that patterns take."""
+
+    bootstrap_servers: Annotated[str, _bootstrap] = Field(
+        description="`host:port`, several separated by commas; may be `{env: NAME}`"
+    )
+    options: Annotated[Mapping[str, OptionValue], _options] = Field(
+        default_factory=dict[str, OptionValue],
+        description="by their librdkafka names; a value may be `{env: NAME}`, and a secret has to "
+        "be; for servers that are not on this machine `security.protocol` is required",
+        validate_default=True,
+    )
+    topics: Annotated[tuple[str, ...], _topics] = Field(
+        description="names, and patterns that take later topics too: TiCDC's topic expressions "
+        '(`"cdc_{schema}_{table}"`, quoted) or `*` for any characters. List the topic of the sink '
+        "URI as well: DDL of databases goes there"
+    )
+    patterns: Annotated[tuple[TopicPattern, ...], _patterns] = ()
+    start: Annotated[StartPosition, _start] = Field(
+        default=StartPosition(),
+        description="where the first landing of the changefeed begins: `earliest`, `latest`, or a "
+        "time with its zone like `2026-11-20T00:00:00Z`; `earliest`. Topics that appear later are "
+        "read from their first record",
+    )
+
+    def takes(self, topic: str) -> bool:
+        """Return whether a topic is one of the source's, by its name or by a pattern."""
+        return topic in self.topics or any(pattern.matches(topic) for pattern in self.patterns)
+
+    @property
+    def topics_shown(self) -> str:
+        """The names and patterns as one text for people."""
+        return ", ".join([*self.topics, *(pattern.text for pattern in self.patterns)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
+class CaptureSource:
+    """A capture: a file of Kafka records, absolute; it may grow and need not exist yet."""
+
+    path: Annotated[Path, _path]
+    partitions: Partitions = field(default_factory=dict[str, int])
+
+
+Source: TypeAlias = KafkaSource | CaptureSource
+"""Where the records of a changefeed come from."""
+
+
+# --- the shape in the file ---
+
+
+@reads("the path of a capture file")
+def _capture(value: Any, info: ValidationInfo) -> CaptureSource:
+    """Return the capture of a path, or of a mapping with its path."""
+    if isinstance(value, dict):
+        return _CAPTURE.validate_python(value, context=info.context)
+    return CaptureSource(path=_path.read(value, info))
+
+
+_WHICH = "a mapping with either `kafka` or `capture`"
+
+
+def _one_source(value: Mapping[str, Any], _: ValidationInfo) -> Iterable[InitErrorDetails]:
+    if ("kafka" in value) == ("capture" in value):
+        yield InitErrorDetails(type=unexpected(_WHICH, sorted(value)), loc=(), input=None)
+    elif "partitions" in value and "kafka" in value:
+        expected = "nothing: a broker tells its partitions"
+        yield at("partitions", unexpected(expected, value["partitions"]))
+    elif (
+        "partitions" in value
+        and isinstance(value["capture"], dict)
+        and "partitions" in value["capture"]
+    ):
+        expected = "partitions in one place only"
+        yield at("partitions", unexpected(expected, value["partitions"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
+class SourceKeys:
+    """What `source` of a changefeed has in the file."""
+
+    kafka: Annotated[KafkaSource | None, Keys("a mapping with `bootstrap_servers`")] = None
+    capture: Annotated[CaptureSource | None, _capture] = Field(
+        default=None,
+        description="in place of `kafka`: a file of records, from the settings' folder",
+    )
+    partitions: Partitions = Field(
+        default_factory=dict[str, int],
+        description="of a capture: the number of partitions of a topic where it does not tell",
+    )
+
+
+_CAPTURE: TypeAdapter[CaptureSource] = TypeAdapter(
+    Annotated[CaptureSource, Keys("a mapping with `path`")]
+)
+_KEYS: TypeAdapter[SourceKeys] = TypeAdapter(Annotated[SourceKeys, Keys(_WHICH, _one_source)])
+
+
+@reads(_WHICH)
+def read_source(value: Any, info: ValidationInfo) -> Source:
+    """Return what a changefeed reads from."""
+    keys = _KEYS.validate_python(value, context=info.context)
+    if keys.capture is None:
+        return cast(KafkaSource, keys.kafka)
+    partitions = keys.partitions or keys.capture.partitions
+    return CaptureSource(path=keys.capture.path, partitions=partitions)
+
+
+def _servers(bootstrap_servers: str) -> list[str]:
+    return [server.strip() for server in bootstrap_servers.split(",") if server.strip()]
+
+
+def _host_and_port(server: str) -> tuple[str, str]:
+    host, _, port = server.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), port
+
+
+def _is_loopback_host(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
