@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from ticdc_assets.capture import CaptureRecord, CaptureWriter
 from ticdc_assets.events import Bootstrap, DdlEvent, Event, Op, RowChange, Watermark
 from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
@@ -146,21 +148,13 @@ def watched(
 
 def _memory(pid: int) -> dict[str, int]:
     """Return the memory of a process and of all below it, in MiB; shared pages are shared out."""
-    family = [pid]
-    for member in family:
-        # A process may end while it is looked at.
-        with suppress(OSError):
-            for children in Path(f"/proc/{member}/task").glob("*/children"):
-                family.extend(map(int, children.read_text().split()))
     found: dict[str, int] = {}
-    for member in family:
-        try:
-            name = Path(f"/proc/{member}/comm").read_text().strip()
-            lines = Path(f"/proc/{member}/smaps_rollup").read_text().splitlines()
-        except OSError:
-            continue
-        pss = next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
-        found[f"{name} {member}"] = pss // 1024
+    # Any of them may end while it is looked at.
+    with suppress(psutil.NoSuchProcess):
+        top = psutil.Process(pid)
+        for member in (top, *top.children(recursive=True)):
+            with suppress(psutil.Error):
+                found[f"{member.name()} {member.pid}"] = member.memory_full_info().pss // MIB
     return found
 
 

@@ -1,6 +1,5 @@
 """Running jobs from a program, as far as it needs no Spark."""
 
-import contextlib
 import dataclasses
 import os
 import socket
@@ -10,6 +9,7 @@ import time
 from pathlib import Path
 
 import dagster as dg
+import psutil
 import pytest
 import yaml
 
@@ -134,32 +134,18 @@ def test_a_ui_that_is_terminated_leaves_nothing_behind(shop: SmallShop, root: Pa
                 assert process.poll() is None
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
-            started = descendants(process.pid)
+            started = psutil.Process(process.pid).children(recursive=True)
             assert len(started) > 2
             process.terminate()
             assert process.wait(60) == 0
         finally:
             process.kill()
     assert port_is_free(port)
-    assert not [pid for pid in started if is_running(pid)]
+    assert not [each for each in started if is_running(each)]
 
 
-def is_running(pid: int) -> bool:
+def is_running(process: psutil.Process) -> bool:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
+        return process.status() != psutil.STATUS_ZOMBIE  # ended, and not waited for yet
+    except psutil.NoSuchProcess:
         return False
-    return stat.rpartition(")")[2].split()[0] != "Z"  # ended, and not waited for yet
-
-
-def descendants(pid: int) -> list[int]:
-    """Return the processes that a process has started, and those that these have."""
-    parents: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
-            parents[int(stat.parent.name)] = int(fields[1])
-    found = [pid]
-    for parent in found:
-        found += [child for child, of in parents.items() if of == parent]
-    return found[1:]
