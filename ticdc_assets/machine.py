@@ -36,10 +36,7 @@ def refusal(error: BaseException, folders: Iterable[Path]) -> str | None:
         text = str(item).lower()
         where = item.filename if isinstance(item, OSError) and item.filename else None
         if number in (errno.ENOSPC, errno.EDQUOT) or any(part in text for part in _NO_SPACE):
-            return (
-                f"no space is left on the device of {where or _listed(_full(folders))}; free some "
-                "and run the command again: what was committed stays, and nothing is lost"
-            )
+            return _no_space(where or _listed(_full(folders)))
         if number == errno.EROFS or any(part in text for part in _READ_ONLY):
             return f"{where or _listed(_closed(folders))} cannot be written to: it is read-only"
         if number in (errno.EACCES, errno.EPERM) or any(part in text for part in _FORBIDDEN):
@@ -59,10 +56,14 @@ def require_space(folder: Path) -> None:
     write asks first.
     """
     if _full([folder]):
-        raise PrerequisiteError(
-            f"no space is left on the device of {folder}; free some and run the command again: "
-            "what was committed stays, and nothing is lost"
-        )
+        raise PrerequisiteError(_no_space(folder))
+
+
+def _no_space(where: object) -> str:
+    return (
+        f"no space is left on the device of {where}; free some and run the command again: what was "
+        "committed stays, and nothing is lost"
+    )
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

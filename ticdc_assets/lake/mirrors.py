@@ -46,6 +46,7 @@ from enum import StrEnum
 from functools import reduce
 from operator import and_
 from threading import Lock
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -120,7 +121,6 @@ from ticdc_assets.lake.quarantine import (
     Closing,
     append_quarantine,
     close_rows,
-    count_open,
     read_quarantine,
 )
 from ticdc_assets.lake.retention import BELOW, Horizon, marks_below
@@ -359,6 +359,8 @@ class _Run:
         self._last = last
         self._tso = tso
         self._known = Knowledge.of(paths, changefeed.timezone, groups)
+        # What older cuts had in quarantine.
+        self._faults = read_quarantine(paths)
         self._quarantine_lock = Lock()
         self._changes = changes
         self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
@@ -413,6 +415,7 @@ class _Run:
                 mirrors.append(self._mirror_cut(table, result, held, below, lost))
         mirrors.sort(key=lambda item: (item.database, item.table))
         progress = self._groups.progress().values()
+        faults = read_quarantine(self._paths)
         return Cut(
             number=self._last.number + 1 if self._last else 1,
             tso=self._tso,
@@ -420,7 +423,7 @@ class _Run:
             batch=self._groups.batch,
             mirrors=tuple(mirrors),
             held=tuple(held),
-            quarantined=count_open(self._paths).decode,
+            quarantined=sum(row["stage"] == "decode" for row in faults),
             replays=replays,
             late=late_rows,
             steps_back=sum(item.steps_back for item in progress),
@@ -429,7 +432,7 @@ class _Run:
             unplaced=self._unplaced(),
             tables=filter_text(tables),
             failed=tuple(failed),
-            accounts=() if only is not None else self._accounts(all_tables, failed),
+            accounts=() if only is not None else self._accounts(all_tables, failed, faults),
         )
 
     def _behind(self, made: Sequence[_Made | Failure]) -> list[_Made | Failure]:
@@ -444,7 +447,9 @@ class _Run:
             for result in made
         ]
 
-    def _accounts(self, plan: Plan, failed: Sequence[FailedMirror]) -> tuple[ChangeAccount, ...]:
+    def _accounts(
+        self, plan: Plan, failed: Sequence[FailedMirror], faults: Sequence[Mapping[str, Any]]
+    ) -> tuple[ChangeAccount, ...]:
         """Account for the row changes since the last cut, and for those it had no account of."""
         above, batch = (self._last.tso, self._last.batch) if self._last else (0, 0)
         unaccounted = [item.first_ts for item in self._last.unaccounted] if self._last else []
@@ -457,9 +462,7 @@ class _Run:
             includes=self._changefeed.tables.includes,
             failed={item.mirror_id for item in failed},
             quarantined={
-                tuple(row[name] for name in PLACE)
-                for row in read_quarantine(self._paths)
-                if row["stage"] == "apply"
+                tuple(row[name] for name in PLACE) for row in faults if row["stage"] == "apply"
             },
         )
 
@@ -1031,7 +1034,7 @@ class _Run:
         last_tso = 0 if self._last is None else self._last.tso
         faults = [
             row
-            for row in read_quarantine(self._paths)
+            for row in self._faults
             if row["stage"] == "apply"
             and mirror.floor_ts < row["commit_ts"] <= last_tso
             and mirror.meets((row["database"], row["table"]), row["commit_ts"], row["commit_ts"])

@@ -31,6 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.config import Changefeed
 from ticdc_assets.errors import LakeDamagedError
+from ticdc_assets.isolation import first_sentence
 from ticdc_assets.lake.change_folding import read_version
 from ticdc_assets.lake.commits import commits_after, foreign_changes
 from ticdc_assets.lake.comparing import (
@@ -353,7 +354,7 @@ class _Comparing:
                 finding=Finding.UNREADABLE,
                 rebuilt=made,
                 foreign=foreign,
-                error=str(error) if isinstance(error, LakeDamagedError) else _sentence(error),
+                error=str(error) if isinstance(error, LakeDamagedError) else first_sentence(error),
             )
         is_equal = found == made and not differences
         return VerifiedMirror(
@@ -413,13 +414,3 @@ def _foreign_commits(paths: LakePaths, mirror: MirrorCut) -> Iterable[str]:
     """
     for commit in foreign_changes(commits_after(mirror.path(paths), mirror.version)):
         yield f"version {commit.version} ({commit.operation})"
-
-
-_ERROR_CHARACTERS = 300
-
-
-def _sentence(error: Exception) -> str:
-    """Return what an error of Spark says first."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = " ".join(lines[:3]) or type(error).__name__
-    return text if len(text) <= _ERROR_CHARACTERS else text[: _ERROR_CHARACTERS - 1] + "…"
