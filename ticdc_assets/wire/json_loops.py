@@ -19,7 +19,7 @@ one that runs into the next is none.
 # Compiled, numpy's integers are what a variable of an integer is.
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportReturnType=false
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -1484,77 +1484,98 @@ def _open_image(
     return -1, place, 0
 
 
-def open_room(size: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Return what `open_records` writes into besides, for so many bytes of values.
+class Texts(NamedTuple):
+    """Texts one behind the other.
 
-    Returns:
-        For the rows; for the columns, of which that with the number 0 is none, and one more may be
-        begun; zeros for finding columns, a power of two of them and twice as many; for the unsure
-        numbers; and how many columns, unsure numbers and rows there are.
+    Attributes:
+        octets: their bytes, with padding.
+        words: the eight bytes at each place.
+        starts: where each begins.
+        ends: where it ends.
     """
+
+    octets: Octets
+    words: Words
+    starts: Ints
+    ends: Ints
+
+
+class Paper(NamedTuple):
+    """What is written to.
+
+    Attributes:
+        octets: its bytes, with padding.
+        words: the eight bytes at each place.
+    """
+
+    octets: Octets
+    words: Words
+
+
+class OpenRoom(NamedTuple):
+    """What is found in records of Open Protocol.
+
+    Attributes:
+        rows: `OPEN_FIELDS` of each row.
+        columns: `COLUMN_FIELDS` of each column; that with the number 0 is none.
+        slots: for finding columns.
+        unsure: `UNSURE_FIELDS` of numbers that are written as sent, but have to be looked at again.
+        used: how many columns, unsure numbers and rows there are.
+    """
+
+    rows: Ints
+    columns: Ints
+    slots: Ints
+    unsure: Ints
+    used: Ints
+
+
+def open_room(size: int) -> OpenRoom:
+    """Return room for what is found in so many bytes of values."""
+    # One more column may be begun. Slots are a power of two of them and twice as many as columns.
     most = size // _SHORTEST_COLUMN + 2
-    return (
-        np.empty((size // _SHORTEST_ROW + 1, OPEN_FIELDS), np.int64),
-        np.zeros((most, COLUMN_FIELDS), np.int64),
-        np.zeros(1 << (2 * most).bit_length(), np.int64),
-        np.empty((most, UNSURE_FIELDS), np.int64),
-        np.array([1, 0, 0]),
+    return OpenRoom(
+        rows=np.empty((size // _SHORTEST_ROW + 1, OPEN_FIELDS), np.int64),
+        columns=np.zeros((most, COLUMN_FIELDS), np.int64),
+        slots=np.zeros(1 << (2 * most).bit_length(), np.int64),
+        unsure=np.empty((most, UNSURE_FIELDS), np.int64),
+        used=np.array([1, 0, 0]),
     )
 
 
 @compiled
 def open_records(
-    key_octets: Octets,
-    key_words: Words,
-    key_starts: Ints,
-    key_ends: Ints,
-    octets: Octets,
-    words: Words,
-    starts: Ints,
-    ends: Ints,
+    keys: Texts,
+    values: Texts,
     ways: Octets,
     binary: int,
-    rows: Ints,
-    columns: Ints,
-    slots: Ints,
-    unsure: Ints,
-    used: Ints,
-    before: Octets,
-    before_words: Words,
-    after: Octets,
-    after_words: Words,
-    scratch: Octets,
-    scratch_words: Words,
+    room: OpenRoom,
+    before_paper: Paper,
+    after_paper: Paper,
+    scratch_paper: Paper,
 ) -> None:
     """Read records of Open Protocol that hold rows alone.
 
     A record is plain if all of it is, and its key is not much longer than its value.
 
     Args:
-        key_octets: the bytes of the keys, with padding.
-        key_words: the eight bytes at each place of them.
-        key_starts: where each key begins.
-        key_ends: where it ends.
-        octets: the bytes of the values, with padding.
-        words: the eight bytes at each place of them.
-        starts: where each value begins.
-        ends: where it ends.
+        keys: the keys.
+        values: the value of each.
         ways: of each type code the way of a column without and with the flag `binary`.
         binary: that flag.
-        rows: see `open_room`, as for the next; gets `OPEN_FIELDS` of each row.
-        columns: gets `COLUMN_FIELDS` of each column.
-        slots: zeros.
-        unsure: gets `UNSURE_FIELDS` of numbers that are written as sent, but have to be looked at
-            again.
-        used: gets how many columns, unsure numbers and rows there are.
-        before: gets the images before, with padding; five times as long as the values, as three
-            control characters are four bytes of base64 and 18 of JSON.
-        before_words: the same by words.
-        after: gets the images after, in the same way.
-        after_words: the same by words.
-        scratch: as long as the values, with padding.
-        scratch_words: the same by words.
+        room: gets what is found.
+        before_paper: gets the images before; five times as long as the values, as three control
+            characters are four bytes of base64 and 18 of JSON.
+        after_paper: gets the images after, in the same way.
+        scratch_paper: as long as the values.
     """
+    # The loops inside get arrays: they would take their time to get them out of tuples each time.
+    key_octets, key_words, key_starts, key_ends = keys
+    octets, words, starts, ends = values
+    rows, columns, slots, unsure, used = room
+    before, before_words = before_paper
+    after, after_words = after_paper
+    scratch, scratch_words = scratch_paper
     count, before_place, after_place = np.int64(0), np.int64(0), np.int64(0)
     for number in range(len(starts)):
         at, end = starts[number], ends[number]

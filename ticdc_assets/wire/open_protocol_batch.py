@@ -141,23 +141,14 @@ def _columns(keys: Part, part: Part) -> "tuple[Ints, dict[str, pa.Array[Any]]]":
     before, after, scratch = writing(5 * size), writing(5 * size), writing(size)
     room = json_loops.open_room(len(buffer.octets))
     json_loops.open_records(
-        keys.buffer.octets,
-        keys.buffer.words,
-        keys.starts,
-        keys.ends,
-        buffer.octets,
-        buffer.words,
-        part.starts,
-        part.ends,
+        json_loops.Texts(keys.buffer.octets, keys.buffer.words, keys.starts, keys.ends),
+        json_loops.Texts(buffer.octets, buffer.words, part.starts, part.ends),
         _ways(),
         int(ColumnFlag.BINARY),
-        *room,
-        before.octets,
-        before.words,
-        after.octets,
-        after.words,
-        scratch.octets,
-        scratch.words,
+        room,
+        json_loops.Paper(before.octets, before.words),
+        json_loops.Paper(after.octets, after.words),
+        json_loops.Paper(scratch.octets, scratch.words),
     )
     found, sent, _, unsure, (_, unsure_count, count) = room
     found, unsure = found[:count], unsure[:unsure_count]
