@@ -22,74 +22,68 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from ticdc_assets.config.changefeed import (
-    ALL_TABLES as ALL_TABLES,
-)
-from ticdc_assets.config.changefeed import (
+    ALL_TABLES,
     NAME,
-)
-from ticdc_assets.config.changefeed import (
-    OFF as OFF,
-)
-from ticdc_assets.config.changefeed import (
-    STORAGE_SCHEMES as STORAGE_SCHEMES,
-)
-from ticdc_assets.config.changefeed import (
-    WIRE_FORMATS as WIRE_FORMATS,
-)
-from ticdc_assets.config.changefeed import (
-    Changefeed as Changefeed,
-)
-from ticdc_assets.config.changefeed import (
-    CheckLimits as CheckLimits,
-)
-from ticdc_assets.config.changefeed import (
-    ClaimCheck as ClaimCheck,
-)
-from ticdc_assets.config.changefeed import (
-    Retention as Retention,
-)
-from ticdc_assets.config.changefeed import (
-    Schedules as Schedules,
-)
-from ticdc_assets.config.changefeed import (
-    TableChoice as TableChoice,
-)
-from ticdc_assets.config.changefeed import (
-    TableFilter as TableFilter,
+    OFF,
+    STORAGE_SCHEMES,
+    WIRE_FORMATS,
+    Changefeed,
+    CheckLimits,
+    ClaimCheck,
+    Retention,
+    Schedules,
+    TableChoice,
+    TableFilter,
 )
 from ticdc_assets.config.reading import (
     File,
     Keys,
+    OptionValue,
     did_you_mean,
     mapping,
     unexpected,
     unknown_keys,
 )
-from ticdc_assets.config.reading import (
-    OptionValue as OptionValue,
-)
 from ticdc_assets.config.sources import (
-    CaptureSource as CaptureSource,
-)
-from ticdc_assets.config.sources import (
-    KafkaSource as KafkaSource,
-)
-from ticdc_assets.config.sources import (
-    SecurityProtocol as SecurityProtocol,
-)
-from ticdc_assets.config.sources import (
-    Source as Source,
-)
-from ticdc_assets.config.sources import (
-    StartKind as StartKind,
-)
-from ticdc_assets.config.sources import (
-    StartPosition as StartPosition,
-)
-from ticdc_assets.config.sources import (
-    is_loopback as is_loopback,
+    CaptureSource,
+    KafkaSource,
+    SecurityProtocol,
+    Source,
+    StartKind,
+    StartPosition,
+    is_loopback,
 )
 from ticdc_assets.errors import ConfigError, NotFoundError, shorten
+
+__all__ = [
+    "ALL_TABLES",
+    "CHANGEFEEDS_VARIABLE",
+    "LAKE_VARIABLE",
+    "OFF",
+    "STORAGE_SCHEMES",
+    "WIRE_FORMATS",
+    "CaptureSource",
+    "Changefeed",
+    "CheckLimits",
+    "ClaimCheck",
+    "KafkaSource",
+    "OptionValue",
+    "Retention",
+    "Schedules",
+    "SecurityProtocol",
+    "Settings",
+    "Source",
+    "StartKind",
+    "StartPosition",
+    "TableChoice",
+    "TableFilter",
+    "WrongEntry",
+    "changefeeds_path",
+    "is_loopback",
+    "lake_path",
+    "load_settings",
+    "parse_changefeeds",
+]
 
 CHANGEFEEDS_VARIABLE = "TICDC_CHANGEFEEDS"
 LAKE_VARIABLE = "TICDC_LAKE"

@@ -42,7 +42,12 @@ def is_gone(worker: str) -> bool:
 
 
 def _start_time(pid: int) -> int | None:
-    """Return when a process started, in the kernel's ticks; None where that is not told."""
+    """Return when a process started, in the kernel's ticks; None where that is not told.
+
+    Ticks since the machine's start are the same whoever asks and whenever. A time of day, as psutil
+    tells it, is not: it is that of the clock when the asking program looked, and a clock that was
+    set meanwhile would make a process that works look gone.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
