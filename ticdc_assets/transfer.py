@@ -14,6 +14,7 @@ Not handled: offsets. A played record gets the offset its new partition gives it
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from ticdc_assets.capture import CaptureRecord, CaptureWriter, read_capture
@@ -122,7 +123,7 @@ def play_capture(
         records = (
             replace(record, topic=names.get(record.topic, record.topic)) for record in reader
         )
-        count = produce(target, _counted(_first(records, wanted), progress))
+        count = produce(target, _counted(islice(records, wanted), progress))
     renamed = {names.get(topic, topic): number for topic, number in partitions.items()}
     return Transferred(records=count, complete=count == total, partitions=renamed)
 
@@ -166,13 +167,6 @@ def _partitions_of(capture: CaptureSource) -> tuple[dict[str, int], int]:
     for topic, number in capture.partitions.items():
         partitions[topic] = max(partitions.get(topic, 0), number)
     return partitions, total
-
-
-def _first(records: Iterable[CaptureRecord], count: int) -> Iterator[CaptureRecord]:
-    for number, record in enumerate(records):
-        if number == count:
-            return
-        yield record
 
 
 def _counted(
