@@ -654,6 +654,18 @@ def test_all_mistakes_at_once() -> None:
     ]
 
 
+def test_mistakes_stand_in_the_order_of_the_reference() -> None:
+    wrong = kafka(topics=[]) | {"name": "A", "compression": "x", "claim_check": 1, "retention": 1}
+    wrong |= {"lag_error_seconds": 0, "owners": [], "checks": 1, "schedules": 1, "tables": 1}
+    with pytest.raises(ConfigError) as caught:
+        parse(wrong | {"max_ahead_seconds": 0})
+    told = [line.split(":")[0].split(".")[1] for line in str(caught.value).splitlines()[1:]]
+    keys = [key for key, _ in fields_of(Changefeed).values()]
+    assert told == [
+        key for key in keys if key in {*wrong, "max_ahead_seconds"} - {"format", "timezone"}
+    ]
+
+
 def test_every_format_is_read() -> None:
     assert tuple(WireFormat) == WIRE_FORMATS
     for name in WIRE_FORMATS:

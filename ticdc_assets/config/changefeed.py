@@ -361,6 +361,7 @@ class Schedules:
 class Changefeed:
     """One TiCDC replication task as we read it."""
 
+    # Each is a `Field`: pydantic reads what is none last, and its mistakes would stand last too.
     name: Annotated[str, _name] = Field(
         description="folder in the lake and first part of asset keys: a-z, 0-9 and `_`"
     )
@@ -368,14 +369,14 @@ class Changefeed:
     timezone: Annotated[str, _timezone] = Field(
         description="IANA name of the time zone TiCDC runs with; never guessed"
     )
-    source: Annotated[Source, read_source]
+    source: Annotated[Source, read_source] = Field()
     compression: Annotated[Compression, _compression] = Field(
         default=Compression.NONE,
         description="`none`, `lz4` or `snappy`: TiCDC's `large-message-handle-compression`; "
         "messages carry no mark of it",
     )
     claim_check: Annotated[ClaimCheck | None, Keys("a mapping with `location`", _fits_format)] = (
-        None
+        Field(default=None)
     )
     lag_error_seconds: Seconds = Field(
         default=900.0, description="lag from which the check `replication_lag` fails; 900"
@@ -385,7 +386,7 @@ class Changefeed:
     )
     retention: Annotated[
         Retention, Keys("a mapping with any of `raw_messages`, `change_log` and `cuts`")
-    ] = Retention()
+    ] = Field(default=Retention())
     history: Tables = Field(
         default=TableChoice(),
         description="tables whose versions are kept: `all`, or a list of `database.table` with "
@@ -395,21 +396,23 @@ class Changefeed:
         default=TableChoice(),
         description="tables whose deleted rows can be read, said the same way; none",
     )
-    tables: Annotated[TableFilter, Keys("a mapping with any of `include` and `exclude`")] = (
-        TableFilter()
+    tables: Annotated[TableFilter, Keys("a mapping with any of `include` and `exclude`")] = Field(
+        default=TableFilter()
     )
     owners: Annotated[tuple[str, ...], _owners] = Field(
         default=(),
         description="who answers for it, shown with its assets: `team:name` or e-mail addresses",
     )
-    checks: Annotated[CheckLimits, Keys("a mapping of limits to seconds")] = CheckLimits()
+    checks: Annotated[CheckLimits, Keys("a mapping of limits to seconds")] = Field(
+        default=CheckLimits()
+    )
     follow_seconds: Annotated[float, _seconds(", 0 or more")] = Field(
         default=600.0,
         description="how long a run goes on syncing what arrives meanwhile; 600, 0 for not at all",
     )
     schedules: Annotated[
         Schedules, Keys("a mapping with any of maintenance, redecode, report, verify")
-    ] = Schedules()
+    ] = Field(default=Schedules())
     max_ahead_seconds: Annotated[float, _seconds(most=math.inf)] = Field(
         default=3600.0,
         description="how far a commit ts or a watermark may be ahead of both Kafka's timestamp of "

@@ -333,7 +333,9 @@ def _one_source(value: Mapping[str, Any], _: ValidationInfo) -> Iterable[InitErr
 class SourceKeys:
     """What `source` of a changefeed has in the file."""
 
-    kafka: Annotated[KafkaSource | None, Keys("a mapping with `bootstrap_servers`")] = None
+    kafka: Annotated[KafkaSource | None, Keys("a mapping with `bootstrap_servers`")] = Field(
+        default=None
+    )
     capture: Annotated[CaptureSource | None, _capture] = Field(
         default=None,
         description="in place of `kafka`: a file of records, from the settings' folder",
