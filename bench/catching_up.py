@@ -27,7 +27,7 @@ from bench.results import Part, Result, Shares
 from bench.traffic import Traffic, narrow, wide
 from ticdc_assets.broker import LocalBroker
 from ticdc_assets.config import KafkaSource, OptionValue
-from ticdc_assets.kafka import produce
+from ticdc_assets.kafka.records import produce
 from ticdc_assets.lake.cuts import require_cut
 from ticdc_assets.lake.decoding import decode_new
 from ticdc_assets.lake.landing import land

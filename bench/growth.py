@@ -18,7 +18,7 @@ from bench.messages import Messages
 from bench.pipeline import Feed, Shop, alternating
 from bench.results import Part, Result, Series
 from bench.traffic import TEXT_FORMATS, Traffic, narrow
-from ticdc_assets.kafka import produce
+from ticdc_assets.kafka.records import produce
 from ticdc_assets.wire.batch import decode_batch
 
 SECTION = "How cost grows"

@@ -29,7 +29,7 @@ from typing import Self
 from ticdc_assets.config import KafkaSource, OptionValue
 from ticdc_assets.errors import PrerequisiteError, SourceUnavailableError
 from ticdc_assets.jars import BROKER_JARS, Progress, java_env, java_path, resolve, spark_home
-from ticdc_assets.kafka import Administration
+from ticdc_assets.kafka.administration import Administration
 from ticdc_assets.ports import HOST, free_port, port_is_free
 
 START_SECONDS = 90.0

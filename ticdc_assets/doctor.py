@@ -28,7 +28,8 @@ from ticdc_assets.capture import CaptureRecord, read_capture
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, Settings
 from ticdc_assets.errors import SourceRefusedError, SourceUnavailableError, TicdcError
 from ticdc_assets.jars import SPARK_JARS, Progress
-from ticdc_assets.kafka import Administration, OffsetRange, consume, topic_ids
+from ticdc_assets.kafka.administration import Administration, OffsetRange, topic_ids
+from ticdc_assets.kafka.records import consume
 from ticdc_assets.lake.paths import LakePaths, changefeeds_in
 from ticdc_assets.preflight import (
     SOURCE_TIMEOUT_SECONDS,

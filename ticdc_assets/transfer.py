@@ -20,7 +20,8 @@ from pathlib import Path
 from ticdc_assets.capture import CaptureRecord, CaptureWriter, read_capture
 from ticdc_assets.config import CaptureSource, KafkaSource
 from ticdc_assets.errors import ConfigError, LandingGapError
-from ticdc_assets.kafka import Administration, OffsetRange, consume, end_offsets, produce
+from ticdc_assets.kafka.administration import Administration, OffsetRange, end_offsets
+from ticdc_assets.kafka.records import consume, produce
 
 _TOPIC_CONFIG = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
 _PROGRESS_RECORDS = 10_000

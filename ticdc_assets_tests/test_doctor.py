@@ -18,7 +18,7 @@ from ticdc_assets.doctor import (
     check_unnamed,
     run_checks,
 )
-from ticdc_assets.kafka import produce
+from ticdc_assets.kafka.records import produce
 from ticdc_assets.ports import HOST, free_port
 from ticdc_assets.preflight import Check
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed

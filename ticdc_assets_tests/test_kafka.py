@@ -22,15 +22,9 @@ from ticdc_assets.errors import (
     PrerequisiteError,
     SourceUnavailableError,
 )
-from ticdc_assets.kafka import (
-    Administration,
-    OffsetRange,
-    client_options,
-    consume,
-    end_offsets,
-    list_twice,
-    produce,
-)
+from ticdc_assets.kafka.administration import Administration, OffsetRange, end_offsets, list_twice
+from ticdc_assets.kafka.connection import client_options
+from ticdc_assets.kafka.records import consume, produce
 from ticdc_assets.ports import HOST, free_port, port_is_free
 from ticdc_assets.transfer import play_capture, record_topic
 

@@ -17,7 +17,8 @@ from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import KafkaSource, OptionValue
 from ticdc_assets.doctor import check_source
 from ticdc_assets.errors import SourceRefusedError, SourceUnavailableError
-from ticdc_assets.kafka import OffsetRange, consume, end_offsets, produce
+from ticdc_assets.kafka.administration import OffsetRange, end_offsets
+from ticdc_assets.kafka.records import consume, produce
 from ticdc_assets.ports import HOST, free_port
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.secured_broker import PASSWORD, SecuredBroker, make_keys, source
@@ -167,7 +168,7 @@ def test_a_broker_that_comes_back_within_seconds_is_waited_for(
     secured: SecuredBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A port that refuses at first and then is the broker's, as when one is restarted."""
-    monkeypatch.setattr("ticdc_assets.kafka.DOWN_SECONDS", 60.0)
+    monkeypatch.setattr("ticdc_assets.kafka.connection.DOWN_SECONDS", 60.0)
     port = free_port()
     relay = subprocess.Popen(
         [

@@ -81,7 +81,7 @@ def _follow(settings: Settings, name: str, seconds: float | None) -> None:
 
 
 def _sync_one(settings: Settings, name: str, until: str | None, max_records: int | None) -> None:
-    from ticdc_assets.kafka import reach
+    from ticdc_assets.kafka.administration import reach
     from ticdc_assets.lake.cuts import newest_cut
 
     feed, paths = feed_of(settings, name)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Mapping
 
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
 from ticdc_assets.errors import SourceUnavailableError
-from ticdc_assets.kafka import Administration
+from ticdc_assets.kafka.administration import Administration
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.positions import read_position
 from ticdc_assets.lake.sources import see_source

@@ -36,7 +36,7 @@ from ticdc_assets.defs.partitions import FeedNames
 from ticdc_assets.defs.steps import ChangefeedSteps
 from ticdc_assets.defs.verdicts import CheckVerdict
 from ticdc_assets.errors import LakeDamagedError, TicdcError
-from ticdc_assets.kafka import OffsetRange
+from ticdc_assets.kafka.administration import OffsetRange
 from ticdc_assets.lake.cuts import Cut
 from ticdc_assets.lake.damage import damage_told, damaged_mirrors
 from ticdc_assets.lake.positions import PartitionOffsets, known_partitions

@@ -35,7 +35,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.capture import CaptureRecord, read_capture
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, StartKind
-from ticdc_assets.kafka import OffsetRange, list_twice
+from ticdc_assets.kafka.administration import OffsetRange, list_twice
 from ticdc_assets.lake.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.lake.control import commit_metadata, partition_days, write_table
 from ticdc_assets.lake.damage import require_in_step

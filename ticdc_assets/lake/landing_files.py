@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import KafkaSource
-from ticdc_assets.kafka import FetchedRecords, OffsetRange, fetch
+from ticdc_assets.kafka.administration import OffsetRange
+from ticdc_assets.kafka.records import FetchedRecords, fetch
 from ticdc_assets.lake.appending import BOUNDED
 from ticdc_assets.lake.executing import Executor
 from ticdc_assets.lake.files import FileWriter, WrittenFile

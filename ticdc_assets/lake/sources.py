@@ -24,7 +24,7 @@ from ticdc_assets.capture import read_capture
 from ticdc_assets.changelog.progress import PartitionProgress, TopicState
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, StartKind
 from ticdc_assets.errors import LandingGapError, NotFoundError
-from ticdc_assets.kafka import OffsetRange, list_ranges, start_offsets
+from ticdc_assets.kafka.administration import OffsetRange, list_ranges, start_offsets
 from ticdc_assets.lake.accepted_gaps import AcceptedGap, append_accepted
 from ticdc_assets.lake.decoding import read_groups
 from ticdc_assets.lake.paths import LakePaths

@@ -23,7 +23,8 @@ from typing import Final, TypeAlias
 from ticdc_assets.capture import CaptureRecord, CaptureWriter
 from ticdc_assets.config import KafkaSource
 from ticdc_assets.errors import ConfigError, SourceUnavailableError
-from ticdc_assets.kafka import Administration, produce
+from ticdc_assets.kafka.administration import Administration
+from ticdc_assets.kafka.records import produce
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.clock import TsoClock, wall_clock_ms
 from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload

@@ -368,7 +368,7 @@ def test_a_dead_broker_is_a_reason(
     server = f"127.0.0.1:{free_port()}"
     source = KafkaSource(bootstrap_servers=server, topics=("shop",))
     # What a sensor really does, with less patience.
-    monkeypatch.setattr("ticdc_assets.kafka.DOWN_SECONDS", 0.5)
+    monkeypatch.setattr("ticdc_assets.kafka.connection.DOWN_SECONDS", 0.5)
     steps = steps_of(shop.settings, replace(shop.changefeed, source=source))
     result = evaluate(instance, steps, None)
     assert not result.run_requests

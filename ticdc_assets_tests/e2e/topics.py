@@ -7,7 +7,7 @@ from pathlib import Path
 from ticdc_assets.broker import LocalBroker
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import KafkaSource
-from ticdc_assets.kafka import produce
+from ticdc_assets.kafka.records import produce
 from ticdc_assets.lake.control import open_table, read_table
 from ticdc_assets.simulator.builders import churn
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed

@@ -14,7 +14,7 @@ import pytest
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import CaptureSource
 from ticdc_assets.errors import LandingGapError, NotFoundError
-from ticdc_assets.kafka import OffsetRange
+from ticdc_assets.kafka.administration import OffsetRange
 from ticdc_assets.lake.accepted_gaps import AcceptedGap, gap_marks, read_accepted
 from ticdc_assets.lake.as_of import AsOf
 from ticdc_assets.lake.control import read_table

@@ -17,7 +17,8 @@ from ticdc_assets.broker import LocalBroker
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import Changefeed, KafkaSource, OptionValue
 from ticdc_assets.errors import SourceUnavailableError
-from ticdc_assets.kafka import Administration, OffsetRange, fetch
+from ticdc_assets.kafka.administration import Administration, OffsetRange
+from ticdc_assets.kafka.records import fetch
 from ticdc_assets.lake import decoding, executing
 from ticdc_assets.lake.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.lake.change_files import _records, parts_of

@@ -12,7 +12,7 @@ from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.changelog.progress import TopicState
 from ticdc_assets.config import KafkaSource, StartKind, StartPosition
 from ticdc_assets.errors import LandingGapError
-from ticdc_assets.kafka import produce
+from ticdc_assets.kafka.records import produce
 from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.lake.positions import known_partitions, read_position
 from ticdc_assets.lake.watermark import read_watermark

@@ -8,7 +8,8 @@ from ticdc_assets.broker import LocalBroker
 from ticdc_assets.capture import CaptureRecord, read_capture
 from ticdc_assets.config import KafkaSource
 from ticdc_assets.errors import ConfigError
-from ticdc_assets.kafka import consume, end_offsets
+from ticdc_assets.kafka.administration import end_offsets
+from ticdc_assets.kafka.records import consume
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.clock import TsoClock, wall_clock_ms
 from ticdc_assets.simulator.run import (
