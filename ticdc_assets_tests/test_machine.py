@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from ticdc_assets.machine import refusal
-from ticdc_assets.simulator.builders import all_types_upstream, fill
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.run import write_capture
+from ticdc_assets_tests.simulator.builders import all_types_upstream, fill
 
 SETTINGS = """
 changefeeds:

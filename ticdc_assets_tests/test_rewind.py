@@ -9,7 +9,6 @@ import pytest
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.events import Watermark
 from ticdc_assets.lake.lock import writer_lock
-from ticdc_assets.simulator.builders import churn, fill
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.clock import TsoClock, wall_clock_ms
 from ticdc_assets.simulator.columns import column
@@ -20,6 +19,7 @@ from ticdc_assets.wire import WireFormat, encode
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.golden import rows_of
 from ticdc_assets_tests.lake.feeds import truth_rows
+from ticdc_assets_tests.simulator.builders import churn, fill
 
 PARTITIONS = 2
 

@@ -5,9 +5,9 @@ from decimal import Decimal
 
 import pytest
 
-from ticdc_assets.simulator.bank import BALANCE, Bank, total_of
 from ticdc_assets.simulator.upstream import CommittedTransaction, Upstream
 from ticdc_assets.wire import WireFormat
+from ticdc_assets_tests.simulator.bank import BALANCE, Bank, total_of
 from ticdc_assets_tests.simulator.variants import Variant, shuffled
 
 

@@ -11,8 +11,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from ticdc_assets.simulator.changefeed import FeedOptions
-from ticdc_assets.simulator.storm import Storm, storm
 from ticdc_assets.wire import WireFormat
+from ticdc_assets_tests.simulator.storm import Storm, storm
 from ticdc_assets_tests.simulator.variants import Variant, rows_of, shuffled
 
 ZONE = "Asia/Tokyo"

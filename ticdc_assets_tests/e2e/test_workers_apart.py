@@ -13,12 +13,12 @@ import pytest
 
 from ticdc_assets.lake.commits import newest_version
 from ticdc_assets.ports import free_port
-from ticdc_assets.simulator.builders import fill
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.simulator.builders import fill
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

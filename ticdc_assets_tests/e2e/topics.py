@@ -9,7 +9,6 @@ from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import KafkaSource
 from ticdc_assets.kafka.records import produce
 from ticdc_assets.lake.control import open_table, read_table
-from ticdc_assets.simulator.builders import churn
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.run import write_capture
@@ -17,6 +16,7 @@ from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import truth_rows
+from ticdc_assets_tests.simulator.builders import churn
 
 FEED = "feed"
 

@@ -55,12 +55,12 @@ from ticdc_assets.lake.session import LazySession
 from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.lake.verifying import Finding, verify
 from ticdc_assets.simulator.alterations import AddColumn
-from ticdc_assets.simulator.builders import churn, fill
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 from ticdc_assets_tests.lake.test_killed_runs import Killed, before
+from ticdc_assets_tests.simulator.builders import churn, fill
 
 T = ("d", "t")
 SCHEMA = pa.schema([("batch", pa.int64()), ("landed_day", pa.date32())])

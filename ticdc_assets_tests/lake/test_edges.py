@@ -15,7 +15,12 @@ from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.lake.quarantine import read_quarantine
 from ticdc_assets.lake.reading import list_mirrors
 from ticdc_assets.simulator.alterations import AddColumn, ModifyColumn
-from ticdc_assets.simulator.builders import (
+from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.shop import ShopWorkload
+from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
+from ticdc_assets_tests.simulator.builders import (
     all_types_upstream,
     churn,
     fill,
@@ -24,11 +29,6 @@ from ticdc_assets.simulator.builders import (
     wide_upstream,
     with_tombstones,
 )
-from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
-from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.shop import ShopWorkload
-from ticdc_assets.simulator.upstream import Upstream
-from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 
 pytestmark = pytest.mark.spark
 

@@ -32,13 +32,13 @@ from ticdc_assets.lake.landing_files import RAW_SCHEMA, LandingBatch, write_reco
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.session import LazySession
 from ticdc_assets.lake.totals import GROUP_KEY
-from ticdc_assets.simulator.builders import fill
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.golden import FORMATS, Scenario
 from ticdc_assets_tests.lake.feeds import Feed
 from ticdc_assets_tests.lake.test_killed_runs import DEATHS, Killed
+from ticdc_assets_tests.simulator.builders import fill
 
 PLACE = ("topic", "partition", "offset", "index")
 NOW = ("landed_at", "landed_day", "quarantined_at", "first_landed_at", "last_landed_at")

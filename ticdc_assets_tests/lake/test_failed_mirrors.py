@@ -29,7 +29,6 @@ from ticdc_assets.lake.status import Check
 from ticdc_assets.lake.status_reading import read_status
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.simulator.alterations import AddColumn
-from ticdc_assets.simulator.builders import fill
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
@@ -38,6 +37,7 @@ from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.simple_json import encode
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
+from ticdc_assets_tests.simulator.builders import fill
 
 pytestmark = pytest.mark.spark
 

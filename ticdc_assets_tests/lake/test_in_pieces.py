@@ -9,14 +9,14 @@ from ticdc_assets.lake import files, folding, mirrors, totals
 from ticdc_assets.lake.control import is_plain, open_table
 from ticdc_assets.lake.mirrors import Mode
 from ticdc_assets.simulator.alterations import AddColumn, RenameColumn
-from ticdc_assets.simulator.builders import churn, fill
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.storm import storm
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.changelog.test_storm import ZONE
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.simulator.builders import churn, fill
+from ticdc_assets_tests.simulator.storm import storm
 from ticdc_assets_tests.simulator.variants import Variant
 
 pytestmark = pytest.mark.spark

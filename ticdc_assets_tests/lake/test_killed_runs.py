@@ -16,12 +16,12 @@ from ticdc_assets.lake import decoding, landing, mirrors, schema_tables
 from ticdc_assets.lake.control import read_rows
 from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.simulator.alterations import AddColumn, RenameColumn
-from ticdc_assets.simulator.builders import churn, fill
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.simulator.builders import churn, fill
 
 pytestmark = pytest.mark.spark
 

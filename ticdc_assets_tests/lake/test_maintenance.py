@@ -21,12 +21,12 @@ from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.reading import iterate_rows, published_table
 from ticdc_assets.lake.retention import mirror_properties
-from ticdc_assets.simulator.builders import churn, fill
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.golden import Rows, comparable
 from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, truth_rows
+from ticdc_assets_tests.simulator.builders import churn, fill
 
 NAMES = (("d", "many"), ("d", "few"))
 

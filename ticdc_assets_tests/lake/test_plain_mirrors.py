@@ -17,12 +17,12 @@ from ticdc_assets.lake.mirror_rows import MirrorLayout
 from ticdc_assets.lake.mirrors import Mode
 from ticdc_assets.lake.retention import mirror_properties
 from ticdc_assets.simulator.alterations import AddColumn, RenameColumn
-from ticdc_assets.simulator.builders import churn, fill
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
 from ticdc_assets_tests.lake.test_killed_runs import Killed, before
+from ticdc_assets_tests.simulator.builders import churn, fill
 
 pytestmark = pytest.mark.spark
 

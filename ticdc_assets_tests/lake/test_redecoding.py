@@ -22,12 +22,12 @@ from ticdc_assets.lake.redecoding import RedecodedDay, redecode
 from ticdc_assets.lake.retention import retain
 from ticdc_assets.lake.session import functions
 from ticdc_assets.simulator.alterations import AddColumn
-from ticdc_assets.simulator.builders import churn, fill
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.simulator.builders import churn, fill
 
 pytestmark = pytest.mark.spark
 

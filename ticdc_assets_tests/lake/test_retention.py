@@ -31,13 +31,13 @@ from ticdc_assets.lake.retention import (
     retain,
 )
 from ticdc_assets.simulator.alterations import AddColumn
-from ticdc_assets.simulator.builders import churn, fill
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.simulator.builders import churn, fill
 
 DAY = timedelta(days=1)
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)

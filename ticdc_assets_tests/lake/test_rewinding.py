@@ -35,7 +35,6 @@ from ticdc_assets.lake.rewinding import Rewinding, rewind
 from ticdc_assets.lake.series import read_cut_history
 from ticdc_assets.lake.session import functions
 from ticdc_assets.simulator.alterations import AddColumn
-from ticdc_assets.simulator.builders import churn, fill
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.clock import wall_clock_ms
 from ticdc_assets.simulator.columns import column
@@ -45,6 +44,7 @@ from ticdc_assets.wire import WireFormat, encode
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 from ticdc_assets_tests.lake.test_executing import in_order
 from ticdc_assets_tests.lake.test_verify import assert_clean
+from ticdc_assets_tests.simulator.builders import churn, fill
 
 pytestmark = pytest.mark.spark
 

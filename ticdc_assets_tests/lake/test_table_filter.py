@@ -18,13 +18,13 @@ from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import count_open, read_quarantine
 from ticdc_assets.lake.retention import BELOW, read_horizon, retain
 from ticdc_assets.lake.verifying import verify
-from ticdc_assets.simulator.builders import churn, fill
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.partitions import Method, Partition, Partitioning
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.simulator.builders import churn, fill
 
 DAY = timedelta(days=1)
 KEPT, DRAFT, SHOWN, WAITING = ("d", "kept"), ("d", "tmp_a"), ("d", "shown"), ("d", "tmp_waiting")

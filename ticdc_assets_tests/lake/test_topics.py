@@ -16,13 +16,13 @@ from ticdc_assets.kafka.records import produce
 from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.lake.positions import known_partitions, read_position
 from ticdc_assets.lake.watermark import read_watermark
-from ticdc_assets.simulator.builders import fill
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.topics import TopicPattern
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.simulator.builders import fill
 
 pytestmark = pytest.mark.spark
 

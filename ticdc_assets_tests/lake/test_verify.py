@@ -23,13 +23,13 @@ from ticdc_assets.lake.lock import side_lock, writer_lock
 from ticdc_assets.lake.quarantine import read_quarantine
 from ticdc_assets.lake.redriving import redrive
 from ticdc_assets.lake.verifying import Finding, Verification, VerifiedMirror, verify
-from ticdc_assets.simulator.builders import churn, fill
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.commands import files
 from ticdc_assets_tests.golden import FORMATS, FULL_VARIANTS, OPTIONS, Scenario
 from ticdc_assets_tests.lake.feeds import Feed
+from ticdc_assets_tests.simulator.builders import churn, fill
 
 pytestmark = pytest.mark.spark
 

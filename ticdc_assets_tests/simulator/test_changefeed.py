@@ -14,16 +14,6 @@ from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.events import Bootstrap, DdlEvent, RowChange, Watermark
 from ticdc_assets.registry.ddl import DdlAction, parse_ddl
 from ticdc_assets.simulator.alterations import AddColumn
-from ticdc_assets.simulator.builders import (
-    ODD_NAMES,
-    all_types_upstream,
-    churn,
-    fill,
-    keyless_upstream,
-    odd_names_upstream,
-    wide_upstream,
-    with_tombstones,
-)
 from ticdc_assets.simulator.changefeed import (
     Dispatcher,
     FeedOptions,
@@ -33,6 +23,16 @@ from ticdc_assets.simulator.changefeed import (
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.simulator.upstream import CommittedDdl, Upstream
+from ticdc_assets_tests.simulator.builders import (
+    ODD_NAMES,
+    all_types_upstream,
+    churn,
+    fill,
+    keyless_upstream,
+    odd_names_upstream,
+    wide_upstream,
+    with_tombstones,
+)
 from ticdc_assets_tests.simulator.folding import compare, events_of, fold, global_watermark
 
 ZONE = "Asia/Shanghai"

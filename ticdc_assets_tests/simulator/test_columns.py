@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ticdc_assets.simulator.builders import ALL_TYPES
 from ticdc_assets.simulator.columns import (
     column,
     column_sql,
@@ -19,6 +18,7 @@ from ticdc_assets.simulator.columns import (
     zero_value,
 )
 from ticdc_assets.values import canonical_of, physical_of
+from ticdc_assets_tests.simulator.builders import ALL_TYPES
 
 
 def test_columns_are_those_that_the_real_encoder_sends(golden_dir: Callable[..., Path]) -> None:

@@ -20,12 +20,6 @@ from ticdc_assets.changelog.fold import FoldedTable
 from ticdc_assets.events import Bootstrap, DdlEvent, Op, RowChange, Watermark
 from ticdc_assets.mysql_types import lacks_size
 from ticdc_assets.schemas import ColumnFlag, TableSchema
-from ticdc_assets.simulator.builders import (
-    all_types_upstream,
-    keyless_upstream,
-    odd_names_upstream,
-    wide_upstream,
-)
 from ticdc_assets.simulator.changefeed import Dispatcher, FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.clock import TsoClock
 from ticdc_assets.simulator.large_messages import LargeMessages
@@ -37,6 +31,12 @@ from ticdc_assets.values.checksums import checksum_agrees
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.golden import Rows, comparable
+from ticdc_assets_tests.simulator.builders import (
+    all_types_upstream,
+    keyless_upstream,
+    odd_names_upstream,
+    wide_upstream,
+)
 from ticdc_assets_tests.simulator.variants import PLAIN, VARIANTS, Variant, rows_of, shuffled
 
 ZONE = "Asia/Shanghai"

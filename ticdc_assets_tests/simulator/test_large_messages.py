@@ -12,12 +12,12 @@ from ticdc_assets.claim_check import ClaimCheckStore
 from ticdc_assets.config import ClaimCheck
 from ticdc_assets.events import Event, Op, RowChange
 from ticdc_assets.registry.history import Coordinates
-from ticdc_assets.simulator.builders import keyless_upstream
 from ticdc_assets.simulator.changefeed import FeedOptions
 from ticdc_assets.simulator.large_messages import RECORD_OVERHEAD, LargeMessages
 from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.simulator.stored_table import Key, TableName
 from ticdc_assets.simulator.upstream import CommittedTransaction, Upstream
+from ticdc_assets_tests.simulator.builders import keyless_upstream
 from ticdc_assets_tests.simulator.variants import VARIANTS, Variant
 
 ZONE = "Asia/Shanghai"

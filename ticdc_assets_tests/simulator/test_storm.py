@@ -4,10 +4,10 @@ import copy
 from collections import Counter
 
 from ticdc_assets.events import Op
-from ticdc_assets.simulator.storm import storm
-from ticdc_assets.simulator.storm_statements import STATEMENTS
-from ticdc_assets.simulator.storm_weather import StormDdl
 from ticdc_assets.simulator.upstream import CommittedDdl
+from ticdc_assets_tests.simulator.storm import storm
+from ticdc_assets_tests.simulator.storm_state import StormDdl
+from ticdc_assets_tests.simulator.storm_statements import STATEMENTS
 
 
 def test_every_kind_of_ddl_comes() -> None:

@@ -12,7 +12,6 @@ from ticdc_assets.simulator.alterations import (
     RenameColumn,
     SetDefault,
 )
-from ticdc_assets.simulator.builders import churn, keyless_upstream
 from ticdc_assets.simulator.clock import TsoClock
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
@@ -23,6 +22,7 @@ from ticdc_assets.simulator.upstream import (
     Truth,
     Upstream,
 )
+from ticdc_assets_tests.simulator.builders import churn, keyless_upstream
 
 T: TableName = ("d", "t")
 

@@ -12,9 +12,9 @@ from typing import Final
 from ticdc_assets.schemas import ColumnSchema
 from ticdc_assets.simulator.columns import column, modified_value, random_value
 from ticdc_assets.simulator.stored_table import Key, Row, StoredTable, TableName, index
-from ticdc_assets.simulator.storm_tables import DEFAULTS, TEMPLATES, TYPES
 from ticdc_assets.simulator.transaction import Transaction
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.simulator.storm_tables import DEFAULTS, TEMPLATES, TYPES
 
 
 class StormDdl(StrEnum):

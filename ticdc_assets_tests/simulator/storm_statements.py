@@ -40,8 +40,8 @@ from ticdc_assets.simulator.partition_changes import (
 )
 from ticdc_assets.simulator.partitions import LISTS, RANGES, Method, Partition, Partitioning
 from ticdc_assets.simulator.stored_table import Row, StoredTable, TableName
-from ticdc_assets.simulator.storm_tables import DEFAULTS, NARROWER, OTHER_KINDS, WIDER
-from ticdc_assets.simulator.storm_weather import StormDdl, Weather
+from ticdc_assets_tests.simulator.storm_state import StormDdl, Weather
+from ticdc_assets_tests.simulator.storm_tables import DEFAULTS, NARROWER, OTHER_KINDS, WIDER
 
 # Tables and databases
 

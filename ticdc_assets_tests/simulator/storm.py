@@ -23,9 +23,9 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ticdc_assets.simulator.storm_statements import STATEMENTS, WEIGHTS
-from ticdc_assets.simulator.storm_weather import StormDdl, Weather
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.simulator.storm_state import StormDdl, Weather
+from ticdc_assets_tests.simulator.storm_statements import STATEMENTS, WEIGHTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
