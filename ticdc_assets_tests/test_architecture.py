@@ -1,0 +1,50 @@
+"""docs/architecture.md says what the imports are: its line is that which the linter checks."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+
+def rows(page: str, heading: str) -> list[str]:
+    """Return the first cells of the table under a heading."""
+    section = page.split(f"## {heading}\n")[1].split("\n## ")[0]
+    table = [line for line in section.splitlines() if line.startswith("|")]
+    return [line.split("|")[1].strip() for line in table[2:]]
+
+
+@pytest.fixture(scope="module")
+def page(root: Path) -> str:
+    return (root / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def test_the_line_is_that_of_the_linter(root: Path, page: str) -> None:
+    settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    layers = next(item["layers"] for item in contracts if item["id"] == "layers")
+    told = [re.findall(r"`(\w+)`", row) for row in rows(page, "The line")]
+    assert told == [[name.strip() for name in layer.split("|")] for layer in reversed(layers)]
+
+
+def test_every_module_has_its_row(root: Path, page: str) -> None:
+    package = root / "ticdc_assets"
+    there = {path.stem for path in package.glob("*.py")} - {"__init__"}
+    there |= {path.parent.name for path in package.glob("*/__init__.py")}
+    told = {name for row in rows(page, "The line") for name in re.findall(r"`(\w+)`", row)}
+    assert told == there
+
+
+def test_modules_that_are_named_are_there(root: Path, page: str) -> None:
+    named = set(re.findall(r"`((?:\w+/)*\w+\.py|\w+/)`", page))
+    assert len(named) > 20
+    for name in named:
+        assert (root / "ticdc_assets" / name).exists() or (root / name).exists(), name
+
+
+def test_the_sizes_it_tells_are_those_of_the_code(page: str) -> None:
+    from ticdc_assets.lake.executing import INLINE_ROWS
+    from ticdc_assets.lake.mirrors import SMALL_MIRROR_ROWS
+
+    assert f"up to {INLINE_ROWS:,} records" in page
+    assert f"Mirrors of up to {SMALL_MIRROR_ROWS:,} rows" in page
