@@ -33,7 +33,7 @@ from pyspark.sql import SparkSession
 from bench.measuring import measure
 from bench.pipeline import Feed, Shop, alternating
 from bench.results import SLOWER, Part, Result, Shares
-from ticdc_assets.defs.news import News
+from ticdc_assets.defs.source_watcher import SourceWatcher
 from ticdc_assets.defs.steps import ChangefeedSteps
 from ticdc_assets.defs.syncing import Syncing
 from ticdc_assets.lake import decoding, mirrors, schema_tables
@@ -164,7 +164,7 @@ def measure_freshness(
         facts.append(f"A warm sync with nothing new: {cycle.told()}.")
         watermark = measure(cycle.sync, repetitions=repetitions, before=shop.send)
         facts.append(f"A warm sync of a watermark: {cycle.told()}.")
-    news = News(feed.changefeed, feed.paths)
+    news = SourceWatcher(feed.changefeed, feed.paths)
     look = measure(lambda: [news.look() for _ in range(1_000)], repetitions=repetitions)
     what = f"{tables} tables of 1,000 rows with {changes:,} changes each"
     missing = [name for name in _CONNECT_NEEDS if not _is_there(name)]

@@ -71,7 +71,7 @@ class TopicState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSight:
+class TopicFacts:
     """What is known of one topic besides its watermarks.
 
     Attributes:
@@ -142,7 +142,7 @@ class GlobalWatermark:
 
 def global_watermark(
     progress: Mapping[TopicPartition, PartitionProgress],
-    topics: Iterable[TopicSight],
+    topics: Iterable[TopicFacts],
     *,
     published_ts: int = 0,
 ) -> GlobalWatermark:
@@ -153,7 +153,7 @@ def global_watermark(
         topics: every topic of the source.
         published_ts: TSO of the newest cut, which the result is never below; 0 before the first.
     """
-    judged = [_judged(progress, sight) for sight in sorted(topics, key=lambda item: item.topic)]
+    judged = [_judged(progress, facts) for facts in sorted(topics, key=lambda item: item.topic)]
     counting = [topic for topic in judged if topic.counts]
     if not counting:
         # All are retired or empty. One of them, the default topic, may get watermarks all the same.
@@ -180,31 +180,31 @@ def global_watermark(
 
 
 def _judged(
-    progress: Mapping[TopicPartition, PartitionProgress], sight: TopicSight
+    progress: Mapping[TopicPartition, PartitionProgress], facts: TopicFacts
 ) -> TopicProgress:
-    known = {number for topic, number in progress if topic == sight.topic}
-    places = [(sight.topic, number) for number in sorted({*sight.partitions, *known})]
+    known = {number for topic, number in progress if topic == facts.topic}
+    places = [(facts.topic, number) for number in sorted({*facts.partitions, *known})]
     waiting = tuple(
         place for place in places if not progress.get(place, PartitionProgress()).watermark_ts
     )
     slowest = None
     if places and not waiting:
         slowest = min(places, key=lambda place: (progress[place].watermark_ts, place))
-    if sight.empty:
+    if facts.empty:
         state = TopicState.EMPTY
-    elif sight.retired_ts is not None:
+    elif facts.retired_ts is not None:
         state = TopicState.RETIRED
     else:
         state = TopicState.WAITING if waiting else TopicState.LIVE
     resting = state in (TopicState.EMPTY, TopicState.RETIRED)
     return TopicProgress(
-        topic=sight.topic,
+        topic=facts.topic,
         state=state,
-        counts=bool(places) and not (resting and sight.settled),
+        counts=bool(places) and not (resting and facts.settled),
         partitions=len(places),
         watermark_ts=None if slowest is None else progress[slowest].watermark_ts,
         slowest=slowest,
         waiting=waiting,
-        tables=sight.tables,
-        retired_ts=sight.retired_ts,
+        tables=facts.tables,
+        retired_ts=facts.retired_ts,
     )

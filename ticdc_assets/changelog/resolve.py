@@ -119,7 +119,7 @@ class RowResolver:
         ]
         self._columns = plan.schema.columns
         self._timezone = timezone
-        self._road = _Road(plan, timezone)
+        self._path = _UpgradePath(plan, timezone)
         # By number; a table may have thousands, and few of them are cited.
         self._versions: dict[int, _Version] = {}
         self._schema_versions = [schema.version for schema in plan.versions]
@@ -300,7 +300,7 @@ class RowResolver:
         version = self._versions.get(number)
         if version is None:
             schema = self._plan.versions[number]
-            carrier = RowCarrier(schema, self._plan, self._timezone, road=self._road)
+            carrier = RowCarrier(schema, self._plan, self._timezone, path=self._path)
             version = self._versions[number] = _Version(schema, carrier, self._timezone)
         return version
 
@@ -353,7 +353,7 @@ _Stage: TypeAlias = tuple[RowTransform | None, int, _RowTest | None]
 """A step to the schema version, or commit ts and test of a partition DDL."""
 
 
-class _Road:
+class _UpgradePath:
     """What rows of a table meet on their way to the cut: schema steps and partition DDL.
 
     A table may have thousands of both, and rows that cite thousands of its versions. So these share
@@ -419,7 +419,7 @@ class RowCarrier:
         timezone: the changefeed's time zone (IANA name).
         since_ts: partition DDL below it has taken its rows already.
         first: a step that the rows have to take to `schema` before all.
-        road: what rows of the plan meet since `since_ts`, if it is known already.
+        path: what rows of the plan meet since `since_ts`, if it is known already.
     """
 
     def __init__(
@@ -430,11 +430,11 @@ class RowCarrier:
         *,
         since_ts: int = 0,
         first: SchemaStep | None = None,
-        road: _Road | None = None,
+        path: _UpgradePath | None = None,
     ) -> None:
         self._schema = schema
-        self._road = road or _Road(plan, timezone, since_ts=since_ts)
-        self._count, self._stages = self._road.from_version(schema.version)
+        self._path = path or _UpgradePath(plan, timezone, since_ts=since_ts)
+        self._count, self._stages = self._path.from_version(schema.version)
         self._soon: dict[int, _Stage] = {}
         self._first: list[_Stage] = []
         if first is not None and first.changes_rows:
@@ -444,7 +444,7 @@ class RowCarrier:
         """Return the commit ts above which rows stay as they are; `MAX_TSO` if none does."""
         if self._first or self._stages:
             return MAX_TSO
-        return self._road.stamps[self._count - 1] if self._count else 0
+        return self._path.stamps[self._count - 1] if self._count else 0
 
     def carry(self, row: CanonicalRow, commit_ts: int) -> CarriedRow:
         """Return the row under the final schema.
@@ -486,11 +486,11 @@ class RowCarrier:
 
     def _due(self, commit_ts: int) -> Iterator[_Stage]:
         """Yield the partition DDL before the next step that a row may have been taken by."""
-        stamps = self._road.stamps
+        stamps = self._path.stamps
         for number in range(bisect_left(stamps, commit_ts, 0, self._count), self._count):
             stage = self._soon.get(number)
             if stage is None:
-                stage = (None, stamps[number], self._road.test(number, self._schema))
+                stage = (None, stamps[number], self._path.test(number, self._schema))
                 self._soon[number] = stage
             yield stage
 

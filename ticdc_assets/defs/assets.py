@@ -37,7 +37,7 @@ from ticdc_assets.defs.partitions import (
 )
 from ticdc_assets.defs.resources import LakeSpark
 from ticdc_assets.defs.steps import ChangefeedSteps
-from ticdc_assets.defs.syncing import LOGGED, Event, Syncing, Told
+from ticdc_assets.defs.syncing import LOGGED, Event, PartitionReporter, Syncing
 from ticdc_assets.defs.table_schemas import (
     change_log_columns,
     quarantine_columns,
@@ -215,8 +215,8 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             redecoding = steps.note(
                 redecode(spark.spark_session, steps.paths, steps.changefeed, days)
             )
-        told = Told(steps, context.instance)
-        _log(context, told.days(redecoding.decoding.days, but=frozenset(days)))
+        reporter = PartitionReporter(steps, context.instance)
+        _log(context, reporter.days(redecoding.decoding.days, but=frozenset(days)))
         for item in redecoding.days:
             say = context.log.warning if item.refused else context.log.info
             say("%s", item.sentence())
@@ -309,7 +309,7 @@ def _mirrors(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                 )
             )
             made = _require_published(applying)
-        _log(context, Told(steps, context.instance).mirrors(applying, but=tables))
+        _log(context, PartitionReporter(steps, context.instance).mirrors(applying, but=tables))
         _require_made(made, tables)
         for mirror in (item for item in made.mirrors if (item.database, item.table) in tables):
             context.add_asset_metadata(

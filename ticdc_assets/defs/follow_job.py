@@ -30,10 +30,10 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.defs.active_runs import FOLLOW_TAG, run_to_let_in
 from ticdc_assets.defs.checks import judge_cheaply
-from ticdc_assets.defs.following import Brought, Ending, Followed, Following
+from ticdc_assets.defs.following import Ending, Followed, Following, NewData
 from ticdc_assets.defs.metadata import utc_now
-from ticdc_assets.defs.news import News
 from ticdc_assets.defs.resources import LakeSpark
+from ticdc_assets.defs.source_watcher import SourceWatcher
 from ticdc_assets.defs.steps import ChangefeedSteps, plain_failures
 from ticdc_assets.defs.syncing import Event, Step, Syncing
 from ticdc_assets.defs.workers import name_worker
@@ -108,7 +108,7 @@ def _end_cancelled(context: dg.OpExecutionContext, followed: Followed) -> None:
 
 
 class Surroundings:
-    """The world of one run that follows, and what is to be reported of it.
+    """The context of one run that follows, and what is to be reported of it.
 
     Args:
         steps: the changefeed.
@@ -122,7 +122,7 @@ class Surroundings:
         self._steps = steps
         self._context = context
         self._syncing = Syncing(steps, spark, self._instance)
-        self._news = News(steps.changefeed, steps.paths)
+        self._news = SourceWatcher(steps.changefeed, steps.paths)
         self._stop = threading.Event()
         self._told: list[_Told] = []
         self._unreported: dict[tuple[dg.AssetKey, ...], Step] = {}
@@ -201,7 +201,7 @@ class Surroundings:
         self._context.log.info("%s", text)
         self._steps.say(text)
 
-    def sync(self) -> Brought:
+    def sync(self) -> NewData:
         """Sync once, and keep what is to be reported."""
         began = self.now()
         with writer_lock(self._steps.paths):
@@ -214,21 +214,21 @@ class Surroundings:
         # Results are for those who run a job once; a run that goes on would pile them up.
         del self._steps.results[1:]
         self._number += 1
-        brought = _together(done)
-        if brought is not Brought.NOTHING:
+        new_data = _together(done)
+        if new_data is not NewData.NOTHING:
             said = "; ".join(step.said for step in (*done[:2], done[-1]))
             self.say(f"sync {self._number}, {self.now() - began:.1f} s: {said}")
-        self._keep(done, brought)
-        return brought
+        self._keep(done, new_data)
+        return new_data
 
     # What is reported -----------------------------------------------------------------------------
 
-    def _keep(self, done: tuple[Step, ...], brought: Brought) -> None:
+    def _keep(self, done: tuple[Step, ...], new_data: NewData) -> None:
         """Report what a sync did, or keep it for later."""
-        match brought:
-            case Brought.CHANGES:
+        match new_data:
+            case NewData.CHANGES:
                 self._report(tuple(step for step in done if _is_told(step)))
-            case Brought.WATERMARKS:
+            case NewData.WATERMARKS:
                 # What a step says of other assets is never put off: nobody would say it again.
                 self._told += [event for step in done for event in step.events]
                 for step in (step for step in done if _is_told(step)):
@@ -236,7 +236,7 @@ class Surroundings:
                     self._unreported[key] = replace(step, events=())
                 if self.now() - self._reported_at >= REPORT_SECONDS:
                     self._report_rest()
-            case Brought.NOTHING:
+            case NewData.NOTHING:
                 self._told += [event for step in done for event in step.events]
         self._judge()
 
@@ -263,12 +263,12 @@ class Surroundings:
             self._judged_at = self.now()
 
 
-def _together(done: tuple[Step, ...]) -> Brought:
+def _together(done: tuple[Step, ...]) -> NewData:
     """Return what a whole sync brought: the most that one of its steps did."""
-    brought = {step.brought for step in done}
-    most = (Brought.CHANGES, Brought.WATERMARKS, Brought.NOTHING)
-    return next(item for item in most if item in brought)
+    found = {step.new_data for step in done}
+    most = (NewData.CHANGES, NewData.WATERMARKS, NewData.NOTHING)
+    return next(item for item in most if item in found)
 
 
 def _is_told(step: Step) -> bool:
-    return step.brought is not Brought.NOTHING
+    return step.new_data is not NewData.NOTHING

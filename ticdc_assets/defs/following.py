@@ -1,7 +1,8 @@
 """When a run that follows its source syncs, waits and ends; no Dagster, no Spark, no clock here.
 
-In: a `World` that can look at the source, sync, and tell what else wants to run. Out: `Followed`,
-how often it synced and why it ended. What a sync does stands in `syncing`; this is the loop only.
+In: a `FollowContext` that can look at the source, sync, and tell what else wants to run. Out:
+`Followed`, how often it synced and why it ended. What a sync does stands in `syncing`; this is the
+loop only.
 
 A sync begins when the source has something that the last one did not see. Watermarks come every
 second, also of tables that nobody changes; so after syncs that brought watermarks only the loop
@@ -51,8 +52,8 @@ class Ending(StrEnum):
     STOPPED = "it was asked to stop"
 
 
-class Brought(StrEnum):
-    """What a sync brought."""
+class NewData(StrEnum):
+    """What was new in a sync."""
 
     NOTHING = "nothing"
     WATERMARKS = "watermarks only"
@@ -96,7 +97,7 @@ class Followed:
         )
 
 
-class World(Protocol):
+class FollowContext(Protocol):
     """What the loop needs of its surroundings."""
 
     def now(self) -> float:
@@ -119,7 +120,7 @@ class World(Protocol):
         """Return how far the source is; equal as long as it has nothing more."""
         ...
 
-    def sync(self) -> Brought:
+    def sync(self) -> NewData:
         """Sync once."""
         ...
 
@@ -132,16 +133,16 @@ class Following:
     """One run that follows.
 
     Args:
-        world: its surroundings.
+        context: its surroundings.
         seconds: how long it goes on; a sync that is under way then is finished.
         pace: how often what is done.
     """
 
-    def __init__(self, world: World, seconds: float, pace: Pace | None = None) -> None:
-        self._world = world
+    def __init__(self, context: FollowContext, seconds: float, pace: Pace | None = None) -> None:
+        self._context = context
         self._pace = pace or Pace()
-        self._end = world.now() + seconds
-        self._due = world.now()
+        self._end = context.now() + seconds
+        self._due = context.now()
         self._asked = float("-inf")
         self._seen: Hashable = None
         self._has_synced = False
@@ -156,28 +157,28 @@ class Following:
             TicdcError: a sync failed with an error that waiting does not mend.
         """
         while not self._has_ended():
-            if self._world.now() >= self._due:
+            if self._context.now() >= self._due:
                 self._step()
                 yield self.followed
             if self._has_ended():
                 break
-            now = self._world.now()
-            self._world.wait(max(0.0, min(self._pace.look, self._end - now)))
-        self._world.say(self.followed.summary)
+            now = self._context.now()
+            self._context.wait(max(0.0, min(self._pace.look, self._end - now)))
+        self._context.say(self.followed.summary)
 
     def _has_ended(self) -> bool:
         """Find out whether it is to end, and keep why."""
         followed = self.followed
-        now = self._world.now()
+        now = self._context.now()
         if followed.ending is not None:
             return True
-        if self._world.is_stopped():
+        if self._context.is_stopped():
             followed.ending = Ending.STOPPED
         elif now >= self._end and (self._has_synced or followed.failures):
             followed.ending = Ending.TIME
         elif now - self._asked >= self._pace.ask:
             self._asked = now
-            followed.other = self._world.other_run()
+            followed.other = self._context.other_run()
             if followed.other:
                 followed.ending = Ending.OTHER
         return followed.ending is not None
@@ -185,10 +186,10 @@ class Following:
     def _step(self) -> None:
         """Look at the source, and sync if it has news."""
         try:
-            seen = self._world.look()
+            seen = self._context.look()
             if self._has_synced and seen == self._seen:
                 return
-            brought = self._world.sync()
+            new_data = self._context.sync()
         except SourceRefusedError:
             raise  # waiting mends no password
         except (SourceUnavailableError, BusyError) as error:
@@ -196,25 +197,25 @@ class Following:
             return
         if self._pause:
             self._pause = 0.0
-            self._world.say("goes on")
+            self._context.say("goes on")
         self._has_synced, self._seen = True, seen
         self._asked = float("-inf")
-        self._count(brought)
+        self._count(new_data)
 
-    def _count(self, brought: Brought) -> None:
-        match brought:
-            case Brought.CHANGES:
+    def _count(self, new_data: NewData) -> None:
+        match new_data:
+            case NewData.CHANGES:
                 self.followed.changed += 1
                 self._rest = 0.0
-            case Brought.WATERMARKS:
+            case NewData.WATERMARKS:
                 self.followed.quiet += 1
                 self._rest = min(max(self._pace.look, self._rest * 2), self._pace.longest_rest)
-            case Brought.NOTHING:
+            case NewData.NOTHING:
                 self.followed.empty += 1
-        self._due = self._world.now() + self._rest
+        self._due = self._context.now() + self._rest
 
     def _wait_for(self, error: SourceUnavailableError | BusyError) -> None:
         self.followed.failures += 1
         self._pause = min(max(self._pace.first_pause, self._pause * 2), self._pace.longest_pause)
-        self._due = self._world.now() + self._pause
-        self._world.say(f"waits {self._pause:g} s: {error}")
+        self._due = self._context.now() + self._pause
+        self._context.say(f"waits {self._pause:g} s: {error}")

@@ -40,7 +40,7 @@ from ticdc_assets.kafka.administration import OffsetRange
 from ticdc_assets.lake.cuts import Cut
 from ticdc_assets.lake.damage import damage_told, damaged_mirrors
 from ticdc_assets.lake.positions import PartitionOffsets, known_partitions
-from ticdc_assets.lake.sources import Gap, SourceSight, capture_ranges, see_source
+from ticdc_assets.lake.sources import Gap, SourceState, capture_ranges, see_source
 from ticdc_assets.lake.status import Check, Status
 from ticdc_assets.lake.status_reading import read_status
 from ticdc_assets.tso import lag_seconds, to_datetime
@@ -97,7 +97,7 @@ class SensorCursor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class SensorState:
     """How far everything is.
 
     Attributes:
@@ -262,16 +262,16 @@ def _ticked(
             cursor=cursor.to_text(),
             asset_events=events,
         )
-    sight = sight_of(instance, steps, status, damages)
+    state = sensor_state(instance, steps, status, damages)
     cursor = replace(cursor, failures=0, failing_since="")
-    observed = sight.offsets_digest()
+    observed = state.offsets_digest()
     if observed != cursor.observed and now.timestamp() - cursor.observed_at >= OBSERVATION_SECONDS:
-        events.append(_observation(names, sight))
+        events.append(_observation(names, state))
         cursor = replace(cursor, observed=observed, observed_at=int(now.timestamp()))
-    request = ask(instance, names, sight, now)
+    request = ask(instance, names, state, now)
     if isinstance(request, str):
         return dg.SensorResult(skip_reason=request, cursor=cursor.to_text(), asset_events=events)
-    context.log.info("asking for a run: %s; %s", "; ".join(sight.reasons()), sight.numbers(now))
+    context.log.info("asking for a run: %s; %s", "; ".join(state.reasons()), state.numbers(now))
     return dg.SensorResult(run_requests=[request], cursor=cursor.to_text(), asset_events=events)
 
 
@@ -322,17 +322,17 @@ def _news(
     return events, replace(cursor, levels=levels)
 
 
-def sight_of(
+def sensor_state(
     instance: DagsterInstance,
     steps: ChangefeedSteps,
     status: Status,
     damages: Mapping[str, LakeDamagedError],
-) -> Sight:
+) -> SensorState:
     """Return how far everything is, of a status that the source was looked at for."""
     cut = status.cut
     failed = {item.mirror_id for item in status.failed}
     known = known_partitions(steps.paths)
-    return Sight(
+    return SensorState(
         partitions=status.partitions,
         gaps=status.gaps,
         known=frozenset((item.topic, item.partition) for item in known),
@@ -354,21 +354,21 @@ def asked_job(steps: ChangefeedSteps) -> str:
 
 
 def ask(
-    instance: DagsterInstance, names: FeedNames, sight: Sight, now: datetime
+    instance: DagsterInstance, names: FeedNames, state: SensorState, now: datetime
 ) -> dg.RunRequest | str:
     """Return the run to ask for, or why there is none."""
-    reasons = sight.reasons()
-    if sight.gaps:
+    reasons = state.reasons()
+    if state.gaps:
         # A run would fail with the same words; somebody has to decide.
-        first, *others = sight.gaps
+        first, *others = state.gaps
         more = f" ({len(others)} more)" if others else ""
         return f"landing is stopped by a {first.error}{more}"
     active = active_runs(instance, names)
     if active:
         run = active[0]
-        return f"run {run.run_id} is {STATUS_WORDS[run.status]}; {sight.numbers(now)}"
+        return f"run {run.run_id} is {STATUS_WORDS[run.status]}; {state.numbers(now)}"
     if not reasons:
-        return f"nothing to do: {sight.numbers(now)}"
+        return f"nothing to do: {state.numbers(now)}"
     # A sync that somebody else started and that failed tells as much as one that was asked for.
     last = sorted(
         (
@@ -393,10 +393,10 @@ def ask(
         if now < again:
             return (
                 f"run {last[0].dagster_run.run_id} failed ({failures} in a row); the next try is "
-                f"at {again.isoformat(timespec='seconds')}; {sight.numbers(now)}"
+                f"at {again.isoformat(timespec='seconds')}; {state.numbers(now)}"
             )
     last_run = last[0].dagster_run.run_id[:8] if last else "none"
-    return dg.RunRequest(run_key=f"{sight.digest()} after {last_run}", tags=names.tags)
+    return dg.RunRequest(run_key=f"{state.digest()} after {last_run}", tags=names.tags)
 
 
 def applied_batch(instance: DagsterInstance, steps: ChangefeedSteps, cut: Cut | None) -> int:
@@ -419,7 +419,7 @@ _CAPTURES: dict[Path, tuple[tuple[int, int], dict[tuple[str, int], OffsetRange]]
 """Offsets of captures by size and time of change: a capture that stands still is read once."""
 
 
-def _see(steps: ChangefeedSteps) -> SourceSight:
+def _see(steps: ChangefeedSteps) -> SourceState:
     paths, changefeed = steps.paths, steps.changefeed
     if not isinstance(changefeed.source, CaptureSource):
         return see_source(paths, changefeed)
@@ -435,17 +435,17 @@ def _see(steps: ChangefeedSteps) -> SourceSight:
     return see_source(paths, changefeed, captured=kept[1])
 
 
-def _observation(names: FeedNames, sight: Sight) -> dg.AssetObservation:
+def _observation(names: FeedNames, state: SensorState) -> dg.AssetObservation:
     return dg.AssetObservation(
         asset_key=names.asset("kafka_topic"),
-        description=f"{sight.backlog} records wait to be landed",
+        description=f"{state.backlog} records wait to be landed",
         metadata={
-            "backlog": dg.MetadataValue.int(sight.backlog),
+            "backlog": dg.MetadataValue.int(state.backlog),
             "records": dg.MetadataValue.int(
-                sum(item.end - item.earliest for item in sight.partitions)
+                sum(item.end - item.earliest for item in state.partitions)
             ),
-            "partitions": dg.MetadataValue.int(len(sight.partitions)),
-            "offsets": offsets_metadata(sight.partitions),
+            "partitions": dg.MetadataValue.int(len(state.partitions)),
+            "offsets": offsets_metadata(state.partitions),
         },
     )
 

@@ -21,7 +21,7 @@ import dagster as dg
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from ticdc_assets.defs.following import Brought
+from ticdc_assets.defs.following import NewData
 from ticdc_assets.defs.lineage import (
     COLUMN_LINEAGE,
     change_log_lineage,
@@ -113,13 +113,13 @@ class Step:
 
     Attributes:
         said: one clause about what it did.
-        brought: what it brought.
+        new_data: what was new in it.
         reports: what it says of its own assets.
         events: what it says of others.
     """
 
     said: str
-    brought: Brought
+    new_data: NewData
     reports: tuple[Report, ...]
     events: tuple[Event, ...] = ()
 
@@ -144,7 +144,7 @@ class Syncing:
     ) -> None:
         self._steps = steps
         self._spark = spark
-        self._told = Told(steps, instance)
+        self._reporter = PartitionReporter(steps, instance)
         self._looked_at = 0
 
     def land(self, *, max_records: int | None = None) -> Step:
@@ -155,7 +155,7 @@ class Syncing:
         )
         return Step(
             said=f"{landing.records} records landed",
-            brought=Brought.WATERMARKS if landing.records else Brought.NOTHING,
+            new_data=NewData.WATERMARKS if landing.records else NewData.NOTHING,
             reports=(
                 Report(
                     asset=steps.names.asset("raw_messages"),
@@ -176,10 +176,10 @@ class Syncing:
             days.update(redriving.days)
         groups, counts = read_groups(steps.paths), count_open(steps.paths, steps.changefeed.tables)
         changes = decoding.changes.get("row", 0) + decoding.changes.get("ddl", 0)
-        brought = Brought.WATERMARKS if decoding.batches else Brought.NOTHING
+        new_data = NewData.WATERMARKS if decoding.batches else NewData.NOTHING
         return Step(
             said=f"{changes} changes decoded",
-            brought=Brought.CHANGES if changes or decoding.quarantined else brought,
+            new_data=NewData.CHANGES if changes or decoding.quarantined else new_data,
             reports=(
                 Report(
                     asset=names.asset("decode_messages"),
@@ -195,7 +195,7 @@ class Syncing:
                     | redriven,
                 ),
             ),
-            events=tuple(self._told.days(days)),
+            events=tuple(self._reporter.days(days)),
         )
 
     def register(self) -> Step:
@@ -204,7 +204,7 @@ class Syncing:
         registering = steps.note(register_new(steps.paths, steps.changefeed))
         return Step(
             said=f"{registering.schema_versions} schema versions",
-            brought=Brought.CHANGES if registering.changed else Brought.NOTHING,
+            new_data=NewData.CHANGES if registering.changed else NewData.NOTHING,
             reports=(
                 Report(
                     asset=steps.names.asset("schema_registry"),
@@ -239,10 +239,10 @@ class Syncing:
         looked_at = max(self._looked_at, applying.cut.batch if applying.cut else 0)
         self._looked_at = groups.batch
         new = applying.outcome is Outcome.PUBLISHED or groups.batch > looked_at
-        brought = Brought.WATERMARKS if new else Brought.NOTHING
+        new_data = NewData.WATERMARKS if new else NewData.NOTHING
         return Step(
             said=f"{applying.outcome}: {applying.reason}",
-            brought=Brought.CHANGES if changed else brought,
+            new_data=NewData.CHANGES if changed else new_data,
             reports=(
                 Report(
                     asset=steps.names.asset("apply_changes"),
@@ -251,7 +251,7 @@ class Syncing:
                     data_version=APPLIED,
                 ),
             ),
-            events=(*self._told.mirrors(applying), *self._told.quarantine(before)),
+            events=(*self._reporter.mirrors(applying), *self._reporter.quarantine(before)),
         )
 
 
@@ -263,7 +263,7 @@ def _quarantined_tables(steps: ChangefeedSteps) -> frozenset[tuple[str, str]]:
     )
 
 
-class Told:
+class PartitionReporter:
     """What the instance has been told of a changefeed's partitions, and what it has not been.
 
     Args:

@@ -55,7 +55,7 @@ from ticdc_assets.lake.positions import (
     known_partitions,
     read_position,
 )
-from ticdc_assets.lake.sources import SourceSight, begins, beside, capture_ranges, shifted
+from ticdc_assets.lake.sources import SourceState, begins, beside, capture_ranges, shifted
 
 _CHUNK_RECORDS = 50_000
 _CHUNK_BYTES = 64 << 20
@@ -101,28 +101,28 @@ def land(
         case KafkaSource() as source:
             listing = list_twice(source)
             ranges = begins(source, listing.ranges, position)
-            sight = beside(paths, changefeed, position, ranges, listing.topic_ids)
+            state = beside(paths, changefeed, position, ranges, listing.topic_ids)
             later = shifted(listing.later_ends, position)
-            _check_gaps(sight)
+            _check_gaps(state)
             landed, newest = _land_topic(
                 spark,
                 paths,
                 source,
                 position,
-                sight.present,
+                state.present,
                 listing.topic_ids,
                 max_records,
             )
         case CaptureSource() as source:
             ranges = capture_ranges(source)
-            sight = beside(paths, changefeed, position, ranges, {})
+            state = beside(paths, changefeed, position, ranges, {})
             later = shifted(ranges, position)
-            _check_gaps(sight)
+            _check_gaps(state)
             landed, newest = _land_capture(
-                spark, paths, source, position, sight.partitions, max_records
+                spark, paths, source, position, state.partitions, max_records
             )
     after = read_position(paths)
-    partitions, gone = sight.partitions, sight.gone
+    partitions, gone = state.partitions, state.gone
     newest = _kept_times(paths, after) | newest
     result = Landing(
         batch=after.batch,
@@ -193,9 +193,9 @@ def landed_folders(paths: LakePaths) -> list[date]:
     return sorted(found)
 
 
-def _check_gaps(sight: SourceSight) -> None:
+def _check_gaps(state: SourceState) -> None:
     """Raise the error of the first gap."""
-    for gap in sight.gaps:
+    for gap in state.gaps:
         raise gap.error
 
 

@@ -1,6 +1,6 @@
 """Looking at a source beside what is landed of it: what waits, and where records are gone.
 
-In: a changefeed, its position, and the source's offsets. Out: `SourceSight`: every partition with
+In: a changefeed, its position, and the source's offsets. Out: `SourceState`: every partition with
 what is landed of it, and the gaps that landing stops at. Everybody who looks uses it: landing, the
 command line, the sensor, the doctor. Nothing is written and no Spark is needed.
 
@@ -99,7 +99,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSight:
+class SourceState:
     """A source beside what is landed of it.
 
     Attributes:
@@ -121,7 +121,7 @@ class SourceSight:
 
 def see_source(
     paths: LakePaths, changefeed: Changefeed, *, captured: Ranges | None = None
-) -> SourceSight:
+) -> SourceState:
     """Return what a source has beside what is landed.
 
     Args:
@@ -169,7 +169,7 @@ def beside(
     position: Position,
     ranges: Ranges,
     ids: Mapping[str, str],
-) -> SourceSight:
+) -> SourceState:
     """Return offsets of a source beside what is landed.
 
     Args:
@@ -190,7 +190,7 @@ def beside(
         for (topic, partition), offsets in sorted(shifted(ranges, position).items())
     )
     partitions, gone = _with_gone(paths, partitions, position)
-    return SourceSight(
+    return SourceState(
         partitions=partitions,
         gaps=tuple(_gaps(changefeed.name, partitions, position, ids)),
         gone=gone,
@@ -312,11 +312,11 @@ def accept(paths: LakePaths, changefeed: Changefeed, topic: str, partition: int)
         LandingGapError: there is nothing behind it to go on with.
         SourceUnavailableError: the source cannot be looked at now.
     """
-    sight = see_source(paths, changefeed)
+    state = see_source(paths, changefeed)
     place = (topic, partition)
-    gap = next((item for item in sight.gaps if (item.topic, item.partition) == place), None)
+    gap = next((item for item in state.gaps if (item.topic, item.partition) == place), None)
     if gap is None:
-        raise NotFoundError(_no_gap(changefeed.name, sight, place))
+        raise NotFoundError(_no_gap(changefeed.name, state, place))
     if gap.to_offset is None:
         raise gap.error
     groups = read_groups(paths)
@@ -348,9 +348,9 @@ def accept(paths: LakePaths, changefeed: Changefeed, topic: str, partition: int)
     )
 
 
-def _no_gap(name: str, sight: SourceSight, place: TopicPartition) -> str:
+def _no_gap(name: str, state: SourceState, place: TopicPartition) -> str:
     topic, partition = place
-    seen = {(item.topic, item.partition): item for item in sight.partitions}.get(place)
+    seen = {(item.topic, item.partition): item for item in state.partitions}.get(place)
     if seen is None:
         return f"changefeed {name!r} has no topic {topic!r} with a partition {partition}"
     return (

@@ -8,7 +8,7 @@ published.
 
 from collections.abc import Iterable
 
-from ticdc_assets.changelog.progress import GlobalWatermark, TopicSight, global_watermark
+from ticdc_assets.changelog.progress import GlobalWatermark, TopicFacts, global_watermark
 from ticdc_assets.changelog.topics import TopicRows, topic_tables
 from ticdc_assets.lake.cuts import Cut, newest_cut
 from ticdc_assets.lake.decoding import ChangeGroups, read_groups
@@ -31,14 +31,14 @@ def read_watermark(
     cut = newest_cut(paths) if cut is None else cut
     return global_watermark(
         groups.progress(),
-        topic_sights(known_partitions(paths), groups, read_ddls(paths)),
+        topic_facts(known_partitions(paths), groups, read_ddls(paths)),
         published_ts=0 if cut is None else cut.tso,
     )
 
 
-def topic_sights(
+def topic_facts(
     partitions: Iterable[PartitionOffsets], groups: ChangeGroups, ddls: Iterable[RegisteredDdl]
-) -> tuple[TopicSight, ...]:
+) -> tuple[TopicFacts, ...]:
     """Return what is known of each topic that was landed from or looked at."""
     by_topic: dict[str, list[PartitionOffsets]] = {}
     for item in partitions:
@@ -58,11 +58,11 @@ def topic_sights(
             if row["kind"] in _OF_TABLES and row["database"] is not None
         ),
     )
-    sights: list[TopicSight] = []
+    topics: list[TopicFacts] = []
     for topic in sorted(by_topic.keys() | decoded):
         listed, told = by_topic.get(topic, []), tables.get(topic)
-        sights.append(
-            TopicSight(
+        topics.append(
+            TopicFacts(
                 topic=topic,
                 partitions=tuple(item.partition for item in listed),
                 # What was there before landing began, or expired, is no record of ours.
@@ -72,4 +72,4 @@ def topic_sights(
                 retired_ts=None if told is None else told.retired_ts,
             )
         )
-    return tuple(sights)
+    return tuple(topics)

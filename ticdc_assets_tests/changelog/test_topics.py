@@ -6,7 +6,7 @@ from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.changelog.progress import (
     GlobalWatermark,
     PartitionProgress,
-    TopicSight,
+    TopicFacts,
     TopicState,
     advance_all,
     global_watermark,
@@ -120,8 +120,8 @@ def test_a_view_is_no_table() -> None:
 # Which topics count ------------------------------------------------------------------------------
 
 
-def sight(topic: str, **known: object) -> TopicSight:
-    return TopicSight(topic=topic, partitions=(0,), **known)  # pyright: ignore[reportArgumentType]
+def facts(topic: str, **known: object) -> TopicFacts:
+    return TopicFacts(topic=topic, partitions=(0,), **known)  # pyright: ignore[reportArgumentType]
 
 
 def progress(**watermarks: int) -> dict[tuple[str, int], PartitionProgress]:
@@ -130,32 +130,32 @@ def progress(**watermarks: int) -> dict[tuple[str, int], PartitionProgress]:
 
 def test_a_retired_topic_counts_until_it_is_settled() -> None:
     at = progress(a=20, b=90)
-    held = global_watermark(at, [sight("a", retired_ts=20), sight("b", tables=1)])
+    held = global_watermark(at, [facts("a", retired_ts=20), facts("b", tables=1)])
     assert held.watermark_ts == 20
-    free = global_watermark(at, [sight("a", retired_ts=20, settled=True), sight("b", tables=1)])
+    free = global_watermark(at, [facts("a", retired_ts=20, settled=True), facts("b", tables=1)])
     assert (free.watermark_ts, free.slowest) == (90, ("b", 0))
     assert [topic.state for topic in free.topics] == [TopicState.RETIRED, TopicState.LIVE]
 
 
 def test_a_topic_joins_at_its_first_record() -> None:
     at = progress(a=90)
-    topics = [sight("a", tables=1), sight("b", empty=True, settled=True)]
+    topics = [facts("a", tables=1), facts("b", empty=True, settled=True)]
     assert global_watermark(at, topics).watermark_ts == 90
     # Its records wait in the source: nobody knows yet what they are.
-    waits = global_watermark(at, [sight("a", tables=1), sight("b")], published_ts=80)
+    waits = global_watermark(at, [facts("a", tables=1), facts("b")], published_ts=80)
     assert (waits.watermark_ts, waits.waiting) == (80, (("b", 0),))
     assert waits.topics_in(TopicState.WAITING)[0].topic == "b"
 
 
 def test_the_global_watermark_is_never_below_what_was_published() -> None:
-    back = global_watermark(progress(a=90, b=40), [sight("a"), sight("b")], published_ts=70)
+    back = global_watermark(progress(a=90, b=40), [facts("a"), facts("b")], published_ts=70)
     assert back.watermark_ts == 70
 
 
 def test_a_topic_alone_counts_whatever_its_tables() -> None:
-    topics = [sight("a", retired_ts=20, settled=True), sight("b", retired_ts=30, settled=True)]
+    topics = [facts("a", retired_ts=20, settled=True), facts("b", retired_ts=30, settled=True)]
     assert global_watermark(progress(a=95, b=30), topics).watermark_ts == 95
-    nothing = global_watermark({}, [sight("a", empty=True, settled=True)])
+    nothing = global_watermark({}, [facts("a", empty=True, settled=True)])
     assert (nothing.watermark_ts, nothing.waiting) == (None, (("a", 0),))
     assert global_watermark({}, []).watermark_ts is None
 
@@ -206,8 +206,8 @@ class Landed:
             for (topic, database, table), (oldest, newest) in self._rows.items()
         ]
         tables = topic_tables(self._history.ddls, rows)
-        sights = [
-            TopicSight(
+        topics = [
+            TopicFacts(
                 topic=topic,
                 partitions=tuple(range(self._partitions)),
                 settled=True,
@@ -216,7 +216,7 @@ class Landed:
             )
             for topic in self.topics
         ]
-        return global_watermark(self._progress, sights, published_ts=published_ts)
+        return global_watermark(self._progress, topics, published_ts=published_ts)
 
 
 @pytest.mark.parametrize("wire_format", WireFormat)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ticdc_assets.defs.following import Brought, Ending, Followed, Following, Pace
+from ticdc_assets.defs.following import Ending, Followed, Following, NewData, Pace
 from ticdc_assets.errors import (
     BusyError,
     LandingGapError,
@@ -22,7 +22,7 @@ class Script:
     """
 
     source: Callable[[float], object] = lambda _: "the same"
-    brings: Callable[[float], Brought] = lambda _: Brought.CHANGES
+    brings: Callable[[float], NewData] = lambda _: NewData.CHANGES
     others: Callable[[float], str] = lambda _: ""
     stop_at: float = float("inf")
     sync_seconds: float = 2.0
@@ -50,7 +50,7 @@ class Script:
         self.looks.append(self.time)
         return self.source(self.time)
 
-    def sync(self) -> Brought:
+    def sync(self) -> NewData:
         self.syncs.append(self.time)
         brought = self.brings(self.time)
         self.time += self.sync_seconds
@@ -98,7 +98,7 @@ def test_without_time_it_syncs_once() -> None:
 def test_syncs_of_watermarks_alone_come_further_and_further_apart() -> None:
     script = Script(
         source=lambda now: now,
-        brings=lambda now: Brought.CHANGES if 60 <= now < 70 else Brought.WATERMARKS,
+        brings=lambda now: NewData.CHANGES if 60 <= now < 70 else NewData.WATERMARKS,
         sync_seconds=1,
     )
 
@@ -144,7 +144,7 @@ def test_a_source_that_never_comes_back_does_not_keep_the_run_for_ever() -> None
 
 
 def test_other_errors_end_it() -> None:
-    def brings(now: float) -> Brought:
+    def brings(now: float) -> NewData:
         raise LandingGapError("t", 0, 5, 9, "expired")
 
     with pytest.raises(LandingGapError):
@@ -205,7 +205,7 @@ def test_it_stops_when_it_is_told_to() -> None:
 
 
 def test_a_sync_that_finds_nothing_is_counted() -> None:
-    script = Script(brings=lambda _: Brought.NOTHING)
+    script = Script(brings=lambda _: NewData.NOTHING)
 
     assert followed(script, 5).summary.startswith(
         "1 syncs: 0 brought changes, 0 watermarks only, 1 nothing"

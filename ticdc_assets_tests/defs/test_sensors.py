@@ -29,10 +29,10 @@ from ticdc_assets.defs.metadata import LOOKED_AT_BATCH
 from ticdc_assets.defs.partitions import FeedNames
 from ticdc_assets.defs.sensors import (
     SensorCursor,
-    Sight,
+    SensorState,
     applied_batch,
     changed_verdicts,
-    sight_of,
+    sensor_state,
     tick,
 )
 from ticdc_assets.defs.steps import ChangefeedSteps, steps_of
@@ -64,7 +64,7 @@ def watermark(ts: int | None, *waiting: int) -> GlobalWatermark:
     return GlobalWatermark(watermark_ts=ts, waiting=places, slowest=None)
 
 
-IDLE = Sight(
+IDLE = SensorState(
     partitions=(offsets(0, 10, 10), offsets(1, 7, 7)),
     known=frozenset({("shop", 0), ("shop", 1)}),
     landed_batch=3,
@@ -115,7 +115,7 @@ def test_what_a_sync_would_do(changes: dict[str, Any], reasons: list[str]) -> No
 
 
 @pytest.mark.parametrize(
-    ("sight", "numbers"),
+    ("state", "numbers"),
     [
         (
             IDLE,
@@ -139,11 +139,11 @@ def test_what_a_sync_would_do(changes: dict[str, Any], reasons: list[str]) -> No
     ],
 )
 def test_numbers_are_in_every_answer(
-    sight: Sight, numbers: str, instance: dg.DagsterInstance
+    state: SensorState, numbers: str, instance: dg.DagsterInstance
 ) -> None:
-    assert sight.numbers(NOW) == numbers
-    if not sight.reasons():
-        assert ask(instance, NAMES, sight, NOW) == f"nothing to do: {numbers}"
+    assert state.numbers(NOW) == numbers
+    if not state.reasons():
+        assert ask(instance, NAMES, state, NOW) == f"nothing to do: {numbers}"
 
 
 BUSY = replace(IDLE, partitions=(offsets(0, 12, 10), offsets(1, 7, 7)))
@@ -321,9 +321,9 @@ def test_a_tick_sees_new_records_and_starts_no_spark(
     assert observation.metadata["backlog"].value == count
     source = see_source(steps.paths, steps.changefeed)
     status = read_status(steps.paths, steps.changefeed, NOW, source=source.present)
-    sight = sight_of(instance, steps, status, {})
-    assert sight.backlog == count
-    assert "2 partitions are new (shop/0, shop/1)" in sight.reasons()
+    state = sensor_state(instance, steps, status, {})
+    assert state.backlog == count
+    assert "2 partitions are new (shop/0, shop/1)" in state.reasons()
 
 
 def test_offsets_are_observed_when_they_change_and_not_too_often(

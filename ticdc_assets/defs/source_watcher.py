@@ -22,7 +22,7 @@ LISTING_SECONDS = 30.0
 """How long the list of topics and partitions is taken as it was."""
 
 
-class News:
+class SourceWatcher:
     """Looks at one source; use it for as long as a run follows.
 
     Args:
