@@ -9,9 +9,9 @@ import pyarrow as pa
 from ticdc_assets import tso
 from ticdc_assets.changelog.progress import GlobalWatermark, PartitionProgress
 from ticdc_assets.lake.change_files import CHANGE_LOG_SCHEMA
+from ticdc_assets.lake.change_statistics import GROUPS_SCHEMA
 from ticdc_assets.lake.control import latest_version, write_table
 from ticdc_assets.lake.cuts import Cut, HeldRows, MirrorCut, publish
-from ticdc_assets.lake.decoding import _GROUPS_SCHEMA as GROUPS_SCHEMA
 from ticdc_assets.lake.landing import _LANDINGS_SCHEMA as LANDINGS_SCHEMA
 from ticdc_assets.lake.landing_files import RAW_SCHEMA
 from ticdc_assets.lake.paths import LakePaths

@@ -45,8 +45,8 @@ from ticdc_assets.defs.table_schemas import (
     schema_registry_columns,
 )
 from ticdc_assets.errors import ConfigError, NotFoundError, TicdcError
+from ticdc_assets.lake.change_statistics import read_groups
 from ticdc_assets.lake.cuts import Cut, require_cut
-from ticdc_assets.lake.decoding import read_groups
 from ticdc_assets.lake.maintenance import maintain
 from ticdc_assets.lake.mirrors import Applying, Outcome, apply_changes
 from ticdc_assets.lake.redecoding import redecode

@@ -13,8 +13,9 @@ import dagster as dg
 
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.defs.table_schemas import mirror_columns, table_of
+from ticdc_assets.lake.change_statistics import ChangeGroups
 from ticdc_assets.lake.cuts import Cut, MirrorCut
-from ticdc_assets.lake.decoding import ChangeGroups, Decoding
+from ticdc_assets.lake.decoding import Decoding
 from ticdc_assets.lake.landing import Landing
 from ticdc_assets.lake.maintenance import Maintaining
 from ticdc_assets.lake.mirrors import Applying, Mode, Outcome

@@ -19,8 +19,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.config import Changefeed
 from ticdc_assets.events import Op, RowChange
+from ticdc_assets.lake.change_statistics import ChangeGroups
 from ticdc_assets.lake.control import commit_metadata, read_rows, write_table
-from ticdc_assets.lake.decoding import ChangeGroups
 from ticdc_assets.lake.mirror_rows import ArrowMap
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.schema_tables import read_history

@@ -80,6 +80,7 @@ from ticdc_assets.lake.change_folding import (
     rows_here,
     rows_in_pieces,
 )
+from ticdc_assets.lake.change_statistics import ChangeGroups, read_groups
 from ticdc_assets.lake.commits import reached, same_rows_at
 from ticdc_assets.lake.control import is_plain, latest_version, open_table
 from ticdc_assets.lake.cuts import (
@@ -96,7 +97,6 @@ from ticdc_assets.lake.cuts import (
     publish,
 )
 from ticdc_assets.lake.damage import damaged_mirrors, table_damage
-from ticdc_assets.lake.decoding import ChangeGroups, read_groups
 from ticdc_assets.lake.first_folds import FoldedFiles
 from ticdc_assets.lake.folding import Folding, frame_of, never_sent
 from ticdc_assets.lake.history import HistoryBase, HistoryWriter, MadeHistory

@@ -37,16 +37,10 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.config import Changefeed, TableChoice
 from ticdc_assets.errors import NotFoundError
+from ticdc_assets.lake.change_statistics import add_groups_below, group_at_once, read_groups
 from ticdc_assets.lake.control import latest_version
 from ticdc_assets.lake.cuts import Cut, newest_cut
-from ticdc_assets.lake.decoding import (
-    add_groups_below,
-    decoded,
-    group_at_once,
-    landed_up_to,
-    read_groups,
-    with_clocks,
-)
+from ticdc_assets.lake.decoding import decoded, landed_up_to, with_clocks
 from ticdc_assets.lake.lock import side_lock
 from ticdc_assets.lake.mirrors import apply_changes
 from ticdc_assets.lake.paths import LakePaths

@@ -5,8 +5,8 @@ of these. Out: nothing at all where they say the same. Where they differ, becaus
 fixed or rows were lost, changed or added, the rows that differ are replaced, in one commit a day;
 the quarantine of the day's records is renewed and the totals are made anew. If DDL or bootstraps
 differed, the next registering makes the schema registry anew; and the next apply folds every table
-of which row changes differed. The commit tells both (`decoding.Correction`) and so do the totals
-(`ChangeGroups.repairs`), so it does not depend on who runs next.
+of which row changes differed. The commit tells both (`change_statistics.Correction`) and so do the
+totals (`ChangeGroups.repairs`), so it does not depend on who runs next.
 
 A row that is replaced or restored is of the batch that its record was decoded in, as if it had been
 right from the start; one whose record was in quarantine is new, and so of the commit's own batch,
@@ -40,16 +40,14 @@ from ticdc_assets.config import Changefeed
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.lake.ahead import TS_AHEAD, is_ahead, limit_ms
 from ticdc_assets.lake.change_files import CHANGE_LOG_SCHEMA
+from ticdc_assets.lake.change_statistics import Correction, read_groups, regroup
 from ticdc_assets.lake.control import latest_version
 from ticdc_assets.lake.decoding import (
-    Correction,
     Decoding,
     append_errors,
     decode_new,
     decoded,
     decoded_position,
-    read_groups,
-    regroup,
     with_clocks,
 )
 from ticdc_assets.lake.paths import LakePaths

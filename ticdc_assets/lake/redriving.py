@@ -17,15 +17,9 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake.change_files import write_frame
+from ticdc_assets.lake.change_statistics import add_to_groups
 from ticdc_assets.lake.control import latest_version
-from ticdc_assets.lake.decoding import (
-    CLOCK,
-    add_to_groups,
-    append_changes,
-    decode_new,
-    decoded,
-    decoded_position,
-)
+from ticdc_assets.lake.decoding import CLOCK, append_changes, decode_new, decoded, decoded_position
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import Closing, close_rows, count_open, read_quarantine
 from ticdc_assets.lake.session import functions

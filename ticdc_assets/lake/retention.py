@@ -44,6 +44,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from ticdc_assets.changelog.plan import MirrorPlan, Plan, RowGroup
 from ticdc_assets.config import Changefeed, Retention
 from ticdc_assets.lake.ahead import is_ahead
+from ticdc_assets.lake.change_statistics import ChangeGroups, read_groups
 from ticdc_assets.lake.control import (
     LOG_RETENTION,
     commit_metadata,
@@ -53,14 +54,7 @@ from ticdc_assets.lake.control import (
     write_table,
 )
 from ticdc_assets.lake.cuts import CUT_SCHEMA, Cut, MirrorCut, read_cuts
-from ticdc_assets.lake.decoding import (
-    ChangeGroups,
-    decoded,
-    decoded_position,
-    landed_up_to,
-    read_groups,
-    with_clocks,
-)
+from ticdc_assets.lake.decoding import decoded, decoded_position, landed_up_to, with_clocks
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import CLOSED_BY, Closing, read_quarantine
 from ticdc_assets.lake.schema_tables import SCHEMA_KINDS

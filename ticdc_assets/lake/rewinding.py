@@ -23,9 +23,10 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Changefeed
 from ticdc_assets.errors import LakeDamagedError, NotFoundError
+from ticdc_assets.lake.change_statistics import read_groups
 from ticdc_assets.lake.cuts import Cut, Rewind, publish, read_cuts, require_cut
 from ticdc_assets.lake.damage import check_files
-from ticdc_assets.lake.decoding import decode_new, read_groups
+from ticdc_assets.lake.decoding import decode_new
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import count_open, reopen_applied
 from ticdc_assets.lake.redecoding import RedecodedDay, redecode_ahead

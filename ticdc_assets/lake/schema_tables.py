@@ -19,6 +19,7 @@ import pyarrow.dataset as ds
 from ticdc_assets.changelog.plan import seen_shapes
 from ticdc_assets.config import Changefeed
 from ticdc_assets.events import DdlEvent
+from ticdc_assets.lake.change_statistics import read_groups
 from ticdc_assets.lake.control import (
     commit_metadata,
     dataset_of,
@@ -26,7 +27,6 @@ from ticdc_assets.lake.control import (
     read_rows,
     write_table,
 )
-from ticdc_assets.lake.decoding import read_groups
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.ddl import DdlAction

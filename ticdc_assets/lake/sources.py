@@ -26,7 +26,7 @@ from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, StartKin
 from ticdc_assets.errors import LandingGapError, NotFoundError
 from ticdc_assets.kafka.administration import OffsetRange, list_ranges, start_offsets
 from ticdc_assets.lake.accepted_gaps import AcceptedGap, append_accepted
-from ticdc_assets.lake.decoding import read_groups
+from ticdc_assets.lake.change_statistics import read_groups
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.positions import (
     PartitionOffsets,

@@ -15,10 +15,11 @@ import pyarrow.dataset as ds
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import Changefeed, TableFilter
 from ticdc_assets.lake.accepted_gaps import read_accepted
+from ticdc_assets.lake.change_statistics import ChangeGroups, read_groups
 from ticdc_assets.lake.checksums import read_checksums
 from ticdc_assets.lake.control import commit_metadata, read_rows, read_table
 from ticdc_assets.lake.cuts import Cut, newest_cut
-from ticdc_assets.lake.decoding import ChangeGroups, decoded_position, read_groups
+from ticdc_assets.lake.decoding import decoded_position
 from ticdc_assets.lake.judging import judge
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.positions import PartitionOffsets, newest_landing, partitions_of

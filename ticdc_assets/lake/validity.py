@@ -22,8 +22,8 @@ from ticdc_assets.changelog.plan import (
     build_plan,
     seen_shapes,
 )
+from ticdc_assets.lake.change_statistics import ChangeGroups, Repair, read_groups
 from ticdc_assets.lake.cuts import Cut, MirrorCut
-from ticdc_assets.lake.decoding import ChangeGroups, Repair, read_groups
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.schema_tables import read_history
 from ticdc_assets.registry.catalog import complete

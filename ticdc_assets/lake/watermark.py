@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from ticdc_assets.changelog.progress import GlobalWatermark, TopicFacts, global_watermark
 from ticdc_assets.changelog.topics import TopicRows, topic_tables
+from ticdc_assets.lake.change_statistics import ChangeGroups, read_groups
 from ticdc_assets.lake.cuts import Cut, newest_cut
-from ticdc_assets.lake.decoding import ChangeGroups, read_groups
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.positions import PartitionOffsets, known_partitions
 from ticdc_assets.lake.schema_tables import read_ddls

@@ -19,7 +19,7 @@ from ticdc_assets.config import Changefeed, KafkaSource, OptionValue
 from ticdc_assets.errors import SourceUnavailableError
 from ticdc_assets.kafka.administration import Administration, OffsetRange
 from ticdc_assets.kafka.records import fetch
-from ticdc_assets.lake import decoding, executing
+from ticdc_assets.lake import change_statistics, decoding, executing
 from ticdc_assets.lake.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.lake.change_files import _records, parts_of
 from ticdc_assets.lake.commits import COMMIT_ID
@@ -148,7 +148,7 @@ def test_both_executors_write_the_same_tables(
     groups = [
         [
             {key: value for key, value in row.items() if key not in NOW}
-            for row in decoding.read_groups(feed.paths).rows
+            for row in change_statistics.read_groups(feed.paths).rows
         ]
         for feed in (here, there)
     ]
@@ -240,7 +240,7 @@ def test_both_executors_in_turns_and_over_checkpoints(
         places = list(zip(*(rows.column(name).to_pylist() for name in PLACE[:3]), strict=True))
         assert len(set(places)) == len(places)
     assert commit_metadata(feed.paths.change_log) == {"batch": 22, "landed": 22, "redrive": False}
-    assert decoding.read_groups(feed.paths).batch == 22
+    assert change_statistics.read_groups(feed.paths).batch == 22
 
 
 @pytest.mark.spark
@@ -275,7 +275,7 @@ def test_what_one_executor_left_half_done_the_other_finishes(
     assert faults is not None
     assert log is not None
     assert faults.num_rows == 1
-    groups = decoding.read_groups(feed.paths)
+    groups = change_statistics.read_groups(feed.paths)
     assert groups.batch == 1
     assert sum(row["rows"] for row in groups.rows) == log.num_rows
 
@@ -311,7 +311,7 @@ def test_a_killed_run_is_finished_without_spark(
     ]
     assert [len(found) for found in records[::2]] == [raw.num_rows, 2]
     assert records[0] == records[1] | records[2]
-    groups = decoding.read_groups(feed.paths)
+    groups = change_statistics.read_groups(feed.paths)
     assert groups.batch == 2
     assert sum(row["rows"] for row in groups.rows) == log.num_rows
     events = set(zip(*(log.column(name).to_pylist() for name in PLACE), strict=True))

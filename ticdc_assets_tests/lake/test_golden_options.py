@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.config import ClaimCheck
 from ticdc_assets.events import Op, RowChange
+from ticdc_assets.lake.change_statistics import read_groups
 from ticdc_assets.lake.checksums import compare_new, read_checksums
-from ticdc_assets.lake.decoding import read_groups
 from ticdc_assets.lake.mirror_rows import PARTIAL
 from ticdc_assets.lake.quarantine import read_quarantine
 from ticdc_assets.lake.redriving import redrive

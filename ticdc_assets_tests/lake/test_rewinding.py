@@ -21,9 +21,9 @@ from ticdc_assets.errors import NotFoundError
 from ticdc_assets.events import Watermark
 from ticdc_assets.lake import decoding, quarantine, redecoding, redriving, rewinding
 from ticdc_assets.lake.ahead import TS_AHEAD
+from ticdc_assets.lake.change_statistics import read_groups
 from ticdc_assets.lake.control import read_rows
 from ticdc_assets.lake.cuts import Rewind, newest_cut, read_cuts, void_numbers
-from ticdc_assets.lake.decoding import read_groups
 from ticdc_assets.lake.files import FileWriter
 from ticdc_assets.lake.landing import landed_days
 from ticdc_assets.lake.maintenance import maintain

@@ -8,7 +8,8 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.lake import executing
 from ticdc_assets.lake.change_files import totals_in_files, totals_of_frame
-from ticdc_assets.lake.decoding import decode_new, read_groups
+from ticdc_assets.lake.change_statistics import read_groups
+from ticdc_assets.lake.decoding import decode_new
 from ticdc_assets.lake.landing import land
 from ticdc_assets.lake.totals import GROUP_KEY
 from ticdc_assets_tests.defs.small_shop import ODD, ORDERS, SmallShop

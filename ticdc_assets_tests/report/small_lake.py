@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 
 from ticdc_assets.config import CaptureSource, Changefeed
 from ticdc_assets.events import DdlEvent
-from ticdc_assets.lake import decoding, landing
+from ticdc_assets.lake import change_statistics, landing
 from ticdc_assets.lake.control import write_table
 from ticdc_assets.lake.cuts import Cut, HeldRows, MirrorCut, publish
 from ticdc_assets.lake.paths import LakePaths
@@ -165,7 +165,7 @@ def write_groups(paths: LakePaths, watermark: datetime, tables: Sequence[tuple[s
     ]
     write_table(
         paths.change_groups,
-        pa.Table.from_pylist(rows, schema=decoding._GROUPS_SCHEMA),
+        pa.Table.from_pylist(rows, schema=change_statistics.GROUPS_SCHEMA),
         overwrite=True,
         metadata={"batch": 3},
     )
