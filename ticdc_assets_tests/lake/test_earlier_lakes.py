@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from ticdc_assets_tests.commands import Commands
 
@@ -28,31 +29,34 @@ def sorted_lines(text: str) -> list[str]:
 def states(commands: Commands) -> dict[str, tuple[Any, ...]]:
     return {
         item["table"]: (item["rows"], item["held"], item["quarantined"])
-        for item in json.loads(commands.ran("tables", "shop", "--json"))
+        for item in json.loads(commands.done("tables", "shop", "--json"))
     }
 
 
 def shown(commands: Commands, table: str, *options: object) -> list[dict[str, Any]]:
-    told = commands.ran("show", "shop", "shop", table, "--format", "jsonl", *options)
+    told = commands.done("show", "shop", "shop", table, "--format", "jsonl", *options)
     return [json.loads(line) for line in told.splitlines()]
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
-def test_a_lake_of_an_earlier_version_syncs_on(archive: Path, tmp_path: Path) -> None:
+def test_a_lake_of_an_earlier_version_syncs_on(
+    archive: Path, spark: SparkSession, tmp_path: Path
+) -> None:
+    """What changes the lake runs as a program of its own."""
     with tarfile.open(archive) as packed:
         packed.extractall(tmp_path, filter="data")
     commands = Commands(tmp_path)
     commands.add_capture("shop", "messages.jsonl", history=["shop.*"])
     then, now = ((tmp_path / f"dump-{name}.jsonl").read_text() for name in ("then", "now"))
 
-    assert sorted_lines(commands.ran("dump", "shop")) == sorted_lines(then)
+    assert sorted_lines(commands.done("dump", "shop")) == sorted_lines(then)
     assert states(commands) == {"customers": (5, 0, 0), "log": (20, 0, 0), "orders": (10_450, 0, 0)}
-    (cut,) = {item["applied_ts"] for item in json.loads(commands.ran("tables", "shop", "--json"))}
+    (cut,) = {item["applied_ts"] for item in json.loads(commands.done("tables", "shop", "--json"))}
 
     with (tmp_path / "messages.jsonl").open("a") as capture:
         capture.write((tmp_path / "later.jsonl").read_text())
     assert "4 of 4 mirrors changed" in commands.ran("sync", "shop")
-    assert sorted_lines(commands.ran("dump", "shop")) == sorted_lines(now)
+    assert sorted_lines(commands.done("dump", "shop")) == sorted_lines(now)
     assert states(commands) == {
         "clients": (5, 0, 0),
         "late": (5, 0, 0),
