@@ -36,7 +36,7 @@ from bench.results import SLOWER, Part, Result, Shares
 from ticdc_assets.defs.source_watcher import SourceWatcher
 from ticdc_assets.defs.steps import ChangefeedSteps
 from ticdc_assets.defs.syncing import Syncing
-from ticdc_assets.lake import decoding, mirrors, schema_tables
+from ticdc_assets.lake import decoding, mirrors, schema_tables, validity
 
 FRESHNESS = "Freshness"
 
@@ -44,9 +44,9 @@ _TIMED: tuple[tuple[str, ModuleType, str], ...] = (
     ("change_groups", decoding, "add_to_groups"),
     ("reading the history", schema_tables, "read_history"),
     ("completing the history", schema_tables, "complete"),
-    ("reading the history", mirrors, "read_history"),
-    ("completing the history", mirrors, "complete"),
-    ("planning", mirrors, "build_plan"),
+    ("reading the history", validity, "read_history"),
+    ("completing the history", validity, "complete"),
+    ("planning", validity, "build_plan"),
     ("publishing", mirrors, "publish"),
 )
 
