@@ -28,9 +28,10 @@ from ticdc_assets.defs.steps import steps_of
 from ticdc_assets.lake.accepted_gaps import AcceptedGap, append_accepted
 from ticdc_assets.lake.control import write_table
 from ticdc_assets.lake.cuts import FAILED, Cut, FailedMirror, HeldRows, publish
+from ticdc_assets.lake.lag import LagPart
 from ticdc_assets.lake.landing import _LANDINGS_SCHEMA as LANDINGS_SCHEMA
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.status import Check, LagPart
+from ticdc_assets.lake.verdicts import Check
 from ticdc_assets.lake.wording import duration
 from ticdc_assets.tso import from_datetime
 from ticdc_assets_tests.commands import Commands

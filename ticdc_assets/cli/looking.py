@@ -142,7 +142,7 @@ def _statuses(
 def _print_status(item: "Status", source_error: str | None) -> None:
     from rich.table import Table
 
-    from ticdc_assets.lake.status import LagPart
+    from ticdc_assets.lake.lag import LagPart
 
     name, lag = item.changefeed, item.lag
     if item.cut is None or lag is None:

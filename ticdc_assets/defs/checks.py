@@ -10,7 +10,7 @@ a schedule of their own.
 
 Replication lag is now less the physical time of the newest cut's TSO. It is not the time since the
 last materialisation: a mirror that was just written from an old watermark is behind all the same.
-How it is split stands in `lake.status`.
+How it is split stands in `lake.lag`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -32,9 +32,10 @@ from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.lake.cuts import newest_cut
 from ticdc_assets.lake.damage import damage_told, find_damage
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.status import Check, Status
+from ticdc_assets.lake.status import Status
 from ticdc_assets.lake.status_reading import read_faults, read_status
 from ticdc_assets.lake.uniqueness import count_keys
+from ticdc_assets.lake.verdicts import Check
 from ticdc_assets.lake.verifying import verify
 from ticdc_assets.lake.wording import duration
 

@@ -41,8 +41,9 @@ from ticdc_assets.lake.cuts import Cut
 from ticdc_assets.lake.damage import damage_told, damaged_mirrors
 from ticdc_assets.lake.positions import PartitionOffsets, known_partitions
 from ticdc_assets.lake.sources import Gap, SourceState, capture_ranges, see_source
-from ticdc_assets.lake.status import Check, Status
+from ticdc_assets.lake.status import Status
 from ticdc_assets.lake.status_reading import read_status
+from ticdc_assets.lake.verdicts import Check
 from ticdc_assets.tso import lag_seconds, to_datetime
 
 INTERVAL_SECONDS = 20

@@ -14,8 +14,12 @@ from ticdc_assets.defs.metadata import Metadata, tso_metadata
 from ticdc_assets.defs.table_schemas import table_of
 from ticdc_assets.defs.verdicts import CheckVerdict
 from ticdc_assets.lake.cuts import HeldRows
+from ticdc_assets.lake.faults import Faults
 from ticdc_assets.lake.judging import claims, judge_quarantine
-from ticdc_assets.lake.status import Check, Faults, LagPart, Status, TableState
+from ticdc_assets.lake.lag import LagPart
+from ticdc_assets.lake.status import Status
+from ticdc_assets.lake.table_status import TableState
+from ticdc_assets.lake.verdicts import Check
 from ticdc_assets.lake.wording import LISTED
 from ticdc_assets.tso import lag_seconds, to_datetime
 

@@ -19,13 +19,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.config import Changefeed
 from ticdc_assets.events import Op, RowChange
+from ticdc_assets.lake.agreement import Agreement, Checksums
 from ticdc_assets.lake.change_statistics import ChangeGroups
 from ticdc_assets.lake.control import commit_metadata, read_rows, write_table
 from ticdc_assets.lake.mirror_rows import ArrowMap
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.schema_tables import read_history
 from ticdc_assets.lake.session import functions
-from ticdc_assets.lake.status import Agreement, Checksums
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.values.checksums import checksum_agrees

@@ -14,18 +14,12 @@ from datetime import datetime
 from typing import Any
 
 from ticdc_assets.config import Changefeed
-from ticdc_assets.lake.status import (
-    Agreement,
-    Check,
-    Faults,
-    Lag,
-    LagPart,
-    Level,
-    Status,
-    TableState,
-    TableStatus,
-    Verdict,
-)
+from ticdc_assets.lake.agreement import Agreement
+from ticdc_assets.lake.faults import Faults
+from ticdc_assets.lake.lag import Lag, LagPart
+from ticdc_assets.lake.status import Status
+from ticdc_assets.lake.table_status import TableState, TableStatus
+from ticdc_assets.lake.verdicts import Check, Level, Verdict
 from ticdc_assets.lake.wording import duration, listed
 from ticdc_assets.schemas import ColumnSchema, TableSchema, schema_from_json
 from ticdc_assets.tso import to_datetime

@@ -17,8 +17,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from ticdc_assets.lake.lag import LagPart
 from ticdc_assets.lake.positions import PartitionOffsets
-from ticdc_assets.lake.status import LagPart, Status, TableStatus
+from ticdc_assets.lake.status import Status
+from ticdc_assets.lake.table_status import TableStatus
 from ticdc_assets.tso import physical_ms
 
 

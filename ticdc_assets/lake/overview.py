@@ -31,8 +31,9 @@ from ticdc_assets.lake.series import (
     read_landings,
     read_quarantine_figures,
 )
-from ticdc_assets.lake.status import Status, TableState, TableStatus
+from ticdc_assets.lake.status import Status
 from ticdc_assets.lake.status_reading import read_status
+from ticdc_assets.lake.table_status import TableState, TableStatus
 from ticdc_assets.registry.ddl import DdlStatement, parse_ddl_script
 from ticdc_assets.registry.differences import Difference, differences
 from ticdc_assets.schemas import TableSchema, schema_from_json

@@ -23,11 +23,11 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_assets.config import TableFilter
 from ticdc_assets.lake.appending import append_files
 from ticdc_assets.lake.control import open_table, read_rows
+from ticdc_assets.lake.faults import is_mirrored_fault
 from ticdc_assets.lake.files import WrittenFile
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.spark_commits import SparkCommit
-from ticdc_assets.lake.status import is_mirrored_fault
 from ticdc_assets.wire.rows import PLACE
 
 COLUMNS = (

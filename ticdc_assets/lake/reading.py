@@ -29,8 +29,8 @@ from ticdc_assets.lake.mirror_rows import (
     spark_type_name,
 )
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.status import TableStatus, table_statuses
 from ticdc_assets.lake.status_reading import read_faults
+from ticdc_assets.lake.table_status import TableStatus, table_statuses
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.tso import moment_text
 

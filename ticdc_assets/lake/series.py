@@ -30,8 +30,8 @@ import pyarrow.dataset as ds
 from ticdc_assets.config import TableFilter
 from ticdc_assets.lake.control import read_leaves, read_table
 from ticdc_assets.lake.cuts import CARRIED, Cut, void_numbers
+from ticdc_assets.lake.faults import is_mirrored_fault
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.status import is_mirrored_fault
 from ticdc_assets.tso import lag_ms, lag_seconds
 
 MIRROR_BUDGET = 3_000_000

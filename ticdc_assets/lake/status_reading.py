@@ -20,21 +20,14 @@ from ticdc_assets.lake.checksums import read_checksums
 from ticdc_assets.lake.control import commit_metadata, read_rows, read_table
 from ticdc_assets.lake.cuts import Cut, newest_cut
 from ticdc_assets.lake.decoding import decoded_position
+from ticdc_assets.lake.faults import Faults, is_mirrored_fault
 from ticdc_assets.lake.judging import judge
+from ticdc_assets.lake.lag import split_lag, waiting_since
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.positions import PartitionOffsets, newest_landing, partitions_of
 from ticdc_assets.lake.sources import Gap
-from ticdc_assets.lake.status import (
-    NEW_TOPIC,
-    ChangeTimes,
-    Faults,
-    Status,
-    TopicStatus,
-    is_mirrored_fault,
-    split_lag,
-    table_statuses,
-    waiting_since,
-)
+from ticdc_assets.lake.status import NEW_TOPIC, ChangeTimes, Status, TopicStatus
+from ticdc_assets.lake.table_status import table_statuses
 from ticdc_assets.lake.watermark import read_watermark
 from ticdc_assets.tso import physical_ms
 

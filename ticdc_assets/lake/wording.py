@@ -1,6 +1,7 @@
-"""Findings and spans of time as people read them. Pure: the same value gives the same text."""
+"""Findings, moments and spans of time in words. Pure: the same value gives the same text."""
 
 from collections.abc import Iterable
+from datetime import datetime
 
 LISTED = 20
 """Findings told in one sentence or table; the rest is counted."""
@@ -23,3 +24,8 @@ def listed(findings: Iterable[str], separator: str = ", ") -> str:
     told = list(findings)
     more = f" and {len(told) - LISTED} more" if len(told) > LISTED else ""
     return separator.join(told[:LISTED]) + more
+
+
+def iso(moment: datetime | None) -> str | None:
+    """Return a moment to the millisecond, as JSON has it; None of none."""
+    return None if moment is None else moment.isoformat(timespec="milliseconds")

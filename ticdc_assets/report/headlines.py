@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from ticdc_assets.lake.overview import FeedOverview
-from ticdc_assets.lake.status import Check
-from ticdc_assets.lake.status import Level as VerdictLevel
+from ticdc_assets.lake.verdicts import Check
+from ticdc_assets.lake.verdicts import Level as VerdictLevel
 from ticdc_assets.lake.wording import duration
 from ticdc_assets.report.texts import count_text
 from ticdc_assets.tso import lag_seconds

@@ -15,16 +15,12 @@ from ticdc_assets.defs.content_verdicts import judge_keys
 from ticdc_assets.defs.status_metadata import check_verdict, quarantine_verdict
 from ticdc_assets.defs.verdicts import CheckVerdict
 from ticdc_assets.lake.cuts import Cut
+from ticdc_assets.lake.faults import Faults
 from ticdc_assets.lake.judging import judge
-from ticdc_assets.lake.status import (
-    ChangeTimes,
-    Check,
-    Faults,
-    Status,
-    TopicStatus,
-    table_statuses,
-)
+from ticdc_assets.lake.status import ChangeTimes, Status, TopicStatus
+from ticdc_assets.lake.table_status import table_statuses
 from ticdc_assets.lake.uniqueness import KeyCounts, RepeatedKey, RepeatedKeys
+from ticdc_assets.lake.verdicts import Check
 from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema, schema_to_json
 from ticdc_assets_tests.defs.small_shop import SmallShop
 from ticdc_assets_tests.statuses import NOW, NOW_MS, at, cut, held, mirror, status

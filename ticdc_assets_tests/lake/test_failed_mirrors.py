@@ -25,8 +25,8 @@ from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.lake.overview import read_overview
 from ticdc_assets.lake.quarantine import read_quarantine
 from ticdc_assets.lake.reading import list_mirrors, read_mirror, require_mirror
-from ticdc_assets.lake.status import Check
 from ticdc_assets.lake.status_reading import read_status
+from ticdc_assets.lake.verdicts import Check
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.simulator.alterations import AddColumn
 from ticdc_assets.simulator.changefeed import StandInChangefeed

@@ -11,16 +11,12 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets import tso
 from ticdc_assets.lake.cuts import newest_cut
+from ticdc_assets.lake.faults import Faults
+from ticdc_assets.lake.lag import LagPart, split_lag, waiting_since
 from ticdc_assets.lake.positions import PartitionOffsets, known_partitions
 from ticdc_assets.lake.sources import see_source
-from ticdc_assets.lake.status import (
-    Faults,
-    LagPart,
-    split_lag,
-    table_statuses,
-    waiting_since,
-)
 from ticdc_assets.lake.status_reading import read_status
+from ticdc_assets.lake.table_status import table_statuses
 from ticdc_assets.lake.uniqueness import count_keys
 from ticdc_assets_tests.defs.small_shop import ODD, ORDERS, SmallShop
 from ticdc_assets_tests.lake.feeds import Feed

@@ -1,0 +1,30 @@
+"""What comparing row checksums says. Plain values: no I/O, no Spark; `checksums` compares."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Agreement(StrEnum):
+    """What comparing the checksums of one row says."""
+
+    AGREES = "agrees"
+    DISAGREES = "disagrees"
+    UNKNOWN = "unknown"
+    """Nothing can be said: the row is cut, its version is not known, or it was split."""
+    WAITING = "waiting"
+    """The row's schema has not arrived."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checksums:
+    """All row checksums so far.
+
+    Attributes:
+        counts: rows by agreement.
+        examples: where the first rows are that disagree.
+    """
+
+    counts: Mapping[Agreement, int]
+    examples: tuple[dict[str, Any], ...]

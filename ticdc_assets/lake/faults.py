@@ -1,0 +1,45 @@
+"""Faults: what is open in the quarantine, and which of it counts for a changefeed.
+
+Plain values: no I/O, no Spark. `quarantine` has the rows themselves.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ticdc_assets.config import TableFilter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """Open rows of the quarantine that came together and are alike.
+
+    Attributes:
+        stage: `decode` or `apply`.
+        reason: what is wrong, a stable word.
+        since: when they were put into quarantine.
+        database: database of their table; None if it is not known.
+        table: their table; None if it is not known.
+        first_ts: lowest commit ts of them; None if it is not known.
+        rows: how many they are.
+    """
+
+    stage: str
+    reason: str
+    since: datetime
+    database: str | None = None
+    table: str | None = None
+    first_ts: int | None = None
+    rows: int = 1
+
+
+def is_mirrored_fault(row: Mapping[str, Any], tables: TableFilter | None) -> bool:
+    """Return whether a row of the quarantine counts for a changefeed that mirrors some tables.
+
+    Row changes of other tables do not: there is no mirror that lacks them. Records that could not
+    be decoded are of no table yet.
+    """
+    return (
+        tables is None or row["stage"] != "apply" or tables.includes(row["database"], row["table"])
+    )

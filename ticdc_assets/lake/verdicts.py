@@ -1,0 +1,47 @@
+"""Verdicts: how bad something is, and the sentence that says it. Plain values: no I/O, no Spark."""
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+
+class Level(IntEnum):
+    """How bad it is."""
+
+    OK = 0
+    WARN = 1
+    FAIL = 2
+
+    @property
+    def word(self) -> str:
+        """The level as it is printed."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What is to be said of some figures.
+
+    Attributes:
+        level: how bad it is.
+        sentence: what is seen, and what to do about it if anything.
+    """
+
+    level: Level = Level.OK
+    sentence: str
+
+    def as_json(self) -> dict[str, str]:
+        """Return it as values that JSON has."""
+        return {"level": self.level.word, "sentence": self.sentence}
+
+
+class Check(StrEnum):
+    """What is judged of a changefeed; the asset checks of Dagster have these names."""
+
+    REPLICATION_LAG = "replication_lag"
+    WATERMARK_PROGRESS = "watermark_progress"
+    HELD_ROWS = "held_rows"
+    MIRRORS_COMPLETE = "mirrors_complete"
+    QUARANTINE_GROWTH = "quarantine_growth"
+    CHANGES_ACCOUNTED = "changes_accounted"
+    ROW_CHECKSUMS = "row_checksums"
+    SCHEMA_CONFLICTS = "schema_conflicts"
