@@ -39,8 +39,8 @@ from ticdc_assets.lake.change_statistics import read_groups
 from ticdc_assets.lake.control import read_plain, read_table
 from ticdc_assets.lake.cuts import Cut, MirrorCut, cast_marks, read_cuts, require_cut
 from ticdc_assets.lake.delta_files import broken
+from ticdc_assets.lake.horizons import BELOW, read_horizon
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.retention import BELOW, read_horizon
 from ticdc_assets.lake.validity import Knowledge, LateRows
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.tso import moment_text

@@ -36,6 +36,7 @@ from ticdc_assets.lake.effects import effect_schema
 from ticdc_assets.lake.files import read_rows_bounded
 from ticdc_assets.lake.first_folds import READ_COLUMNS, FirstFold, FoldedFiles, fold_into_files
 from ticdc_assets.lake.folding import Folding, KnownColumns
+from ticdc_assets.lake.horizons import Horizon, read_horizon, redriven_batches
 from ticdc_assets.lake.mirror_rows import (
     CHANGE_COLUMNS,
     EXACT_KINDS,
@@ -48,7 +49,6 @@ from ticdc_assets.lake.mirror_rows import (
     put_rows,
 )
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.retention import Horizon, read_horizon, redriven_batches
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.totals import IMAGES
 from ticdc_assets.mysql_types import kind_of

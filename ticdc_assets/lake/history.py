@@ -53,10 +53,10 @@ from ticdc_assets.lake.history_rows import (
     history_effects,
     version_schema,
 )
+from ticdc_assets.lake.horizons import read_horizon
 from ticdc_assets.lake.mirror_rows import EXACT_KINDS, PARTIAL, ArrowMap, MirrorLayout
 from ticdc_assets.lake.overwriting import PLAIN_ROWS, give_features, overwrite, take_back
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.retention import read_horizon
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.mysql_types import kind_of

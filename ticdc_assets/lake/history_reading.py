@@ -23,10 +23,10 @@ from ticdc_assets.lake.change_folding import ChangeFolding, quoted
 from ticdc_assets.lake.cuts import MirrorCut, require_cut, tso_as_of
 from ticdc_assets.lake.history import HistoryBase, HistoryFolding, history_rows
 from ticdc_assets.lake.history_rows import HistoryLayout
+from ticdc_assets.lake.horizons import read_horizon
 from ticdc_assets.lake.mirror_rows import EXACT_KINDS, MirrorLayout, canonical_rows, map_batches
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.reading import require_mirror
-from ticdc_assets.lake.retention import read_horizon
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.validity import Knowledge
 from ticdc_assets.mysql_types import kind_of

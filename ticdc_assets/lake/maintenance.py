@@ -55,9 +55,11 @@ from ticdc_assets.lake.control import (
 )
 from ticdc_assets.lake.cuts import Cut, MirrorCut, newest_cut, publish, read_cuts
 from ticdc_assets.lake.files import WRITTEN_NAME
+from ticdc_assets.lake.mirror_properties import mirror_properties
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.retention import Retaining, carrying, mirror_properties, retain
+from ticdc_assets.lake.retention import Retaining, retain
 from ticdc_assets.lake.session import session_with
+from ticdc_assets.lake.spark_commits import carrying
 
 FEW_FILES = 8
 """Files of a mirror or a history from which it is compacted."""

@@ -100,6 +100,7 @@ from ticdc_assets.lake.damage import damaged_mirrors, table_damage
 from ticdc_assets.lake.first_folds import FoldedFiles
 from ticdc_assets.lake.folding import Folding, frame_of, never_sent
 from ticdc_assets.lake.history import HistoryBase, HistoryWriter, MadeHistory
+from ticdc_assets.lake.horizons import BELOW, Horizon, marks_below
 from ticdc_assets.lake.in_place import alter, alterations
 from ticdc_assets.lake.mirror_rows import (
     EXACT_KINDS,
@@ -123,7 +124,6 @@ from ticdc_assets.lake.quarantine import (
     close_rows,
     read_quarantine,
 )
-from ticdc_assets.lake.retention import BELOW, Horizon, marks_below
 from ticdc_assets.lake.session import functions, merging
 from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.lake.validity import Knowledge, LateRows

@@ -56,8 +56,8 @@ from ticdc_assets.lake.committing import commit_written
 from ticdc_assets.lake.control import is_plain, open_table
 from ticdc_assets.lake.files import FileWriter, WrittenFile
 from ticdc_assets.lake.folding import frame_of
+from ticdc_assets.lake.mirror_properties import mirror_properties
 from ticdc_assets.lake.renewing import renew_if_lost
-from ticdc_assets.lake.retention import mirror_properties
 from ticdc_assets.lake.spark_commits import SparkCommit
 
 PLAIN_ROWS = 10_000

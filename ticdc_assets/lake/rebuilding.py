@@ -41,10 +41,10 @@ from ticdc_assets.lake.change_statistics import add_groups_below, group_at_once,
 from ticdc_assets.lake.control import latest_version
 from ticdc_assets.lake.cuts import Cut, newest_cut
 from ticdc_assets.lake.decoding import decoded, landed_up_to, with_clocks
+from ticdc_assets.lake.horizons import Horizon, read_raw_horizon
 from ticdc_assets.lake.lock import side_lock
 from ticdc_assets.lake.mirrors import apply_changes
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.retention import Horizon, read_raw_horizon
 from ticdc_assets.lake.schema_tables import read_history, register_new, write_history
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.spark_commits import SparkCommit

@@ -50,10 +50,10 @@ from ticdc_assets.lake.decoding import (
     decoded_position,
     with_clocks,
 )
+from ticdc_assets.lake.horizons import Horizon, read_horizon, read_raw_horizon
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import Closing, close_rows, count_open
 from ticdc_assets.lake.rebuilding import RefusedRecords
-from ticdc_assets.lake.retention import Horizon, read_horizon, read_raw_horizon
 from ticdc_assets.lake.schema_tables import SCHEMA_KINDS
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.spark_commits import SparkCommit

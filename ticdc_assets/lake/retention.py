@@ -33,7 +33,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import or_
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -41,57 +40,21 @@ import pyarrow.dataset as ds
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from ticdc_assets.changelog.plan import MirrorPlan, Plan, RowGroup
-from ticdc_assets.config import Changefeed, Retention
+from ticdc_assets.changelog.plan import MirrorPlan
+from ticdc_assets.config import Changefeed
 from ticdc_assets.lake.ahead import is_ahead
 from ticdc_assets.lake.change_statistics import ChangeGroups, read_groups
-from ticdc_assets.lake.control import (
-    LOG_RETENTION,
-    commit_metadata,
-    open_table,
-    read_rows,
-    read_table,
-    write_table,
-)
-from ticdc_assets.lake.cuts import CUT_SCHEMA, Cut, MirrorCut, read_cuts
+from ticdc_assets.lake.control import commit_metadata, read_rows, read_table, write_table
+from ticdc_assets.lake.cuts import CUT_SCHEMA, Cut, read_cuts
 from ticdc_assets.lake.decoding import decoded, decoded_position, landed_up_to, with_clocks
+from ticdc_assets.lake.horizons import APPLICATION, Horizon, read_horizon, read_raw_horizon
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import CLOSED_BY, Closing, read_quarantine
 from ticdc_assets.lake.schema_tables import SCHEMA_KINDS
 from ticdc_assets.lake.session import functions
-from ticdc_assets.lake.spark_commits import SparkCommit
+from ticdc_assets.lake.spark_commits import carrying
 from ticdc_assets.lake.validity import Knowledge
 from ticdc_assets.wire.rows import PLACE
-
-_APP = "retention"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Horizon:
-    """Up to where a table was cut off.
-
-    Attributes:
-        tso: TSO of the base cut: at or below it only what the base lacks is still there; 0 if
-            nothing was ever removed.
-        batch: newest batch of the change log that the base was made from.
-        cut: the base cut, None if nothing was ever removed.
-        paths: where the base's mirrors are; where the table is that was cut off if None.
-    """
-
-    tso: int = 0
-    batch: int = 0
-    cut: Cut | None = None
-    paths: LakePaths | None = None
-
-    @property
-    def number(self) -> int:
-        """The number of the base cut, 0 if there is none."""
-        return self.cut.number if self.cut is not None else 0
-
-    def mirror(self, mirror_id: str) -> MirrorCut | None:
-        """Return a mirror as the base has it, or None."""
-        mirrors = self.cut.mirrors if self.cut is not None else ()
-        return next((item for item in mirrors if item.mirror_id == mirror_id), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,135 +76,6 @@ class Retaining:
     records: int = 0
     cuts: int = 0
     notes: tuple[str, ...] = ()
-
-
-def mirror_properties(retention: Retention) -> dict[str, str]:
-    """Return the properties that keep Delta and a VACUUM by hand from what kept cuts need."""
-    longest = retention.longest
-    if longest is None:
-        return {
-            "delta.logRetentionDuration": LOG_RETENTION,
-            "delta.deletedFileRetentionDuration": LOG_RETENTION,
-        }
-    # Twice as long: a base may have to stay longer than configured, until there is another one.
-    hours = max(2 * longest, longest + timedelta(days=7)) // timedelta(hours=1)
-    return {
-        "delta.logRetentionDuration": LOG_RETENTION,
-        "delta.deletedFileRetentionDuration": f"interval {min(hours, 3650 * 24)} hours",
-    }
-
-
-def read_horizon(paths: LakePaths) -> Horizon:
-    """Return up to where the change log was cut off; needs no Spark."""
-    return _horizon(paths, paths.change_log)
-
-
-def read_raw_horizon(paths: LakePaths) -> Horizon:
-    """Return up to where the raw messages were cut off; needs no Spark."""
-    return _horizon(paths, paths.raw_messages)
-
-
-def has_lost_records(paths: LakePaths) -> bool:
-    """Return whether records were removed from the raw messages; needs no other table."""
-    return _base_number(paths.raw_messages) is not None
-
-
-def _horizon(paths: LakePaths, table: Path) -> Horizon:
-    number = _base_number(table)
-    if number is None:
-        return Horizon()
-    cut = next(item for item in read_cuts(paths, number=number))
-    return Horizon(tso=cut.tso, batch=cut.batch, cut=cut)
-
-
-def _base_number(table: Path) -> int | None:
-    opened = open_table(table)
-    return None if opened is None else opened.transaction_version(_APP)
-
-
-BELOW = "what came late lies below what is kept"
-"""Begin of the mark of a mirror that may lack what was learnt too late."""
-
-
-def marks_below(
-    horizon: Horizon,
-    plan_there: Plan,
-    mirrors: Iterable[MirrorPlan],
-    groups: Iterable[RowGroup],
-) -> dict[str, str]:
-    """Return a mark for each mirror whose base would not be made the same today.
-
-    Args:
-        horizon: up to where the change log was cut off.
-        plan_there: the plan at the horizon, by what is known now.
-        mirrors: the mirrors to be marked.
-        groups: the row changes there ever were.
-    """
-    base = horizon.cut
-    if base is None:
-        return {}
-    now = {mirror.mirror_id: mirror.digest for mirror in plan_there.mirrors}
-    below = [group for group in groups if group.min_ts <= horizon.tso]
-    held = {(item.database, item.table) for item in plan_there.held} | {
-        (item.database, item.table) for item in base.held if item.mirror_id is None
-    }
-
-    def is_gone(plan: MirrorPlan) -> bool:
-        """Whether changes that rows came from are gone and no mirror of the base has the rows."""
-        if plan.floor_ts <= horizon.tso:
-            until = plan.bindings[-1].until_ts
-            lived_on = until is None or until > horizon.tso
-            if lived_on and horizon.mirror(plan.mirror_id) is not None:
-                return False
-            if any(
-                plan.meets(group.name, group.min_ts, min(group.max_ts, horizon.tso))
-                and group.name not in held
-                for group in below
-            ):
-                return True
-        parts = plan.handover.parts if plan.handover is not None else ()
-        return any(is_gone(part.plan) for part in parts)
-
-    marks: dict[str, str] = {}
-    for mirror in mirrors:
-        was = horizon.mirror(mirror.mirror_id)
-        if was is not None and mirror.floor_ts <= horizon.tso:
-            # What the base holds was kept for the day its schema comes.
-            is_told = was.held > 0 or now.get(mirror.mirror_id) == was.digest
-        else:
-            is_told = not is_gone(mirror)
-        if not is_told:
-            # The mark is kept until the rows of then count no more.
-            marks[mirror.mirror_id] = f"{BELOW}, since {max(horizon.tso, mirror.floor_ts)}"
-    return marks
-
-
-def redriven_batches(paths: LakePaths, horizon: Horizon) -> tuple[int, ...]:
-    """Return the batches of re-driven records with row changes at or below the horizon.
-
-    They landed before the horizon and were decoded after it, so they are no replays. Needs no
-    Spark.
-    """
-    if horizon.cut is None:
-        return ()
-    places = {
-        tuple(row[name] for name in PLACE)
-        for row in read_quarantine(paths, open_only=False)
-        if row["stage"] == "decode" and row["redriven_at"] is not None
-    }
-    if not places:
-        return ()
-    late = read_table(
-        paths.change_log,
-        (ds.field("kind") == "row")
-        & (ds.field("batch") > horizon.batch)
-        & (ds.field("commit_ts") <= horizon.tso),
-        columns=["batch", *PLACE],
-    )
-    rows = [] if late is None else late.to_pylist()
-    return tuple(
-        sorted({row["batch"] for row in rows if tuple(row[name] for name in PLACE) in places})
-    )
 
 
 def retain(
@@ -654,17 +488,9 @@ def _waiting(paths: LakePaths) -> list[int]:
 def _making_base(base: Cut) -> dict[str, str]:
     """Return the settings of a session whose next commit makes `base` the table's base."""
     return {
-        "spark.databricks.delta.write.txnAppId": _APP,
+        "spark.databricks.delta.write.txnAppId": APPLICATION,
         "spark.databricks.delta.write.txnVersion": str(base.number),
     }
-
-
-def carrying(spark: SparkSession, table: Path) -> SparkCommit:
-    """Return a commit to `table` that carries its newest metadata on.
-
-    The metadata of the newest commit is the memory of how far a writer is.
-    """
-    return SparkCommit(spark, table, commit_metadata(table))
 
 
 # Cuts -------------------------------------------------------------------------------------------

@@ -27,10 +27,10 @@ from ticdc_assets.lake.change_statistics import read_groups
 from ticdc_assets.lake.cuts import Cut, Rewind, publish, read_cuts, require_cut
 from ticdc_assets.lake.damage import check_files
 from ticdc_assets.lake.decoding import decode_new
+from ticdc_assets.lake.horizons import read_horizon, read_raw_horizon
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import count_open, reopen_applied
 from ticdc_assets.lake.redecoding import RedecodedDay, redecode_ahead
-from ticdc_assets.lake.retention import read_horizon, read_raw_horizon
 from ticdc_assets.tso import moment_text
 
 

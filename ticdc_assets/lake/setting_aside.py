@@ -17,9 +17,9 @@ from pathlib import Path
 
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.lake.damage import table_damage
+from ticdc_assets.lake.horizons import has_lost_records
 from ticdc_assets.lake.lock import writer_lock
 from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.retention import has_lost_records
 
 
 def set_aside(paths: LakePaths) -> Path:

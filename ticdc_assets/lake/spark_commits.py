@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 from ticdc_assets.lake.commits import CommitError, LoggedCommit, OwnCommit
 from ticdc_assets.lake.committing import NotThereError
+from ticdc_assets.lake.control import commit_metadata
 from ticdc_assets.lake.session import session_with
 
 _LOCK = Lock()
@@ -81,6 +82,14 @@ class SparkCommit:
         found = self._own.made()
         _require_added(self._table, found)
         return found
+
+
+def carrying(spark: SparkSession, table: Path) -> SparkCommit:
+    """Return a commit to `table` that carries its newest metadata on.
+
+    The metadata of the newest commit is the memory of how far a writer is.
+    """
+    return SparkCommit(spark, table, commit_metadata(table))
 
 
 def _require_added(table: Path, commit: LoggedCommit) -> None:

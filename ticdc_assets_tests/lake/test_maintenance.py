@@ -17,10 +17,10 @@ from ticdc_assets.lake.control import commit_metadata, open_table
 from ticdc_assets.lake.cuts import Cut, MirrorCut, read_cuts
 from ticdc_assets.lake.history import history_rows
 from ticdc_assets.lake.maintenance import clean_logs, maintain, optimize_mirrors
+from ticdc_assets.lake.mirror_properties import mirror_properties
 from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.reading import iterate_rows, published_table
-from ticdc_assets.lake.retention import mirror_properties
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream

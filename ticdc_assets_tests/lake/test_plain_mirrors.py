@@ -13,9 +13,9 @@ from ticdc_assets.lake import mirrors, overwriting
 from ticdc_assets.lake.control import is_plain, open_table, read_plain
 from ticdc_assets.lake.cuts import MirrorCut
 from ticdc_assets.lake.maintenance import maintain
+from ticdc_assets.lake.mirror_properties import mirror_properties
 from ticdc_assets.lake.mirror_rows import MirrorLayout
 from ticdc_assets.lake.mirrors import Mode
-from ticdc_assets.lake.retention import mirror_properties
 from ticdc_assets.simulator.alterations import AddColumn, RenameColumn
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column

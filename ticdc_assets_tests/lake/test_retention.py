@@ -19,17 +19,11 @@ from ticdc_assets.errors import NotFoundError
 from ticdc_assets.lake import retention
 from ticdc_assets.lake.control import read_table
 from ticdc_assets.lake.cuts import Cut, read_cuts
+from ticdc_assets.lake.horizons import BELOW, Horizon, read_horizon, read_raw_horizon
 from ticdc_assets.lake.positions import read_position
 from ticdc_assets.lake.quarantine import read_quarantine
 from ticdc_assets.lake.redriving import redrive
-from ticdc_assets.lake.retention import (
-    BELOW,
-    Horizon,
-    kept_cuts,
-    read_horizon,
-    read_raw_horizon,
-    retain,
-)
+from ticdc_assets.lake.retention import kept_cuts, retain
 from ticdc_assets.simulator.alterations import AddColumn
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column

@@ -13,10 +13,11 @@ from ticdc_assets.config import Retention, TableChoice, TableFilter
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.lake.control import write_table
 from ticdc_assets.lake.cuts import filter_text
+from ticdc_assets.lake.horizons import BELOW, read_horizon
 from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import count_open, read_quarantine
-from ticdc_assets.lake.retention import BELOW, read_horizon, retain
+from ticdc_assets.lake.retention import retain
 from ticdc_assets.lake.verifying import verify
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
