@@ -25,7 +25,8 @@ from ticdc_assets.errors import ConfigError, NotFoundError
 from ticdc_assets.lake.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.lake.landing import landed_days
 from ticdc_assets.lake.mirrors import Applying
-from ticdc_assets.lake.redecoding import RedecodedDay, Redecoding
+from ticdc_assets.lake.redecoded_days import RedecodedDay
+from ticdc_assets.lake.redecoding import Redecoding
 
 _RANGE_START = "dagster/asset_partition_range_start"
 _RANGE_END = "dagster/asset_partition_range_end"

@@ -22,7 +22,7 @@ from ticdc_assets.lake.mirrors import Applying, Mode, Outcome
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.positions import PartitionOffsets
 from ticdc_assets.lake.quarantine import QuarantineCounts
-from ticdc_assets.lake.redecoding import RedecodedDay
+from ticdc_assets.lake.redecoded_days import RedecodedDay
 from ticdc_assets.lake.redriving import Redriving
 from ticdc_assets.lake.schema_tables import Registering
 from ticdc_assets.lake.status import ACCOUNT_COUNTS

@@ -30,7 +30,8 @@ from ticdc_assets.lake.decoding import decode_new
 from ticdc_assets.lake.horizons import read_horizon, read_raw_horizon
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import count_open, reopen_applied
-from ticdc_assets.lake.redecoding import RedecodedDay, redecode_ahead
+from ticdc_assets.lake.redecoded_days import RedecodedDay
+from ticdc_assets.lake.redecoding import redecode_ahead
 from ticdc_assets.tso import moment_text
 
 

@@ -13,12 +13,13 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Retention
 from ticdc_assets.errors import NotFoundError
-from ticdc_assets.lake import landing, mirrors, redecoding
+from ticdc_assets.lake import landing, mirrors, redecoded_days
 from ticdc_assets.lake.control import latest_version, read_rows
 from ticdc_assets.lake.landing import landed_days
 from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.lake.quarantine import count_open
-from ticdc_assets.lake.redecoding import RedecodedDay, redecode
+from ticdc_assets.lake.redecoded_days import RedecodedDay
+from ticdc_assets.lake.redecoding import redecode
 from ticdc_assets.lake.retention import retain
 from ticdc_assets.lake.session import functions
 from ticdc_assets.simulator.alterations import AddColumn
@@ -185,7 +186,7 @@ def test_a_killed_run_is_finished_and_syncs_go_on_between_days(
         def dying(*_: Any) -> None:
             raise Killed
 
-        patch.setattr(redecoding, "regroup", dying)
+        patch.setattr(redecoded_days, "regroup", dying)
         with pytest.raises(Killed):
             again(feed, [YESTERDAY])
     assert feed.sync().outcome is Outcome.PUBLISHED

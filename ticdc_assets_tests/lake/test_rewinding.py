@@ -19,7 +19,7 @@ from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import ALL_TABLES
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.events import Watermark
-from ticdc_assets.lake import decoding, quarantine, redecoding, redriving, rewinding
+from ticdc_assets.lake import decoding, quarantine, redecoded_days, redriving, rewinding
 from ticdc_assets.lake.ahead import TS_AHEAD
 from ticdc_assets.lake.change_statistics import read_groups
 from ticdc_assets.lake.control import read_rows
@@ -234,7 +234,7 @@ def test_a_run_that_was_killed_is_finished_by_the_next_one(
     def die(*_: object, **__: object) -> None:
         raise Killed
 
-    for owner, name in ((redecoding, "regroup"), (rewinding, "publish")):
+    for owner, name in ((redecoded_days, "regroup"), (rewinding, "publish")):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, die)
             with pytest.raises(Killed):
