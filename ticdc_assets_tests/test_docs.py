@@ -244,7 +244,7 @@ def test_mirrors_have_the_columns_that_are_described(root: Path) -> None:
 
 
 def test_histories_have_the_columns_that_are_described(root: Path) -> None:
-    from ticdc_assets.lake.history_rows import HistoryLayout, version_schema
+    from ticdc_assets.lake.history_layout import HistoryLayout, version_schema
     from ticdc_assets.schemas import TableSchema
 
     schema = TableSchema(database="d", table="t", table_id=1, version=1, columns=(), indexes=())

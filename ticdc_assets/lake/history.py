@@ -45,14 +45,9 @@ from ticdc_assets.lake.commits import reached, same_rows_at
 from ticdc_assets.lake.control import read_plain
 from ticdc_assets.lake.cuts import MirrorCut
 from ticdc_assets.lake.effects import SEQUENCE_FIELDS
-from ticdc_assets.lake.history_rows import (
-    HistoryLayout,
-    Passage,
-    fold_versions,
-    history_effect_schema,
-    history_effects,
-    version_schema,
-)
+from ticdc_assets.lake.history_effects import Passage, history_effects
+from ticdc_assets.lake.history_layout import HistoryLayout, history_effect_schema, version_schema
+from ticdc_assets.lake.history_versions import fold_versions
 from ticdc_assets.lake.horizons import read_horizon
 from ticdc_assets.lake.mirror_rows import EXACT_KINDS, PARTIAL, ArrowMap, MirrorLayout
 from ticdc_assets.lake.overwriting import PLAIN_ROWS, give_features, overwrite, take_back

@@ -22,7 +22,7 @@ from ticdc_assets.errors import ConfigError, NotFoundError
 from ticdc_assets.lake.change_folding import ChangeFolding, quoted
 from ticdc_assets.lake.cuts import MirrorCut, require_cut, tso_as_of
 from ticdc_assets.lake.history import HistoryBase, HistoryFolding, history_rows
-from ticdc_assets.lake.history_rows import HistoryLayout
+from ticdc_assets.lake.history_layout import HistoryLayout
 from ticdc_assets.lake.horizons import read_horizon
 from ticdc_assets.lake.mirror_rows import EXACT_KINDS, MirrorLayout, canonical_rows, map_batches
 from ticdc_assets.lake.paths import LakePaths

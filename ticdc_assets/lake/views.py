@@ -35,8 +35,8 @@ from ticdc_assets.errors import TicdcError
 from ticdc_assets.lake.as_of import AsOf
 from ticdc_assets.lake.change_folding import quoted
 from ticdc_assets.lake.cuts import Cut, MirrorCut, require_cut
+from ticdc_assets.lake.history_layout import HistoryLayout
 from ticdc_assets.lake.history_reading import with_deleted_sql
-from ticdc_assets.lake.history_rows import HistoryLayout
 from ticdc_assets.lake.mirror_rows import MirrorLayout
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.session import functions

@@ -14,8 +14,8 @@ from ticdc_assets.config import TableChoice
 from ticdc_assets.lake import history
 from ticdc_assets.lake.cuts import MirrorCut
 from ticdc_assets.lake.history import history_rows as read_rows
+from ticdc_assets.lake.history_layout import HistoryLayout
 from ticdc_assets.lake.history_reading import read_history, read_with_deleted, row_versions
-from ticdc_assets.lake.history_rows import HistoryLayout
 from ticdc_assets.lake.mirror_rows import MirrorLayout, canonical_rows
 from ticdc_assets_tests.golden import Rows, Scenario, comparable
 from ticdc_assets_tests.lake.feeds import Feed
