@@ -240,7 +240,7 @@ def test_mirrors_have_the_columns_that_are_described(root: Path) -> None:
     )
     ours = {field.name: field.dataType.simpleString() for field in layout.spark.fields}
     assert columns_of(root, "mirrors") == ours
-    assert from_arrow_schema(layout.arrow).names == [layout.commit_ts, layout.extra]
+    assert from_arrow_schema(layout.arrow).names == [layout.commit_ts, layout.rescued]
 
 
 def test_histories_have_the_columns_that_are_described(root: Path) -> None:

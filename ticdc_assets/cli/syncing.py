@@ -131,6 +131,8 @@ def sync_lines(name: str, report: Any) -> Iterable[str]:
         yield f"{name}: {cut.steps_back} watermarks stepped back and were ignored, so far"
     for text in applying.repaired:
         yield f"{name}: made again: {text}"
+    if applying.renamed:
+        yield f"{name}: _ticdc_extra is _rescued_data now in: {', '.join(applying.renamed)}"
     for failure in cut.failed:
         yield f"{name}: failed: {failure.sentence}"
     for account in cut.unaccounted:

@@ -65,7 +65,7 @@ def mirror_lineage(names: FeedNames, mirror: MirrorCut) -> dg.MetadataValue:
     images = [*_of(log, ("after", "before")), *_of(registry, ("columns",))]
     deps = {column.name: images for column in schema.columns if column.name not in mirror.hidden}
     deps[layout.commit_ts] = _of(log, ("commit_ts",))
-    deps[layout.extra] = images
+    deps[layout.rescued] = images
     return _drawn(deps)
 
 

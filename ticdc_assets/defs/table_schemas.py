@@ -156,7 +156,7 @@ def mirror_columns(mirror: MirrorCut) -> dg.TableSchema:
             description="Commit ts of the row's last change.",
         ),
         dg.TableColumn(
-            name=layout.extra,
+            name=layout.rescued,
             type="map<string,string>",
             description="Exact text of values that no typed column can hold, by column.",
         ),

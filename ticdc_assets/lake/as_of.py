@@ -32,16 +32,16 @@ from ticdc_assets.lake.change_folding import (
     ChangeFolding,
     folded_rows,
     hidden_columns,
-    read_version,
     rows_here,
 )
 from ticdc_assets.lake.change_statistics import read_groups
-from ticdc_assets.lake.control import read_plain, read_table
+from ticdc_assets.lake.control import read_table
 from ticdc_assets.lake.cuts import Cut, MirrorCut, cast_marks, read_cuts, require_cut
 from ticdc_assets.lake.delta_files import broken
 from ticdc_assets.lake.horizons import BELOW, read_horizon
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.validity import Knowledge, LateRows
+from ticdc_assets.lake.versions import mirror_here, mirror_in_spark
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.tso import moment_text
 
@@ -173,8 +173,8 @@ class AsOf:
                 frozenset(base.hidden),
                 base.rows,
                 casts=base.casts,
-                made=lambda: read_version(self._spark, self._paths, base),
-                here=lambda: read_plain(base.path(self._paths), base.version),
+                made=lambda: mirror_in_spark(self._spark, self._paths, base),
+                here=lambda: mirror_here(self._paths, base),
             )
         return self._folded(mirror, base)
 

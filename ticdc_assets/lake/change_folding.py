@@ -17,7 +17,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import and_, or_
-from pathlib import Path
 from threading import Lock, RLock
 from typing import Any
 
@@ -30,7 +29,7 @@ from ticdc_assets.changelog.plan import Binding, HandoverPart, MirrorPlan
 from ticdc_assets.changelog.resolve import casts_after, handover_steps
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake import folding
-from ticdc_assets.lake.control import dataset_of, is_plain, open_table, read_plain
+from ticdc_assets.lake.control import dataset_of, is_plain, open_table
 from ticdc_assets.lake.cuts import MirrorCut
 from ticdc_assets.lake.effects import effect_schema
 from ticdc_assets.lake.files import read_rows_bounded
@@ -47,10 +46,12 @@ from ticdc_assets.lake.mirror_rows import (
     mirror_effects,
     part_effects,
     put_rows,
+    quoted,
 )
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.totals import IMAGES
+from ticdc_assets.lake.versions import mirror_here, mirror_in_pieces, mirror_in_spark
 from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.wire.rows import PLACE
@@ -261,7 +262,7 @@ class ChangeFolding:
         self, mirror: MirrorPlan, start: MirrorCut
     ) -> tuple[list["_RowsBefore"], KnownColumns]:
         """Return the mirror's rows in the base cut, without those that the floor takes."""
-        frame = read_version(self._spark, self.horizon.paths or self._paths, start)
+        frame = mirror_in_spark(self._spark, self.horizon.paths or self._paths, start)
         rows = start.rows
         if mirror.floor_ts != start.floor_ts and mirror.handover is None:
             # A CREATE or TRUNCATE below the horizon that was not known to the base.
@@ -287,9 +288,9 @@ class ChangeFolding:
         zone = self._changefeed.timezone
         return _RowsBefore(
             rows=base.rows,
-            frame=lambda: read_version(self._spark, self._paths, base),
-            here=lambda: read_plain(base.path(self._paths), base.version),
-            pieces=_pieces_of(base.path(self._paths), base.version),
+            frame=lambda: mirror_in_spark(self._spark, self._paths, base),
+            here=lambda: mirror_here(self._paths, base),
+            pieces=mirror_in_pieces(self._paths, base),
             convert=mirror_effects(base.table_schema, mirror, zone, since_ts),
             is_settled=not is_touched(mirror, base.table_schema, since_ts)
             and base.table_schema.columns == mirror.schema.columns
@@ -523,20 +524,6 @@ class ChangeFolding:
             return self._dataset
 
 
-def _pieces_of(path: Path, version: int) -> Callable[[], Iterator[pa.RecordBatch]] | None:
-    """Return what yields the rows of a plain table in batches of bounded size; else None."""
-    table = open_table(path, version)
-    if table is None or not is_plain(table):
-        return None
-    rows = dataset_of(table, path)
-    names = rows.schema.names
-    large = [name for name in names if rows.schema.field(name).type in _LARGE_TYPES]
-    return lambda: read_rows_bounded(rows, path, None, columns=names, large=large)
-
-
-_LARGE_TYPES = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
-
-
 def _is_change(
     mirror: MirrorPlan,
     above: int,
@@ -742,17 +729,3 @@ def is_removed_from(mirror: MirrorPlan, since_ts: int) -> bool:
 def _types(schema: TableSchema) -> dict[str, object]:
     arrow = MirrorLayout(schema=schema).arrow
     return dict(zip(arrow.names, arrow.types, strict=True))
-
-
-def read_version(spark: SparkSession, paths: LakePaths, mirror: MirrorCut) -> DataFrame:
-    """Return the rows of a mirror as a cut names it."""
-    return (
-        spark.read.format("delta")
-        .option("versionAsOf", mirror.version)
-        .load(str(mirror.path(paths)))
-    )
-
-
-def quoted(name: str) -> str:
-    """Return a column name quoted for Spark's parser: in backticks, which are doubled inside."""
-    return "`" + name.replace("`", "``") + "`"

@@ -5,10 +5,10 @@ a `Comparison`: the content hash of each, and, if they differ, how many rows are
 and too many, with examples by key and column.
 
 The content hash does not depend on the order of rows or files. Each row has two 64-bit hashes over
-its typed columns, which of them are NULL, the extra map and the commit ts of its last change; the
-hash of the table is one over the number of rows, the sums of the first and the second, and their
-exclusive or. So equal rows of a table without a key are counted, and two equal tables cost one pass
-each. It is made to find damage, not to withstand somebody who looks for collisions.
+its typed columns, which of them are NULL, the rescued data and the commit ts of its last change.
+The hash of the table is one over the number of rows, the sums of the first and the second, and
+their exclusive or. So equal rows of a table without a key are counted, and two equal tables cost
+one pass each. It is made to find damage, not to withstand somebody who looks for collisions.
 
 Only tables that differ are brought together, by their keys: by hash first (a row that is in both as
 often cancels out), and the values of a few rows at last. In a table without a key a row is its own
@@ -33,8 +33,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from ticdc_assets.errors import InputError
-from ticdc_assets.lake.change_folding import quoted
-from ticdc_assets.lake.mirror_rows import PARTIAL, MirrorLayout, canonical_rows
+from ticdc_assets.lake.mirror_rows import PARTIAL, MirrorLayout, canonical_rows, quoted
 from ticdc_assets.lake.session import functions
 from ticdc_assets.schemas import TableSchema
 
@@ -205,16 +204,16 @@ def row_differences(
 def _row_hashes(rows: DataFrame, layout: MirrorLayout) -> tuple[Column, Column]:
     """Return two hashes of a row of a mirror."""
     F = functions(rows.sparkSession)
-    has_extra = layout.extra in rows.columns
-    known = _extra(rows.sparkSession, layout) if has_extra else F.create_map()
+    has_rescued = layout.rescued in rows.columns
+    known = _rescued(rows.sparkSession, layout) if has_rescued else F.create_map()
     is_partial = (
-        F.map_contains_key(_extra(rows.sparkSession, layout), F.lit(PARTIAL))
-        if has_extra
+        F.map_contains_key(_rescued(rows.sparkSession, layout), F.lit(PARTIAL))
+        if has_rescued
         else F.lit(False)
     )
     items: list[Column] = []
     for field in rows.schema.fields:
-        if field.name == layout.extra:
+        if field.name == layout.rescued:
             continue
         value = F.col(quoted(field.name))
         if field.name == layout.commit_ts:
@@ -224,11 +223,11 @@ def _row_hashes(rows: DataFrame, layout: MirrorLayout) -> tuple[Column, Column]:
     return _two_hashes(rows.sparkSession, items)
 
 
-def _extra(spark: SparkSession, layout: MirrorLayout) -> Column:
-    """Return the extra map; an empty one for none."""
+def _rescued(spark: SparkSession, layout: MirrorLayout) -> Column:
+    """Return the rescued data; an empty map for none."""
     F = functions(spark)
     none = F.create_map().cast("map<string,string>")
-    return F.coalesce(F.col(quoted(layout.extra)), none)
+    return F.coalesce(F.col(quoted(layout.rescued)), none)
 
 
 def _hashed(value: Column, kind: T.DataType) -> list[Column]:
@@ -257,7 +256,7 @@ def _keyed(rows: DataFrame, layout: MirrorLayout) -> DataFrame:
         items: list[Column] = []
         for name in layout.schema.handle_key:
             items += _hashed(F.col(quoted(name)), by_name[name])
-            items += _hashed(_extra(rows.sparkSession, layout)[name], T.StringType())
+            items += _hashed(_rescued(rows.sparkSession, layout)[name], T.StringType())
         key, other_key = _two_hashes(rows.sparkSession, items)
     return rows.select(
         key.alias("key"),
@@ -280,7 +279,7 @@ class _Row:
     hashes: tuple[int, int]
     texts: Mapping[str, str | None]
     typed: Mapping[str, str]
-    extra: Mapping[str, str | None]
+    rescued: Mapping[str, str | None]
     copies: int
 
 
@@ -313,7 +312,7 @@ def _rows_of(
                     hashes=(own[0][number], own[1][number]),
                     texts=texts[number],
                     typed={name: repr(value) for name, value in typed.items()},
-                    extra=dict(typed[layout.extra] or ()),
+                    rescued=dict(typed[layout.rescued] or ()),
                     copies=copies[number],
                 )
             )
@@ -359,18 +358,18 @@ class _Shown:
         surplus = {row.hashes: row.copies for row in ours}
         for row in theirs:
             surplus[row.hashes] = surplus.get(row.hashes, 0) - row.copies
-        extra = [row for row in ours if surplus[row.hashes] > 0]
+        surplus_rows = [row for row in ours if surplus[row.hashes] > 0]
         lacking = [row for row in theirs if surplus[row.hashes] < 0]
         if self.layout.schema.handle_key:
-            for one, other in zip(extra, lacking, strict=False):
+            for one, other in zip(surplus_rows, lacking, strict=False):
                 yield RowDifference(
                     finding=RowFinding.CHANGED,
                     key=self._key(other),
                     columns=tuple(self._columns(one, other)),
                 )
-            pairs = min(len(extra), len(lacking))
-            extra, lacking = extra[pairs:], lacking[pairs:]
-        for finding, rows in ((RowFinding.MISSING, lacking), (RowFinding.TOO_MANY, extra)):
+            pairs = min(len(surplus_rows), len(lacking))
+            surplus_rows, lacking = surplus_rows[pairs:], lacking[pairs:]
+        for finding, rows in ((RowFinding.MISSING, lacking), (RowFinding.TOO_MANY, surplus_rows)):
             for row in rows:
                 copies = abs(surplus[row.hashes])
                 yield RowDifference(finding=finding, key=self._key(row), copies=copies)
@@ -384,19 +383,19 @@ class _Shown:
         for name in self.layout.names[:-1]:
             texts = (one.texts[name], other.texts[name])
             if texts[0] == texts[1]:
-                # The same text, by the extra map, may stand over different typed values.
+                # The same text, by the rescued data, may stand over different typed values.
                 texts = (one.typed[name], other.typed[name])
             if texts[0] != texts[1]:
                 named.add(name)
                 yield ColumnDifference(name=name, mirror=_short(texts[0]), rebuilt=_short(texts[1]))
-        # Texts of the columns above stand in the extra map too.
-        extras = [
-            {name: text for name, text in row.extra.items() if name not in named}
+        # Texts of the columns above stand in the rescued data too.
+        rescued = [
+            {name: text for name, text in row.rescued.items() if name not in named}
             for row in (one, other)
         ]
-        if extras[0] != extras[1]:
-            mirror, rebuilt = (_short(_json(extra) if extra else None) for extra in extras)
-            yield ColumnDifference(name=self.layout.extra, mirror=mirror, rebuilt=rebuilt)
+        if rescued[0] != rescued[1]:
+            mirror, rebuilt = (_short(_json(texts) if texts else None) for texts in rescued)
+            yield ColumnDifference(name=self.layout.rescued, mirror=mirror, rebuilt=rebuilt)
 
 
 def _json(texts: Mapping[str, str | None]) -> str:

@@ -41,6 +41,10 @@ FAILED = "failed"
 """The mode of a mirror that a cut could not make."""
 
 
+LAYOUT = 2
+"""Layout of the columns of ours in mirrors and histories: layout 1 had `_ticdc_extra`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorCut:
     """One mirror in a cut.
@@ -283,6 +287,7 @@ class Cut:
         failed: mirrors that could not be made.
         accounts: what became of the row changes that this cut was the first to have, by table.
         rewind: which older cut it takes up, None if it is one of its own.
+        layout: layout of the columns of ours in its mirrors (`LAYOUT`).
     """
 
     number: int
@@ -303,6 +308,7 @@ class Cut:
     failed: tuple[FailedMirror, ...] = ()
     accounts: tuple[ChangeAccount, ...] = ()
     rewind: Rewind | None = None
+    layout: int = LAYOUT
 
     def again(self, newest: "Cut", *, mirrors: Sequence[MirrorCut] | None = None) -> "Cut":
         """Return the cut that follows `newest` and says the same as this one.
@@ -458,6 +464,7 @@ CUT_SCHEMA = pa.schema(
         ("failed", pa.list_(_FAILED)),
         ("accounts", pa.list_(_ACCOUNT)),
         ("rewind", _REWIND),
+        ("layout", pa.int32()),
     ]
 )
 """`cuts`: one row a published cut."""
@@ -590,5 +597,6 @@ def _read(row: dict[str, Any]) -> Cut:
                 for item in row.get("accounts") or ()
             ),
             "rewind": None if row.get("rewind") is None else Rewind(**row["rewind"]),
+            "layout": row.get("layout") or 1,
         }
     )

@@ -8,8 +8,8 @@ import pyarrow as pa
 from ticdc_assets.mysql_types import arrow_type
 from ticdc_assets.schemas import TableSchema
 
-EXTRA_TYPE = pa.map_(pa.string(), pa.string())
-"""Arrow type of the extra map."""
+RESCUED_TYPE = pa.map_(pa.string(), pa.string())
+"""Arrow type of the rescued data."""
 
 SEQUENCE_TYPE = pa.struct(
     [
@@ -55,6 +55,6 @@ def effect_schema(schema: TableSchema) -> pa.Schema:
             ("got", pa.string()),
             ("casts", CASTS_TYPE),
             *((f"c{number}", arrow_type(column)) for number, column in enumerate(schema.columns)),
-            ("extra", EXTRA_TYPE),
+            ("extra", RESCUED_TYPE),
         ]
     )

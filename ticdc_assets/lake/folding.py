@@ -30,7 +30,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.changelog.resolve import standing_casts
-from ticdc_assets.lake.effects import EXTRA_TYPE, SEQUENCE_FIELDS, effect_schema
+from ticdc_assets.lake.effects import RESCUED_TYPE, SEQUENCE_FIELDS, effect_schema
 from ticdc_assets.lake.mirror_rows import PARTIAL
 from ticdc_assets.lake.session import functions, windows
 from ticdc_assets.registry.evolution import Casts
@@ -170,7 +170,7 @@ def fold_in_pieces(
         effects: gives all effects, in the same order each time.
         schema: of the table.
     """
-    # The values are last, and behind them the extra map, which may be as large.
+    # The values are last, and behind them the rescued data, which may be as large.
     names = effect_schema(schema).names[: -len(schema.columns) - 1]
     plain: list[pa.Table] = []
     place = 0
@@ -178,7 +178,7 @@ def fold_in_pieces(
         places = pa.array(np.arange(place, place + batch.num_rows))
         place += batch.num_rows
         rows = pa.Table.from_batches([batch]).select(names)
-        rows = rows.append_column("extra", pa.nulls(batch.num_rows, EXTRA_TYPE))
+        rows = rows.append_column("extra", pa.nulls(batch.num_rows, RESCUED_TYPE))
         # A copy: what is only selected keeps the whole batch.
         plain.append(
             pa.concat_tables([rows.append_column("place", places)]).take(
@@ -373,7 +373,7 @@ def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 
 def _with_marks(folded: pa.Table, marks: list[str | None]) -> pa.Table:
-    """Return `folded` with the mark of each row in its extra map, where it has one."""
+    """Return `folded` with the mark of each row in its rescued data, where it has one."""
     extras: list[list[tuple[str, str]] | None] = []
     for extra, mark in zip(folded.column("extra").to_pylist(), marks, strict=True):
         if mark is not None:

@@ -28,6 +28,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -40,20 +41,26 @@ from ticdc_assets.changelog.history_changes import VersionEvent
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.lake import folding
-from ticdc_assets.lake.change_folding import ChangeFolding, quoted, read_version
+from ticdc_assets.lake.change_folding import ChangeFolding
 from ticdc_assets.lake.commits import reached, same_rows_at
-from ticdc_assets.lake.control import read_plain
-from ticdc_assets.lake.cuts import MirrorCut
+from ticdc_assets.lake.cuts import LAYOUT, MirrorCut
 from ticdc_assets.lake.effects import SEQUENCE_FIELDS
 from ticdc_assets.lake.history_effects import Passage, history_effects
 from ticdc_assets.lake.history_layout import HistoryLayout, history_effect_schema, version_schema
 from ticdc_assets.lake.history_versions import fold_versions
 from ticdc_assets.lake.horizons import read_horizon
-from ticdc_assets.lake.mirror_rows import EXACT_KINDS, PARTIAL, ArrowMap, MirrorLayout
+from ticdc_assets.lake.in_place import alter, rescued_renamed
+from ticdc_assets.lake.mirror_rows import EXACT_KINDS, PARTIAL, ArrowMap, MirrorLayout, quoted
 from ticdc_assets.lake.overwriting import PLAIN_ROWS, give_features, overwrite, take_back
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.spark_commits import SparkCommit
+from ticdc_assets.lake.versions import (
+    former_rescued,
+    history_here,
+    history_in_spark,
+    mirror_in_spark,
+)
 from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.schemas import TableSchema
 
@@ -86,10 +93,12 @@ class HistoryBase:
         cut: the mirror in the cut that names it; if it names none, the mirror's own rows are the
             versions to go on from.
         tso: TSO of that cut.
+        layout: layout of the columns of ours in that cut.
     """
 
     cut: MirrorCut
     tso: int
+    layout: int = LAYOUT
 
     @property
     def version(self) -> int:
@@ -219,8 +228,7 @@ class HistoryFolding:
         layout = HistoryLayout(schema=base.cut.table_schema)
         target = version_schema(layout.schema)
         if base.cut.history_version is not None:
-            path = self._paths.history(base.cut.mirror_id)
-            here = read_plain(path, base.cut.history_version)
+            here = history_here(self._paths, base.cut)
             if here is not None:
                 is_head = pa.array([False] * here.num_rows)
                 partial_ts = pa.nulls(here.num_rows, pa.string())
@@ -229,7 +237,7 @@ class HistoryFolding:
         if base.cut.history_version is None:
             frame = self._mirror_rows(base.cut)
         else:
-            frame = history_rows(self._spark, self._paths, base.cut)
+            frame = history_in_spark(self._spark, self._paths, base.cut)
             frame = frame.select(*(quoted(name) for name in layout.names)).toDF(*layout.places)
         F = functions(self._spark)
         frame = frame.withColumns(
@@ -245,14 +253,14 @@ class HistoryFolding:
         layout = MirrorLayout(schema=cut.table_schema)
         columns = [quoted(column.name) for column in cut.table_schema.columns]
         return (
-            read_version(self._spark, self._paths, cut)
+            mirror_in_spark(self._spark, self._paths, cut)
             .select(
                 *columns,
                 quoted(layout.commit_ts),
                 F.lit(None).cast("long"),
                 F.lit(str(VersionEvent.KEPT)),
                 F.lit(None).cast("string"),
-                quoted(layout.extra),
+                quoted(layout.rescued),
             )
             .toDF(*HistoryLayout(schema=cut.table_schema).places)
         )
@@ -397,7 +405,10 @@ class HistoryWriter:
         touched = self._is_touched(plan, base)
         if not changed and not touched:
             # A compaction by hand leaves the rows; a vacuum will remove the files they had before.
-            same = same_rows_at(self._paths.history(plan.mirror_id), base.version)
+            path = self._paths.history(plan.mirror_id)
+            same = same_rows_at(path, base.version)
+            if same is not None and self._former_rescued(base) is not None:
+                same = None if self._is_small(plan, base) else self._renamed(base, path, same)
             if same is None:
                 return self._overwrite(plan, base, published)
             return MadeHistory(
@@ -406,9 +417,33 @@ class HistoryWriter:
                 unread=base.cut.history_unread or 0,
                 digest=plan.past_digest,
             )
-        if touched or not plan.schema.handle_key or base.rows <= SMALL_HISTORY_ROWS:
+        if touched or self._is_small(plan, base):
             return self._overwrite(plan, base, published)
         return self._merge(plan, base)
+
+    def _is_small(self, plan: MirrorPlan, base: HistoryBase) -> bool:
+        """Whether a history is overwritten whole when row changes come."""
+        return not plan.schema.handle_key or base.rows <= SMALL_HISTORY_ROWS
+
+    def _former_rescued(self, base: HistoryBase) -> str | None:
+        """Return the former name of the column of rescued data, None if it has today's."""
+        if base.layout == LAYOUT:
+            return None
+        path = self._paths.history(base.cut.mirror_id)
+        return former_rescued(path, base.version, base.cut.table_schema)
+
+    def _renamed(self, base: HistoryBase, path: Path, begin: int) -> int | None:
+        """Give the column of rescued data its name of today, if it has another.
+
+        Returns:
+            The version that has it, with the rows of `begin`; None if others changed rows.
+        """
+        former = self._former_rescued(base)
+        if former is None:
+            return begin
+        give_features(self._spark, path)
+        alter(self._spark, path, [rescued_renamed(former, base.cut.table_schema)])
+        return reached(path, begin, None)
 
     def _kept_base(self, plan: MirrorPlan) -> HistoryBase | None:
         """Return what the change log is to be folded behind, where it was cut off."""
@@ -470,6 +505,8 @@ class HistoryWriter:
             # What a killed run committed and did not publish, or a foreign writer changed.
             begin = take_back(self._spark, path, base.version)
         give_features(self._spark, path)
+        if self._renamed(base, path, begin) is None:
+            return self._overwrite(plan, base, base.version)
         own = SparkCommit(self._spark, path, self._metadata(plan))
         table = DeltaTable.forPath(own.session(), str(path))
         layout = HistoryLayout(schema=plan.schema)
@@ -478,7 +515,7 @@ class HistoryWriter:
             values: dict[str, str | Column] = {
                 quoted(name): F.col(f"s.{place}") for name, place in names.items()
             }
-            extra = quoted(layout.extra)
+            extra = quoted(layout.rescued)
             others = F.map_filter(
                 F.coalesce(F.col(f"t.{extra}"), F.create_map().cast("map<string,string>")),
                 lambda name, _: name != PARTIAL,
@@ -538,7 +575,7 @@ class HistoryWriter:
 def _is_current_row(spark: SparkSession, schema: TableSchema, layout: HistoryLayout) -> Column:
     """Return the condition that `t` is the current version of the row whose head `s` is.
 
-    A key value that its typed column cannot hold is NULL there and told by the extra map.
+    A key value that its typed column cannot hold is NULL there and told by the rescued data.
     """
     F = functions(spark)
     conditions: list[Column] = [
@@ -550,19 +587,6 @@ def _is_current_row(spark: SparkSession, schema: TableSchema, layout: HistoryLay
             continue
         conditions.append(F.col(f"t.{quoted(column.name)}").eqNullSafe(F.col(f"s.c{number}")))
         if kind_of(column) not in EXACT_KINDS:
-            exact = F.col(f"t.{quoted(layout.extra)}")[column.name]
+            exact = F.col(f"t.{quoted(layout.rescued)}")[column.name]
             conditions.append(exact.eqNullSafe(F.col("s.extra")[column.name]))
     return reduce(and_, conditions)
-
-
-# Reading ----------------------------------------------------------------------------------------
-
-
-def history_rows(spark: SparkSession, paths: LakePaths, mirror: MirrorCut) -> DataFrame:
-    """Return the history of a mirror as a cut names it; the mirror must have one."""
-    assert mirror.history_version is not None
-    return (
-        spark.read.format("delta")
-        .option("versionAsOf", mirror.history_version)
-        .load(str(paths.history(mirror.mirror_id)))
-    )

@@ -24,7 +24,7 @@ from ticdc_assets.changelog.resolve import hands_over
 from ticdc_assets.changelog.sequence import rank_of
 from ticdc_assets.errors import InputError
 from ticdc_assets.events import Op
-from ticdc_assets.lake.effects import EXTRA_TYPE, SEQUENCE_FIELDS
+from ticdc_assets.lake.effects import RESCUED_TYPE, SEQUENCE_FIELDS
 from ticdc_assets.lake.history_layout import (
     KEPT_TYPE,
     OWN_PLACES,
@@ -187,7 +187,7 @@ class _Going:
 
     def effects(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         named = batch.select([*column_places(self._passage.schema), "extra"]).rename_columns(
-            [*(column.name for column in self._passage.schema.columns), self._layout.extra]
+            [*(column.name for column in self._passage.schema.columns), self._layout.rescued]
         )
         rows = canonical_rows(named, self._layout, self._passage.timezone)
         known = batch.select(list(OWN_PLACES)).to_pylist()
@@ -269,7 +269,7 @@ class _EffectBuilder:
             for number, text in enumerate(texts if unfit is not None else ()):
                 if text is not None and unfit is not None and unfit[number]:
                     extras[number].append((name, text))
-        arrays["extra"] = pa.array([extra or None for extra in extras], EXTRA_TYPE)
+        arrays["extra"] = pa.array([extra or None for extra in extras], RESCUED_TYPE)
         for field in self._schema:
             if field.name not in arrays:
                 values = [effect.get(field.name) for effect in effects]

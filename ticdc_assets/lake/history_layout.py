@@ -11,7 +11,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from ticdc_assets.lake.effects import EXTRA_TYPE, SEQUENCE_TYPE
+from ticdc_assets.lake.effects import RESCUED_TYPE, SEQUENCE_TYPE
 from ticdc_assets.lake.mirror_rows import MirrorLayout, free_name
 from ticdc_assets.mysql_types import arrow_type
 from ticdc_assets.schemas import TableSchema
@@ -58,14 +58,14 @@ class HistoryLayout:
         return free_name("_ticdc_newest", self.schema)
 
     @cached_property
-    def extra(self) -> str:
+    def rescued(self) -> str:
         """Name of the map column with the exact text of what typed columns cannot hold."""
-        return MirrorLayout(schema=self.schema).extra
+        return MirrorLayout(schema=self.schema).rescued
 
     @property
     def own(self) -> list[str]:
         """Our columns, in order."""
-        return [self.valid_from, self.valid_to, self.op, self.ended_by, self.extra]
+        return [self.valid_from, self.valid_to, self.op, self.ended_by, self.rescued]
 
     @property
     def names(self) -> list[str]:
@@ -100,7 +100,7 @@ def version_schema(schema: TableSchema) -> pa.Schema:
             ("valid_to", pa.int64()),
             ("op", pa.string()),
             ("ended_by", pa.string()),
-            ("extra", EXTRA_TYPE),
+            ("extra", RESCUED_TYPE),
             ("is_head", pa.bool_()),
             ("partial_ts", pa.string()),
         ]
@@ -130,7 +130,7 @@ def history_effect_schema(schema: TableSchema) -> pa.Schema:
             ("removed_by", pa.string()),
             ("kept", KEPT_TYPE),
             *typed_fields(schema),
-            ("extra", EXTRA_TYPE),
+            ("extra", RESCUED_TYPE),
         ]
     )
 

@@ -19,16 +19,23 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.config import Changefeed, Settings, load_settings
 from ticdc_assets.errors import ConfigError, NotFoundError
-from ticdc_assets.lake.change_folding import ChangeFolding, quoted
+from ticdc_assets.lake.change_folding import ChangeFolding
 from ticdc_assets.lake.cuts import MirrorCut, require_cut, tso_as_of
-from ticdc_assets.lake.history import HistoryBase, HistoryFolding, history_rows
+from ticdc_assets.lake.history import HistoryBase, HistoryFolding
 from ticdc_assets.lake.history_layout import HistoryLayout
 from ticdc_assets.lake.horizons import read_horizon
-from ticdc_assets.lake.mirror_rows import EXACT_KINDS, MirrorLayout, canonical_rows, map_batches
+from ticdc_assets.lake.mirror_rows import (
+    EXACT_KINDS,
+    MirrorLayout,
+    canonical_rows,
+    map_batches,
+    quoted,
+)
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.reading import require_mirror
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.validity import Knowledge
+from ticdc_assets.lake.versions import history_in_spark, history_in_sql
 from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.schemas import TableSchema
@@ -62,7 +69,7 @@ def read_history(
     paths, mirror = _kept(changefeed, database, table, settings)
     names = HistoryLayout(schema=mirror.table_schema).names
     shown = [name for name in names if name not in mirror.hidden]
-    return history_rows(spark, paths, mirror).select(*(quoted(name) for name in shown))
+    return history_in_spark(spark, paths, mirror).select(*(quoted(name) for name in shown))
 
 
 def read_with_deleted(
@@ -98,9 +105,7 @@ def with_deleted(
     spark: SparkSession, paths: LakePaths, mirror: MirrorCut, *, as_of: int | None = None
 ) -> DataFrame:
     """Return the rows of a mirror with a history, and the deleted ones."""
-    assert mirror.history_version is not None
-    path = quoted(str(paths.history(mirror.mirror_id)))
-    relation = f"delta.{path} VERSION AS OF {mirror.history_version}"
+    relation = history_in_sql(paths, mirror)
     hidden = frozenset(mirror.hidden)
     return spark.sql(with_deleted_sql(mirror.table_schema, hidden, relation, as_of=as_of))
 
@@ -132,15 +137,15 @@ def with_deleted_sql(
         valid_from,
         f"{ended} AS {quoted(layout.deleted_at)}",
         f"{ended_by} AS {quoted(layout.ended_by)}",
-        quoted(layout.extra),
+        quoted(layout.rescued),
     ]
     columns = ", ".join(shown)
     if not schema.handle_key:
         return f"SELECT {columns} FROM {source}"
     identity = [quoted(name) for name in schema.handle_key]
-    # A key value that its typed column cannot hold is NULL there and told by the extra map.
+    # A key value that its typed column cannot hold is NULL there and told by the rescued data.
     identity += [
-        f"{quoted(layout.extra)}[{_literal(column.name)}]"
+        f"{quoted(layout.rescued)}[{_literal(column.name)}]"
         for column in schema.columns
         if column.name in schema.handle_key and kind_of(column) not in EXACT_KINDS
     ]
@@ -192,8 +197,7 @@ def deleted_lines(
     """
     schema, hidden, timezone = mirror.table_schema, frozenset(mirror.hidden), changefeed.timezone
     layout = HistoryLayout(schema=schema)
-    path = quoted(str(paths.history(mirror.mirror_id)))
-    relation = f"delta.{path} VERSION AS OF {mirror.history_version}"
+    relation = history_in_sql(paths, mirror)
     frame = spark.sql(with_deleted_sql(schema, frozenset(), relation, as_of=as_of))
     own = [layout.deleted_at, layout.ended_by]
 
@@ -343,7 +347,7 @@ def _versions_of(
     schema = mirror.table_schema
     if mirror.history_version is not None:
         layout = HistoryLayout(schema=schema)
-        frame = history_rows(spark, paths, mirror)
+        frame = history_in_spark(spark, paths, mirror)
         yield frame.select(*(quoted(name) for name in layout.names)).toDF(*layout.places)
         return
     cut = require_cut(paths)
@@ -376,7 +380,8 @@ def _with_key(
         text = values[column.name]
         convert: Callable[[str], Any] = typed_of(column, timezone)
         value = convert(text)
-        # What the typed column cannot hold stands in the extra map; so does a value of a past type.
+        # What the typed column cannot hold stands in the rescued data, and so does
+        # a value of a past type.
         exact = F.element_at("extra", F.lit(column.name)) == F.lit(text)
         place = F.col(f"c{number}")
         frame = frame.where(exact if value is UNFIT else (place == F.lit(value)) | exact)

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from ticdc_assets.changelog.history_changes import KeptText, VersionEvent, texts_at
-from ticdc_assets.lake.effects import EXTRA_TYPE
+from ticdc_assets.lake.effects import RESCUED_TYPE
 from ticdc_assets.lake.history_layout import version_schema
 from ticdc_assets.lake.mirror_rows import PARTIAL, ArrowMap
 from ticdc_assets.schemas import TableSchema
@@ -243,7 +243,7 @@ def _built(versions: list[_Version], schema: TableSchema, target: pa.Schema) -> 
                 entries if version.partial_ts is None else _marked(entries, version.partial_ts)
                 for entries, version in zip(extra.to_pylist(), ordered, strict=True)
             ],
-            EXTRA_TYPE,
+            RESCUED_TYPE,
         )
     arrays: dict[str, Any] = {name: rows.column(name) for name in places}
     texts = [texts_at(version.kept, version.valid_to) for version in ordered]
@@ -253,7 +253,7 @@ def _built(versions: list[_Version], schema: TableSchema, target: pa.Schema) -> 
                 [item for item in entries or () if item[0] not in own] + list(own.items()) or None
                 for entries, own in zip(extra.to_pylist(), texts, strict=True)
             ],
-            EXTRA_TYPE,
+            RESCUED_TYPE,
         )
         for name, column in zip(places, schema.columns, strict=True):
             kept = [None if column.name in own else row for row, own in enumerate(texts)]

@@ -9,20 +9,19 @@ are on from a mirror's first version. Each statement is a Delta commit of its ow
 between two of them leaves versions that no cut names, and the next one restores the published one
 first, so running it again is safe.
 
-The extra map goes by column names, so a column that is renamed or dropped must have no entry in it:
-the caller asks for the entries of `Alterations.extras` first.
+Rescued data goes by column names, so a column that is renamed or dropped must have no entry in it:
+the caller asks for the entries of `Alterations.rescued` first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from ticdc_assets.lake.change_folding import quoted
-from ticdc_assets.lake.mirror_rows import EXACT_KINDS, MirrorLayout, spark_type_name
-from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.mirror_rows import EXACT_KINDS, MirrorLayout, quoted, spark_type_name
 from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.mysql_types import arrow_type, kind_of
 from ticdc_assets.registry.evolution import SchemaStep, added_value
@@ -44,11 +43,11 @@ class Alterations:
 
     Attributes:
         clauses: what follows ALTER TABLE, in order.
-        extras: columns of the old schema that must have no entry in the extra map.
+        rescued: columns of the old schema that must have no entry in the rescued data.
     """
 
     clauses: tuple[str, ...]
-    extras: tuple[str, ...]
+    rescued: tuple[str, ...]
 
 
 def alterations(
@@ -63,7 +62,7 @@ def alterations(
         timezone: the changefeed's time zone (IANA name).
     """
     old, new = MirrorLayout(schema=base), MirrorLayout(schema=final)
-    if (old.commit_ts, old.extra) != (new.commit_ts, new.extra):
+    if (old.commit_ts, old.rescued) != (new.commit_ts, new.rescued):
         return None
     origin = _origins(base, steps, timezone)
     if origin is None or list(origin) != [column.name for column in final.columns]:
@@ -72,7 +71,7 @@ def alterations(
     kept = {source: name for name, source in origin.items() if source is not None}
     clauses = [f"DROP COLUMN {quoted(name)}" for name in columns if name not in kept]
     clauses += _renames({old: new for old, new in kept.items() if old != new}, set(columns))
-    extras = [name for name in columns if kept.get(name) != name]
+    rescued = [name for name in columns if kept.get(name) != name]
     for column in final.columns:
         source = origin[column.name]
         if source is None:
@@ -87,16 +86,20 @@ def alterations(
     clauses += _placements(final, origin, present)
     return Alterations(
         clauses=tuple(clauses),
-        extras=tuple(name for name in extras if kind_of(columns[name]) not in EXACT_KINDS),
+        rescued=tuple(name for name in rescued if kind_of(columns[name]) not in EXACT_KINDS),
     )
 
 
-def alter(spark: SparkSession, paths: LakePaths, mirror_id: str, changes: Alterations) -> None:
-    """Run the statements of `changes` on a mirror's table; each is a commit of ours."""
-    path = paths.mirror(mirror_id)
-    session = SparkCommit(spark, path).session()
-    for clause in changes.clauses:
-        session.sql(f"ALTER TABLE delta.{quoted(str(path))} {clause}")
+def rescued_renamed(former: str, schema: TableSchema) -> str:
+    """Return the clause that gives the column of rescued data its name of today."""
+    return f"RENAME COLUMN {quoted(former)} TO {quoted(MirrorLayout(schema=schema).rescued)}"
+
+
+def alter(spark: SparkSession, table: Path, clauses: Iterable[str]) -> None:
+    """Run ALTER TABLE with each of `clauses` on a mirror or a history; each is a commit of ours."""
+    session = SparkCommit(spark, table).session()
+    for clause in clauses:
+        session.sql(f"ALTER TABLE delta.{quoted(str(table))} {clause}")
 
 
 def _origins(

@@ -39,7 +39,6 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Changefeed, Retention
-from ticdc_assets.lake.change_folding import quoted
 from ticdc_assets.lake.commits import (
     first_removal,
     named_files,
@@ -56,6 +55,7 @@ from ticdc_assets.lake.control import (
 from ticdc_assets.lake.cuts import Cut, MirrorCut, newest_cut, publish, read_cuts
 from ticdc_assets.lake.files import WRITTEN_NAME
 from ticdc_assets.lake.mirror_properties import mirror_properties
+from ticdc_assets.lake.mirror_rows import quoted
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.retention import Retaining, retain
 from ticdc_assets.lake.session import session_with

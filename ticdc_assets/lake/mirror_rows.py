@@ -5,7 +5,7 @@ effect (put, delete or error), whose columns are typed as the mirror's. The work
 Arrow batches inside Spark's workers; the meaning is `changelog.resolve` and `values`.
 
 What a typed column cannot hold (zero dates and the like) is NULL there, and its exact text stands
-in the extra map column under the column's name. Under the empty name, which no column can have,
+in the rescued data under the column's name. Under the empty name, which no column can have,
 stands the commit ts of a change that was sent as its handle key alone (`PARTIAL`): from then on the
 row's other columns are not known.
 """
@@ -32,7 +32,7 @@ from ticdc_assets.changelog.resolve import (
 from ticdc_assets.changelog.sequence import PUT_RANK, REMOVED_RANK, rank_of
 from ticdc_assets.errors import ImageError, InputError
 from ticdc_assets.events import Op
-from ticdc_assets.lake.effects import CASTS_TYPE, EXTRA_TYPE, SEQUENCE_TYPE, effect_schema
+from ticdc_assets.lake.effects import CASTS_TYPE, RESCUED_TYPE, SEQUENCE_TYPE, effect_schema
 from ticdc_assets.mysql_types import Kind, arrow_type
 from ticdc_assets.registry.evolution import CanonicalRow, Casts
 from ticdc_assets.schemas import ColumnSchema, TableSchema
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 ArrowMap: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 EXACT_KINDS = frozenset({Kind.INTEGER, Kind.BIT, Kind.YEAR, Kind.TEXT, Kind.BINARY, Kind.SET})
-"""Kinds whose typed column holds every value, so that the extra map has no entry of them."""
+"""Kinds whose typed column holds every value, so that the rescued data has no entry of them."""
 
 COLUMN_ROWS = 500
 """Rows from which on a batch is worth being converted a column at a time."""
 
 PARTIAL = ""
-"""Key in the extra map of a row whose newest change was sent as its handle key alone."""
+"""Key in the rescued data of a row whose newest change was sent as its handle key alone."""
 
 
 def map_batches(frame: DataFrame, function: ArrowMap, schema: T.StructType | str) -> DataFrame:
@@ -84,14 +84,14 @@ class MirrorLayout:
         return free_name("_ticdc_commit_ts", self.schema)
 
     @cached_property
-    def extra(self) -> str:
+    def rescued(self) -> str:
         """Name of our map column with the exact text of what typed columns cannot hold."""
-        return free_name("_ticdc_extra", self.schema)
+        return free_name("_rescued_data", self.schema)
 
     @property
     def names(self) -> list[str]:
         """All column names, in order."""
-        return [*(column.name for column in self.schema.columns), self.commit_ts, self.extra]
+        return [*(column.name for column in self.schema.columns), self.commit_ts, self.rescued]
 
     @cached_property
     def arrow(self) -> pa.Schema:
@@ -100,7 +100,7 @@ class MirrorLayout:
             [
                 *((column.name, arrow_type(column)) for column in self.schema.columns),
                 (self.commit_ts, pa.int64()),
-                (self.extra, EXTRA_TYPE),
+                (self.rescued, RESCUED_TYPE),
             ]
         )
 
@@ -116,6 +116,11 @@ def free_name(name: str, schema: TableSchema) -> str:
     while name in taken:
         name += "_"
     return name
+
+
+def quoted(name: str) -> str:
+    """Return a column name quoted for Spark's parser: in backticks, which are doubled inside."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def spark_type_name(column: ColumnSchema) -> str:
@@ -321,7 +326,7 @@ class _EffectBuilder:
                 ),
                 pa.array([_counted(effect) for effect in effects], CASTS_TYPE),
                 *typed,
-                pa.array(extras, EXTRA_TYPE),
+                pa.array(extras, RESCUED_TYPE),
             ],
             schema=self._schema,
         )
@@ -442,7 +447,7 @@ def canonical_rows(
                 ],
             )
         )
-    extras = batch.column(layout.extra).to_pylist()
+    extras = batch.column(layout.rescued).to_pylist()
     for number, extra in enumerate(extras):
         row: CanonicalRow = {name: values[number] for name, values in columns}
         if extra:
@@ -454,5 +459,5 @@ def _partial_since(batch: pa.RecordBatch, layout: MirrorLayout) -> list[str | No
     """Return for each row since which commit ts it is known in part only."""
     return [
         dict(extra).get(PARTIAL) if extra else None
-        for extra in batch.column(layout.extra).to_pylist()
+        for extra in batch.column(layout.rescued).to_pylist()
     ]

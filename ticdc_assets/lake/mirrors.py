@@ -6,8 +6,9 @@ mirrors at the new cut's TSO, and then one row in `cuts` that publishes them tog
 How a mirror is made, cheapest first:
 
 - *carried*: nothing of it changed; the cut names the version it has.
-- *alter*: the schema changed in a way that touches no row (`in_place`); the table's metadata
-  follows. If rows changed too, a merge comes after it.
+- *alter*: the schema changed in a way that touches no row (`in_place`), or an earlier program gave
+  the column of rescued data another name; the table's metadata follows. If rows changed too, a
+  merge comes after it.
 - *merge*: the changes since the last cut are folded to one per key and merged.
 - *rewrite*: the rows of the last cut, carried through the schema steps since, and the changes are
   folded together and overwrite it. So it is for a schema change that touches rows that are there,
@@ -75,8 +76,6 @@ from ticdc_assets.lake.change_folding import (
     hidden_columns,
     is_removed_from,
     is_touched,
-    quoted,
-    read_version,
     rows_here,
     rows_in_pieces,
 )
@@ -85,6 +84,7 @@ from ticdc_assets.lake.commits import reached, same_rows_at
 from ticdc_assets.lake.control import is_plain, latest_version, open_table
 from ticdc_assets.lake.cuts import (
     FAILED,
+    LAYOUT,
     ChangeAccount,
     Cut,
     FailedMirror,
@@ -101,12 +101,13 @@ from ticdc_assets.lake.first_folds import FoldedFiles
 from ticdc_assets.lake.folding import Folding, frame_of, never_sent
 from ticdc_assets.lake.history import HistoryBase, HistoryWriter, MadeHistory
 from ticdc_assets.lake.horizons import BELOW, Horizon, marks_below
-from ticdc_assets.lake.in_place import alter, alterations
+from ticdc_assets.lake.in_place import alter, alterations, rescued_renamed
 from ticdc_assets.lake.mirror_rows import (
     EXACT_KINDS,
     PARTIAL,
     MirrorLayout,
     change_effects,
+    quoted,
 )
 from ticdc_assets.lake.overwriting import (
     PLAIN_ROWS,
@@ -127,6 +128,7 @@ from ticdc_assets.lake.quarantine import (
 from ticdc_assets.lake.session import functions, merging
 from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.lake.validity import Knowledge, LateRows
+from ticdc_assets.lake.versions import former_rescued, mirror_in_spark
 from ticdc_assets.lake.watermark import read_watermark
 from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.schemas import TableSchema, schema_to_json
@@ -153,6 +155,8 @@ class Applying:
         cut: the newest published cut, None before the first.
         watermark: the global watermark.
         repaired: what was broken of the mirrors that were made again for it, each a sentence.
+        renamed: mirrors whose column of rescued data has got its name of today, as
+            `database.table`.
     """
 
     outcome: Outcome
@@ -160,6 +164,7 @@ class Applying:
     cut: Cut | None
     watermark: GlobalWatermark
     repaired: tuple[str, ...] = ()
+    renamed: tuple[str, ...] = ()
 
 
 SMALL_MIRROR_ROWS = PLAIN_ROWS
@@ -243,6 +248,7 @@ def apply_changes(
         and not any(gap.accepted_at > last.published_at for gap in gaps)
         and not _lacks_history(last, changefeed)
         and last.tables == filter_text(changefeed.tables)
+        and last.layout == LAYOUT
     ):
         return ended(
             Outcome.UNCHANGED, f"the mirrors are at {last.moment} and nothing new was landed"
@@ -257,6 +263,7 @@ def apply_changes(
         and not cut.unplaced
         # Somebody has to say that what landed since the older cut was looked at again.
         and last.rewind is None
+        and last.layout == LAYOUT
     ):
         return ended(
             Outcome.UNCHANGED,
@@ -280,6 +287,7 @@ def apply_changes(
         cut=cut,
         watermark=watermark,
         repaired=repaired,
+        renamed=_renamed(cut, last),
     )
 
 
@@ -301,6 +309,18 @@ def _same_content(cut: Cut, last: Cut) -> bool:
         return (mirrors, of.held, of.quarantined, of.tables, of.failed, of.unaccounted)
 
     return content(cut) == content(last)
+
+
+def _renamed(cut: Cut, last: Cut | None) -> tuple[str, ...]:
+    """Return the mirrors of an older layout that `cut` has made in the layout of today."""
+    if last is None or last.layout == LAYOUT:
+        return ()
+    before = {item.mirror_id for item in last.mirrors}
+    return tuple(
+        f"{item.database}.{item.table}"
+        for item in cut.mirrors
+        if item.mirror_id in before and not item.failed
+    )
 
 
 def _lacks_history(cut: Cut, changefeed: Changefeed) -> bool:
@@ -679,7 +699,7 @@ class _Run:
             and before.history_digest == past
             and not stale
         ):
-            base = HistoryBase(cut=before, tso=self._last.tso)
+            base = HistoryBase(cut=before, tso=self._last.tso, layout=self._last.layout)
         changed = base is None or self._known.has_changes(mirror, base.tso, self._tso)
         published = None if before is None else before.history_version
         history = undisturbed(
@@ -698,7 +718,10 @@ class _Run:
         if same is not None:
             # A compaction by hand leaves the rows; a vacuum will remove the files they had before.
             before = replace(before, version=same)
-        touched = is_touched(mirror, before.table_schema, self._last.tso)
+        touched = (
+            is_touched(mirror, before.table_schema, self._last.tso)
+            or self._former_rescued(before) is not None
+        )
         changed = self._known.has_changes(mirror, self._last.tso, self._tso)
         if not changed and not touched and not is_ahead:
             return self._carried(before)
@@ -732,16 +755,26 @@ class _Run:
         changes = alterations(schema, mirror.schema, steps, zone)
         if changes is None:
             return False
-        if changes.extras:
+        if changes.rescued:
             F = functions(self._spark)
-            extra = F.col(quoted(MirrorLayout(schema=schema).extra))
-            entries = F.array_intersect(F.map_keys(extra), F.lit(list(changes.extras)))
-            rows = read_version(self._spark, self._paths, before)
+            extra = F.col(quoted(MirrorLayout(schema=schema).rescued))
+            entries = F.array_intersect(F.map_keys(extra), F.lit(list(changes.rescued)))
+            rows = mirror_in_spark(self._spark, self._paths, before)
             if not rows.where(F.size(entries) > 0).isEmpty():
                 return False
-        alter(self._spark, self._paths, mirror.mirror_id, changes)
+        former = self._former_rescued(before)
+        if former is not None:
+            rename = rescued_renamed(former, schema)
+            changes = replace(changes, clauses=(rename, *changes.clauses))
+        alter(self._spark, self._paths.mirror(mirror.mirror_id), changes.clauses)
         table = self._spark.read.format("delta").load(str(self._paths.mirror(mirror.mirror_id)))
         return table.columns == MirrorLayout(schema=mirror.schema).names
+
+    def _former_rescued(self, before: MirrorCut) -> str | None:
+        """Return the former name of the column of rescued data, None if it has today's."""
+        if self._last is None or self._last.layout == LAYOUT:
+            return None
+        return former_rescued(before.path(self._paths), before.version, before.table_schema)
 
     def _was_plain(self, before: MirrorCut) -> bool:
         """Return whether a mirror is a plain table as a cut has it."""
@@ -1202,12 +1235,12 @@ def _marking(
 ) -> dict[str, str | Column]:
     """Return the update of a row whose change is known by its key alone: it stays, but marked."""
     F = functions(spark)
-    extra = quoted(layout.extra)
+    extra = quoted(layout.rescued)
     others = F.map_filter(
         F.coalesce(F.col(f"t.{extra}"), F.create_map().cast("map<string,string>")),
         lambda name, _: name != PARTIAL,
     )
-    mark = F.map_filter(F.col(names[layout.extra]), lambda name, _: name == PARTIAL)
+    mark = F.map_filter(F.col(names[layout.rescued]), lambda name, _: name == PARTIAL)
     return {extra: F.map_concat(others, mark)}
 
 
@@ -1216,7 +1249,7 @@ def _same_row(
 ) -> Column:
     """Return the condition that target `t` and source `s` are the same row.
 
-    A key value that its typed column cannot hold is NULL there and told by the extra map.
+    A key value that its typed column cannot hold is NULL there and told by the rescued data.
     """
     F = functions(spark)
     conditions: list[Column] = []
@@ -1229,6 +1262,6 @@ def _same_row(
         source = F.col(names[name])
         conditions.append(target.eqNullSafe(source) if is_null_safe else target == source)
         if not is_exact:
-            exact = F.col(f"t.{quoted(layout.extra)}")[name]
-            conditions.append(exact.eqNullSafe(F.col(names[layout.extra])[name]))
+            exact = F.col(f"t.{quoted(layout.rescued)}")[name]
+            conditions.append(exact.eqNullSafe(F.col(names[layout.rescued])[name]))
     return reduce(and_, conditions)

@@ -43,7 +43,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.config import Retention
 from ticdc_assets.isolation import first_sentence
-from ticdc_assets.lake.change_folding import quoted
 from ticdc_assets.lake.commits import (
     CommitError,
     LoggedCommit,
@@ -57,6 +56,7 @@ from ticdc_assets.lake.control import is_plain, open_table
 from ticdc_assets.lake.files import FileWriter, WrittenFile
 from ticdc_assets.lake.folding import frame_of
 from ticdc_assets.lake.mirror_properties import mirror_properties
+from ticdc_assets.lake.mirror_rows import quoted
 from ticdc_assets.lake.renewing import renew_if_lost
 from ticdc_assets.lake.spark_commits import SparkCommit
 

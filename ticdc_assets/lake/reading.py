@@ -18,19 +18,19 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.errors import LakeDamagedError, NotFoundError
 from ticdc_assets.lake.as_of import AsOf, TableRows
-from ticdc_assets.lake.change_folding import quoted, read_version
-from ticdc_assets.lake.control import read_plain
 from ticdc_assets.lake.cuts import Cut, MirrorCut, newest_cut, require_cut, tso_as_of
 from ticdc_assets.lake.damage import damaged_mirrors
 from ticdc_assets.lake.mirror_rows import (
     MirrorLayout,
     canonical_rows,
     map_batches,
+    quoted,
     spark_type_name,
 )
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.status_reading import read_faults
 from ticdc_assets.lake.table_status import TableStatus, table_statuses
+from ticdc_assets.lake.versions import mirror_here, mirror_in_spark
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.tso import moment_text
 
@@ -162,8 +162,8 @@ def published_table(spark: SparkSession, paths: LakePaths, mirror: MirrorCut) ->
         schema=mirror.table_schema,
         hidden=frozenset(mirror.hidden),
         rows=mirror.rows,
-        made=lambda: read_version(spark, paths, mirror),
-        here=lambda: read_plain(mirror.path(paths), mirror.version),
+        made=lambda: mirror_in_spark(spark, paths, mirror),
+        here=lambda: mirror_here(paths, mirror),
         warnings=tuple(mirror.marks),
     )
 
@@ -177,7 +177,7 @@ def read_mirror(
     as_of: int | str | datetime | None = None,
     settings: Settings | None = None,
 ) -> DataFrame:
-    """Return a table at one moment: typed columns, the extra map and the commit ts.
+    """Return a table at one moment: typed columns, the rescued data and the commit ts.
 
     Virtual generated columns, which TiCDC never sends, are left out.
 

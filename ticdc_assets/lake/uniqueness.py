@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from ticdc_assets.errors import InputError
-from ticdc_assets.lake.change_folding import quoted, read_version
 from ticdc_assets.lake.cuts import Cut
-from ticdc_assets.lake.mirror_rows import MirrorLayout
+from ticdc_assets.lake.mirror_rows import MirrorLayout, quoted
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.session import functions
+from ticdc_assets.lake.versions import mirror_in_spark
 from ticdc_assets.schemas import ColumnSchema, TableSchema
 from ticdc_assets.values.typed import text_of
 
@@ -74,7 +74,7 @@ def count_keys(spark: SparkSession, paths: LakePaths, cut: Cut, timezone: str) -
         # One row has one key, and an empty table none.
         if mirror.rows < 2:
             continue
-        keys, examples = _repeated(read_version(spark, paths, mirror), schema, timezone)
+        keys, examples = _repeated(mirror_in_spark(spark, paths, mirror), schema, timezone)
         if keys:
             repeated.append(
                 RepeatedKeys(
@@ -101,8 +101,8 @@ def _repeated(
     for number, name in enumerate(schema.handle_key):
         columns.append(F.col(quoted(name)).alias(f"c{number}"))
         beside = F.lit(None).cast("string")
-        if layout.extra in rows.columns:
-            beside = F.col(quoted(layout.extra))[name]
+        if layout.rescued in rows.columns:
+            beside = F.col(quoted(layout.rescued))[name]
         columns.append(beside.alias(f"x{number}"))
     names = [f"{kind}{number}" for number in range(len(schema.handle_key)) for kind in "cx"]
     found = (

@@ -32,7 +32,6 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_assets.config import Changefeed
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import first_sentence
-from ticdc_assets.lake.change_folding import read_version
 from ticdc_assets.lake.commits import commits_after, foreign_changes
 from ticdc_assets.lake.comparing import (
     NO_ROWS,
@@ -50,6 +49,7 @@ from ticdc_assets.lake.mirrors import PARALLEL_MIRRORS
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.reading import require_mirror
 from ticdc_assets.lake.rebuilding import Rebuilding, RefusedRecords, rebuilt
+from ticdc_assets.lake.versions import mirror_in_spark
 
 EXAMPLES = 10
 """Rows of a mirror that are shown at most where they differ."""
@@ -370,12 +370,12 @@ class _Comparing:
         )
 
     def _content(self, paths: LakePaths, mirror: MirrorCut) -> Content:
-        return content_of(read_version(self._spark, paths, mirror), mirror.table_schema)
+        return content_of(mirror_in_spark(self._spark, paths, mirror), mirror.table_schema)
 
     def _frames(self, ours: MirrorCut, theirs: MirrorCut) -> tuple[DataFrame, DataFrame]:
         return (
-            read_version(self._spark, self._paths, ours),
-            read_version(self._spark, self._rebuilding.paths, theirs),
+            mirror_in_spark(self._spark, self._paths, ours),
+            mirror_in_spark(self._spark, self._rebuilding.paths, theirs),
         )
 
     def _differences(self, ours: MirrorCut, theirs: MirrorCut) -> Iterable[str]:

@@ -33,14 +33,14 @@ from pyspark.sql import types as T
 from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.errors import TicdcError
 from ticdc_assets.lake.as_of import AsOf
-from ticdc_assets.lake.change_folding import quoted
 from ticdc_assets.lake.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.lake.history_layout import HistoryLayout
 from ticdc_assets.lake.history_reading import with_deleted_sql
-from ticdc_assets.lake.mirror_rows import MirrorLayout
+from ticdc_assets.lake.mirror_rows import MirrorLayout, quoted
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.spark_commits import SparkCommit
+from ticdc_assets.lake.versions import history_in_sql, mirror_in_sql
 
 HISTORY = "__history"
 """Ends the name of the view of a table's history."""
@@ -154,7 +154,7 @@ def _views_of(paths: LakePaths, cut: Cut) -> Iterator[_View]:
         if mirror.history_version is None:
             continue
         layout = HistoryLayout(schema=mirror.table_schema)
-        table = _at(paths.history(mirror.mirror_id), mirror.history_version)
+        table = history_in_sql(paths, mirror)
         shown = _listed([name for name in layout.names if name not in mirror.hidden])
         yield _View(
             database=mirror.database,
@@ -171,15 +171,11 @@ def _views_of(paths: LakePaths, cut: Cut) -> Iterator[_View]:
 def _mirror_select(paths: LakePaths, mirror: MirrorCut) -> str:
     names = MirrorLayout(schema=mirror.table_schema).names
     shown = _listed([name for name in names if name not in mirror.hidden])
-    return f"SELECT {shown} FROM {_at(mirror.path(paths), mirror.version)}"
+    return f"SELECT {shown} FROM {mirror_in_sql(paths, mirror)}"
 
 
 def _listed(names: list[str]) -> str:
     return ", ".join(quoted(name) for name in names)
-
-
-def _at(path: Path, version: int) -> str:
-    return f"delta.{quoted(str(path))} VERSION AS OF {version}"
 
 
 class _Place:
@@ -334,7 +330,7 @@ def _views_as_of(moment: AsOf, folder: Path) -> dict[tuple[str, str], Callable[[
         return _View(
             database=mirror.database,
             name=mirror.table,
-            select=f"SELECT {_listed(shown)} FROM {_at(path, 0)}",
+            select=f"SELECT {_listed(shown)} FROM delta.{quoted(str(path))}",
         )
 
     return {

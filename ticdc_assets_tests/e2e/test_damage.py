@@ -26,11 +26,11 @@ from ticdc_assets.defs.changefeeds import all_definitions
 from ticdc_assets.defs.checks import readable_key
 from ticdc_assets.defs.partitions import FeedNames
 from ticdc_assets.errors import LakeDamagedError
-from ticdc_assets.lake.change_folding import read_version
 from ticdc_assets.lake.cuts import require_cut
 from ticdc_assets.lake.damage import damage_told, damaged_mirrors, find_damage
 from ticdc_assets.lake.delta_files import live_files
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.versions import mirror_in_spark
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.defs.small_shop import ODD, ORDERS, SmallShop
 
@@ -237,10 +237,10 @@ def test_what_spark_says_of_a_broken_table_is_our_sentence(
     assert found is not None
     lose_file(found.path(paths))
     with pytest.raises(LakeDamagedError, match=r"the mirror of shop\.orders"), damage_told(paths):
-        read_version(spark, paths, found).collect()
+        mirror_in_spark(spark, paths, found).collect()
     tear_log(found.path(paths))
     with pytest.raises(LakeDamagedError, match="is torn"), damage_told(paths):
-        read_version(spark, paths, found).collect()
+        mirror_in_spark(spark, paths, found).collect()
     # What has nothing to do with the tables comes out as it was.
     with pytest.raises(ValueError, match="else"), damage_told(paths):
         raise ValueError("else")

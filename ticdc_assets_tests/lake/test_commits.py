@@ -46,7 +46,6 @@ from ticdc_assets.lake.control import commit_metadata, find_commit_metadata, rea
 from ticdc_assets.lake.cuts import MirrorCut
 from ticdc_assets.lake.decoding import DecodedFiles, decode_new, decoded_position
 from ticdc_assets.lake.files import WRITTEN_NAME, FileWriter, WrittenFile
-from ticdc_assets.lake.history import history_rows
 from ticdc_assets.lake.maintenance import _maintain_control, maintain, remove_unnamed
 from ticdc_assets.lake.mirrors import Mode
 from ticdc_assets.lake.paths import LakePaths
@@ -54,6 +53,7 @@ from ticdc_assets.lake.retention import retain
 from ticdc_assets.lake.session import LazySession
 from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.lake.verifying import Finding, verify
+from ticdc_assets.lake.versions import history_in_spark
 from ticdc_assets.simulator.alterations import AddColumn
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
@@ -550,7 +550,7 @@ def test_a_history_is_named_by_its_own_commit(
             if target is not None:
                 patch.setattr(*target)
             mirror = found.synced()
-        rows = history_rows(spark, found.feed.paths, mirror)
+        rows = history_in_spark(spark, found.feed.paths, mirror)
         assert rows.count() == mirror.history_rows
         current = rows.where("_ticdc_valid_to is null").count()
         assert current == mirror.rows

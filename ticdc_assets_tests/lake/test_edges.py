@@ -362,7 +362,7 @@ def test_gaps_stop_landing_and_skip_nothing(spark: SparkSession, tmp_path: Path)
 def test_what_a_typed_column_cannot_hold_stands_exactly_beside_it(
     size: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Zero dates, also in the key: NULL in the typed column, exact text in the extra map."""
+    """Zero dates, also in the key: NULL in the typed column, exact text in the rescued data."""
     if size == "large":
         treat_as_large(monkeypatch)
     upstream = Upstream()
@@ -399,8 +399,8 @@ def test_what_a_typed_column_cannot_hold_stands_exactly_beside_it(
         "at": "timestamp_ntz",
         "n": "decimal(20,0)",
         "_ticdc_commit_ts": "bigint",
-        "_ticdc_extra": "map<string,string>",
+        "_rescued_data": "map<string,string>",
     }
     (zero,) = frame.where("day is null").collect()
-    assert zero["_ticdc_extra"] == {"day": "0000-00-00", "at": "0000-00-00 00:00:00.000"}
+    assert zero["_rescued_data"] == {"day": "0000-00-00", "at": "0000-00-00 00:00:00.000"}
     assert zero["n"] == 2**64 - 1

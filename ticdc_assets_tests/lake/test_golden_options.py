@@ -92,9 +92,9 @@ def test_a_row_cut_to_its_key_keeps_what_is_known_and_is_marked(
         assert mirror is not None
         assert any("handle key alone" in mark for mark in mirror.marks)
         rows = feed.read(*name).toArrow().to_pylist()
-        marked = [row for row in rows if PARTIAL in dict(row["_ticdc_extra"] or ())]
+        marked = [row for row in rows if PARTIAL in dict(row["_rescued_data"] or ())]
         assert 0 < len(marked) <= len(keys)
-        assert all(int(dict(row["_ticdc_extra"])[PARTIAL]) > 0 for row in marked)
+        assert all(int(dict(row["_rescued_data"])[PARTIAL]) > 0 for row in marked)
 
 
 def nulls_left_out(rows: Rows) -> dict[tuple[str, str], list[dict[str, Any]]]:

@@ -13,10 +13,10 @@ from ticdc_assets.changelog.history_fold import RowVersion, fold_history
 from ticdc_assets.config import TableChoice
 from ticdc_assets.lake import history
 from ticdc_assets.lake.cuts import MirrorCut
-from ticdc_assets.lake.history import history_rows as read_rows
 from ticdc_assets.lake.history_layout import HistoryLayout
 from ticdc_assets.lake.history_reading import read_history, read_with_deleted, row_versions
 from ticdc_assets.lake.mirror_rows import MirrorLayout, canonical_rows
+from ticdc_assets.lake.versions import history_in_spark
 from ticdc_assets_tests.golden import Rows, Scenario, comparable
 from ticdc_assets_tests.lake.feeds import Feed
 
@@ -31,7 +31,7 @@ def kept(feed: Feed, mirror: MirrorCut) -> Counter[str]:
     """Return the versions in a history as comparable texts."""
     schema = mirror.table_schema
     layout = HistoryLayout(schema=schema)
-    table = read_rows(feed.spark, feed.paths, mirror).toArrow().combine_chunks()
+    table = history_in_spark(feed.spark, feed.paths, mirror).toArrow().combine_chunks()
     assert table.num_rows == mirror.history_rows
     own = table.select([layout.valid_from, layout.valid_to, layout.op, layout.ended_by]).to_pylist()
     found: Counter[str] = Counter()

@@ -15,12 +15,12 @@ from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.lake import history, maintenance, mirrors, overwriting
 from ticdc_assets.lake.control import commit_metadata, open_table
 from ticdc_assets.lake.cuts import Cut, MirrorCut, read_cuts
-from ticdc_assets.lake.history import history_rows
 from ticdc_assets.lake.maintenance import clean_logs, maintain, optimize_mirrors
 from ticdc_assets.lake.mirror_properties import mirror_properties
 from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.reading import iterate_rows, published_table
+from ticdc_assets.lake.versions import history_in_spark
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
@@ -312,7 +312,7 @@ def history_texts(feed: Feed, mirror: MirrorCut) -> list[str]:
     """Return the versions of a table's rows as a cut names them."""
     return sorted(
         row["value"]
-        for row in history_rows(feed.spark, feed.paths, mirror)
+        for row in history_in_spark(feed.spark, feed.paths, mirror)
         .selectExpr("to_json(struct(*), map('ignoreNullFields', 'false')) as value")
         .collect()
     )

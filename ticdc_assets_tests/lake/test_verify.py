@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from ticdc_assets.config import ClaimCheck
 from ticdc_assets.errors import BusyError, NotFoundError
 from ticdc_assets.lake import rebuilding
-from ticdc_assets.lake.change_folding import read_version
 from ticdc_assets.lake.comparing import ColumnDifference, RowCounts, RowFinding
 from ticdc_assets.lake.control import latest_version
 from ticdc_assets.lake.cuts import MirrorCut, publish
@@ -23,6 +22,7 @@ from ticdc_assets.lake.lock import side_lock, writer_lock
 from ticdc_assets.lake.quarantine import read_quarantine
 from ticdc_assets.lake.redriving import redrive
 from ticdc_assets.lake.verifying import Finding, Verification, VerifiedMirror, verify
+from ticdc_assets.lake.versions import mirror_in_spark
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
@@ -216,7 +216,7 @@ def name_newest_versions(feed: Feed) -> None:
         version = latest_version(mirror.path(feed.paths))
         assert version is not None
         named = replace(mirror, version=version)
-        rows = read_version(feed.spark, feed.paths, named).count()
+        rows = mirror_in_spark(feed.spark, feed.paths, named).count()
         mirrors.append(replace(named, rows=rows))
     publish(feed.paths, replace(cut, number=cut.number + 1, mirrors=tuple(mirrors)))
 
@@ -231,11 +231,11 @@ def test_cells_rows_columns_and_files_that_are_damaged_are_found(copied: Feed) -
     def table(name: tuple[str, str]) -> DeltaTable:
         return DeltaTable.forPath(copied.spark, str(mirror_of(copied, name).path(copied.paths)))
 
-    table(DAYS).update("n = 1", {"_ticdc_extra": "map('d.`ay', '0000-00-01')"})
+    table(DAYS).update("n = 1", {"_rescued_data": "map('d.`ay', '0000-00-01')"})
     table(BAG).delete("n is null")
     copied.spark.sql(
         f"insert into delta.`{mirror_of(copied, BAG).path(copied.paths)}` "
-        "select * from (select n, v, _ticdc_commit_ts, _ticdc_extra "
+        "select * from (select n, v, _ticdc_commit_ts, _rescued_data "
         f"from delta.`{mirror_of(copied, BAG).path(copied.paths)}` where n = 7 limit 1)"
     )
     name_newest_versions(copied)
@@ -279,7 +279,7 @@ def test_rows_lost_and_added_foreign_commits_and_mirrors_of_one_side(copied: Fee
     place = str(pairs.path(copied.paths))
     DeltaTable.forPath(copied.spark, place).delete("n = 1")
     copied.spark.sql(
-        f"insert into delta.`{place}` select 9 as n, k, v, _ticdc_commit_ts, _ticdc_extra "
+        f"insert into delta.`{place}` select 9 as n, k, v, _ticdc_commit_ts, _rescued_data "
         f"from delta.`{place}` where n = 2"
     )
     name_newest_versions(copied)
