@@ -180,7 +180,7 @@ def code_columns() -> dict[str, dict[str, str]]:
         change_files,
         change_statistics,
         checksums,
-        cuts,
+        cut_schema,
         landing,
         landing_files,
         quarantine,
@@ -197,7 +197,7 @@ def code_columns() -> dict[str, dict[str, str]]:
         "ddl_history": from_arrow_schema(schema_tables.DDL_SCHEMA),
         "schema_conflicts": from_arrow_schema(schema_tables.CONFLICT_SCHEMA),
         "checksums": from_arrow_schema(checksums.CHECKSUMS_SCHEMA),
-        "cuts": from_arrow_schema(cuts.CUT_SCHEMA),
+        "cuts": from_arrow_schema(cut_schema.CUT_SCHEMA),
     }
     found = {
         table: {field.name: field.dataType.simpleString() for field in schema.fields}

@@ -45,7 +45,8 @@ from ticdc_assets.config import Changefeed
 from ticdc_assets.lake.ahead import is_ahead
 from ticdc_assets.lake.change_statistics import ChangeGroups, read_groups
 from ticdc_assets.lake.control import commit_metadata, read_rows, read_table, write_table
-from ticdc_assets.lake.cuts import CUT_SCHEMA, Cut, read_cuts
+from ticdc_assets.lake.cut_schema import CUT_SCHEMA
+from ticdc_assets.lake.cuts import Cut, read_cuts
 from ticdc_assets.lake.decoding import decoded, decoded_position, landed_up_to, with_clocks
 from ticdc_assets.lake.horizons import APPLICATION, Horizon, read_horizon, read_raw_horizon
 from ticdc_assets.lake.paths import LakePaths

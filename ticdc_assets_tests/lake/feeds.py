@@ -16,7 +16,8 @@ from ticdc_assets.config import CaptureSource, Changefeed, ClaimCheck, Settings
 from ticdc_assets.lake import folding, mirrors
 from ticdc_assets.lake.as_of import AsOf, TableRows
 from ticdc_assets.lake.control import commit_metadata, read_table, write_table
-from ticdc_assets.lake.cuts import CUT_SCHEMA, Cut, newest_cut
+from ticdc_assets.lake.cut_schema import CUT_SCHEMA
+from ticdc_assets.lake.cuts import Cut, newest_cut
 from ticdc_assets.lake.decoding import decode_new
 from ticdc_assets.lake.landing import Landing, land
 from ticdc_assets.lake.mirrors import Applying, apply_changes
