@@ -12,6 +12,8 @@ export TICDC_CHANGEFEEDS ?= $(CURDIR)/changefeeds.yaml
 # An environment that happens to be active is not ours to install into.
 unexport VIRTUAL_ENV
 unexport PYTHONPATH
+# Programs that are started again and again, as tests do, would compile every module each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The wire format of the demo.
 FORMAT ?= simple-json
