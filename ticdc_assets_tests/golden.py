@@ -71,6 +71,14 @@ CORRUPT = [(variant, "corrupt") for variant in FULL_VARIANTS]
 ALL_FOLDERS = [*SCENARIOS, *MIDDLES, *CORRUPT, *(("options", option) for option in OPTIONS)]
 """Every folder of golden messages, by the names of its two levels."""
 
+THREE_OF_THE_SHOP = (
+    ("shop", "customers"),
+    ("shop", "inventory"),
+    ("crm", "contacts"),
+    ("crm", "people"),
+)
+"""Three tables of the shop, one under two names: with columns that come, go, move and change."""
+
 LOST_BY_THE_FORMAT = {
     "craft": (
         {

@@ -12,7 +12,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.config import CaptureSource, Changefeed, ClaimCheck, Settings
+from ticdc_assets.config import (
+    CaptureSource,
+    Changefeed,
+    ClaimCheck,
+    Settings,
+    TableChoice,
+    TableFilter,
+)
 from ticdc_assets.lake import folding, mirrors
 from ticdc_assets.lake.as_of import AsOf, TableRows
 from ticdc_assets.lake.control import commit_metadata, read_table, write_table
@@ -81,6 +88,13 @@ class Feed:
     def in_folder(self, folder: Path) -> "Feed":
         """Return the same feed with a lake of its own."""
         return replace(self, paths=LakePaths(root=folder / "lake", changefeed="feed"))
+
+    def with_mirrors_of(self, tables: Iterable[tuple[str, str]]) -> "Feed":
+        """Return the same feed with mirrors of these tables alone."""
+        include = TableChoice(tuple(f"{database}.{table}" for database, table in tables))
+        return replace(
+            self, changefeed=replace(self.changefeed, tables=TableFilter(include=include))
+        )
 
     def write(self, records: Iterable[CaptureRecord]) -> None:
         """Append records to the capture."""
@@ -152,6 +166,11 @@ class Feed:
             if found:
                 rows[name] = found
         return rows
+
+
+def rows_of_tables(rows: Rows, tables: Collection[tuple[str, str]]) -> Rows:
+    """Return the rows of these tables; one without rows is not there."""
+    return {name: found for name, found in rows.items() if name in tables}
 
 
 def truth_rows(truth: Truth) -> Rows:

@@ -18,8 +18,9 @@ from ticdc_assets.simulator.alterations import AddColumn, ModifyColumn
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.shop import ShopWorkload
+from ticdc_assets.simulator.shop_tables import CUSTOMERS, INVENTORY, ORDERS
 from ticdc_assets.simulator.upstream import Upstream
-from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, rows_of_tables, treat_as_large, truth_rows
 from ticdc_assets_tests.simulator.builders import (
     all_types_upstream,
     churn,
@@ -157,12 +158,14 @@ def test_wide_odd_and_all_types(make, spark: SparkSession, tmp_path: Path) -> No
         assert frame.count() == mirror.rows
 
 
-@pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.parametrize(
+    "size", ["small", "three large", pytest.param("large", marks=pytest.mark.slow)]
+)
 def test_a_shop_with_ddl_equals_its_truth_at_every_cut(
     size: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small change sets are folded here and overwrite, large ones folded by Spark and merged."""
-    if size == "large":
+    if size != "small":
         treat_as_large(monkeypatch)
     upstream = Upstream(timezone="America/Sao_Paulo")
     changefeed = StandInChangefeed(
@@ -170,16 +173,20 @@ def test_a_shop_with_ddl_equals_its_truth_at_every_cut(
     )
     workload = ShopWorkload(upstream, 7)
     feed = Feed.of(spark, tmp_path, timezone="America/Sao_Paulo")
+    # Those with most DDL.
+    three = (CUSTOMERS, ORDERS, INVENTORY) if size == "three large" else ()
+    feed = feed.with_mirrors_of(three) if three else feed
     modes: set[str] = set()
     for _ in range(3):
         for _ in workload.steps(40):
             pass
         feed.write(changefeed.tick())
         feed.sync()
-        assert feed.rows() == truth_rows(changefeed.truth(feed.cut.tso))
+        truth = truth_rows(changefeed.truth(feed.cut.tso))
+        assert feed.rows() == (rows_of_tables(truth, three) if three else truth)
         modes |= {mirror.mode for mirror in feed.cut.mirrors}
     assert {"fold", "rewrite" if size == "small" else "merge"} <= modes
-    assert ("merge" in modes) == (size == "large")
+    assert ("merge" in modes) == (size != "small")
 
 
 @pytest.mark.parametrize("size", ["small", "large"])

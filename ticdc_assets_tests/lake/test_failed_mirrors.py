@@ -287,7 +287,7 @@ def test_a_change_that_no_mirror_takes_fails_the_check_until_it_is_mended(
     assert feed.rows() == truth_rows(changefeed.truth())
 
 
-@pytest.mark.parametrize("is_large", [False, True])
+@pytest.mark.parametrize("is_large", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_quarantined_change_that_a_later_one_made_void_is_closed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
 ) -> None:

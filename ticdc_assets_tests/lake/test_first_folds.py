@@ -19,7 +19,7 @@ from ticdc_assets.lake.control import dataset_of, is_plain, open_table
 from ticdc_assets.lake.cuts import MirrorCut
 from ticdc_assets.lake.files import FileWriter
 from ticdc_assets.lake.quarantine import read_quarantine
-from ticdc_assets_tests.golden import Scenario
+from ticdc_assets_tests.golden import THREE_OF_THE_SHOP, Scenario
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large
 
 
@@ -30,8 +30,15 @@ def counted(mirror: MirrorCut) -> MirrorCut:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("variant", "name"),
-    [("simple-json", "types"), ("open", "corrupt"), ("canal-json", "shop")],
+    ("variant", "name", "tables"),
+    [
+        ("simple-json", "types", ()),
+        ("open", "corrupt", THREE_OF_THE_SHOP),
+        ("canal-json", "shop", THREE_OF_THE_SHOP),
+        pytest.param("open", "corrupt", (), marks=pytest.mark.slow),
+        pytest.param("canal-json", "shop", (), marks=pytest.mark.slow),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "three" if value else "all",
 )
 def test_workers_make_the_mirrors_that_are_made_here(
     spark: SparkSession,
@@ -40,6 +47,7 @@ def test_workers_make_the_mirrors_that_are_made_here(
     monkeypatch: pytest.MonkeyPatch,
     variant: str,
     name: str,
+    tables: tuple[tuple[str, str], ...],
 ) -> None:
     scenario = Scenario(golden_dir(variant, name))
     here = Feed.of(
@@ -49,6 +57,8 @@ def test_workers_make_the_mirrors_that_are_made_here(
         timezone=scenario.timezone,
         wire_format=scenario.wire_format,
     )
+    if tables:
+        here = here.with_mirrors_of(tables)
     there = here.in_folder(tmp_path / "there")
     old = here.in_folder(tmp_path / "old")
     here.sync()

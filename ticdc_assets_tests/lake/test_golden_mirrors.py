@@ -17,13 +17,14 @@ from ticdc_assets_tests.golden import (
     FORMATS,
     FULL_VARIANTS,
     LOST_BY_THE_FORMAT,
+    THREE_OF_THE_SHOP,
     Rows,
     Scenario,
     assert_same_rows,
     comparable,
     rows_last_changed_here,
 )
-from ticdc_assets_tests.lake.feeds import Feed, treat_as_large
+from ticdc_assets_tests.lake.feeds import Feed, rows_of_tables, treat_as_large
 
 pytestmark = pytest.mark.spark
 
@@ -57,8 +58,9 @@ READ_AS_OF = {("simple-json", "types"), ("open", "shop"), ("canal-json", "shop")
         pytest.param("simple-json", "shop-ddlwm", "small", marks=pytest.mark.slow),
         ("canal-json", "shop-ddlwm", "small"),
         ("simple-json", "types", "large"),
+        ("open-updated", "shop", "three large"),
         pytest.param("simple-json", "shop", "large", marks=pytest.mark.slow),
-        ("open-updated", "shop", "large"),
+        pytest.param("open-updated", "shop", "large", marks=pytest.mark.slow),
         pytest.param("canal-json-plain", "shop", "large", marks=pytest.mark.slow),
     ],
 )
@@ -71,20 +73,31 @@ def test_at_every_watermark_with_a_known_state(
     golden_dir: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if size == "large":
+    if size != "small":
         treat_as_large(monkeypatch)
     scenario = Scenario(golden_dir(variant, name))
     plain = variant == "canal-json-plain"
     feed = feed_of(spark, tmp_path, scenario)
+    if size == "three large":
+        feed = feed.with_mirrors_of(THREE_OF_THE_SHOP)
+
+    def state(at: int | None = None) -> Rows:
+        rows = scenario.state(at)
+        return rows_of_tables(rows, THREE_OF_THE_SHOP) if size == "three large" else rows
+
+    modes: set[str] = set()
     for at in [] if plain else scenario.earlier:
         assert feed.sync(until=at).cut == feed.cut
         assert feed.cut.tso == at
-        assert_same_rows(feed.rows(), scenario.state(at), variant=variant)
+        assert_same_rows(feed.rows(), state(at), variant=variant)
+        modes |= {mirror.mode for mirror in feed.cut.mirrors}
     feed.sync()
     assert feed.cut.tso == scenario.end
-    assert_same_rows(feed.rows(), scenario.state(), variant=variant)
+    assert_same_rows(feed.rows(), state(), variant=variant)
+    modes |= {mirror.mode for mirror in feed.cut.mirrors}
+    assert ("merge" in modes) == (size != "small" and not plain)
     for at in scenario.earlier if (variant, name) in READ_AS_OF else []:
-        assert_same_rows(feed.rows_as_of(at), scenario.state(at), variant=variant)
+        assert_same_rows(feed.rows_as_of(at), state(at), variant=variant)
     again = feed.sync()
     assert again.outcome is Outcome.UNCHANGED
     lost, _ = LOST_BY_THE_FORMAT.get(variant, ({}, ""))

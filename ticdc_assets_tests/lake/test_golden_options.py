@@ -60,7 +60,7 @@ def test_the_mirrors_equal_the_truth(
     assert not read_quarantine(feed.paths)
 
 
-@pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.parametrize("size", ["small", pytest.param("large", marks=pytest.mark.slow)])
 def test_a_row_cut_to_its_key_keeps_what_is_known_and_is_marked(
     size: str,
     spark: SparkSession,

@@ -89,7 +89,7 @@ def test_all_ways_come_to_the_same_rows_counts_and_marks(
     assert feed.cut.mirrors[0].marks == []
 
 
-@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("large", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_bag(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, large: bool
 ) -> None:
@@ -142,7 +142,6 @@ def test_a_lake_that_refused_such_values_casts_them(
 
 
 def test_by_the_command_line(tmp_path: Path) -> None:
-    """In processes of their own."""
     upstream = started()
     put(upstream, 1, "abc", -1)
     put(upstream, 2, "x", 70000)
@@ -152,13 +151,10 @@ def test_by_the_command_line(tmp_path: Path) -> None:
     write_capture(tmp_path / "capture.jsonl", changefeed.tick())
     commands = Commands(tmp_path)
     commands.add_capture("feed", tmp_path / "capture.jsonl")
-    synced = commands.program("sync", "feed")
-    assert synced.returncode == 0, synced.stderr
-    dumped = [
-        json.loads(line)["row"] for line in commands.program("dump", "feed").stdout.splitlines()
-    ]
+    commands.ran("sync", "feed")
+    dumped = [json.loads(line)["row"] for line in commands.done("dump", "feed").splitlines()]
     assert sorted(tuple(row.values()) for row in dumped) == [("1", "a", "0"), ("2", "x", "70000")]
-    (table,) = json.loads(commands.program("tables", "feed", "--json").stdout)
+    (table,) = commands.mirrors("feed")
     assert (table["quarantined"], table["lenient_casts"], table["incomplete"]) == (0, 2, False)
     for mark, name, ts in zip(table["marks"], "vn", (v_ts, n_ts), strict=True):
         assert mark == (

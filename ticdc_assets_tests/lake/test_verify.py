@@ -27,7 +27,13 @@ from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.commands import files
-from ticdc_assets_tests.golden import FORMATS, FULL_VARIANTS, OPTIONS, Scenario
+from ticdc_assets_tests.golden import (
+    FORMATS,
+    FULL_VARIANTS,
+    OPTIONS,
+    THREE_OF_THE_SHOP,
+    Scenario,
+)
 from ticdc_assets_tests.lake.feeds import Feed
 from ticdc_assets_tests.simulator.builders import churn, fill
 
@@ -400,21 +406,25 @@ FOLDERS = [
 
 
 @pytest.mark.parametrize(
-    ("variant", "name"),
+    ("variant", "name", "tables"),
     [
-        pytest.param(*folder, marks=[] if folder == ("simple-json", "shop") else pytest.mark.slow)
-        for folder in FOLDERS
+        ("simple-json", "shop", THREE_OF_THE_SHOP),
+        *(pytest.param(*folder, (), marks=pytest.mark.slow) for folder in FOLDERS),
     ],
+    ids=lambda value: value if isinstance(value, str) else "three" if value else "all",
 )
 def test_what_real_encoders_sent_is_verified(
     variant: str,
     name: str,
+    tables: tuple[tuple[str, str], ...],
     spark: SparkSession,
     tmp_path: Path,
     golden_dir: Callable[..., Path],
 ) -> None:
     scenario = Scenario(golden_dir(variant, name))
     feed = feed_of(spark, tmp_path, scenario)
+    if tables:
+        feed = feed.with_mirrors_of(tables)
     for _ in range(2):
         feed.sync(max_records=len(scenario.records) // 2 + 1)
     assert assert_clean(feed).records == len(scenario.records)
