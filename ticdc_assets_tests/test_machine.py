@@ -35,6 +35,15 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def synced(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake that was synced; tests take a copy of it."""
+    lake = tmp_path_factory.mktemp("synced") / "lake"
+    done = run(project, lake, "sync", "mine")
+    assert done.returncode == 0, done.stderr
+    return lake
+
+
 @pytest.fixture
 def device(tmp_path: Path) -> Iterator[Path]:
     """A device of its own, of a given size."""
@@ -75,6 +84,7 @@ def sentence_of(done: subprocess.CompletedProcess[str]) -> str:
     return line
 
 
+@pytest.mark.dagster
 def test_a_full_device(project: Path, device: Path) -> None:
     lake = device / "lake"
     (device / "filling").write_bytes(bytes(30 * 1024 * 1024))
@@ -87,7 +97,8 @@ def test_a_full_device(project: Path, device: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("free_kilobytes", [1100, 1300])
+@pytest.mark.dagster
+@pytest.mark.parametrize("free_kilobytes", [pytest.param(1100, marks=pytest.mark.slow), 1300])
 def test_a_device_that_gets_full_on_the_way(
     project: Path, device: Path, free_kilobytes: int
 ) -> None:
@@ -103,9 +114,10 @@ def test_a_device_that_gets_full_on_the_way(
     assert "complete" in run(project, lake, "tables", "mine").stdout
 
 
-def test_a_lake_that_is_read_only(project: Path, device: Path) -> None:
+@pytest.mark.dagster
+def test_a_lake_that_is_read_only(project: Path, synced: Path, device: Path) -> None:
     lake = device / "lake"
-    assert run(project, lake, "sync", "mine").returncode == 0
+    shutil.copytree(synced, lake)
     remount(device, "ro")
     assert "read-only" in sentence_of(run(project, lake, "sync", "mine")).lower()
     assert "complete" in run(project, lake, "tables", "mine").stdout
@@ -113,9 +125,10 @@ def test_a_lake_that_is_read_only(project: Path, device: Path) -> None:
     assert "FAIL  lake: " in shown.stdout
 
 
-def test_no_jdk(project: Path, tmp_path: Path) -> None:
+@pytest.mark.dagster
+def test_no_jdk(project: Path, synced: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    assert run(project, lake, "sync", "mine").returncode == 0
+    shutil.copytree(synced, lake)
     empty = tmp_path / "empty"
     empty.mkdir()
     env = {"PATH": str(empty), "JAVA_HOME": ""}
@@ -126,9 +139,9 @@ def test_no_jdk(project: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_table_that_is_not_there_in_a_query(project: Path, tmp_path: Path) -> None:
+def test_a_table_that_is_not_there_in_a_query(project: Path, synced: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    assert run(project, lake, "sync", "mine").returncode == 0
+    shutil.copytree(synced, lake)
     done = run(project, lake, "sql", "mine", "SELECT * FROM d.typo")
     assert "`typo` cannot be found" in sentence_of(done)
     assert len(done.stderr) < 600
