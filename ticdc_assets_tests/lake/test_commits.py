@@ -1,5 +1,6 @@
 """Commits: only of files that are there, each found by its own id, whatever others commit."""
 
+import copy
 import json
 import os
 import shutil
@@ -301,7 +302,17 @@ class Life:
         )
         fill(self.upstream, T, rows=40)
         self.changefeed = StandInChangefeed(self.upstream, "d", partitions=2)
+        self.folder = folder
         self.feed = Feed.of(spark, folder)
+
+    def copied(self, folder: Path) -> "Life":
+        """Return the life so far with an upstream, a capture and a lake of its own."""
+        other = copy.copy(self)
+        other.folder = folder
+        other.upstream, other.changefeed = copy.deepcopy((self.upstream, self.changefeed))
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        other.feed = Feed.of(self.feed.spark, folder)
+        return other
 
     def write(self, seed: int) -> None:
         churn(self.upstream, steps=10, seed=seed)
@@ -318,22 +329,40 @@ class Life:
         return mirror
 
 
-@pytest.fixture
-def life(spark: SparkSession, tmp_path: Path) -> Life:
-    found = Life(spark, tmp_path)
+@pytest.fixture(scope="module")
+def synced_life(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Life:
+    found = Life(spark, tmp_path_factory.mktemp("life"))
     found.feed.write(found.changefeed.tick())
     found.synced()
     return found
 
 
 @pytest.fixture
-def large(life: Life, monkeypatch: pytest.MonkeyPatch) -> Life:
-    """The same, whose mirror is one that Spark merges into."""
+def life(synced_life: Life, tmp_path: Path) -> Life:
+    return synced_life.copied(tmp_path)
+
+
+def treat_as_spark_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Spark merge into the mirror."""
     treat_as_large(monkeypatch)
     monkeypatch.setattr(overwriting, "PLAIN_ROWS", 0)
-    life.write(seed=1)
-    assert life.synced().mode == Mode.MERGE
-    return life
+
+
+@pytest.fixture(scope="module")
+def merged_life(synced_life: Life, tmp_path_factory: pytest.TempPathFactory) -> Life:
+    found = synced_life.copied(tmp_path_factory.mktemp("merged"))
+    with pytest.MonkeyPatch.context() as patch:
+        treat_as_spark_s(patch)
+        found.write(seed=1)
+        assert found.synced().mode == Mode.MERGE
+    return found
+
+
+@pytest.fixture
+def large(merged_life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Life:
+    """The same, whose mirror is one that Spark merges into."""
+    treat_as_spark_s(monkeypatch)
+    return merged_life.copied(tmp_path)
 
 
 def by_spark(spark: SparkSession, path: Path, operation: str) -> None:
@@ -352,8 +381,20 @@ def by_spark(spark: SparkSession, path: Path, operation: str) -> None:
             raise ValueError(operation)
 
 
+# Which operations leave the rows is told above, without Spark; here one of either kind will do.
+by_hand = pytest.mark.parametrize(
+    "operation",
+    [
+        "optimize",
+        "delete",
+        pytest.param("vacuum", marks=pytest.mark.slow),
+        pytest.param("append", marks=pytest.mark.slow),
+    ],
+)
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize("operation", ["optimize", "vacuum", "append", "delete"])
+@by_hand
 def test_what_is_committed_right_behind_a_merge_is_not_published(
     operation: str, large: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -384,7 +425,7 @@ def test_what_is_committed_right_behind_a_merge_is_not_published(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("operation", ["optimize", "vacuum", "append", "delete"])
+@by_hand
 def test_what_is_committed_before_a_merge_never_gets_into_a_cut(
     operation: str, large: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
