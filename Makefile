@@ -74,18 +74,26 @@ WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest $(if $(WORKERS),-n $(WORKERS) --dist loadfile \
 	--no-loadscope-reorder --max-worker-restart 0)
 
+PURE = not spark and not kafka and not dagster and not ui and not slow
+
 .PHONY: test
 test: setup chromium postgresql ## Run all tests but those marked slow
 	@$(PYTEST) -m "not slow"
 
-# Two hours and more: all golden message streams in processes of their own, storms, long histories.
+# Three hours and more, each part whatever becomes of the others: all golden streams in processes of
+# their own and by Spark, storms, long histories, each part of the bench on very little; the property
+# tests with many examples; a minute of damage for each format.
 .PHONY: test-nightly
-test-nightly: setup chromium postgresql ## Run the tests marked slow, which `make test` leaves out
-	@$(PYTEST) -m slow
+test-nightly: setup chromium postgresql ## Run what `make test` leaves out: slow and deep tests, fuzzing
+	@failed=0; \
+	$(PYTEST) -m slow || failed=1; \
+	$(PYTEST) -m "$(PURE)" --hypothesis-profile=deep || failed=1; \
+	$(BIN)/python -m fuzz || failed=1; \
+	exit $$failed
 
 .PHONY: test-fast
-test-fast: setup ## Run the pure Python tests only (seconds)
-	@$(PYTEST) -m "not spark and not kafka and not dagster and not ui and not slow"
+test-fast: setup ## Run the pure Python tests only, with few examples of each property
+	@$(PYTEST) -m "$(PURE)" --hypothesis-profile=quick
 
 # The ui tests need a browser. Where it can be had without asking anybody it is installed; where it
 # cannot, the tests skip and say so.

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from hypothesis import settings
 
 from ticdc_assets.broker import LocalBroker
 from ticdc_assets.preflight import check_java
+from ticdc_assets_tests.examples import register_profiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,9 +37,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Tests run each plan once or twice: what the JVM's second compiler would gain, it never earns back.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-settings.register_profile("dev", max_examples=50, deadline=None)
-settings.register_profile("deep", max_examples=2000, deadline=None)
-settings.load_profile("dev")
+register_profiles()
 
 
 # Fixtures that need something outside Python, and the marker that says so.

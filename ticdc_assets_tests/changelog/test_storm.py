@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ticdc_assets.simulator.changefeed import FeedOptions
 from ticdc_assets.wire import WireFormat
+from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.simulator.storm import Storm, storm
 from ticdc_assets_tests.simulator.variants import Variant, rows_of, shuffled
 
@@ -74,7 +75,7 @@ def storm_of(seed: int, *, keyless: bool, steps: int) -> Storm:
 
 
 @every_format
-@settings(max_examples=12, phases=PHASES)
+@examples(12, phases=PHASES)
 @given(seed=st.integers(0, 2**32), keyless=st.booleans())
 def test_a_storm_folds_to_the_truth(wire_format: WireFormat, seed: int, *, keyless: bool) -> None:
     weather = storm_of(seed, keyless=keyless, steps=80)
@@ -82,7 +83,7 @@ def test_a_storm_folds_to_the_truth(wire_format: WireFormat, seed: int, *, keyle
 
 
 @every_format
-@settings(max_examples=12, phases=PHASES)
+@examples(12, phases=PHASES)
 @given(seed=st.integers(0, 2**32), keyless=st.booleans())
 def test_a_storm_over_many_topics_folds_to_the_truth(
     wire_format: WireFormat, seed: int, *, keyless: bool

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.errors import PartitionError
@@ -16,6 +16,7 @@ from ticdc_assets.registry.partitions import (
     partition_test,
     partitions_of,
 )
+from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.golden import Scenario
 from ticdc_assets_tests.registry.test_partitions import SCHEMA, less_than, listed, partitions
 from ticdc_assets_tests.wire import golden
@@ -222,7 +223,7 @@ def test_actions_are_all_decided() -> None:
     assert decided | maintenance == set(PartitionAction)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(["drop", "reorganize", "add"]), st.integers(0, 30)), max_size=8

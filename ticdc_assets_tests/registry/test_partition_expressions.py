@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.errors import PartitionError
@@ -15,6 +15,7 @@ from ticdc_assets.registry.ddl_statement import BoundKind
 from ticdc_assets.registry.partition_expressions import read_expression
 from ticdc_assets.registry.partition_terms import integer_of
 from ticdc_assets.registry.partitions import TablePartitions, partition_test
+from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.registry.test_partitions import SCHEMA
 
 Row = dict[str, str | None]
@@ -185,7 +186,7 @@ def _us_week(at: datetime) -> int:
 
 
 @pytest.mark.parametrize("text", ORACLES)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(at=MOMENTS)
 def test_functions_of_dates_agree_with_the_calendar(text: str, at: datetime) -> None:
     at = at.replace(microsecond=0)
@@ -217,7 +218,7 @@ def _value(tree: Tree, row: dict[str, int]) -> int:
     return row[tree] if isinstance(tree, str) else tree
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(tree=TREES, number=st.integers(-(2**63), 2**63 - 1), unsigned=st.integers(0, 2**64 - 1))
 def test_arithmetic_is_exact(tree: Tree, number: int, unsigned: int) -> None:
     row = {"id": number, "u": unsigned}
@@ -274,7 +275,7 @@ METHODS = st.sampled_from(list(PartitionMethod))
 BOUNDS = st.sampled_from([None, *BoundKind])
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     method=METHODS,
     expression=st.one_of(TEXTS, TOKENS),
@@ -326,7 +327,7 @@ EXPRESSIONS = st.lists(
 )
 
 
-@settings(max_examples=70, deadline=None)
+@examples(70)
 @given(expression=EXPRESSIONS, row=ROWS)
 def test_what_was_understood_is_total_on_rows_of_the_table(expression: str, row: Row) -> None:
     table = TablePartitions(

@@ -7,13 +7,14 @@ from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.errors import PartitionError
 from ticdc_assets.registry.ddl import parse_ddl
 from ticdc_assets.registry.partitions import TablePartitions, partition_test, partitions_of
 from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
+from ticdc_assets_tests.examples import examples
 
 BIN = "utf8mb4_bin"
 
@@ -517,7 +518,7 @@ INTEGERS = st.integers(-50, 50)
 ROWS = st.lists(st.one_of(st.none(), INTEGERS), min_size=1, max_size=20)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(bounds=st.sets(INTEGERS, min_size=1, max_size=8).map(sorted), values=ROWS)
 def test_every_value_is_in_one_partition_of_a_range_table(
     bounds: list[int], values: list[int | None]
@@ -534,7 +535,7 @@ def test_every_value_is_in_one_partition_of_a_range_table(
         assert by_expression(id=text) == by_column(id=text) == [wanted]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     owners=st.dictionaries(st.one_of(st.none(), INTEGERS), st.integers(0, 3), min_size=1),
     values=ROWS,
@@ -554,7 +555,7 @@ def test_every_value_is_in_one_partition_of_a_list_table_with_a_default(
         assert by_expression(id=text) == by_column(id=text) == [wanted]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     count=st.integers(1, 12),
     values=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20),
@@ -573,7 +574,7 @@ WORDS = st.text(st.sampled_from("aB zé😀-"), max_size=4)
 DAYS = st.dates(date(1000, 1, 1), date(9999, 12, 31))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     bounds=st.sets(st.tuples(WORDS.filter(lambda text: text == text.rstrip()), DAYS), min_size=1),
     rows=st.lists(st.tuples(st.one_of(st.none(), WORDS), st.one_of(st.none(), DAYS)), max_size=15),
@@ -599,7 +600,7 @@ def test_tuples_compare_column_by_column(
         assert names(s=row[0], d=None if row[1] is None else str(row[1])) == wanted
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     seconds=st.integers(0, 40 * 365 * 86400),
     unit=st.sampled_from(["second", "minute", "hour", "day", "week"]),

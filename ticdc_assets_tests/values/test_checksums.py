@@ -6,7 +6,7 @@ from dataclasses import replace
 from zlib import crc32
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.errors import ConfigError
@@ -25,6 +25,7 @@ from ticdc_assets.values.checksums import checksum_agrees, row_checksum
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
+from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.wire import golden
 
 
@@ -279,7 +280,7 @@ def test_side_that_cannot_be_computed_says_nothing_unless_the_other_disagrees() 
 
 
 @given(data=st.data())
-@settings(max_examples=50)
+@examples(50)
 def test_any_image_has_a_checksum_or_none(data: st.DataObject) -> None:
     schema = data.draw(strategies.table_schemas())
     image = data.draw(strategies.images_of(schema))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.errors import WireError
@@ -31,6 +31,7 @@ from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.canal_json import MAX_ES, MAX_REPEATED
 from ticdc_assets.wire.go_json import MAX_DEPTH
 from ticdc_assets.wire.record import Record
+from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.wire.comparing import Outcome, batch_of
 from ticdc_assets_tests.wire.comparing import assert_equal as assert_equal_in
 
@@ -724,7 +725,7 @@ _TOKENS = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(
     message=st.sampled_from(list(EVENTS)),
     place=st.floats(0, 1),
@@ -818,7 +819,7 @@ def ddls(draw: st.DrawFn) -> DdlEvent:
 _WATERMARKS = st.builds(Watermark, watermark_ts=_TIMES, build_ts_ms=_BUILDS)
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(st.lists(rows() | ddls() | _WATERMARKS, max_size=4))
 def test_any_events_come_back(events: list[Event]) -> None:
     values = written(*events)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.errors import WireError
@@ -17,6 +17,7 @@ from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.compression import MAX_DECOMPRESSED, compressed, decompressed, supports
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
+from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.wire import golden, truth
 from ticdc_assets_tests.wire.comparing import batch_of
 
@@ -245,7 +246,7 @@ def test_refusing_does_not_lose_memory(value: bytes) -> None:
 
 @pytest.mark.parametrize("compression", [LZ4, SNAPPY])
 @given(content=st.binary(max_size=200) | st.binary(max_size=20).map(lambda part: part * 500))
-@settings(max_examples=60)
+@examples(60)
 def test_what_is_compressed_is_read_again(compression: Compression, content: bytes) -> None:
     assert read(compression, packed(compression, content)) == content
 
@@ -257,7 +258,7 @@ def test_what_is_compressed_is_read_again(compression: Compression, content: byt
     cut=st.integers(0, 400),
     tail=st.binary(max_size=4),
 )
-@settings(max_examples=200)
+@examples(200)
 def test_damaged_bytes_are_read_or_refused(
     compression: Compression,
     content: bytes,
@@ -273,7 +274,7 @@ def test_damaged_bytes_are_read_or_refused(
 
 @pytest.mark.parametrize("compression", [LZ4, SNAPPY])
 @given(value=st.binary(max_size=80) | st.binary(max_size=80).map(lambda value: HEADER + value))
-@settings(max_examples=200)
+@examples(200)
 def test_random_bytes_are_read_or_refused(compression: Compression, value: bytes) -> None:
     total(compression, value)
 
@@ -348,7 +349,7 @@ def test_limit_is_one_of_the_record() -> None:
 
 @pytest.mark.parametrize("compression", [LZ4, SNAPPY])
 @given(events=st.lists(strategies.events, min_size=1, max_size=4))
-@settings(max_examples=25)
+@examples(25)
 def test_compressed_records_decode_to_the_same_events(
     compression: Compression, events: list[strategies.Event]
 ) -> None:
@@ -359,7 +360,7 @@ def test_compressed_records_decode_to_the_same_events(
 
 @pytest.mark.parametrize("compression", [LZ4, SNAPPY])
 @given(data=st.data())
-@settings(max_examples=25)
+@examples(25)
 def test_batches_say_what_single_records_say(compression: Compression, data: st.DataObject) -> None:
     good = encode(SIMPLE, data.draw(st.lists(strategies.events, min_size=1, max_size=4)))
     records = [

@@ -44,6 +44,7 @@ from ticdc_assets.wire.craft_bytes import (
 from ticdc_assets.wire.craft_layout import MAX_NAME_BYTES
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
+from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, batch_decoded, batch_of
 
 CRAFT = WireFormat.CRAFT
@@ -703,7 +704,7 @@ def test_garbage() -> None:
         assert isinstance(assert_equal([large], CRAFT)[0], tuple)
 
 
-@settings(deadline=None, max_examples=120)
+@examples(120)
 @given(
     value=st.sampled_from(SMALL),
     place=st.floats(0, 1),
@@ -715,7 +716,7 @@ def test_any_bytes_in_a_message(value: bytes, place: float, length: int, instead
     assert_equal([value[:start] + instead + value[start + length :]], CRAFT)
 
 
-@settings(deadline=None, max_examples=120)
+@examples(120)
 @given(st.data())
 def test_any_bytes_in_the_parts_of_a_message(data: st.DataObject) -> None:
     """The sizes are right, so that what is wrong is found further inside."""
@@ -849,7 +850,7 @@ ddl_events = st.builds(
 watermarks = st.builds(Watermark, watermark_ts=strategies.tsos, build_ts_ms=st.none())
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(st.lists(rows() | ddl_events | watermarks, min_size=1, max_size=6))
 def test_generated_events_come_back(events: list[Event]) -> None:
     outcomes = assert_equal([record.value for record in encode(events, max_batch_size=3)], CRAFT)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.errors import UnsupportedVersionError, WireError
@@ -28,6 +28,7 @@ from ticdc_assets.wire.column_types import TYPE_NAMES
 from ticdc_assets.wire.go_quote import quote, unquote
 from ticdc_assets.wire.open_protocol import decode, encode, map_values
 from ticdc_assets.wire.record import Record
+from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.wire.comparing import Outcome, assert_equal
 
 OPEN = WireFormat.OPEN_PROTOCOL
@@ -789,7 +790,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     st.data(),
     st.sampled_from([ROW_KEY, DDL_KEY, WATERMARK_KEY]),
@@ -819,7 +820,7 @@ NUMBERS = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     st.lists(
         st.tuples(st.sampled_from(sorted(TYPE_NAMES)), st.integers(0, 255), NUMBERS), max_size=8
@@ -911,7 +912,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(st.lists(EVENTS, min_size=1, max_size=5), st.integers(1, 4))
 def test_what_is_written_is_read_again(events: list[Event], batch_size: int) -> None:
     written = encode(events, max_batch_size=batch_size)

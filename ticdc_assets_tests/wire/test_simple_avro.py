@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.errors import UnsupportedVersionError, WireError
@@ -36,6 +36,7 @@ from ticdc_assets.wire import WireFormat, avro, decode, encode, simple_avro_batc
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
+from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, batch_decoded, batch_of
 
 AVRO = WireFormat.SIMPLE_AVRO
@@ -647,7 +648,7 @@ _PIECES = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     message=st.sampled_from(list(MESSAGES)),
     place=st.floats(0, 1),
@@ -659,13 +660,13 @@ def test_any_bytes_in_a_message(message: bytes, place: float, length: int, inste
     assert_equal([message[:start] + instead + message[start + length :]], AVRO)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.lists(_PIECES, max_size=30).map(b"".join) | st.binary(max_size=200))
 def test_any_bytes(value: bytes) -> None:
     assert_equal([value, b"\x16\x06\x06\x02" + value, SMALL["insert"][:38] + value], AVRO)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(st.lists(st.sampled_from([*MESSAGES, b"", b"\xff", None]), max_size=8), st.data())
 def test_cutting_a_batch_anywhere_changes_nothing(
     values: list[bytes | None], data: st.DataObject
@@ -782,7 +783,7 @@ def _as_read(event: Event) -> Event:
     return replace(event, shape=None, before=before, after=after)
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(st.lists(events(), min_size=1, max_size=4))
 def test_events_survive_the_way_there_and_back(sent: list[Event]) -> None:
     values = [record.value for record in encode(AVRO, sent)]

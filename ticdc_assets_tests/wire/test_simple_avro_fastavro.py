@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from fastavro import parse_schema, schemaless_reader
-from hypothesis import given, settings
+from hypothesis import given
 
 from ticdc_assets.errors import WireError
 from ticdc_assets.events import (
@@ -32,6 +32,7 @@ from ticdc_assets.schemas import ColumnFlag, ColumnSchema, RowShape, TableSchema
 from ticdc_assets.values.floats import double_text, float_text, to_float32
 from ticdc_assets.wire import WireFormat, avro, decode, encode
 from ticdc_assets.wire.record import Record
+from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.wire import golden
 from ticdc_assets_tests.wire.test_simple_avro import KINDS, MESSAGES, SHAPE, SMALL, events
 
@@ -322,7 +323,7 @@ def plain(value: Any) -> Any:
 # ------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(events())
 def test_what_is_written_says_the_same_to_another_reader(event: Event) -> None:
     (written,) = encode(WireFormat.SIMPLE_AVRO, [event])
