@@ -26,18 +26,14 @@ from ticdc_assets.changelog.encoder_damage import damage_marks
 from ticdc_assets.changelog.plan import MirrorPlan, Plan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.errors import NotFoundError
-from ticdc_assets.lake import folding
 from ticdc_assets.lake.accepted_gaps import gap_marks, read_accepted
-from ticdc_assets.lake.change_folding import (
-    ChangeFolding,
-    folded_rows,
-    hidden_columns,
-    rows_here,
-)
+from ticdc_assets.lake.change_folding import ChangeFolding, hidden_columns
 from ticdc_assets.lake.change_statistics import read_groups
 from ticdc_assets.lake.control import read_table
 from ticdc_assets.lake.cuts import Cut, MirrorCut, cast_marks, read_cuts, require_cut
 from ticdc_assets.lake.delta_files import broken
+from ticdc_assets.lake.executing import INLINE_ROWS
+from ticdc_assets.lake.fold_runs import READING, Scratch
 from ticdc_assets.lake.horizons import BELOW, read_horizon
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.validity import Knowledge, LateRows
@@ -122,7 +118,15 @@ class AsOf:
         # The newest cut's batch: what landed after it is in no cut and changes no answer.
         self._batch = newest.batch
         self._tables = newest.table_filter
-        self._folding = ChangeFolding(spark, paths, changefeed, batch=newest.batch, horizon=horizon)
+        self._folding = ChangeFolding(
+            spark,
+            paths,
+            changefeed,
+            batch=newest.batch,
+            # Rows are read for as long as the process runs.
+            scratch=Scratch(paths, READING),
+            horizon=horizon,
+        )
         self._marks_below = {
             item.mirror_id: [mark for mark in item.marks if mark.startswith(BELOW)]
             for item in newest.mirrors
@@ -180,20 +184,19 @@ class AsOf:
 
     def _folded(self, mirror: MirrorPlan, base: MirrorCut | None) -> TableRows:
         above = self._base.tso if base is not None and self._base is not None else 0
-        with self._folding.folded(mirror, until=self._tso, base=base, above=above) as folded:
-            if folded.counts.lost:
-                # A value of the cut does not survive a schema step: only all changes tell which.
-                return self._folded(mirror, None)
-            here = rows_here(folded, mirror)
-            return self._made(
-                mirror,
-                frozenset(hidden_columns(mirror, folded)),
-                folded.counts.copies,
-                casts=folded.counts.casts,
-                made=lambda: folded_rows(folded, mirror),
-                here=lambda: here,
-                errors=folded.counts.errors,
-            )
+        folded = self._folding.folded(mirror, until=self._tso, base=base, above=above)
+        if folded.counts.lost:
+            # A value of the cut does not survive a schema step: only all changes tell which.
+            return self._folded(mirror, None)
+        return self._made(
+            mirror,
+            frozenset(hidden_columns(mirror, folded)),
+            folded.counts.copies,
+            casts=folded.counts.casts,
+            made=lambda: folded.rows.frame(self._spark),
+            here=lambda: folded.rows.table,
+            errors=folded.counts.errors,
+        )
 
     def _made(
         self,
@@ -236,7 +239,7 @@ class AsOf:
             and mirror.handover is None
             and self._folding.start(mirror) is None
             and sum(group.rows for group in self._known.row_groups) <= SMALL_LOG_ROWS
-            and sum(group.rows for group in self._known.groups_of(mirror)) <= folding.LOCAL_ROWS
+            and sum(group.rows for group in self._known.groups_of(mirror)) <= INLINE_ROWS
         )
 
     def _usable_base(self, mirror: MirrorPlan) -> MirrorCut | None:

@@ -1,40 +1,51 @@
 """The changes of one mirror up to a TSO, folded over the rows it had before.
 
 In: the change log, a mirror's plan at the TSO, and maybe the mirror as an older cut has it. Out: a
-`Folding`: the mirror's rows at the TSO, or only what changed since that cut. A table that began
+`Folded`: the mirror's rows at the TSO, or only what changed since that cut. A table that began
 anew with rows of others (`plan.Handover`) is folded over these, which are folded first. Where the
 change log was cut off (`retention`), all changes there ever were are the base cut's rows and the
 changes that are left.
 
 Both who writes mirrors (`mirrors`) and who reads them as of a TSO that no cut was made at (`as_of`)
-fold here, so they come to the same rows. Nothing is written, and the same change log gives the same
-folding.
+fold here, so they come to the same rows. This module finds the rows; `fold_runs` folds them, in
+this process or in Spark's workers. What Spark alone can read (a table that somebody gave deletion
+vectors) is copied into files first, so that there is one way from then on. Nothing is written but
+files of a folder that is removed afterwards, and the same change log gives the same folding.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from operator import and_, or_
-from threading import Lock, RLock
+from operator import or_
+from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.changelog.plan import Binding, HandoverPart, MirrorPlan
 from ticdc_assets.changelog.resolve import casts_after, handover_steps
 from ticdc_assets.config import Changefeed
-from ticdc_assets.lake import folding
+from ticdc_assets.lake.bag_effects import Watermarks, bag_effects, watermarks_of
 from ticdc_assets.lake.control import dataset_of, is_plain, open_table
 from ticdc_assets.lake.cuts import MirrorCut
 from ticdc_assets.lake.effects import effect_schema
-from ticdc_assets.lake.files import read_rows_bounded
-from ticdc_assets.lake.first_folds import READ_COLUMNS, FirstFold, FoldedFiles, fold_into_files
-from ticdc_assets.lake.folding import Folding, KnownColumns
+from ticdc_assets.lake.executing import INLINE_BYTES, INLINE_ROWS, Inline, OnSpark, executor
+from ticdc_assets.lake.files import read_rows_bounded, row_groups
+from ticdc_assets.lake.fold_runs import (
+    Folded,
+    MirrorFold,
+    Output,
+    Rows,
+    Scratch,
+    faults_as_effects,
+    fold_of_pieces,
+    run_folds,
+)
+from ticdc_assets.lake.folding import KnownColumns, fold_in_pieces, with_origins
 from ticdc_assets.lake.horizons import Horizon, read_horizon, redriven_batches
 from ticdc_assets.lake.mirror_rows import (
     CHANGE_COLUMNS,
@@ -42,19 +53,25 @@ from ticdc_assets.lake.mirror_rows import (
     ArrowMap,
     MirrorLayout,
     change_effects,
-    map_batches,
     mirror_effects,
     part_effects,
-    put_rows,
     quoted,
 )
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.totals import IMAGES
-from ticdc_assets.lake.versions import mirror_here, mirror_in_pieces, mirror_in_spark
+from ticdc_assets.lake.versions import (
+    mirror_files,
+    mirror_here,
+    mirror_in_pieces,
+    mirror_in_spark,
+)
 from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.wire.rows import PLACE
+
+READ_COLUMNS = (*CHANGE_COLUMNS, "kind", "batch", "database", "table")
+"""Columns that changes and the conditions on them are made of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,28 +79,17 @@ class _RowsBefore:
     """Rows that changes are folded over.
 
     Attributes:
-        rows: how many.
-        frame: the rows in Spark, with the columns of their mirror's table.
+        rows: the rows.
         convert: the function from them to effects.
-        here: the rows read into this process without Spark; None where it takes Spark.
         pieces: the rows in batches of bounded size; None where it takes Spark.
         is_settled: whether they are what `convert` would make of them, so that those which no
             change is about need not be converted.
-        errors: effects that tell of changes which did not fit; None without any.
     """
 
-    rows: int
-    frame: Callable[[], DataFrame]
+    rows: Rows
     convert: ArrowMap
-    here: Callable[[], pa.Table | None] = lambda: None
     pieces: Callable[[], Iterator[pa.RecordBatch]] | None = None
     is_settled: bool = False
-    errors: DataFrame | None = None
-
-    def read(self) -> pa.Table:
-        """Read the rows into this process."""
-        rows = self.here()
-        return self.frame().toArrow() if rows is None else rows
 
 
 class ChangeFolding:
@@ -94,6 +100,7 @@ class ChangeFolding:
         paths: tables of the changefeed.
         changefeed: its configuration.
         batch: newest batch of the change log that is looked at.
+        scratch: where files come that nobody names.
         horizon: up to where the change log was cut off; as its table says if None.
     """
 
@@ -104,16 +111,16 @@ class ChangeFolding:
         changefeed: Changefeed,
         *,
         batch: int,
+        scratch: Scratch,
         horizon: Horizon | None = None,
     ) -> None:
         self._spark = spark
         self._paths = paths
         self._changefeed = changefeed
         self._batch = batch
+        self.scratch = scratch
         self._dataset_lock = Lock()
         self._dataset: ds.Dataset | None = None
-        # What is folded in pieces is large even so.
-        self._one_at_a_time = RLock()
         self.horizon = read_horizon(paths) if horizon is None else horizon
 
     @cached_property
@@ -138,7 +145,6 @@ class ChangeFolding:
             .where(F.col("batch") <= self._batch)
         )
 
-    @contextmanager
     def folded(
         self,
         mirror: MirrorPlan,
@@ -147,9 +153,12 @@ class ChangeFolding:
         base: MirrorCut | None = None,
         above: int = 0,
         with_rows: bool = True,
+        for_merge: bool = False,
         in_pieces: bool = False,
-    ) -> Iterator[Folding]:
-        """Fold the mirror's changes, while the context is open.
+        table: Path | None = None,
+        watched: Collection[str] = (),
+    ) -> Folded:
+        """Fold the mirror's changes.
 
         Args:
             mirror: its plan at `until`.
@@ -157,38 +166,55 @@ class ChangeFolding:
             base: the mirror as a cut has it, None to fold all changes there are.
             above: TSO of that cut, above which changes are folded.
             with_rows: whether to fold the changes over the rows of `base`.
+            for_merge: whether the rows are to be the source of a MERGE.
             in_pieces: whether the values are too large to be held, so that the result is to be in
                 pieces; it is so only if no row comes from another table or the base cut.
+            table: folder of the table that files of rows are written for; None if nobody names
+                them.
+            watched: keys of effects whose newest whole change is asked for.
         """
         before: list[_RowsBefore] = []
         known = KnownColumns()
         casts: Counter[tuple[str, int]] = Counter()
-        with ExitStack() as stack:
-            start = self.start(mirror) if base is None else None
-            if start is not None:
-                before, known = self._rows_of_start(mirror, start)
-                casts = _casts_of(start, mirror)
-            elif base is not None:
-                casts = _casts_of(base, mirror)
-                known = KnownColumns(
-                    hidden=frozenset(base.hidden), columns=_columns(base.table_schema, base.rows)
-                )
-                if with_rows and base.rows:
-                    before.append(self._rows_of_cut(mirror, base, above))
-            elif mirror.handover is not None:
-                given = self._given(mirror, stack)
-                known, casts = _known(given), _inherited_casts(given, mirror)
-                before = [self._rows_of_part(mirror, part, fold) for part, fold in given]
-            if in_pieces and all(item.pieces is not None for item in before):
-                stack.enter_context(self._one_at_a_time)
-                fold = self._in_pieces(mirror, before, above, until)
-            else:
-                fold = stack.enter_context(self._over(mirror, before, above, until))
-            yield _with_past(fold, known, casts)
+        start = self.start(mirror) if base is None else None
+        if start is not None:
+            before, known = self._rows_of_start(mirror, start)
+            casts = _casts_of(start, mirror)
+        elif base is not None:
+            casts = _casts_of(base, mirror)
+            known = KnownColumns(
+                hidden=frozenset(base.hidden), columns=_columns(base.table_schema, base.rows)
+            )
+            if with_rows and base.rows:
+                before.append(self._rows_of_cut(mirror, base, above))
+        elif mirror.handover is not None:
+            given = self._given(mirror)
+            known, casts = _known(given), _inherited_casts(given, mirror)
+            before = [
+                rows for part, fold in given for rows in self._rows_of_part(mirror, part, fold)
+            ]
+        if in_pieces and all(item.pieces is not None for item in before):
+            fold = self._in_pieces(mirror, before, above, until, frozenset(watched))
+        else:
+            fold = self._over(
+                mirror,
+                before,
+                above,
+                until,
+                for_merge=for_merge,
+                table=table,
+                watched=frozenset(watched),
+            )
+        return _with_past(fold, known, casts)
 
     def _in_pieces(
-        self, mirror: MirrorPlan, before: Sequence["_RowsBefore"], above: int, until: int
-    ) -> Folding:
+        self,
+        mirror: MirrorPlan,
+        before: Sequence[_RowsBefore],
+        above: int,
+        until: int,
+        watched: frozenset[str],
+    ) -> Folded:
         conversion = change_effects(mirror, self._changefeed.timezone)
 
         def effects() -> Iterator[pa.RecordBatch]:
@@ -197,7 +223,8 @@ class ChangeFolding:
                 yield from item.convert(item.pieces())
             yield from conversion(self.change_pieces(mirror, above, until))
 
-        return folding.fold_in_pieces(self._spark, effects, mirror.schema)
+        made = fold_in_pieces(effects, mirror.schema)
+        return fold_of_pieces(mirror.schema, made.folded, made.pieces, watched)
 
     def has_more_bytes(self, mirror: MirrorPlan, above: int, until: int, *, than: int) -> bool:
         """Return whether the images of the mirror's changes in (above, until] have more bytes."""
@@ -217,61 +244,114 @@ class ChangeFolding:
             log,
             self._paths.change_log,
             self._is_change_here(mirror, above, until),
-            columns=[name for name in log.schema.names if name in READ_COLUMNS],
+            columns=_columns_in(log),
             large=IMAGES,
         ):
             yield batch.select(list(CHANGE_COLUMNS))
 
-    @contextmanager
     def _over(
-        self, mirror: MirrorPlan, before: Sequence["_RowsBefore"], above: int, until: int
-    ) -> Iterator[Folding]:
+        self,
+        mirror: MirrorPlan,
+        before: Sequence[_RowsBefore],
+        above: int,
+        until: int,
+        *,
+        for_merge: bool = False,
+        table: Path | None = None,
+        watched: frozenset[str] = frozenset(),
+    ) -> Folded:
         """Fold the mirror's changes in (above, until] over the rows before."""
-        conversion = change_effects(mirror, self._changefeed.timezone)
-        if mirror.schema.handle_key and sum(item.rows for item in before) <= folding.LOCAL_ROWS:
-            changes = self.change_rows(mirror, above, until)
-            if changes is not None:
-                batches = list(conversion(changes.to_batches()))
-                settled: pa.Table | None = None
-                for item in before:
-                    rows = item.read()
-                    if item.is_settled:
-                        rows, settled = _touched_rows(rows, batches, mirror.schema)
-                    batches += item.convert(rows.to_batches())
-                    if item.errors is not None:
-                        batches += item.errors.toArrow().cast(batches[0].schema).to_batches()
-                fold = folding.fold_here(self._spark, batches, mirror.schema)
-                if settled is not None:
-                    counts = replace(fold.counts, copies=fold.counts.copies + settled.num_rows)
-                    fold = replace(fold, counts=counts, untouched=settled)
-                yield fold
-                return
-        effects = _mapped(self.change_frame(mirror, above, until), conversion, mirror.schema)
-        for item in before:
-            effects = _mapped(item.frame(), item.convert, mirror.schema).unionByName(effects)
-            if item.errors is not None:
-                effects = item.errors.unionByName(effects)
-        # Rows that a DDL met are older than it.
-        may_cast = any(
-            step.may_cast_leniently and (step.ddl_ts or 0) >= above for step in mirror.steps
+        changes = self.changes(mirror, above, until)
+        convert = self._conversion(mirror, above, until)
+        rows = changes.count + sum(item.rows.count for item in before)
+        size = changes.size + sum(item.rows.size for item in before)
+        runs_on = executor(self._spark, self._paths.base, rows=rows, size=size)
+        settled: pa.Table | None = None
+        # A MERGE reads its source more than once, and from files like that of any size.
+        output = self._output(table, for_merge=True) if for_merge else Output()
+        if isinstance(runs_on, Inline):
+            changes = replace(
+                changes,
+                table=pa.Table.from_batches(list(convert(changes.read())), _effects_of(mirror)),
+            )
+            convert = _as_they_are
+            before, settled = _without_settled(before, changes.table, mirror.schema)
+        elif not for_merge:
+            output = self._output(table, for_merge=False)
+        (fold,) = run_folds(
+            runs_on,
+            changes,
+            [
+                MirrorFold(
+                    schema=mirror.schema,
+                    condition=None,
+                    convert=convert,
+                    before=[(item.rows, item.convert) for item in before],
+                    ddl_stamps=_casting_stamps(mirror),
+                    watched=watched,
+                    output=output,
+                    rows=changes.count,
+                    size=changes.size,
+                )
+            ],
         )
-        with folding.folded_in_spark(effects, mirror.schema, may_cast=may_cast) as result:
-            yield result
+        if settled is None:
+            return fold
+        assert fold.rows.table is not None
+        counts = replace(fold.counts, copies=fold.counts.copies + settled.num_rows)
+        there = pa.concat_tables([settled, fold.rows.table])
+        return replace(fold, counts=counts, rows=replace(fold.rows, table=there))
+
+    def _output(self, table: Path | None, *, for_merge: bool) -> Output:
+        """Return where the files of a fold come."""
+        return Output(
+            folder=self.scratch.folder() if table is None else table,
+            faults=self.scratch.folder(),
+            is_table=table is not None,
+            for_merge=for_merge,
+        )
+
+    def _conversion(self, mirror: MirrorPlan, above: int, until: int) -> ArrowMap:
+        """Return the function from the mirror's changes in (above, until] to effects."""
+        convert = change_effects(mirror, self._changefeed.timezone)
+        return self.with_origins(convert, mirror, above, until)
+
+    def with_origins(
+        self, convert: ArrowMap, mirror: MirrorPlan, above: int, until: int
+    ) -> ArrowMap:
+        """Return a function to effects which tell replays, if the table has no key."""
+        if mirror.schema.handle_key:
+            return convert
+        return bag_effects(convert, self._watermarks(above, until))
+
+    def _watermarks(self, above: int, until: int) -> Watermarks:
+        """Return the watermarks that tell replays of changes in (above, until]."""
+        columns = ["topic", "partition", "offset", "commit_ts"]
+        condition = (
+            (ds.field("kind") == "watermark")
+            & (ds.field("batch") <= self._batch)
+            & (ds.field("commit_ts") > above)
+        )
+        log = self._log_dataset()
+        if log is None:
+            return watermarks_of([], until)
+        scanner = log.scanner(columns=columns, filter=condition, batch_readahead=2)
+        return watermarks_of(scanner.to_batches(), until)
 
     def _rows_of_start(
         self, mirror: MirrorPlan, start: MirrorCut
     ) -> tuple[list["_RowsBefore"], KnownColumns]:
         """Return the mirror's rows in the base cut, without those that the floor takes."""
-        frame = mirror_in_spark(self._spark, self.horizon.paths or self._paths, start)
-        rows = start.rows
-        if mirror.floor_ts != start.floor_ts and mirror.handover is None:
+        rows = self._mirror_rows(
+            start,
+            self.horizon.paths or self._paths,
             # A CREATE or TRUNCATE below the horizon that was not known to the base.
-            layout = MirrorLayout(schema=start.table_schema)
-            F = functions(self._spark)
-            frame = frame.where(F.col(quoted(layout.commit_ts)) > mirror.floor_ts)
-            rows = frame.count()
+            above=mirror.floor_ts
+            if mirror.floor_ts != start.floor_ts and mirror.handover is None
+            else None,
+        )
         known = KnownColumns(
-            hidden=frozenset(start.hidden), columns=_columns(start.table_schema, rows)
+            hidden=frozenset(start.hidden), columns=_columns(start.table_schema, rows.count)
         )
         convert = mirror_effects(
             start.table_schema,
@@ -281,15 +361,12 @@ class ChangeFolding:
             # There is no change to be found that a row came from.
             error_rank=0,
         )
-        before = _RowsBefore(rows=rows, frame=lambda: frame, convert=convert)
-        return ([before] if rows else []), known
+        return ([_RowsBefore(rows=rows, convert=convert)] if rows.count else []), known
 
     def _rows_of_cut(self, mirror: MirrorPlan, base: MirrorCut, since_ts: int) -> "_RowsBefore":
         zone = self._changefeed.timezone
         return _RowsBefore(
-            rows=base.rows,
-            frame=lambda: mirror_in_spark(self._spark, self._paths, base),
-            here=lambda: mirror_here(self._paths, base),
+            rows=self._mirror_rows(base, self._paths),
             pieces=mirror_in_pieces(self._paths, base),
             convert=mirror_effects(base.table_schema, mirror, zone, since_ts),
             is_settled=not is_touched(mirror, base.table_schema, since_ts)
@@ -297,19 +374,55 @@ class ChangeFolding:
             and _tells_keys(mirror.schema),
         )
 
-    def _rows_of_part(self, mirror: MirrorPlan, part: HandoverPart, fold: Folding) -> "_RowsBefore":
-        errors = _errors(fold.frame, mirror.schema) if fold.counts.errors else None
-        return _RowsBefore(
-            rows=fold.counts.copies,
-            frame=lambda: folded_rows(fold, part.plan),
-            here=lambda: rows_here(fold, part.plan),
-            convert=part_effects(part, mirror, self._changefeed.timezone),
-            errors=errors,
-        )
+    def _mirror_rows(self, cut: MirrorCut, paths: LakePaths, above: int | None = None) -> Rows:
+        """Return the rows of a mirror as a cut has them.
 
-    def _given(self, mirror: MirrorPlan, stack: ExitStack) -> list[tuple[HandoverPart, Folding]]:
+        Args:
+            cut: the mirror in the cut.
+            paths: where it is.
+            above: leave out rows whose last change is not above this commit ts; none if None.
+        """
+        layout = MirrorLayout(schema=cut.table_schema)
+        if cut.rows <= INLINE_ROWS:
+            found = mirror_here(paths, cut)
+            if found is not None:
+                found = found.select(layout.names)
+                if above is not None:
+                    found = found.filter(ds.field(layout.commit_ts) > above)
+                return Rows.here(found)
+        elif above is None:
+            files = mirror_files(paths, cut)
+            if files is not None:
+                return Rows.of_files(files.paths, layout.arrow, files.stored)
+        frame = mirror_in_spark(self._spark, paths, cut)
+        if above is not None:
+            F = functions(self._spark)
+            frame = frame.where(F.col(quoted(layout.commit_ts)) > above)
+        frame = frame.select(*map(quoted, layout.names))
+        if cut.rows <= INLINE_ROWS:
+            return Rows.here(frame.toArrow().cast(layout.arrow))
+        return self.copied(frame, layout.arrow)
+
+    def copied(self, frame: DataFrame, schema: pa.Schema) -> Rows:
+        """Copy rows that Spark alone can read into files."""
+        folder = self.scratch.folder()
+        stored = [f"c{number}" for number in range(len(schema))]
+        frame.toDF(*stored).write.mode("overwrite").parquet(str(folder))
+        return Rows.of_files(sorted(folder.glob("*.parquet")), schema, stored)
+
+    def _rows_of_part(
+        self, mirror: MirrorPlan, part: HandoverPart, fold: Folded
+    ) -> Iterator[_RowsBefore]:
+        yield _RowsBefore(
+            rows=fold.rows.rows(),
+            convert=part_effects(part, mirror, self._changefeed.timezone),
+        )
+        if fold.counts.errors:
+            yield _RowsBefore(rows=fold.faults.rows(), convert=faults_as_effects(mirror.schema))
+
+    def _given(self, mirror: MirrorPlan) -> list[tuple[HandoverPart, Folded]]:
         """Fold what is handed over to the mirror, and before that what was handed over to it."""
-        folded: dict[str, Folding] = {}
+        folded: dict[str, Folded] = {}
         for plan in _parts_first(mirror):
             parts = plan.handover.parts if plan.handover is not None else ()
             given = [(part, folded[part.plan.digest]) for part in parts]
@@ -322,21 +435,47 @@ class ChangeFolding:
                 before, known = self._rows_of_start(plan, start)
                 casts = _casts_of(start, plan)
             else:
-                before = [self._rows_of_part(plan, part, fold) for part, fold in given]
+                before = [
+                    rows for part, fold in given for rows in self._rows_of_part(plan, part, fold)
+                ]
                 known, casts = _known(given), _inherited_casts(given, plan)
-            fold = stack.enter_context(self._over(plan, before, 0, until))
+            fold = self._over(plan, before, 0, until)
             folded[plan.digest] = _with_past(fold, known, casts)
         raise AssertionError("the mirror stands last")
 
-    def change_rows(self, mirror: MirrorPlan, above: int, until: int) -> pa.Table | None:
-        """Return the mirror's row changes in (above, until], or None if they are many."""
+    def changes(self, mirror: MirrorPlan, above: int, until: int) -> Rows:
+        """Return the mirror's row changes in (above, until]: in this process if they are few."""
         log = self._log_dataset()
         if log is None:
-            return None
+            return Rows.here(pa.schema([]).empty_table())
+        names = _columns_in(log)
+        schema = pa.schema([log.schema.field(name) for name in names])
+        if not self._is_log_plain():
+            return self.copied(self._change_frame(mirror, above, until).select(*names), schema)
         condition = self._is_change_here(mirror, above, until)
-        limit = folding.LOCAL_ROWS
-        rows = log.scanner(columns=list(CHANGE_COLUMNS), filter=condition).head(limit + 1)
-        return rows if rows.num_rows <= limit else None
+        found: list[pa.RecordBatch] = []
+        rows = size = 0
+        scanner = log.scanner(
+            columns=names, filter=condition, batch_readahead=1, fragment_readahead=1
+        )
+        for batch in scanner.to_batches():
+            found.append(batch)
+            rows += batch.num_rows
+            size += batch.nbytes
+            if rows > INLINE_ROWS or size > INLINE_BYTES:
+                break
+        else:
+            return Rows.here(pa.Table.from_batches(found, schema))
+        count = log.count_rows(filter=condition)
+        return Rows(
+            schema=schema,
+            groups=tuple(row_groups(log, self._paths.change_log, condition)),
+            stored=tuple(names),
+            large=IMAGES,
+            condition=condition,
+            count=count,
+            size=size * count // max(1, rows),
+        )
 
     def _is_change_here(self, mirror: MirrorPlan, above: int, until: int) -> ds.Expression:
         """Return the condition on the change log's rows that `change_rows` are of, for Arrow."""
@@ -345,7 +484,7 @@ class ChangeFolding:
 
     def folded_into_files(
         self, mirrors: Sequence[tuple[MirrorPlan, int]], *, until: int
-    ) -> list[FoldedFiles | None]:
+    ) -> list[Folded]:
         """Fold all changes of mirrors that begin with nothing, and write their rows as files.
 
         Args:
@@ -354,34 +493,38 @@ class ChangeFolding:
             until: TSO up to which changes are folded.
 
         Returns:
-            What came of each; None of one of whose changes too many did not fit.
+            What came of each; nothing at all if the change log has to be copied for each.
         """
-        log, table = self._log_dataset(), open_table(self._paths.change_log)
-        if log is None or table is None or not is_plain(table):
-            return [None] * len(mirrors)
-        return fold_into_files(
-            self._spark,
-            log,
-            self._paths.change_log,
-            [
-                FirstFold(
-                    condition=self._is_change_here(mirror, 0, until),
-                    convert=change_effects(mirror, self._changefeed.timezone),
-                    schema=mirror.schema,
-                    folder=self._paths.mirror(mirror.mirror_id),
-                    rows=rows,
-                )
-                for mirror, rows in mirrors
-            ],
+        log = self._log_dataset()
+        if log is None or not self._is_log_plain():
+            return []
+        names = _columns_in(log)
+        folds = [
+            MirrorFold(
+                schema=mirror.schema,
+                condition=self._is_change_here(mirror, 0, until),
+                convert=self._conversion(mirror, 0, until),
+                ddl_stamps=_casting_stamps(mirror),
+                output=self._output(self._paths.mirror(mirror.mirror_id), for_merge=False),
+                rows=rows,
+            )
+            for mirror, rows in mirrors
+        ]
+        condition = reduce(or_, (fold.condition for fold in folds))
+        changes = Rows(
+            schema=pa.schema([log.schema.field(name) for name in names]),
+            groups=tuple(row_groups(log, self._paths.change_log, condition)),
+            stored=tuple(names),
+            large=IMAGES,
+            condition=condition,
+            count=sum(rows for _, rows in mirrors),
         )
+        runs_on = OnSpark(self._spark, self._paths.base)
+        return run_folds(runs_on, changes, folds)
 
     def begins_empty(self, mirror: MirrorPlan) -> bool:
-        """Return whether a mirror with a key is made of its changes in the change log alone."""
-        return (
-            bool(mirror.schema.handle_key)
-            and mirror.handover is None
-            and self.start(mirror) is None
-        )
+        """Return whether a mirror is made of its changes in the change log alone."""
+        return mirror.handover is None and self.start(mirror) is None
 
     def rows_since(
         self, columns: Sequence[str], *, batch: int, above: int, until: int
@@ -458,14 +601,11 @@ class ChangeFolding:
         )
         return log.scanner(columns=["batch"], filter=condition).head(1).num_rows > 0
 
-    def change_frame(self, mirror: MirrorPlan, above: int, until: int) -> DataFrame:
-        """Return the mirror's row changes in (above, until] as a DataFrame."""
+    def _change_frame(self, mirror: MirrorPlan, above: int, until: int) -> DataFrame:
+        """Return the mirror's row changes in (above, until] in Spark."""
         F = functions(self._spark)
         condition = _is_change(mirror, above, until, F.col, lambda field: field.isNull())
-        rows = self.log().where(condition & self.placed(F.col))
-        if not mirror.schema.handle_key:
-            rows = self._without_replays(rows)
-        return rows.select(*CHANGE_COLUMNS)
+        return self.log().where(condition & self.placed(F.col))
 
     def placed(self, field: Callable[[str], Any]) -> Any:
         """Return the condition on row changes that they have their place.
@@ -478,42 +618,9 @@ class ChangeFolding:
             | field("batch").isin(list(self.redriven))
         )
 
-    def _without_replays(self, rows: DataFrame) -> DataFrame:
-        """Leave out replays from the changes of a table without a key, as far as they show.
-
-        Without a key a replay cannot be told from a second identical row, but by this: a row that
-        comes behind a watermark at or above its commit ts, while the same change stands before
-        that watermark, was sent again.
-        """
-        F = functions(rows.sparkSession)
-        watermarks = self.log().where(F.col("kind") == "watermark")
-        behind = (
-            rows.alias("r")
-            .join(
-                watermarks.alias("w"),
-                (F.col("r.topic") == F.col("w.topic"))
-                & (F.col("r.partition") == F.col("w.partition"))
-                & (F.col("w.offset") < F.col("r.offset"))
-                & (F.col("w.commit_ts") >= F.col("r.commit_ts")),
-                "left_semi",
-            )
-            .select("topic", "partition", "offset", "index", F.lit(True).alias("behind"))
-        )
-        identity = ["topic", "partition", "database", "table", "commit_ts", "op", "before", "after"]
-        flagged = rows.join(behind, ["topic", "partition", "offset", "index"], "left").withColumn(
-            "behind", F.coalesce("behind", F.lit(False))
-        )
-        first = flagged.groupBy(*identity).agg(F.count_if(~F.col("behind")).alias("in_front"))
-        same = reduce(
-            and_,
-            (F.col(f"f.{name}").eqNullSafe(F.col(f"g.{name}")) for name in identity),
-        )
-        return (
-            flagged.alias("f")
-            .join(first.alias("g"), same)
-            .where(~F.col("f.behind") | (F.col("g.in_front") == 0))
-            .select("f.*")
-        )
+    def _is_log_plain(self) -> bool:
+        table = open_table(self._paths.change_log)
+        return table is not None and is_plain(table)
 
     def _log_dataset(self) -> ds.Dataset | None:
         """Return the change log for reading without Spark."""
@@ -522,6 +629,27 @@ class ChangeFolding:
                 table = open_table(self._paths.change_log)
                 self._dataset = None if table is None else dataset_of(table, self._paths.change_log)
             return self._dataset
+
+
+def _columns_in(log: ds.Dataset) -> list[str]:
+    return [name for name in READ_COLUMNS if name in log.schema.names]
+
+
+def _effects_of(mirror: MirrorPlan) -> pa.Schema:
+    effects = effect_schema(mirror.schema)
+    return effects if mirror.schema.handle_key else with_origins(effects)
+
+
+def _as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+def _casting_stamps(mirror: MirrorPlan) -> list[int]:
+    """Return the commit ts of the DDL that may cast values as in a lenient SQL mode."""
+    steps = [*mirror.steps]
+    for part in mirror.handover.parts if mirror.handover is not None else ():
+        steps += handover_steps(part, mirror)
+    return sorted({step.ddl_ts for step in steps if step.may_cast_leniently and step.ddl_ts})
 
 
 def _is_change(
@@ -563,11 +691,6 @@ def _is_named(bindings: Iterable[Binding], field: Callable[[str], Any]) -> Any:
     return reduce(or_, map(bound, bindings))
 
 
-def _mapped(rows: DataFrame, function: ArrowMap, schema: TableSchema) -> DataFrame:
-    effects = from_arrow_schema(effect_schema(schema), prefer_timestamp_ntz=True)
-    return map_batches(rows, function, effects)
-
-
 def _parts_first(mirror: MirrorPlan) -> list[MirrorPlan]:
     """Return the plans that a mirror's rows come from by handovers, each behind its own parts."""
     ordered: dict[str, MirrorPlan] = {}
@@ -593,7 +716,7 @@ def _casts_of(base: MirrorCut, mirror: MirrorPlan) -> Counter[tuple[str, int]]:
 
 
 def _inherited_casts(
-    given: Sequence[tuple[HandoverPart, Folding]], mirror: MirrorPlan
+    given: Sequence[tuple[HandoverPart, Folded]], mirror: MirrorPlan
 ) -> Counter[tuple[str, int]]:
     """Return the casts that were counted in the tables that handed their rows over."""
     casts: Counter[tuple[str, int]] = Counter()
@@ -602,13 +725,13 @@ def _inherited_casts(
     return casts
 
 
-def _with_past(fold: Folding, known: KnownColumns, casts: Counter[tuple[str, int]]) -> Folding:
+def _with_past(fold: Folded, known: KnownColumns, casts: Counter[tuple[str, int]]) -> Folded:
     """Return a folding with what is known of the rows that it was folded over."""
     counts = fold.counts
     return replace(fold, before=known, counts=replace(counts, casts=counts.casts + casts))
 
 
-def _known(given: Sequence[tuple[HandoverPart, Folding]]) -> KnownColumns:
+def _known(given: Sequence[tuple[HandoverPart, Folded]]) -> KnownColumns:
     """Return what the rows that were handed over told of their columns."""
     hidden: set[str] = set()
     columns: set[str] = set()
@@ -618,23 +741,7 @@ def _known(given: Sequence[tuple[HandoverPart, Folding]]) -> KnownColumns:
     return KnownColumns(hidden=frozenset(hidden), columns=frozenset(columns))
 
 
-def _errors(frame: DataFrame, schema: TableSchema) -> DataFrame:
-    """Return the changes of a folding that did not fit as effects on another table."""
-    F = functions(frame.sparkSession)
-    target = from_arrow_schema(effect_schema(schema), prefer_timestamp_ntz=True)
-    kept = {"key", "sequence", "is_delete", "is_new", "is_partial"}
-    kept |= {"reason", "position", "expected", "got"}
-    return frame.where("reason is not null").select(
-        *(
-            F.col(field.name)
-            if field.name in kept
-            else F.lit(None).cast(field.dataType).alias(field.name)
-            for field in target.fields
-        )
-    )
-
-
-def hidden_columns(mirror: MirrorPlan, folded: Folding) -> list[str]:
+def hidden_columns(mirror: MirrorPlan, folded: Folded) -> list[str]:
     """Return the columns of the mirror that no row was ever sent for.
 
     The DDL text tells them; where it is not known (a changefeed read from its middle) the rows do:
@@ -648,56 +755,33 @@ def hidden_columns(mirror: MirrorPlan, folded: Folding) -> list[str]:
     return sorted(hidden & {column.name for column in mirror.schema.columns})
 
 
-def effect_columns(layout: MirrorLayout) -> list[str]:
-    """Return where in an effect each column of the table is, in the table's order."""
-    columns = [f"c{number}" for number in range(len(layout.schema.columns))]
-    return [*columns, "sequence.commit_ts", "extra"]
-
-
-def folded_rows(folded: Folding, mirror: MirrorPlan) -> DataFrame:
-    """Return the rows that a folding leaves, with the columns of the mirror's table."""
-    layout = MirrorLayout(schema=mirror.schema)
-    puts = folded.frame.where("reason is null and copies > 0")
-    if not mirror.schema.handle_key:
-        F = functions(puts.sparkSession)
-        puts = puts.withColumn("copy", F.explode(F.sequence(F.lit(1), F.col("copies"))))
-    rows = puts.select(*effect_columns(layout)).toDF(*layout.names)
-    if folded.untouched is None:
-        return rows
-    return rows.union(folding.frame_of(rows.sparkSession, folded.untouched))
-
-
-def rows_in_pieces(folded: Folding, mirror: MirrorPlan) -> Iterator[pa.Table]:
-    """Yield what `folded_rows` returns, of a folding in pieces."""
-    layout = MirrorLayout(schema=mirror.schema)
-    return (put_rows(rows, layout) for rows in (folded.pieces() if folded.pieces else ()))
-
-
-def rows_here(folded: Folding, mirror: MirrorPlan) -> pa.Table | None:
-    """Return what `folded_rows` does of a folding that is here, None of one in Spark."""
-    if folded.here is None or not mirror.schema.handle_key:
-        return None
-    rows = put_rows(folded.here, MirrorLayout(schema=mirror.schema))
-    return rows if folded.untouched is None else pa.concat_tables([folded.untouched, rows])
-
-
 def _tells_keys(schema: TableSchema) -> bool:
     """Whether rows have one key if and only if their typed key columns are equal."""
     columns = {column.name: column for column in schema.columns}
     return all(kind_of(columns[name]) in EXACT_KINDS for name in schema.handle_key)
 
 
+def _without_settled(
+    before: Sequence[_RowsBefore], effects: pa.Table, schema: TableSchema
+) -> tuple[list[_RowsBefore], pa.Table | None]:
+    """Leave out rows that no effect is about and that stay as they are; return these too."""
+    left: list[_RowsBefore] = []
+    settled: pa.Table | None = None
+    for item in before:
+        if item.is_settled and item.rows.table is not None:
+            touched, settled = _touched_rows(item.rows.table, effects, schema)
+            item = replace(item, rows=Rows.here(touched))
+        left.append(item)
+    return left, settled
+
+
 def _touched_rows(
-    rows: pa.Table, effects: Sequence[pa.RecordBatch], schema: TableSchema
+    rows: pa.Table, effects: pa.Table, schema: TableSchema
 ) -> tuple[pa.Table, pa.Table]:
     """Divide a mirror's rows into those that effects are about and the others."""
     names = [column.name for column in schema.columns]
     places = [f"c{names.index(name)}" for name in schema.handle_key]
-    about = {
-        key
-        for batch in effects
-        for key in zip(*(batch.column(place).to_pylist() for place in places), strict=True)
-    }
+    about = set(zip(*(effects[place].to_pylist() for place in places), strict=True))
     keys = zip(*(rows[name].to_pylist() for name in schema.handle_key), strict=True)
     found = [key in about for key in keys]
     others = rows.filter(pa.array([not one for one in found], pa.bool_()))

@@ -5,18 +5,26 @@ of all parts, in the order of the parts. The size of the work decides where the 
 which step it is. Spark's fixed cost (a plan, a job, workers) is nearly all of the time of a small
 piece of work; so up to `INLINE_ROWS` rows and `INLINE_BYTES` bytes run in this process.
 
+Where rows of many parts belong together (the changes of a key), the step gives rows with the number
+of their *bucket*, and a second function makes results of each bucket's rows (`reduce`).
+
 Parts and results pass between processes, so they are small: ranges of offsets, row groups of files,
-names of written files, counts. Rows stay in files.
+names of written files, counts. Rows stay in files, but for those on their way to a bucket: they
+travel as Arrow's own bytes, of which Spark sees neither a row nor a type.
 
 Why running a step again is safe: Spark repeats a task that failed, so a step may run more than once
 for a part. What it writes counts for nothing until a commit names it (`files`).
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
 
+import pyarrow as pa
+from pyspark import RDD
 from pyspark.sql import SparkSession
 
 from ticdc_assets.errors import TicdcError
@@ -28,11 +36,20 @@ R = TypeVar("R")
 Step: TypeAlias = Callable[[Iterable[P]], Iterator[R]]
 """A function from parts to results; what it refers to has to be picklable."""
 
+Sorting: TypeAlias = Callable[[Iterable[P]], Iterator[tuple[int, pa.RecordBatch]]]
+"""A step from parts to rows, each batch with the number of the bucket that its rows belong to."""
+
+Reducing: TypeAlias = Callable[[int, Iterator[pa.RecordBatch]], Iterator[R]]
+"""A function from a bucket's number and all of its rows, in any order, to results."""
+
 INLINE_ROWS = 20_000
 """Rows up to which a step runs in this process."""
 
 INLINE_BYTES = 32 << 20
 """Bytes, before compression, up to which it does."""
+
+_BLOB_BYTES = 1 << 18
+"""Size of what is handed to a bucket at a time, about. A worker of Spark holds up to 1,000 such."""
 
 
 class Executor(Protocol):
@@ -56,6 +73,29 @@ class Executor(Protocol):
         """
         ...
 
+    def reduce(
+        self,
+        step: Sorting[P],
+        parts: Sequence[P],
+        function: Reducing[R],
+        *,
+        tasks: int,
+        buckets: int,
+    ) -> list[R]:
+        """Return what a function makes of the rows of each bucket, in any order.
+
+        Args:
+            step: gives the rows of parts; it is called once for each task.
+            parts: the parts.
+            function: is called once for each bucket that has rows.
+            tasks: among how many tasks the parts are shared out.
+            buckets: how many buckets there are; their numbers begin at 0.
+
+        Raises:
+            TicdcError: the function raised it.
+        """
+        ...
+
 
 class Inline:
     """Runs steps in this process."""
@@ -65,6 +105,21 @@ class Inline:
     def run(self, step: Step[P, R], parts: Sequence[P], *, tasks: int) -> list[R]:
         """Return the results of a step; see `Executor`."""
         return list(step(parts))
+
+    def reduce(
+        self,
+        step: Sorting[P],
+        parts: Sequence[P],
+        function: Reducing[R],
+        *,
+        tasks: int,
+        buckets: int,
+    ) -> list[R]:
+        """Return what a function makes of each bucket; see `Executor`."""
+        rows: dict[int, list[pa.RecordBatch]] = {}
+        for bucket, batch in step(parts):
+            rows.setdefault(bucket, []).append(batch)
+        return [result for bucket, own in rows.items() for result in function(bucket, iter(own))]
 
 
 class OnSpark:
@@ -90,8 +145,41 @@ class OnSpark:
                 # Out of Spark it would come as an error of Spark.
                 yield _Raised(error)
 
-        rdd = self._context.parallelize(parts, max(1, min(tasks, len(parts))))
-        return _results(rdd.mapPartitions(guarded).collect())
+        return _results(self._tasks(parts, tasks).mapPartitions(guarded).collect())
+
+    def reduce(
+        self,
+        step: Sorting[P],
+        parts: Sequence[P],
+        function: Reducing[R],
+        *,
+        tasks: int,
+        buckets: int,
+    ) -> list[R]:
+        """Return what a function makes of each bucket; see `Executor`."""
+
+        def sorted_out(some: Iterable[P]) -> Iterator[tuple[int, bytes]]:
+            for bucket, batch in step(some):
+                for blob in _blobs(batch):
+                    yield bucket, blob
+
+        def reduced(blobs: Iterable[tuple[int, bytes]]) -> Iterator[R | _Raised]:
+            # There are as many partitions as buckets, so these are of one.
+            for bucket, own in itertools.groupby(blobs, key=itemgetter(0)):
+                try:
+                    yield from function(bucket, (row for _, blob in own for row in _rows(blob)))
+                except TicdcError as error:
+                    yield _Raised(error)
+
+        shuffled = (
+            self._tasks(parts, tasks)
+            .mapPartitions(sorted_out)
+            .partitionBy(buckets, lambda bucket: bucket)
+        )
+        return _results(shuffled.mapPartitions(reduced).collect())
+
+    def _tasks(self, parts: Sequence[P], tasks: int) -> RDD[P]:
+        return self._context.parallelize(parts, max(1, min(tasks, len(parts))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +194,20 @@ def _results(found: Iterable[R | _Raised]) -> list[R]:
             raise item.error
         results.append(item)
     return results
+
+
+def _blobs(batch: pa.RecordBatch) -> Iterator[bytes]:
+    rows = max(1, _BLOB_BYTES * batch.num_rows // max(1, batch.nbytes))
+    for place in range(0, batch.num_rows, rows):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch.slice(place, rows))
+        yield sink.getvalue().to_pybytes()
+
+
+def _rows(blob: bytes) -> Iterator[pa.RecordBatch]:
+    with pa.ipc.open_stream(blob) as reader:
+        yield from reader
 
 
 def executor(spark: SparkSession, folder: Path, *, rows: int, size: int) -> Executor:

@@ -221,6 +221,56 @@ def _without_dictionaries(
         yield pa.RecordBatch.from_arrays(columns, names=part.schema.names)
 
 
+def read_bounded_as(
+    path: Path,
+    row_group: int,
+    schema: pa.Schema,
+    stored: Sequence[str],
+    condition: ds.Expression | None,
+    *,
+    large: Collection[str],
+    most: int,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a row group that a condition is true of, in batches of bounded size.
+
+    Args:
+        path: the file.
+        row_group: number of the row group.
+        schema: the columns to read; those that the file lacks are null.
+        stored: what they are called in the file.
+        condition: which rows, by the names of `schema`; all if None.
+        large: which columns of the file are texts or bytes that may be large.
+        most: rows in a batch at most.
+    """
+    for batch in read_bounded(path, row_group, columns=stored, large=large, most=most):
+        names = set(batch.schema.names)
+        rows = pa.table(
+            [
+                batch.column(name).cast(field.type)
+                if name in names
+                else pa.nulls(batch.num_rows, field.type)
+                for name, field in zip(stored, schema, strict=True)
+            ],
+            schema=schema,
+        )
+        yield from (rows if condition is None else rows.filter(condition)).to_batches()
+
+
+def texts_of(schema: pa.Schema, stored: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of a file that may be large: texts and bytes.
+
+    Args:
+        schema: the columns.
+        stored: what they are called in the file.
+    """
+    return tuple(
+        name for name, field in zip(stored, schema, strict=True) if field.type in _LARGE_TYPES
+    )
+
+
+_LARGE_TYPES = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
+
+
 def read_rows_bounded(
     table: ds.Dataset,
     folder: Path,
@@ -228,7 +278,6 @@ def read_rows_bounded(
     *,
     columns: Sequence[str],
     large: Collection[str],
-    most: int = 10_000,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a table that a condition is true of, in batches of bounded size.
 
@@ -238,28 +287,22 @@ def read_rows_bounded(
         condition: which rows; all if None.
         columns: what to read, with what the condition looks at.
         large: which of these are texts or bytes that may be large.
-        most: rows in a batch at most.
     """
     schema = pa.schema([table.schema.field(name) for name in columns])
+    for path, groups in row_groups(table, folder, condition):
+        for group in groups:
+            yield from read_bounded_as(
+                Path(path), group, schema, columns, condition, large=large, most=10_000
+            )
+
+
+def row_groups(
+    table: ds.Dataset, folder: Path, condition: ds.Expression | None
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the files of a table that may have rows that a condition is true of.
+
+    With each come the numbers of its row groups that may.
+    """
     for fragment in table.get_fragments(filter=condition):
         for piece in fragment.split_by_row_group(condition):
-            for group in piece.row_groups:
-                for batch in read_bounded(
-                    folder / piece.path, group.id, columns=columns, large=large, most=most
-                ):
-                    rows = _as_of_schema(batch, schema)
-                    yield from (rows if condition is None else rows.filter(condition)).to_batches()
-
-
-def _as_of_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
-    """Return rows with the columns of a schema; a file written before a column was has none."""
-    names = set(batch.schema.names)
-    return pa.table(
-        [
-            batch.column(field.name).cast(field.type)
-            if field.name in names
-            else pa.nulls(batch.num_rows, field.type)
-            for field in schema
-        ],
-        schema=schema,
-    )
+            yield str(folder / piece.path), tuple(group.id for group in piece.row_groups)

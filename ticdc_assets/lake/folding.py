@@ -6,38 +6,37 @@ changes again; else it is there beside the last one that fits, for the quarantin
 A put that knows the key alone (`is_partial`) gives way to any other effect: it brings a row where
 none is there, and marks the one that is there (`mirror_rows.PARTIAL`).
 
-In: effects (`mirror_rows`), as a DataFrame or, for a small change set, as Arrow batches. Out: a
-`Folding`: one row a key with what a mirror needs to be written, and the counts of it.
+In: effects (`effects.effect_schema`) as Arrow tables. Out: `FoldedRows`, which are one row a key
+with what a mirror needs to be written, and the counts of it. `fold_runs` runs these functions in
+this process or in Spark's workers.
 
-There are two ways to the same result. Spark's scales; but a sync moves few rows into many mirrors,
-and then Spark's fixed cost per job is nearly all of the time. So up to `LOCAL_ROWS` rows are folded
-here, in Arrow, without a job, and stay here for who can use them so (`Folding.here`). Folding is
+A fold may be shared out: `thinned` leaves out of some effects what the fold of them and any others
+does not depend on, so that a key which changes a million times is moved as a few rows. Folding is
 pure and writes nothing.
 """
 
+# pyright: reportAttributeAccessIssue=false
+
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from dataclasses import dataclass, field, fields
+from functools import reduce
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.changelog.resolve import standing_casts
 from ticdc_assets.lake.effects import RESCUED_TYPE, SEQUENCE_FIELDS, effect_schema
 from ticdc_assets.lake.mirror_rows import PARTIAL
-from ticdc_assets.lake.session import functions, windows
 from ticdc_assets.registry.evolution import Casts
 from ticdc_assets.schemas import TableSchema
 
-LOCAL_ROWS = 10_000
-"""Rows up to which a change set is folded without Spark."""
+Numbers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,60 +53,46 @@ class FoldCounts:
         with_missing: put rows whose image lacked columns.
         puts: put rows.
         casts: values that did not fit when their column was modified, of rows that stood then, by
-            column and commit ts of the DDL.
+            column and commit ts of the DDL. Those of a part of a bag may be below 0.
     """
 
-    copies: int
-    changed: int
-    unknown_deletes: int
-    taken: int
-    errors: int
-    lost: int
-    with_missing: int
-    puts: int
+    copies: int = 0
+    changed: int = 0
+    unknown_deletes: int = 0
+    taken: int = 0
+    errors: int = 0
+    lost: int = 0
+    with_missing: int = 0
+    puts: int = 0
     casts: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
 
     def plus(self, other: "FoldCounts") -> "FoldCounts":
         """Return the counts of two foldings that have no key in common."""
-        return FoldCounts(
-            **{
-                item.name: getattr(self, item.name) + getattr(other, item.name)
-                for item in fields(self)
-            }
-        )
+        casts = self.casts.copy()
+        casts.update(other.casts)
+        numbers = {
+            item.name: getattr(self, item.name) + getattr(other, item.name)
+            for item in fields(self)
+            if item.name != "casts"
+        }
+        return FoldCounts(**numbers, casts=casts)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Folding:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldedRows:
     """Folded effects.
 
-    They have one row a key: the columns of an effect, `copies`, and `keeps_row`: whether a row that
-    is there stays as it is but for the mark.
-
     Attributes:
+        rows: one row a key: the columns of an effect, `copies`, and `keeps_row`, which says whether
+            a row that is there stays as it is but for the mark.
         counts: in numbers.
-        never_sent: columns that every image of the put rows lacked.
-        before: what is known of the columns of the rows that the changes were folded over.
-        here: the rows, if they were folded in this process.
-        untouched: rows of the older mirror that no change is about, as its table has them; they are
-            counted and stand beside the others.
-        pieces: the effects whose rows are there afterwards, a piece at a time, if they were folded
-            in pieces; then `frame` has no values.
-        made: how to have the rows in Spark.
+        missing: what images of put rows lacked, each list of names once; those that lacked nothing
+            are not among them.
     """
 
+    rows: pa.Table
     counts: FoldCounts
-    never_sent: frozenset[str]
-    before: "KnownColumns" = field(default_factory=lambda: KnownColumns())
-    here: pa.Table | None = None
-    untouched: pa.Table | None = None
-    pieces: Callable[[], Iterator[pa.Table]] | None = None
-    made: Callable[[], DataFrame]
-
-    @cached_property
-    def frame(self) -> DataFrame:
-        """The rows in Spark."""
-        return self.made()
+    missing: frozenset[tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,97 +108,33 @@ class KnownColumns:
     columns: frozenset[str] = frozenset()
 
 
-# Here -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoldedRows:
-    """Effects folded in one process.
-
-    Attributes:
-        rows: as `Folding` describes them.
-        counts: in numbers.
-        missing: what images of put rows lacked, each list of names once; those that lacked nothing
-            are not among them.
-    """
-
-    rows: pa.Table
-    counts: FoldCounts
-    missing: frozenset[tuple[str, ...]]
-
-
-def fold_here(
-    spark: SparkSession, batches: Iterable[pa.RecordBatch], schema: TableSchema
-) -> Folding:
-    """Fold the effects on a table with a key in this process."""
-    folded = fold_rows(pa.Table.from_batches(list(batches), effect_schema(schema)))
-    return Folding(
-        here=folded.rows,
-        made=lambda: frame_of(spark, folded.rows),
-        counts=folded.counts,
-        never_sent=never_sent(folded.counts, folded.missing),
-    )
-
-
-def fold_in_pieces(
-    spark: SparkSession,
-    effects: Callable[[], Iterator[pa.RecordBatch]],
-    schema: TableSchema,
-) -> Folding:
-    """Fold effects on a table with a key in this process, whose values are too large to be held.
-
-    They are gone through twice: without their values to see which of them are left, and with them
-    to have these. All but the values of a piece is held.
+def fold_effects(effects: pa.Table, *, keyed: bool) -> FoldedRows:
+    """Fold effects on a table; none of another table with the same key may be missing.
 
     Args:
-        spark: the session.
-        effects: gives all effects, in the same order each time.
-        schema: of the table.
+        effects: the effects.
+        keyed: whether the table has a key; without one effects have `with_origins`.
     """
-    # The values are last, and behind them the rescued data, which may be as large.
-    names = effect_schema(schema).names[: -len(schema.columns) - 1]
-    plain: list[pa.Table] = []
-    place = 0
-    for batch in effects():
-        places = pa.array(np.arange(place, place + batch.num_rows))
-        place += batch.num_rows
-        rows = pa.Table.from_batches([batch]).select(names)
-        rows = rows.append_column("extra", pa.nulls(batch.num_rows, RESCUED_TYPE))
-        # A copy: what is only selected keeps the whole batch.
-        plain.append(
-            pa.concat_tables([rows.append_column("place", places)]).take(
-                pa.array(np.arange(batch.num_rows))
-            )
-        )
-    nothing = effect_schema(schema).empty_table().select([*names, "extra"])
-    nothing = nothing.append_column("place", pa.array([], pa.int64()))
-    folded = fold_rows(pa.concat_tables([nothing, *plain]))
-    del plain
-    puts = folded.rows.filter(ds.field("reason").is_null() & (ds.field("copies") > 0))
-    puts = puts.select(["place", "extra"]).sort_by("place")
-    wanted = puts["place"].to_numpy()
-    marks = [dict(extra)[PARTIAL] if extra else None for extra in puts["extra"].to_pylist()]
-
-    def pieces() -> Iterator[pa.Table]:
-        place = 0
-        for batch in effects():
-            begin, end = np.searchsorted(wanted, [place, place + batch.num_rows]).tolist()
-            rows = pa.Table.from_batches([batch.take(pa.array(wanted[begin:end] - place))])
-            place += batch.num_rows
-            if rows.num_rows:
-                rows = rows.append_column("copies", pa.array([1] * rows.num_rows, pa.int32()))
-                yield _with_marks(rows, marks[begin:end]) if any(marks[begin:end]) else rows
-
-    return Folding(
-        pieces=pieces,
-        made=lambda: frame_of(spark, folded.rows.drop_columns(["place"])),
-        counts=folded.counts,
-        never_sent=never_sent(folded.counts, folded.missing),
-    )
+    return _fold_keys(effects) if keyed else _fold_bag(effects)
 
 
-def fold_rows(effects: pa.Table) -> FoldedRows:
-    """Fold effects on a table with a key; none of another table with the same key may be missing.
+def never_sent(counts: FoldCounts, missing: Iterable[tuple[str, ...]]) -> frozenset[str]:
+    """Return the columns that every image of the put rows lacked.
+
+    Args:
+        counts: of the folding.
+        missing: what images lacked, where they lacked something.
+    """
+    if not counts.puts or counts.with_missing != counts.puts:
+        return frozenset()
+    return frozenset.intersection(*map(frozenset[str], missing))
+
+
+# With a key -------------------------------------------------------------------------------------
+
+
+def _fold_keys(effects: pa.Table) -> FoldedRows:
+    """Fold effects on a table with a key.
 
     Most keys have whole puts and deletes that fit, and their first and last effect say everything:
     they are found by one sort. The others are gone through one by one, as are
@@ -223,7 +144,7 @@ def fold_rows(effects: pa.Table) -> FoldedRows:
     size = effects.num_rows
     if not size:
         return _fold_each(effects, np.empty(0, np.int64))
-    codes = effects.column("key").chunk(0).dictionary_encode().indices.to_numpy()
+    codes = _codes(effects)
     faulty = effects.column("reason").is_valid().to_numpy()
     special = faulty | effects.column("is_partial").to_numpy()
     special |= effects.column("casts").is_valid().to_numpy()
@@ -239,13 +160,7 @@ def fold_rows(effects: pa.Table) -> FoldedRows:
     was_delete, is_gone = is_delete[first], is_delete[last]
     is_new = effects.column("is_new").to_numpy()[first]
     put = changed & ~is_gone
-    missing = effects.column("missing").chunk(0)
-    lacking: frozenset[tuple[str, ...]] = frozenset()
-    with_missing = 0
-    if missing.null_count < size:
-        lists = missing.take(pa.array(last[put])).drop_null()
-        with_missing = len(lists)
-        lacking = frozenset(map(tuple, lists.to_pylist()))
+    with_missing, lacking = _lacking(effects, last[put])
     rows = effects.take(pa.array(last))
     rows = rows.append_column("copies", pa.array((~is_gone).astype(np.int32)))
     rows = rows.append_column("keeps_row", pa.array(np.zeros(len(last), np.bool_)))
@@ -254,8 +169,6 @@ def fold_rows(effects: pa.Table) -> FoldedRows:
         changed=int(np.count_nonzero(changed)),
         unknown_deletes=int(np.count_nonzero(was_delete)),
         taken=int(np.count_nonzero(is_gone & ~is_new)),
-        errors=0,
-        lost=0,
         with_missing=with_missing,
         puts=int(np.count_nonzero(put)),
     )
@@ -266,7 +179,12 @@ def fold_rows(effects: pa.Table) -> FoldedRows:
     )
 
 
-def _order(effects: pa.Table, codes: np.ndarray) -> np.ndarray:
+def _codes(effects: pa.Table) -> Numbers:
+    """Return a number for each effect, the same for those of one key."""
+    return effects.column("key").chunk(0).dictionary_encode().indices.to_numpy().astype(np.int64)
+
+
+def _order(effects: pa.Table, codes: Numbers) -> Numbers:
     """Return the places of effects by key, and of each key in the order of their sequence."""
     sequence = effects.column("sequence").chunk(0)
     levels = [codes]
@@ -285,7 +203,16 @@ def _order(effects: pa.Table, codes: np.ndarray) -> np.ndarray:
     return np.lexsort(levels[::-1])
 
 
-def _fold_each(all_effects: pa.Table, places: np.ndarray) -> FoldedRows:
+def _lacking(effects: pa.Table, puts: Numbers) -> tuple[int, frozenset[tuple[str, ...]]]:
+    """Return of how many puts the image lacked columns, and which."""
+    missing = effects.column("missing").chunk(0)
+    if missing.null_count == len(missing):
+        return 0, frozenset()
+    lists = missing.take(pa.array(puts)).drop_null()
+    return len(lists), frozenset(map(tuple, lists.to_pylist()))
+
+
+def _fold_each(all_effects: pa.Table, places: Numbers) -> FoldedRows:
     """Fold the effects at `places`, which are all of their keys, in their order, one by one."""
     effects = all_effects.take(pa.array(places))
     sequence = effects.column("sequence").combine_chunks()
@@ -365,13 +292,6 @@ def _standing_casts(
     return counted
 
 
-def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Return rows that are here as a DataFrame."""
-    return spark.createDataFrame(
-        rows, schema=from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
-    )
-
-
 def _with_marks(folded: pa.Table, marks: list[str | None]) -> pa.Table:
     """Return `folded` with the mark of each row in its rescued data, where it has one."""
     extras: list[list[tuple[str, str]] | None] = []
@@ -384,198 +304,234 @@ def _with_marks(folded: pa.Table, marks: list[str | None]) -> pa.Table:
     return folded.set_column(number, field, pa.array(extras, field.type))
 
 
-def never_sent(counts: FoldCounts, missing: Iterable[tuple[str, ...]]) -> frozenset[str]:
-    """Return the columns that every image of the put rows lacked.
+# Without a key ----------------------------------------------------------------------------------
 
-    Args:
-        counts: of the folding.
-        missing: what images lacked, where they lacked something.
+
+def with_origins(effects: pa.Schema) -> pa.Schema:
+    """Return the Arrow schema of effects on a table without a key.
+
+    Without a key a replay cannot be told from a second identical row, but by this: a change that
+    comes behind a watermark at or above its commit ts, while the same change stands before that
+    watermark, was sent again. So an effect says of which change it is (`identity`, a digest of all
+    of it but its offset; null if of none) and whether that `is_behind` such a watermark.
     """
-    if not counts.puts or counts.with_missing != counts.puts:
-        return frozenset()
-    return frozenset.intersection(*map(frozenset[str], missing))
+    return pa.schema([*effects, ("identity", pa.binary(16)), ("is_behind", pa.bool_())])
 
 
-# In Spark ---------------------------------------------------------------------------------------
+def without_replays(effects: pa.Table) -> pa.Table:
+    """Leave out the effects of changes that were sent again, and what tells them.
 
-
-@contextmanager
-def folded_in_spark(
-    effects: DataFrame, schema: TableSchema, *, may_cast: bool
-) -> Iterator[Folding]:
-    """Fold effects by Spark; the result is kept in its cache while the context is open.
-
-    Args:
-        effects: the effects.
-        schema: of the table.
-        may_cast: whether values among them may have been cast as in a lenient SQL mode. To count
-            these costs a sort.
+    None of another effect of the same change may be missing.
     """
-    F = functions(effects.sparkSession)
-    if not may_cast:
-        effects = effects.withColumn("casts", F.lit(None).cast(effects.schema["casts"].dataType))
-    elif schema.handle_key:
-        following = windows(effects.sparkSession).partitionBy("key").orderBy("sequence")
-        next_ts = F.lead("sequence.commit_ts").over(following)
-        effects = effects.withColumn("next_ts", next_ts).withColumn(
-            "casts",
-            F.filter(
-                "casts",
-                lambda item: F.col("next_ts").isNull() | (item["ddl_ts"] < F.col("next_ts")),
-            ),
-        )
-        effects = effects.drop("next_ts")
-    folded = _fold_keys(effects) if schema.handle_key else _fold_bag(effects)
-    folded = folded.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        counts = _count(folded)
-        if may_cast:
-            counts = replace(counts, casts=_count_casts(folded))
-        missing: list[tuple[str, ...]] = []
-        if counts.with_missing and counts.with_missing == counts.puts:
-            lists = (
-                folded.where("reason is null and is_changed and not is_delete")
-                .select("missing")
-                .distinct()
-                .collect()
-            )
-            missing = [tuple(row["missing"]) for row in lists]
-        never = never_sent(counts, missing)
-        yield Folding(made=lambda: folded, counts=counts, never_sent=never)
-    finally:
-        folded.unpersist()
+    behind = effects.column("is_behind")
+    if pc.any(behind).as_py():
+        in_front = effects.filter(pc.invert(behind)).column("identity").unique()
+        is_replay = pc.and_(behind, pc.is_in(effects.column("identity"), value_set=in_front))
+        effects = effects.filter(pc.invert(is_replay))
+    return effects.drop_columns(["identity", "is_behind"])
 
 
-_FAULT_COLUMNS = frozenset(
-    {"sequence", "is_delete", "is_new", "is_partial", "reason", "position", "expected", "got"}
-)
-
-
-def _fold_keys(effects: DataFrame) -> DataFrame:
-    """Return the last effect of each key, and what its first one says of the row before."""
-    F = functions(effects.sparkSession)
-    columns = [name for name in effects.columns if name not in {"key", "casts"}]
-    effect, fits = F.struct(*columns), F.col("reason").isNull()
-    # Of what came to nothing no value is needed.
-    nothing = F.struct(
-        *(
-            F.col(name) if name in _FAULT_COLUMNS else F.lit(None).cast(kind).alias(name)
-            for name, kind in ((name, effects.schema[name].dataType) for name in columns)
-        )
-    )
-    sequence, is_partial = F.col("sequence"), F.col("is_partial")
-    # Among the puts that know the key alone, the others, and those that came to nothing, the last.
-    behind = F.col("partial.sequence") > F.col("whole.sequence")
-    takes_partial = F.col("whole").isNull() | (F.col("whole.is_delete") & behind)
-    marks = F.col("whole").isNotNull() & ~F.col("whole.is_delete") & behind
-    mark = F.create_map(F.lit(PARTIAL), F.col("partial.sequence.commit_ts").cast("string"))
-    others = F.map_filter(
-        F.coalesce("item.extra", F.create_map().cast("map<string,string>")),
-        lambda name, _: name != PARTIAL,
-    )
-    is_void = F.col("fault").isNull() | (F.col("fault.sequence") < F.col("last_sequence"))
-    no_fault = F.coalesce(is_void, F.lit(False))
-    folded = (
-        effects.groupBy("key")
-        .agg(
-            F.max_by(effect, F.when(fits & ~is_partial, sequence)).alias("whole"),
-            F.max_by(effect, F.when(fits & is_partial, sequence)).alias("partial"),
-            F.max_by(nothing, F.when(~fits, sequence)).alias("fault"),
-            F.max(F.when(fits, sequence)).alias("last_sequence"),
-            F.min_by("is_delete", F.when(fits, sequence)).alias("first_is_delete"),
-            F.min_by("is_new", F.when(fits, sequence)).alias("first_is_new"),
-            F.max(fits & (F.col("sequence.rank") >= 0)).alias("has_changes"),
-            F.flatten(F.collect_list("casts")).alias("casts"),
-        )
-        .withColumn("last", F.when(takes_partial, F.col("partial")).otherwise(F.col("whole")))
-        .withColumn(
-            "item",
-            F.explode(F.array_compact(F.array("last", F.when(~no_fault, F.col("fault"))))),
-        )
-    )
-    is_last = F.col("item.reason").isNull()
-    return folded.select(
-        "key",
-        *(F.col(f"item.{name}") for name in columns if name != "extra"),
-        F.when(is_last & marks, F.map_concat(others, mark))
-        .otherwise(F.col("item.extra"))
-        .alias("extra"),
-        F.when(is_last & ~F.col("item.is_delete"), 1).otherwise(0).alias("copies"),
-        F.when(is_last & F.col("first_is_delete"), 1).otherwise(0).alias("unknown_deletes"),
-        (is_last & F.col("item.is_delete") & ~F.col("first_is_new")).alias("takes_row"),
-        (~is_last | F.col("has_changes")).alias("is_changed"),
-        (is_last & F.col("whole").isNull()).alias("keeps_row"),
-        # Of the two rows that a key may have, one counts.
-        F.when(is_last | F.col("last").isNull(), F.col("casts")).alias("casts"),
-    )
-
-
-def _fold_bag(effects: DataFrame) -> DataFrame:
-    """Return each distinct row with how often it is there; a delete of none is counted."""
-    F = functions(effects.sparkSession)
-    columns = [name for name in effects.columns if name not in {"key", "casts"}]
-    steps = F.sort_array(F.collect_list(F.struct("sequence", "is_delete")))
-    start = F.struct(F.lit(0).alias("copies"), F.lit(0).alias("unknown"))
-
-    def step(total: Column, item: Column) -> Column:
-        missing = item["is_delete"] & (total["copies"] == 0)
-        return F.struct(
-            F.when(item["is_delete"], F.greatest(total["copies"] - 1, F.lit(0)))
-            .otherwise(total["copies"] + 1)
-            .alias("copies"),
-            (total["unknown"] + F.when(missing, 1).otherwise(0)).alias("unknown"),
-        )
-
-    return (
-        effects.groupBy("key")
-        .agg(
-            F.max_by(F.struct(*columns), "sequence").alias("last"),
-            F.aggregate(steps, start, step).alias("total"),
-            F.max(F.col("sequence.rank") >= 0).alias("is_changed"),
-            F.flatten(F.collect_list("casts")).alias("casts"),
-        )
-        .select(
-            "key",
-            *(F.col(f"last.{name}") for name in columns),
-            F.col("total.copies").alias("copies"),
-            F.col("total.unknown").alias("unknown_deletes"),
-            F.lit(False).alias("takes_row"),
-            "is_changed",
-            F.lit(False).alias("keeps_row"),
-            "casts",
-        )
-        # What no longer fits and is gone again does not matter.
-        .where("reason is null or copies > 0")
-    )
-
-
-def _count_casts(folded: DataFrame) -> Counter[tuple[str, int]]:
-    """Return how many values were cast as in a lenient SQL mode, by column and DDL."""
-    F = functions(folded.sparkSession)
-    rows = (
-        folded.select(F.explode("casts").alias("item"))
-        .groupBy("item.column", "item.ddl_ts")
-        .agg(F.sum("item.rows").alias("rows"))
-        .collect()
-    )
-    return +Counter({(row["column"], row["ddl_ts"]): row["rows"] for row in rows})
-
-
-def _count(folded: DataFrame) -> FoldCounts:
-    F = functions(folded.sparkSession)
-    fits = F.col("reason").isNull()
-    row = folded.agg(
-        F.coalesce(F.sum(F.when(fits, F.col("copies"))), F.lit(0)).alias("copies"),
-        F.count_if(fits & F.col("is_changed")).alias("changed"),
-        F.coalesce(F.sum(F.when(fits, F.col("unknown_deletes"))), F.lit(0)).alias(
-            "unknown_deletes"
+def _fold_bag(effects: pa.Table) -> FoldedRows:
+    """Fold effects on a table without a key: count each row; a delete of none is told."""
+    effects = without_replays(effects).combine_chunks()
+    size = effects.num_rows
+    if not size:
+        return _fold_each(effects, np.empty(0, np.int64))
+    codes = _codes(effects)
+    order = _order(effects, codes)
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    ends = np.append(starts[1:], size) - 1
+    is_delete = effects.column("is_delete").to_numpy()
+    # How many copies there would be if a delete of none took one all the same; the least of that
+    # is how many deletes took none.
+    running = np.cumsum(np.where(is_delete[order], -1, 1))
+    running -= np.repeat(np.append(0, running[ends[:-1]]), ends - starts + 1)
+    unknown = np.maximum(0, -np.minimum.reduceat(running, starts))
+    copies = running[ends] + unknown
+    last = order[ends]
+    faulty = effects.column("reason").is_valid().to_numpy()[last]
+    # What no longer fits and is gone again does not matter.
+    stays = ~faulty | (copies > 0)
+    in_group = np.repeat(stays, ends - starts + 1)
+    ranks = effects.column("sequence").chunk(0).field("rank").to_numpy()
+    changed = np.maximum.reduceat(ranks[order], starts) >= 0
+    own_rank = ranks[last]
+    fits = ~faulty
+    put = fits & changed & ~is_delete[last]
+    with_missing, lacking = _lacking(effects, last[put])
+    casts: Counter[tuple[str, int]] = Counter()
+    for own in effects.column("casts").take(pa.array(order[in_group])).drop_null().to_pylist():
+        for item in own:
+            casts[item["column"], item["ddl_ts"]] += item["rows"]
+    rows = effects.take(pa.array(last[stays]))
+    rows = rows.append_column("copies", pa.array(copies[stays].astype(np.int32)))
+    keeps = np.zeros(int(np.count_nonzero(stays)), np.bool_)
+    return FoldedRows(
+        rows=rows.append_column("keeps_row", pa.array(keeps)),
+        counts=FoldCounts(
+            copies=int(copies[fits].sum()),
+            changed=int(np.count_nonzero(fits & changed)),
+            unknown_deletes=int(unknown[fits].sum()),
+            errors=int(np.count_nonzero(stays & faulty & (own_rank >= 0))),
+            lost=int(np.count_nonzero(stays & faulty & (own_rank < 0))),
+            with_missing=with_missing,
+            puts=int(np.count_nonzero(put)),
+            casts=casts,
         ),
-        F.count_if(fits & F.col("takes_row")).alias("taken"),
-        F.count_if(~fits & (F.col("sequence.rank") >= 0)).alias("errors"),
-        F.count_if(~fits & (F.col("sequence.rank") < 0)).alias("lost"),
-        F.count_if(
-            fits & F.col("is_changed") & ~F.col("is_delete") & F.col("missing").isNotNull()
-        ).alias("with_missing"),
-        F.count_if(fits & F.col("is_changed") & ~F.col("is_delete")).alias("puts"),
-    ).collect()[0]
-    return FoldCounts(**row.asDict())
+        missing=lacking,
+    )
+
+
+# Sharing out ------------------------------------------------------------------------------------
+
+
+def thinned(effects: pa.Table, *, keyed: bool, ddl_stamps: Sequence[int] = ()) -> pa.Table:
+    """Leave out of some effects what the fold of them and any others does not depend on.
+
+    Of a key its first effect tells whether the row was there, its last whole one what the row is,
+    its last partial one the mark, its last fault what is in quarantine. A value that a DDL cast
+    counts if its row stood then, so what came last up to each such DDL stays too. Of a row without
+    a key every effect counts, but the values of one of them do for all.
+
+    Args:
+        effects: effects on one table, in any order.
+        keyed: whether the table has a key.
+        ddl_stamps: commit ts of the DDL that may cast values as in a lenient SQL mode, ascending.
+    """
+    effects = effects.combine_chunks()
+    size = effects.num_rows
+    if not size:
+        return effects
+    keys = effects.column("key").chunk(0).dictionary_encode()
+    if len(keys.dictionary) == size:
+        return effects
+    codes = keys.indices.to_numpy().astype(np.int64)
+    order = _order(effects, codes)
+    group = codes[order]
+    if not keyed:
+        is_last = np.append(group[1:] != group[:-1], True)
+        return _without_values(effects, order, is_last)
+    sequence = effects.column("sequence").chunk(0)
+    begins = np.diff(group, prepend=-1) != 0
+    if ddl_stamps:
+        stamps = sequence.field("commit_ts").to_numpy()[order]
+        begins |= np.diff(np.searchsorted(np.array(ddl_stamps), stamps), prepend=-1) != 0
+    starts = np.flatnonzero(begins)
+    fits = effects.column("reason").is_null().to_numpy()[order]
+    partial = effects.column("is_partial").to_numpy()[order]
+    ranks = sequence.field("rank").to_numpy()[order]
+    kept = begins.copy()
+    kept[np.append(starts[1:], size) - 1] = True
+    valued = np.zeros(size, np.bool_)
+    numbers = np.arange(size)
+
+    def last_of(flags: Flags) -> Numbers:
+        found = np.maximum.reduceat(np.where(flags, numbers, -1), starts)
+        return found[found >= 0]
+
+    for flags in (fits & ~partial, fits & partial):
+        valued[last_of(flags)] = True
+    kept[last_of(~fits)] = True
+    kept[last_of(fits & (ranks >= 0))] = True
+    first_fit = np.minimum.reduceat(np.where(fits, numbers, size), starts)
+    kept[first_fit[first_fit < size]] = True
+    kept |= valued
+    return _without_values(effects, order[kept], valued[kept])
+
+
+def _without_values(effects: pa.Table, places: Numbers, valued: Flags) -> pa.Table:
+    """Return the effects at `places`, with values where `valued`."""
+    if valued.all():
+        return effects.take(pa.array(places))
+    taken = pa.array(places)
+    with_values = pa.array(places, mask=~valued)
+    # The typed columns have numbers; the names of the others are known.
+    return pa.table(
+        [
+            effects.column(name).take(taken if name in _PLACING else with_values)
+            for name in effects.column_names
+        ],
+        schema=effects.schema,
+    )
+
+
+_PLACING = frozenset(
+    {"key", "sequence", "is_delete", "is_new", "is_partial", "casts", "identity", "is_behind"}
+    | {"reason", "position", "expected", "got"}
+)
+"""Columns of an effect that count even where its values do not."""
+
+
+# In pieces --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldInPieces:
+    """A folding whose values are too large to be held.
+
+    Attributes:
+        folded: without values.
+        pieces: gives the effects whose rows are there afterwards, some at a time, with `copies`.
+    """
+
+    folded: FoldedRows
+    pieces: Callable[[], Iterator[pa.Table]]
+
+
+def fold_in_pieces(
+    effects: Callable[[], Iterator[pa.RecordBatch]], schema: TableSchema
+) -> FoldInPieces:
+    """Fold effects on a table with a key in this process, whose values are too large to be held.
+
+    They are gone through twice: without their values to see which of them are left, and with them
+    to have these. All but the values of a piece is held.
+
+    Args:
+        effects: gives all effects, in the same order each time.
+        schema: of the table.
+    """
+    # The values are last, and behind them the rescued data, which may be as large.
+    names = effect_schema(schema).names[: -len(schema.columns) - 1]
+    plain: list[pa.Table] = []
+    place = 0
+    for batch in effects():
+        places = pa.array(np.arange(place, place + batch.num_rows))
+        place += batch.num_rows
+        rows = pa.Table.from_batches([batch]).select(names)
+        rows = rows.append_column("extra", pa.nulls(batch.num_rows, RESCUED_TYPE))
+        # A copy: what is only selected keeps the whole batch.
+        plain.append(
+            pa.concat_tables([rows.append_column("place", places)]).take(
+                pa.array(np.arange(batch.num_rows))
+            )
+        )
+    nothing = effect_schema(schema).empty_table().select([*names, "extra"])
+    nothing = nothing.append_column("place", pa.array([], pa.int64()))
+    folded = _fold_keys(pa.concat_tables([nothing, *plain]))
+    del plain
+    puts = folded.rows.filter(ds.field("reason").is_null() & (ds.field("copies") > 0))
+    puts = puts.select(["place", "extra"]).sort_by("place")
+    wanted = puts["place"].to_numpy()
+    marks = [dict(extra)[PARTIAL] if extra else None for extra in puts["extra"].to_pylist()]
+
+    def pieces() -> Iterator[pa.Table]:
+        place = 0
+        for batch in effects():
+            begin, end = np.searchsorted(wanted, [place, place + batch.num_rows]).tolist()
+            rows = pa.Table.from_batches([batch.take(pa.array(wanted[begin:end] - place))])
+            place += batch.num_rows
+            if rows.num_rows:
+                rows = rows.append_column("copies", pa.array([1] * rows.num_rows, pa.int32()))
+                yield _with_marks(rows, marks[begin:end]) if any(marks[begin:end]) else rows
+
+    return FoldInPieces(folded=folded, pieces=pieces)
+
+
+def joined_counts(counts: Iterable[FoldCounts]) -> FoldCounts:
+    """Return the counts of foldings that have no key in common, all parts of one."""
+    total = reduce(FoldCounts.plus, counts, FoldCounts())
+    # Deletes of a bag take away what their rows counted.
+    return FoldCounts(
+        **{item.name: getattr(total, item.name) for item in fields(total) if item.name != "casts"},
+        casts=+total.casts,
+    )

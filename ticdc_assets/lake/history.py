@@ -23,9 +23,8 @@ MERGE.
 Not here: histories of tables that are gone. The last cut that had such a table names its history.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
 from pathlib import Path
@@ -33,18 +32,29 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as ds
 from delta.tables import DeltaTable
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.changelog.history_changes import VersionEvent
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.config import Changefeed
-from ticdc_assets.lake import folding
+from ticdc_assets.lake.bag_effects import of_no_change
 from ticdc_assets.lake.change_folding import ChangeFolding
 from ticdc_assets.lake.commits import reached, same_rows_at
 from ticdc_assets.lake.cuts import LAYOUT, MirrorCut
 from ticdc_assets.lake.effects import SEQUENCE_FIELDS
+from ticdc_assets.lake.executing import INLINE_ROWS, Inline, executor
+from ticdc_assets.lake.files import WrittenFile
+from ticdc_assets.lake.fold_runs import (
+    FoldedTable,
+    RowPart,
+    Rows,
+    Scratch,
+    buckets_for,
+    folded_table,
+    in_buckets,
+    kept,
+)
+from ticdc_assets.lake.folding import with_origins, without_replays
 from ticdc_assets.lake.history_effects import Passage, history_effects
 from ticdc_assets.lake.history_layout import HistoryLayout, history_effect_schema, version_schema
 from ticdc_assets.lake.history_versions import fold_versions
@@ -115,15 +125,19 @@ class HistoryBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:
-    """Versions under one schema: here if they are few, else in Spark."""
+    """Versions of rows as a fold left them.
 
-    schema: TableSchema
-    here: pa.Table | None = None
-    frame: DataFrame | None = None
+    Attributes:
+        rows: as `version_schema` has them.
+        begun: how many of them are versions.
+        heads: how many tell what becomes of a version that is not among them.
+        unread: how many tell of a change that could not be read.
+    """
 
-    def in_spark(self, spark: SparkSession) -> DataFrame:
-        """Return them in Spark, as `version_schema` has them."""
-        return folding.frame_of(spark, self.here) if self.frame is None else self.frame
+    rows: FoldedTable
+    begun: int
+    heads: int
+    unread: int
 
 
 class HistoryFolding:
@@ -152,31 +166,23 @@ class HistoryFolding:
         self._changes = changes
         self._only_key = None if only_key is None else "=" + only_key
 
-    @contextmanager
-    def folded(
-        self, plan: MirrorPlan, *, until: int, base: HistoryBase | None = None
-    ) -> Iterator[Versions]:
-        """Yield the versions up to a cut.
+    def folded(self, plan: MirrorPlan, *, until: int, base: HistoryBase | None = None) -> Versions:
+        """Return the versions up to a cut.
+
+        What came before each plan is folded before it; a table may have begun anew many times.
 
         Args:
             plan: the table's plan at the cut.
             until: TSO of the cut.
             base: the history to go on from, None to fold all changes there are.
         """
-        with ExitStack() as stack:
-            yield self._folded(plan, until, base, stack)
-
-    def _folded(
-        self, plan: MirrorPlan, until: int, base: HistoryBase | None, stack: ExitStack
-    ) -> Versions:
-        """Fold what came before each plan before it; a table may have begun anew many times."""
         folded: dict[int, Versions] = {}
         for item in _past_first(plan, base):
             # A key may have changed since: what is asked for is known under the last one only.
             only_key = self._only_key if item is plan else None
             ends_at = until if item is plan else item.bindings[-1].until_ts
             assert ends_at is not None
-            sources: list[tuple[Versions, Passage]] = []
+            sources: list[tuple[Rows, Passage]] = []
             above = 0
             if base is not None and _goes_on_from(item, base):
                 above = base.tso
@@ -189,9 +195,10 @@ class HistoryFolding:
                 sources.append((self._of_cut(base), passage))
             else:
                 sources += [
-                    (folded[id(source)], passage) for source, passage in self._passages(item)
+                    (folded[id(source)].rows.rows(), passage)
+                    for source, passage in self._passages(item)
                 ]
-            folded[id(item)] = self._over(item, sources, above, ends_at, only_key, stack)
+            folded[id(item)] = self._over(item, sources, above, ends_at, only_key)
         return folded[id(plan)]
 
     def _passages(self, plan: MirrorPlan) -> Iterator[tuple[MirrorPlan, Passage]]:
@@ -224,7 +231,7 @@ class HistoryFolding:
                 )
                 yield part.plan, passage
 
-    def _of_cut(self, base: HistoryBase) -> Versions:
+    def _of_cut(self, base: HistoryBase) -> Rows:
         layout = HistoryLayout(schema=base.cut.table_schema)
         target = version_schema(layout.schema)
         if base.cut.history_version is not None:
@@ -233,7 +240,7 @@ class HistoryFolding:
                 is_head = pa.array([False] * here.num_rows)
                 partial_ts = pa.nulls(here.num_rows, pa.string())
                 columns = [*(here[name] for name in layout.names), is_head, partial_ts]
-                return Versions(schema=layout.schema, here=pa.table(columns, schema=target))
+                return Rows.here(pa.table(columns, schema=target))
         if base.cut.history_version is None:
             frame = self._mirror_rows(base.cut)
         else:
@@ -243,9 +250,9 @@ class HistoryFolding:
         frame = frame.withColumns(
             {"is_head": F.lit(False), "partial_ts": F.lit(None).cast("string")}
         )
-        if base.rows <= folding.LOCAL_ROWS:
-            return Versions(schema=layout.schema, here=frame.toArrow().cast(target))
-        return Versions(schema=layout.schema, frame=frame)
+        if base.rows <= INLINE_ROWS:
+            return Rows.here(frame.toArrow().cast(target))
+        return self._changes.copied(frame, target)
 
     def _mirror_rows(self, cut: MirrorCut) -> DataFrame:
         """Return the rows of a mirror as versions; how each came is not known any more."""
@@ -268,43 +275,28 @@ class HistoryFolding:
     def _over(
         self,
         plan: MirrorPlan,
-        sources: list[tuple[Versions, Passage]],
+        sources: list[tuple[Rows, Passage]],
         above: int,
         until: int,
         only_key: str | None,
-        stack: ExitStack,
     ) -> Versions:
         """Fold the plan's changes in (above, until] behind the versions of `sources`."""
+        changes = self._changes.changes(plan, above, until)
         convert = history_effects(plan, self._timezone, only_key)
-        fold = fold_versions(plan.schema, heads=False)
-        here = [item.here for item, _ in sources if item.here is not None]
-        if plan.schema.handle_key and len(here) == len(sources):
-            changes = self._changes.change_rows(plan, above, until)
-            if changes is not None:
-                batches = list(convert(changes.to_batches()))
-                for table, (_, passage) in zip(here, sources, strict=True):
-                    batches += passage.effects(only_key)(table.to_batches())
-                return Versions(schema=plan.schema, here=fold_here(batches, plan.schema, fold))
-        effects = _mapped(
-            self._changes.change_frame(plan, above, until),
-            convert,
-            history_effect_schema(plan.schema),
+        return run_history(
+            self._spark,
+            self._paths,
+            self._changes.scratch,
+            HistoryFold(
+                schema=plan.schema,
+                convert=self._changes.with_origins(convert, plan, above, until),
+                before=[
+                    (rows, passage.effects(only_key), passage.keeps_ended and only_key is None)
+                    for rows, passage in sources
+                ],
+            ),
+            changes,
         )
-        ended: list[DataFrame] = []
-        for item, passage in sources:
-            frame = item.in_spark(self._spark)
-            if passage.keeps_ended and only_key is None:
-                ended.append(frame.where("valid_to is not null"))
-                frame = frame.where("valid_to is null")
-            effects = effects.unionByName(
-                _mapped(frame, passage.effects(only_key), history_effect_schema(plan.schema))
-            )
-        versions = fold_in_spark(effects, plan.schema, fold)
-        for frame in ended:
-            versions = versions.unionByName(frame)
-        versions = versions.persist(StorageLevel.MEMORY_AND_DISK)
-        stack.callback(versions.unpersist)
-        return Versions(schema=plan.schema, frame=versions)
 
 
 def _past_first(plan: MirrorPlan, base: HistoryBase | None) -> list[MirrorPlan]:
@@ -331,27 +323,113 @@ def _goes_on_from(plan: MirrorPlan, base: HistoryBase) -> bool:
     return (plan.mirror_id, plan.floor_ts) == (base.cut.mirror_id, base.cut.floor_ts)
 
 
-def _mapped(rows: DataFrame, function: ArrowMap, target: pa.Schema) -> DataFrame:
-    return rows.mapInArrow(function, from_arrow_schema(target, prefer_timestamp_ntz=True))
+# Running ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryFold:
+    """What is folded for one history.
+
+    Attributes:
+        schema: the table's schema.
+        convert: the function from changes to effects.
+        before: versions that changes are folded behind, each with the function from them to
+            effects, and whether those that have ended stay as they are.
+        heads: as of `fold_versions`.
+    """
+
+    schema: TableSchema
+    convert: ArrowMap
+    before: Sequence[tuple[Rows, ArrowMap, bool]] = ()
+    heads: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    rows: WrittenFile | pa.Table | None
+    begun: int
+    heads: int
+    unread: int
 
 
 _ORDER = ("key", *SEQUENCE_FIELDS)
 
 
-def fold_here(batches: Iterable[pa.RecordBatch], schema: TableSchema, fold: ArrowMap) -> pa.Table:
-    """Fold effects in this process."""
-    effects = pa.Table.from_batches(list(batches), history_effect_schema(schema))
-    effects = effects.sort_by([(name, "ascending") for name in _ORDER]).combine_chunks()
-    target = version_schema(schema)
-    versions = list(fold(effects.to_batches()))
-    # Spark takes no table without a chunk.
-    return pa.Table.from_batches(versions or [pa.RecordBatch.from_pylist([], target)], target)
+def run_history(
+    spark: SparkSession, paths: LakePaths, scratch: Scratch, history: HistoryFold, changes: Rows
+) -> Versions:
+    """Fold changes behind versions, in this process or in Spark's workers.
 
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        scratch: where files of versions come.
+        history: what is folded.
+        changes: the changes.
+    """
+    count = changes.count + sum(rows.count for rows, _, _ in history.before)
+    size = changes.size + sum(rows.size for rows, _, _ in history.before)
+    runs_on = executor(spark, paths.base, rows=count, size=size)
+    folder = None if isinstance(runs_on, Inline) else scratch.folder()
+    buckets = buckets_for(count, size, runs_on.workers)
+    keyed = bool(history.schema.handle_key)
+    effects_schema = history_effect_schema(history.schema)
+    if not keyed:
+        effects_schema = with_origins(effects_schema)
+    versions = version_schema(history.schema)
+    fold = fold_versions(history.schema, heads=history.heads)
 
-def fold_in_spark(effects: DataFrame, schema: TableSchema, fold: ArrowMap) -> DataFrame:
-    """Fold effects by Spark."""
-    ordered = effects.repartition("key").sortWithinPartitions(*_ORDER)
-    return _mapped(ordered, fold, version_schema(schema))
+    def effects_of(some: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for number, part in enumerate(some):
+            if part.mirror is None:
+                for effects in history.convert(part.read()):
+                    yield from in_buckets(effects, buckets)
+                continue
+            _, convert, keeps_ended = history.before[part.source]
+            for batch in part.read():
+                if keeps_ended:
+                    # What has ended is as it was. It goes by the fold, in buckets of its own.
+                    ended = batch.filter(batch.column("valid_to").is_valid())
+                    yield buckets + number % buckets, ended
+                    batch = batch.filter(batch.column("valid_to").is_null())
+                for effects in convert([batch]):
+                    own = effects if keyed else of_no_change(effects)
+                    yield from in_buckets(own, buckets)
+
+    def folded(bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Part]:
+        if bucket >= buckets:
+            rows = pa.Table.from_batches(batches, versions)
+        else:
+            effects = pa.Table.from_batches(batches, effects_schema)
+            if not keyed:
+                effects = without_replays(effects)
+            effects = effects.sort_by([(name, "ascending") for name in _ORDER]).combine_chunks()
+            rows = pa.Table.from_batches(fold(effects.to_batches()), versions)
+        begun = rows.num_rows - rows["valid_from"].null_count
+        heads = rows.filter(ds.field("valid_from").is_null() & ds.field("is_head")).num_rows
+        yield _Part(
+            rows=kept(rows, folder),
+            begun=begun,
+            heads=heads,
+            unread=rows.num_rows - begun - heads,
+        )
+
+    parts = changes.parts()
+    for source, (rows, _, _) in enumerate(history.before):
+        parts += (replace(part, mirror=0, source=source) for part in rows.parts())
+    found = runs_on.reduce(
+        effects_of,
+        parts,
+        folded,
+        tasks=max(buckets, runs_on.workers),
+        buckets=2 * buckets,
+    )
+    return Versions(
+        rows=folded_table([part.rows for part in found], versions, versions.names, folder),
+        begun=sum(part.begun for part in found),
+        heads=sum(part.heads for part in found),
+        unread=sum(part.unread for part in found),
+    )
 
 
 # Writing ----------------------------------------------------------------------------------------
@@ -467,32 +545,25 @@ class HistoryWriter:
         self, plan: MirrorPlan, base: HistoryBase | None, published: int | None
     ) -> MadeHistory:
         layout = HistoryLayout(schema=plan.schema)
-        with self._folding.folded(plan, until=self._tso, base=base) as versions:
-            if versions.here is not None:
-                made = versions.here.filter(ds.field("valid_from").is_valid())
-                counts = {"rows": made.num_rows, "all": versions.here.num_rows}
-                rows = made.select(layout.places).rename_columns(layout.names)
-            else:
-                F = functions(self._spark)
-                frame = versions.in_spark(self._spark)
-                counts = frame.agg(
-                    F.count("valid_from").alias("rows"), F.count("*").alias("all")
-                ).collect()[0]
-                frame = frame.where("valid_from is not null")
-                rows = frame.select(*layout.places).toDF(*layout.names)
-            version = overwrite(
-                self._spark,
-                rows,
-                self._paths.history(plan.mirror_id),
-                self._changefeed.retention,
-                metadata=self._metadata(plan),
-                published=published,
-            )
-        unread = counts["all"] - counts["rows"]
+        versions = self._folding.folded(plan, until=self._tso, base=base)
+        if versions.rows.table is not None:
+            made = versions.rows.table.filter(ds.field("valid_from").is_valid())
+            rows = made.select(layout.places).rename_columns(layout.names)
+        else:
+            frame = versions.rows.frame(self._spark).where("valid_from is not null")
+            rows = frame.select(*layout.places).toDF(*layout.names)
+        version = overwrite(
+            self._spark,
+            rows,
+            self._paths.history(plan.mirror_id),
+            self._changefeed.retention,
+            metadata=self._metadata(plan),
+            published=published,
+        )
         return MadeHistory(
             version=version,
-            rows=counts["rows"],
-            unread=unread + ((base.cut.history_unread or 0) if base else 0),
+            rows=versions.begun,
+            unread=versions.unread + ((base.cut.history_unread or 0) if base else 0),
             digest=plan.past_digest,
         )
 
@@ -510,32 +581,30 @@ class HistoryWriter:
         own = SparkCommit(self._spark, path, self._metadata(plan))
         table = DeltaTable.forPath(own.session(), str(path))
         layout = HistoryLayout(schema=plan.schema)
-        with self._heads(plan, base.tso) as source:
-            names = dict(zip(layout.names, layout.places, strict=True))
-            values: dict[str, str | Column] = {
-                quoted(name): F.col(f"s.{place}") for name, place in names.items()
-            }
-            extra = quoted(layout.rescued)
-            others = F.map_filter(
-                F.coalesce(F.col(f"t.{extra}"), F.create_map().cast("map<string,string>")),
-                lambda name, _: name != PARTIAL,
-            )
-            marked = F.map_concat(others, F.create_map(F.lit(PARTIAL), F.col("s.partial_ts")))
-            ends: dict[str, str | Column] = {
-                quoted(layout.valid_to): F.col("s.valid_to"),
-                quoted(layout.ended_by): F.col("s.ended_by"),
-                extra: F.when(F.col("s.partial_ts").isNotNull(), marked).otherwise(
-                    F.col(f"t.{extra}")
-                ),
-            }
-            (
-                table.alias("t")
-                .merge(source.alias("s"), _is_current_row(self._spark, plan.schema, layout))
-                .whenMatchedUpdate(set=ends)
-                .whenNotMatchedInsert(condition="s.valid_from is not null", values=values)
-                .execute()
-            )
-            unread = source.where("valid_from is null and not is_head").count()
+        heads = self._heads(plan, base.tso)
+        source = heads.rows.frame(self._spark)
+        names = dict(zip(layout.names, layout.places, strict=True))
+        values: dict[str, str | Column] = {
+            quoted(name): F.col(f"s.{place}") for name, place in names.items()
+        }
+        extra = quoted(layout.rescued)
+        others = F.map_filter(
+            F.coalesce(F.col(f"t.{extra}"), F.create_map().cast("map<string,string>")),
+            lambda name, _: name != PARTIAL,
+        )
+        marked = F.map_concat(others, F.create_map(F.lit(PARTIAL), F.col("s.partial_ts")))
+        ends: dict[str, str | Column] = {
+            quoted(layout.valid_to): F.col("s.valid_to"),
+            quoted(layout.ended_by): F.col("s.ended_by"),
+            extra: F.when(F.col("s.partial_ts").isNotNull(), marked).otherwise(F.col(f"t.{extra}")),
+        }
+        (
+            table.alias("t")
+            .merge(source.alias("s"), _is_current_row(self._spark, plan.schema, layout))
+            .whenMatchedUpdate(set=ends)
+            .whenNotMatchedInsert(condition="s.valid_from is not null", values=values)
+            .execute()
+        )
         made = own.find()
         version = reached(path, begin, made)
         if version is None:
@@ -545,28 +614,20 @@ class HistoryWriter:
         return MadeHistory(
             version=version,
             rows=base.rows + inserted,
-            unread=(base.cut.history_unread or 0) + unread,
+            unread=(base.cut.history_unread or 0) + heads.unread,
             digest=plan.past_digest,
         )
 
-    @contextmanager
-    def _heads(self, plan: MirrorPlan, above: int) -> Iterator[DataFrame]:
-        """Yield the versions since a cut, and what becomes of those that were current at it."""
+    def _heads(self, plan: MirrorPlan, above: int) -> Versions:
+        """Return the versions since a cut, and what becomes of those that were current at it."""
         convert = history_effects(plan, self._changefeed.timezone)
-        fold = fold_versions(plan.schema, heads=True)
-        changes = self._changes.change_rows(plan, above, self._tso)
-        if changes is not None:
-            table = fold_here(convert(changes.to_batches()), plan.schema, fold)
-            yield Versions(schema=plan.schema, here=table).in_spark(self._spark)
-            return
-        frame = self._changes.change_frame(plan, above, self._tso)
-        effects = _mapped(frame, convert, history_effect_schema(plan.schema))
-        # MERGE reads its source twice.
-        source = fold_in_spark(effects, plan.schema, fold).persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            yield source
-        finally:
-            source.unpersist()
+        return run_history(
+            self._spark,
+            self._paths,
+            self._changes.scratch,
+            HistoryFold(schema=plan.schema, convert=convert, heads=True),
+            self._changes.changes(plan, above, self._tso),
+        )
 
     def _metadata(self, plan: MirrorPlan) -> dict[str, object]:
         return {"tso": self._tso, "database": plan.database, "table": plan.table}

@@ -8,7 +8,6 @@ where no history is kept. Nothing is written.
 
 import csv
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -21,6 +20,7 @@ from ticdc_assets.config import Changefeed, Settings, load_settings
 from ticdc_assets.errors import ConfigError, NotFoundError
 from ticdc_assets.lake.change_folding import ChangeFolding
 from ticdc_assets.lake.cuts import MirrorCut, require_cut, tso_as_of
+from ticdc_assets.lake.fold_runs import READING, Scratch
 from ticdc_assets.lake.history import HistoryBase, HistoryFolding
 from ticdc_assets.lake.history_layout import HistoryLayout
 from ticdc_assets.lake.horizons import read_horizon
@@ -279,9 +279,9 @@ def row_versions(
     schema = mirror.table_schema
     values = parse_key(schema, key)
     layout = HistoryLayout(schema=schema)
-    with _versions_of(spark, paths, changefeed, mirror, values) as frame:
-        rows = _with_key(frame, schema, values, changefeed.timezone)
-        table = rows.select(*layout.places).toArrow()
+    frame = _versions_of(spark, paths, changefeed, mirror, values)
+    rows = _with_key(frame, schema, values, changefeed.timezone)
+    table = rows.select(*layout.places).toArrow()
     named = table.rename_columns(layout.names)
     lines: list[RowVersionLine] = []
     for batch in named.to_batches():
@@ -335,21 +335,19 @@ def parse_key(schema: TableSchema, text: str) -> dict[str, str]:
     return dict(zip(columns, fields, strict=True))
 
 
-@contextmanager
 def _versions_of(
     spark: SparkSession,
     paths: LakePaths,
     changefeed: Changefeed,
     mirror: MirrorCut,
     values: dict[str, str],
-) -> Iterator[DataFrame]:
-    """Yield the versions in a history, or those that the change log tells of one row."""
+) -> DataFrame:
+    """Return the versions in a history, or those that the change log tells of one row."""
     schema = mirror.table_schema
     if mirror.history_version is not None:
         layout = HistoryLayout(schema=schema)
         frame = history_in_spark(spark, paths, mirror)
-        yield frame.select(*(quoted(name) for name in layout.names)).toDF(*layout.places)
-        return
+        return frame.select(*(quoted(name) for name in layout.names)).toDF(*layout.places)
     cut = require_cut(paths)
     there = Knowledge.of(paths, changefeed.timezone).plan(cut.tso)
     plan = next(item for item in there.mirrors if item.mirror_id == mirror.mirror_id)
@@ -358,15 +356,14 @@ def _versions_of(
         spark,
         paths,
         changefeed,
-        ChangeFolding(spark, paths, changefeed, batch=cut.batch),
+        ChangeFolding(spark, paths, changefeed, batch=cut.batch, scratch=Scratch(paths, READING)),
         only_key=key_text(list(values.values()), columns),
     )
     horizon = read_horizon(paths)
     kept = horizon.mirror(mirror.mirror_id)
     base = None if kept is None else HistoryBase(cut=kept, tso=horizon.tso)
-    with folding.folded(plan, until=cut.tso, base=base) as versions:
-        frame = versions.in_spark(spark)
-        yield frame.where("valid_from is not null")
+    versions = folding.folded(plan, until=cut.tso, base=base)
+    return versions.rows.frame(spark).where("valid_from is not null")
 
 
 def _with_key(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame
@@ -129,13 +130,16 @@ def spark_type_name(column: ColumnSchema) -> str:
 
 
 def put_rows(folded: pa.Table, layout: MirrorLayout) -> pa.Table:
-    """Return the rows that folded effects on a table with a key leave, as its mirror has them.
+    """Return the rows that folded effects leave, as their mirror has them.
 
     Args:
-        folded: effects with `copies`, as `folding.Folding` describes them.
+        folded: effects with `copies`, as `folding.FoldedRows` describes them.
         layout: of the mirror.
     """
     puts = folded.filter(ds.field("reason").is_null() & (ds.field("copies") > 0)).combine_chunks()
+    if not layout.schema.handle_key:
+        copies = puts["copies"].to_numpy()
+        puts = puts.take(pa.array(np.repeat(np.arange(len(copies)), copies))).combine_chunks()
     columns = [puts[f"c{number}"] for number in range(len(layout.schema.columns))]
     if not puts.num_rows:
         return layout.arrow.empty_table()

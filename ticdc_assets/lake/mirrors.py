@@ -40,17 +40,16 @@ to a name that is included, is folded like a new one, from all of its changes.
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import reduce
 from operator import and_
+from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from delta.tables import DeltaTable
 from pyspark.sql import Column, SparkSession
 
@@ -66,18 +65,13 @@ from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import Changefeed
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import Failure, attempted
-from ticdc_assets.lake import folding
 from ticdc_assets.lake.accepted_gaps import AcceptedGap, close_accepted, gap_marks
 from ticdc_assets.lake.accounts import account_changes
 from ticdc_assets.lake.change_folding import (
     ChangeFolding,
-    effect_columns,
-    folded_rows,
     hidden_columns,
     is_removed_from,
     is_touched,
-    rows_here,
-    rows_in_pieces,
 )
 from ticdc_assets.lake.change_statistics import ChangeGroups, read_groups
 from ticdc_assets.lake.commits import reached, same_rows_at
@@ -97,8 +91,8 @@ from ticdc_assets.lake.cuts import (
     publish,
 )
 from ticdc_assets.lake.damage import damaged_mirrors, table_damage
-from ticdc_assets.lake.first_folds import FoldedFiles
-from ticdc_assets.lake.folding import Folding, frame_of, never_sent
+from ticdc_assets.lake.executing import INLINE_ROWS
+from ticdc_assets.lake.fold_runs import WRITING, Folded, Scratch, frame_of, remove_forgotten
 from ticdc_assets.lake.history import HistoryBase, HistoryWriter, MadeHistory
 from ticdc_assets.lake.horizons import BELOW, Horizon, marks_below
 from ticdc_assets.lake.in_place import alter, alterations, rescued_renamed
@@ -111,21 +105,22 @@ from ticdc_assets.lake.mirror_rows import (
 )
 from ticdc_assets.lake.overwriting import (
     PLAIN_ROWS,
-    commit_files,
     give_features,
     overwrite,
-    overwrite_in_pieces,
+    overwrite_by_files,
     take_back,
     undisturbed,
+    written,
 )
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import (
     Closing,
-    append_quarantine,
+    append_faults,
+    apply_faults,
     close_rows,
     read_quarantine,
 )
-from ticdc_assets.lake.session import functions, merging
+from ticdc_assets.lake.session import MERGING, functions, session_with
 from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.lake.validity import Knowledge, LateRows
 from ticdc_assets.lake.versions import former_rescued, mirror_in_spark
@@ -134,6 +129,10 @@ from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.schemas import TableSchema, schema_to_json
 from ticdc_assets.tso import MAX_TSO, es_cut, from_physical_ms, moment_text, physical_ms
 from ticdc_assets.wire.rows import PLACE
+
+_Place: TypeAlias = tuple[object, ...]
+_Doubts: TypeAlias = dict[_Place, list[tuple[str, int]]]
+"""By the place of a change that is in quarantine the keys of its effects, and their commit ts."""
 
 
 class Outcome(StrEnum):
@@ -253,9 +252,16 @@ def apply_changes(
         return ended(
             Outcome.UNCHANGED, f"the mirrors are at {last.moment} and nothing new was landed"
         )
-    changes = ChangeFolding(spark, paths, changefeed, batch=groups.batch, horizon=horizon)
+    remove_forgotten(paths)
+    scratch = Scratch(paths, WRITING)
+    changes = ChangeFolding(
+        spark, paths, changefeed, batch=groups.batch, scratch=scratch, horizon=horizon
+    )
     run = _Run(changes, spark, paths, changefeed, groups, last, tso, damages, gaps)
-    cut = run.make(frozenset(refold), only)
+    try:
+        cut = run.make(frozenset(refold), only)
+    finally:
+        scratch.close()
     if (
         last is not None
         and tso == last.tso
@@ -804,21 +810,40 @@ class _Run:
     def _overwrite(self, mirror: MirrorPlan, before: MirrorCut | None, mode: Mode) -> _Made:
         """Make the mirror whole, from the last cut's rows or from nothing, in one overwrite."""
         base = before if mode is Mode.REWRITE else None
-        with self._folded(mirror, base, in_pieces=self._is_large(mirror)) as folded:
-            counts = folded.counts
-            start = base or self._changes.start(mirror)
-            if counts.lost:
-                # A value of the last cut does not survive a schema step: its change must be found.
-                return self._overwrite(mirror, before, Mode.FOLD)
-            published = None if before is None else before.version
-            version = self._write(mirror, folded, mode, published)
-            self._quarantine(mirror, folded, mode)
-            void = self._close_void(mirror, folded) if base is not None else 0
-            hidden = hidden_columns(mirror, folded)
+        path = self._paths.mirror(mirror.mirror_id)
+        doubts = self._doubts(mirror) if base is not None else {}
+        folded = self._folded(
+            mirror,
+            base,
+            in_pieces=self._is_large(mirror),
+            table=path if self._takes_files(path) else None,
+            watched={key for found in doubts.values() for key, _ in found},
+        )
+        if folded.counts.lost:
+            # A value of the last cut does not survive a schema step: its change must be found.
+            return self._overwrite(mirror, before, Mode.FOLD)
+        return self._written(mirror, folded, before, mode, doubts)
+
+    def _written(
+        self,
+        mirror: MirrorPlan,
+        folded: Folded,
+        before: MirrorCut | None,
+        mode: Mode,
+        doubts: _Doubts,
+    ) -> _Made:
+        """Put the rows that a folding leaves in the place of all rows of a mirror."""
+        base = before if mode is Mode.REWRITE else None
+        start = base or self._changes.start(mirror)
+        counts = folded.counts
+        published = None if before is None else before.version
+        version = self._write(mirror, folded, mode, published)
+        self._quarantine(mirror, folded, mode)
+        void = self._close_void(folded, doubts)
         return _Made(
             version=version,
             rows=counts.copies,
-            hidden=hidden,
+            hidden=hidden_columns(mirror, folded),
             quarantined=counts.errors + (base.quarantined if base else 0) - void,
             mode=mode,
             changes=counts.changed,
@@ -826,24 +851,35 @@ class _Run:
             casts=counts.casts,
         )
 
-    def _write(self, mirror: MirrorPlan, folded: Folding, mode: Mode, published: int | None) -> int:
+    def _write(self, mirror: MirrorPlan, folded: Folded, mode: Mode, published: int | None) -> int:
         """Write the rows that a folding leaves in one commit; return the mirror's version."""
         table, metadata = self._paths.mirror(mirror.mirror_id), self._metadata(mirror, mode)
-        retention = self._changefeed.retention
-        if folded.pieces is not None:
-            return overwrite_in_pieces(
-                lambda: rows_in_pieces(folded, mirror),
-                MirrorLayout(schema=mirror.schema).arrow,
+        schema, retention = MirrorLayout(schema=mirror.schema).arrow, self._changefeed.retention
+        pieces = folded.pieces
+        if pieces is not None or folded.rows.folder == table:
+            return overwrite_by_files(
+                (lambda: folded.rows.files)
+                if pieces is None
+                else lambda: written(pieces(), schema, table),
+                schema,
                 table,
                 retention,
                 metadata=metadata,
                 published=published,
             )
-        rows = rows_here(folded, mirror)
-        rows = folded_rows(folded, mirror) if rows is None else rows
+        rows = folded.rows.table
+        rows = folded.rows.frame(self._spark) if rows is None else rows
         return overwrite(
             self._spark, rows, table, retention, metadata=metadata, published=published
         )
+
+    def _takes_files(self, path: Path) -> bool:
+        """Return whether a mirror is plain, or not there, so that workers may write its files."""
+        try:
+            table = open_table(path)
+        except LakeDamagedError:
+            return False
+        return table is None or is_plain(table)
 
     def _is_large(self, mirror: MirrorPlan) -> bool:
         """Whether changes of a mirror have values so large that it must be made in pieces."""
@@ -870,7 +906,7 @@ class _Run:
                 continue
             rows = sum(group.rows for group in self._known.groups_of(mirror))
             if (
-                rows > folding.LOCAL_ROWS
+                rows > INLINE_ROWS
                 and not self._is_large(mirror)
                 and self._changes.begins_empty(mirror)
                 and open_table(self._paths.mirror(mirror.mirror_id)) is None
@@ -882,95 +918,69 @@ class _Run:
             lambda: self._changes.folded_into_files(wanted, until=self._tso),
             f"folding {len(wanted)} new mirrors at once",
         )
-        if isinstance(found, Failure):
+        if isinstance(found, Failure) or not found:
             return {}  # they are made one by one, and then it shows which of them fails
         made: dict[str, _Made] = {}
-        for (mirror, _), files in zip(wanted, found, strict=True):
-            if files is None:
-                continue
+        for (mirror, _), folded in zip(wanted, found, strict=True):
             result = attempted(
-                lambda mirror=mirror, files=files: self._published(mirror, files),
+                lambda mirror=mirror, folded=folded: self._written(
+                    mirror, folded, None, Mode.FOLD, {}
+                ),
                 f"the mirror of {'.'.join(mirror.name)}",
             )
             if not isinstance(result, Failure):
                 made[mirror.mirror_id] = result
         return made
 
-    def _published(self, mirror: MirrorPlan, found: FoldedFiles) -> _Made:
-        """Make a mirror's first version of files that workers have written."""
-        version = commit_files(
-            found.files,
-            MirrorLayout(schema=mirror.schema).arrow,
-            self._paths.mirror(mirror.mirror_id),
-            self._changefeed.retention,
-            metadata=self._metadata(mirror, Mode.FOLD),
-        )
-        folded = Folding(
-            counts=found.counts,
-            never_sent=never_sent(found.counts, found.missing),
-            made=lambda: frame_of(self._spark, found.errors),
-        )
-        self._quarantine(mirror, folded, Mode.FOLD)
-        return _Made(
-            version=version,
-            rows=found.counts.copies,
-            hidden=hidden_columns(mirror, folded),
-            quarantined=found.counts.errors,
-            mode=Mode.FOLD,
-            changes=found.counts.changed,
-            unknown_deletes=found.counts.unknown_deletes,
-            casts=found.counts.casts,
-        )
-
     def _merge(self, mirror: MirrorPlan, before: MirrorCut) -> _Made | None:
         """Merge the changes since the last cut, one per key; None if others changed rows."""
         path = self._paths.mirror(mirror.mirror_id)
         layout = MirrorLayout(schema=mirror.schema)
-        with self._folded(mirror, before, with_rows=False) as folded:
-            counts = folded.counts
-            self._quarantine(mirror, folded, Mode.MERGE)
-            if not counts.changed:
-                carried = self._carried(before)
-                version = reached(path, before.version, None)
-                if version is None:
-                    return None
-                altered = version != before.version
-                return replace(
-                    carried,
-                    version=version,
-                    mode=Mode.ALTER if altered else carried.mode,
-                    hidden=hidden_columns(mirror, folded),
-                    casts=counts.casts,
-                    quarantined=before.quarantined + counts.errors,
-                )
-            F = functions(self._spark)
-            source = folded.frame.where("reason is null").select(
-                F.col("is_delete").alias("deleted"),
-                F.col("keeps_row").alias("keeps"),
-                *(
-                    F.col(place).alias(f"s{number}")
-                    for number, place in enumerate(effect_columns(layout))
-                ),
+        doubts = self._doubts(mirror)
+        folded = self._folded(
+            mirror,
+            before,
+            with_rows=False,
+            for_merge=True,
+            watched={key for found in doubts.values() for key, _ in found},
+        )
+        counts = folded.counts
+        self._quarantine(mirror, folded, Mode.MERGE)
+        if not counts.changed:
+            carried = self._carried(before)
+            version = reached(path, before.version, None)
+            if version is None:
+                return None
+            altered = version != before.version
+            return replace(
+                carried,
+                version=version,
+                mode=Mode.ALTER if altered else carried.mode,
+                hidden=hidden_columns(mirror, folded),
+                casts=counts.casts,
+                quarantined=before.quarantined + counts.errors,
             )
-            names = {name: f"s.s{number}" for number, name in enumerate(layout.names)}
-            values: dict[str, str | Column] = {
-                quoted(name): F.col(source_name) for name, source_name in names.items()
-            }
-            stamp = F.col(names[layout.commit_ts].removeprefix("s."))
-            own = SparkCommit(self._spark, path, self._metadata(mirror, Mode.MERGE))
-            with merging(source, stamp >= 0, own.conf) as (session, source):
-                (
-                    DeltaTable.forPath(session, str(path))
-                    .alias("t")
-                    .merge(source.alias("s"), _same_row(session, mirror.schema, layout, names))
-                    .whenMatchedDelete(F.col("s.deleted"))
-                    .whenMatchedUpdate(F.col("s.keeps"), set=_marking(session, layout, names))
-                    .whenMatchedUpdate(set=values)
-                    .whenNotMatchedInsert(condition=~F.col("s.deleted"), values=values)
-                    .execute()
-                )
-            void = self._close_void(mirror, folded)
-            hidden = hidden_columns(mirror, folded)
+        F = functions(self._spark)
+        names = {name: f"s.s{number}" for number, name in enumerate(layout.names)}
+        values: dict[str, str | Column] = {
+            quoted(name): F.col(source_name) for name, source_name in names.items()
+        }
+        own = SparkCommit(self._spark, path, self._metadata(mirror, Mode.MERGE))
+        session = session_with(self._spark, {**MERGING, **own.conf})
+        # Spark makes Bloom filters only of what seems to be filtered: this is true of all rows.
+        always = F.col(names[layout.commit_ts].removeprefix("s.")) >= 0
+        source = folded.rows.frame(session).where(always)
+        (
+            DeltaTable.forPath(session, str(path))
+            .alias("t")
+            .merge(source.alias("s"), _same_row(session, mirror.schema, layout, names))
+            .whenMatchedDelete(F.col("s.deleted"))
+            .whenMatchedUpdate(F.col("s.keeps"), set=_marking(session, layout, names))
+            .whenMatchedUpdate(set=values)
+            .whenNotMatchedInsert(condition=~F.col("s.deleted"), values=values)
+            .execute()
+        )
+        void = self._close_void(folded, doubts)
         made = own.find()
         version = reached(path, before.version, made)
         if version is None:
@@ -981,7 +991,7 @@ class _Run:
         return _Made(
             version=version,
             rows=before.rows + inserted - deleted,
-            hidden=hidden,
+            hidden=hidden_columns(mirror, folded),
             quarantined=before.quarantined + counts.errors - void,
             mode=Mode.MERGE,
             changes=counts.changed,
@@ -995,8 +1005,11 @@ class _Run:
         base: MirrorCut | None,
         *,
         with_rows: bool = True,
+        for_merge: bool = False,
         in_pieces: bool = False,
-    ) -> AbstractContextManager[Folding]:
+        table: Path | None = None,
+        watched: Collection[str] = (),
+    ) -> Folded:
         """Fold the mirror's changes since `base`, and the rows of `base` before them."""
         above = self._last.tso if base is not None and self._last is not None else 0
         return self._changes.folded(
@@ -1005,65 +1018,70 @@ class _Run:
             base=base,
             above=above,
             with_rows=with_rows,
+            for_merge=for_merge,
             in_pieces=in_pieces,
+            table=table,
+            watched=watched,
         )
 
-    def _quarantine(self, mirror: MirrorPlan, folded: Folding, mode: Mode) -> None:
+    def _quarantine(self, mirror: MirrorPlan, folded: Folded, mode: Mode) -> None:
         """Quarantine the changes that did not fit, unless they are there already.
 
         A fold meets every change of the mirror, so what it no longer refuses is closed.
         """
-        there = latest_version(self._paths.quarantine) is not None
         errors = folded.counts.errors
-        if not errors and not (there and mode is Mode.FOLD):
+        is_there = latest_version(self._paths.quarantine) is not None
+        if not errors and not (is_there and mode is Mode.FOLD):
             return
-        F = functions(self._spark)
-        place = ["topic", "partition", "offset", "index"]
-        faults = folded.frame.where("reason is not null").select(
-            F.lit("apply").alias("stage"),
-            *(F.col(f"sequence.{name}") for name in place),
-            "reason",
-            "position",
-            "expected",
-            "got",
-            F.lit(mirror.database).alias("database"),
-            F.lit(mirror.table).alias("table"),
-            F.col("sequence.commit_ts").alias("commit_ts"),
-            F.lit(self._groups.batch).cast("long").alias("batch"),
-        )
+        batch = self._groups.batch
         with self._quarantine_lock:
-            if there:
-                known = (
-                    self._spark.read.format("delta")
-                    .load(str(self._paths.quarantine))
-                    .where("stage = 'apply' and redriven_at is null")
-                )
-                if mode is Mode.FOLD:
-                    own = known.where(
-                        (F.col("database") == F.lit(mirror.database))
-                        & (F.col("table") == F.lit(mirror.table))
-                        & (F.col("commit_ts") <= self._tso)
-                        # Of what was handed over nothing was met again.
-                        & (F.col("commit_ts") > (mirror.handover.ts if mirror.handover else 0))
+            known = {
+                _place_of(row): row
+                for row in read_quarantine(self._paths)
+                if row["stage"] == "apply"
+            }
+            met: set[_Place] = set()
+
+            def new() -> Iterator[pa.Table]:
+                for faults in folded.faults.tables():
+                    rows = apply_faults(faults, mirror.database, mirror.table, batch)
+                    places = [
+                        tuple(place)
+                        for place in zip(*(rows[name].to_pylist() for name in PLACE), strict=True)
+                    ]
+                    met.update(places)
+                    yield rows.filter(
+                        pa.array([place not in known for place in places], pa.bool_())
                     )
-                    fixed = own.select(*place).join(faults.select(*place), place, "left_anti")
-                    if not fixed.isEmpty():
-                        close_rows(self._spark, self._paths, "apply", fixed, Closing.REDRIVE)
-                faults = faults.join(known.select(*place), place, "left_anti")
-            if errors:
-                append_quarantine(
-                    self._paths,
-                    faults,
-                    app_id=f"apply-{mirror.mirror_id}-{self._tso}",
-                    version=self._groups.batch,
-                )
 
-    def _close_void(self, mirror: MirrorPlan, folded: Folding) -> int:
-        """Close what is in quarantine of rows that a later whole change has replaced.
+            append_faults(
+                self._spark,
+                self._paths,
+                new(),
+                app_id=f"apply-{mirror.mirror_id}-{self._tso}",
+                version=batch,
+            )
+            if mode is Mode.FOLD:
+                # Of what was handed over nothing was met again.
+                begin = mirror.handover.ts if mirror.handover else 0
+                fixed = [
+                    place
+                    for place, row in known.items()
+                    if (row["database"], row["table"]) == mirror.name
+                    and begin < row["commit_ts"] <= self._tso
+                    and place not in met
+                ]
+                self._close(fixed, Closing.REDRIVE)
 
-        Returns:
-            How many changes that older cuts had in quarantine are void.
-        """
+    def _close(self, places: Sequence[_Place], closing: Closing) -> None:
+        """Close what is in quarantine at some places."""
+        if places:
+            rows = [dict(zip(PLACE, place, strict=True)) for place in places]
+            frame = frame_of(self._spark, pa.Table.from_pylist(rows, schema=_PLACE_SCHEMA))
+            close_rows(self._spark, self._paths, "apply", frame, closing)
+
+    def _doubts(self, mirror: MirrorPlan) -> _Doubts:
+        """Return what older cuts had in quarantine of a mirror: at each place its keys."""
         last_tso = 0 if self._last is None else self._last.tso
         faults = [
             row
@@ -1073,27 +1091,32 @@ class _Run:
             and mirror.meets((row["database"], row["table"]), row["commit_ts"], row["commit_ts"])
         ]
         rows = self._changes.rows_at(faults) if faults and mirror.schema.handle_key else None
+        found: _Doubts = {}
         if rows is None:
-            return 0
+            return found
         convert = change_effects(mirror, self._changefeed.timezone)
-        keys: dict[tuple[object, ...], list[tuple[str, int]]] = {}
         for batch in convert(rows.to_batches()):
             for effect in batch.select(["key", "sequence", "reason"]).to_pylist():
                 if effect["reason"] is not None:
                     sequence = effect["sequence"]
-                    place = tuple(sequence[name] for name in PLACE)
-                    keys.setdefault(place, []).append((effect["key"], sequence["commit_ts"]))
-        newest = _whole_changes(folded, {key for found in keys.values() for key, _ in found})
+                    found.setdefault(_place_of(sequence), []).append(
+                        (effect["key"], sequence["commit_ts"])
+                    )
+        return found
+
+    def _close_void(self, folded: Folded, doubts: _Doubts) -> int:
+        """Close what is in quarantine of rows that a later whole change has replaced.
+
+        Returns:
+            How many changes that older cuts had in quarantine are void.
+        """
         void = [
-            dict(zip(PLACE, place, strict=True))
-            for place, found in keys.items()
-            if all(newest.get(key, 0) > commit_ts for key, commit_ts in found)
+            place
+            for place, found in doubts.items()
+            if all(folded.newest.get(key, 0) > commit_ts for key, commit_ts in found)
         ]
-        if not void:
-            return 0
-        frame = frame_of(self._spark, pa.Table.from_pylist(void, schema=_PLACE_SCHEMA))
         with self._quarantine_lock:
-            close_rows(self._spark, self._paths, "apply", frame, Closing.LATER_CHANGE)
+            self._close(void, Closing.LATER_CHANGE)
         return len(void)
 
     # The cut ----------------------------------------------------------------------------------
@@ -1202,20 +1225,8 @@ _PLACE_SCHEMA = pa.schema(
 )
 
 
-def _whole_changes(folded: Folding, keys: Collection[str]) -> dict[str, int]:
-    """Return the commit ts of the last whole change that fits, of those of `keys` that have one."""
-    if folded.here is not None:
-        found = folded.here.filter(
-            ds.field("key").isin(list(keys)) & ds.field("reason").is_null() & ~ds.field("keeps_row")
-        )
-        rows = found.select(["key", "sequence"]).to_pylist()
-        return {row["key"]: row["sequence"]["commit_ts"] for row in rows}
-    F = functions(folded.frame.sparkSession)
-    frame = folded.frame.where(
-        F.col("key").isin(list(keys)) & F.col("reason").isNull() & ~F.col("keeps_row")
-    )
-    rows = frame.select("key", "sequence.commit_ts").collect()
-    return {row["key"]: row["commit_ts"] for row in rows}
+def _place_of(row: Mapping[str, Any]) -> _Place:
+    return tuple(row[name] for name in PLACE)
 
 
 def _span(group: HeldGroup) -> tuple[tuple[str, str], int, int]:

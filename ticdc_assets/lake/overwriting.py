@@ -4,7 +4,7 @@ In: rows with the columns that the table is to have. Out: a Delta version with t
 rows.
 
 There are two kinds of table. A *plain* one is for few rows, and for the first version of a table of
-many (`first_folds`): delta-rs writes it in some 20 ms, where Spark takes a second of CPU, and
+many (`fold_runs`): delta-rs writes it in some 20 ms, where Spark takes a second of CPU, and
 readers outside Spark read it. It is always written whole, so it needs no feature of Delta's but its
 types; it has no statistics of columns either, because none of its few files is worth skipping. The
 other kind is Spark's: columns may be renamed, dropped and widened in place, rows taken out without
@@ -22,7 +22,10 @@ A table that is there keeps the properties it has; maintenance brings those of r
 """
 
 import logging
+import shutil
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,6 +40,7 @@ from delta.exceptions import (
     ProtocolChangedException,
 )
 from delta.tables import DeltaTable
+from deltalake import DeltaTable as Table
 from deltalake import TableFeatures, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +58,7 @@ from ticdc_assets.lake.commits import (
 from ticdc_assets.lake.committing import commit_written
 from ticdc_assets.lake.control import is_plain, open_table
 from ticdc_assets.lake.files import FileWriter, WrittenFile
-from ticdc_assets.lake.folding import frame_of
+from ticdc_assets.lake.fold_runs import frame_of
 from ticdc_assets.lake.mirror_properties import mirror_properties
 from ticdc_assets.lake.mirror_rows import quoted
 from ticdc_assets.lake.renewing import renew_if_lost
@@ -205,8 +209,8 @@ def _overwritten(
     return own.made()
 
 
-def overwrite_in_pieces(
-    pieces: Callable[[], Iterable[pa.Table]],
+def overwrite_by_files(
+    files: Callable[[], Sequence[WrittenFile]],
     schema: pa.Schema,
     table: Path,
     retention: Retention,
@@ -214,10 +218,10 @@ def overwrite_in_pieces(
     metadata: Mapping[str, object],
     published: int | None = None,
 ) -> int:
-    """Do as `overwrite` with rows in pieces, too large to be held together.
+    """Do as `overwrite` with files that were written into the table's folder.
 
     Args:
-        pieces: gives the rows.
+        files: gives the files.
         schema: the table's columns.
         table: where it is; it is plain, or not there.
         retention: what is kept for how long.
@@ -234,29 +238,39 @@ def overwrite_in_pieces(
     properties = {**_PLAIN, **mirror_properties(retention)}
     if published is not None:
         renew_if_lost(table, published, properties)
-    if open_table(table) is None:
-        return commit_files(
-            _written(pieces(), schema, table), schema, table, retention, metadata=metadata
-        )
+    named: set[str] = set()
 
     def write() -> LoggedCommit:
-        _allow(schema, table)
-        files = _written(pieces(), schema, table)
+        there = open_table(table)
+        if there is not None:
+            _allow(schema, there)
+        found = [_renamed(table, item) if item.path in named else item for item in files()]
+        named.update(item.path for item in found)
         own = OwnCommit(table, metadata)
         commit_written(
             table,
-            files,
+            found,
             schema,
             table=open_table(table),
             properties=own.properties,
+            configuration=properties,
             overwrites=True,
         )
         return own.made()
 
+    if open_table(table) is None:
+        return write().version
     return _alone(table, write)
 
 
-def _written(pieces: Iterable[pa.Table], schema: pa.Schema, table: Path) -> list[WrittenFile]:
+def _renamed(table: Path, file: WrittenFile) -> WrittenFile:
+    """Return a copy of a file that a commit named: no later one may name it as new."""
+    name = f"part-{uuid.uuid4()}.snappy.parquet"
+    shutil.copyfile(table / file.path, table / name)
+    return replace(file, path=name)
+
+
+def written(pieces: Iterable[pa.Table], schema: pa.Schema, table: Path) -> list[WrittenFile]:
     """Write rows into files of bounded size, each piece a row group."""
     table.mkdir(parents=True, exist_ok=True)
     files: list[WrittenFile] = []
@@ -279,45 +293,14 @@ def _written(pieces: Iterable[pa.Table], schema: pa.Schema, table: Path) -> list
 _FILE_BYTES = 512 << 20
 
 
-def _allow(schema: pa.Schema, table: Path) -> None:
+def _allow(schema: pa.Schema, there: Table) -> None:
     """Let a table have the columns of `schema`; its rows stay what they are."""
-    there = open_table(table)
-    if there is None or not any(
-        pa.types.is_timestamp(field.type) and field.type.tz is None for field in schema
-    ):
+    if not any(pa.types.is_timestamp(field.type) and field.type.tz is None for field in schema):
         return
     if "timestampNtz" not in (there.protocol().writer_features or ()):
         there.alter.add_feature(
             TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True
         )
-
-
-def commit_files(
-    files: Sequence[WrittenFile],
-    schema: pa.Schema,
-    table: Path,
-    retention: Retention,
-    *,
-    metadata: Mapping[str, object],
-) -> int:
-    """Make a plain table of files that were written into its folder; there must be none yet.
-
-    Returns:
-        Its version.
-
-    Raises:
-        NotThereError: a file is not there, or is another one; nothing was committed.
-    """
-    own = OwnCommit(table, metadata)
-    commit_written(
-        table,
-        files,
-        schema,
-        table=None,
-        properties=own.properties,
-        configuration={**_PLAIN, **mirror_properties(retention)},
-    )
-    return own.made().version
 
 
 def give_features(spark: SparkSession, table: Path) -> None:

@@ -7,7 +7,7 @@ lost. A row is *open* until its record was re-driven with success, or a later ch
 it void; then `redriven_at` is set, `closed_by` says which, and the row stays as history.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -24,7 +24,7 @@ from ticdc_assets.config import TableFilter
 from ticdc_assets.lake.appending import append_files
 from ticdc_assets.lake.control import open_table, read_rows
 from ticdc_assets.lake.faults import is_mirrored_fault
-from ticdc_assets.lake.files import WrittenFile
+from ticdc_assets.lake.files import FileWriter, WrittenFile
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.spark_commits import SparkCommit
@@ -124,16 +124,56 @@ def append_fault_files(
     append_files(spark, paths.quarantine, files, FAULT_SCHEMA, app_id=app_id, version=version)
 
 
+def append_faults(
+    spark: SparkSession,
+    paths: LakePaths,
+    faults: Iterable[pa.Table],
+    *,
+    app_id: str,
+    version: int,
+) -> None:
+    """Append faults; a version that the table has seen from `app_id` is skipped."""
+    writer: FileWriter | None = None
+    for rows in faults:
+        if rows.num_rows:
+            writer = writer or FileWriter(paths.quarantine, FAULT_SCHEMA)
+            writer.write(rows)
+    if writer is not None:
+        append_fault_files(spark, paths, [writer.close()], app_id=app_id, version=version)
+
+
+def apply_faults(rows: pa.Table, database: str, table: str, batch: int) -> pa.Table:
+    """Return effects that came to nothing as faults of a table, of a batch of the change log."""
+    sequence = rows["sequence"].combine_chunks()
+    return _faults(
+        rows.num_rows,
+        {
+            "stage": pa.repeat("apply", rows.num_rows),
+            "batch": pa.repeat(batch, rows.num_rows),
+            "database": pa.repeat(database, rows.num_rows),
+            "table": pa.repeat(table, rows.num_rows),
+            **{name: sequence.field(name) for name in (*PLACE, "commit_ts")},
+            **{name: rows[name] for name in ("reason", "position", "expected", "got")},
+        },
+    )
+
+
 def decode_faults(rows: pa.Table, batch: int) -> pa.Table:
     """Return decoded rows of kind `error` as faults of a batch of the change log."""
-    size = rows.num_rows
-    columns = {
-        "stage": pa.repeat("decode", size),
-        "batch": pa.repeat(batch, size),
-        "quarantined_at": pa.repeat(datetime.now(UTC), size),
-        **{name: rows[name] for name in PLACE},
-        **{name: rows[f"error_{name}"] for name in ("reason", "position", "expected", "got")},
-    }
+    return _faults(
+        rows.num_rows,
+        {
+            "stage": pa.repeat("decode", rows.num_rows),
+            "batch": pa.repeat(batch, rows.num_rows),
+            **{name: rows[name] for name in PLACE},
+            **{name: rows[f"error_{name}"] for name in ("reason", "position", "expected", "got")},
+        },
+    )
+
+
+def _faults(size: int, columns: Mapping[str, Any]) -> pa.Table:
+    """Return faults with these columns; the others say that they are open, since now."""
+    columns = {**columns, "quarantined_at": pa.repeat(datetime.now(UTC), size)}
     return pa.table(
         [
             columns[field.name].cast(field.type)

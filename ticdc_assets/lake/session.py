@@ -14,8 +14,7 @@ gives the module (docs/decisions/0042-expressions-come-from-a-session.md).
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -23,7 +22,7 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as _functions
 
 from ticdc_assets.errors import PrerequisiteError
@@ -182,7 +181,7 @@ def session_with(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
 
 
 MERGING = {
-    # The source is kept already.
+    # The source is files, which are there until it is done.
     "spark.databricks.delta.merge.materializeSource": "none",
     # MERGE joins the table to the source three times, once with all columns and as an outer join,
     # which cannot broadcast the source. A Bloom filter of the source's keys keeps nearly all rows
@@ -193,25 +192,4 @@ MERGING = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.adaptive.autoBroadcastJoinThreshold": "32MB",
 }
-"""Settings of the session that `merging` gives."""
-
-
-@contextmanager
-def merging(
-    source: DataFrame, always: Column, conf: Mapping[str, str]
-) -> Iterator[tuple[SparkSession, DataFrame]]:
-    """Compute the source of a MERGE, and yield a session for it, and the source to use there.
-
-    Args:
-        source: is kept while the context is open.
-        always: a comparison that is true of all its rows; Spark makes Bloom filters only of what
-            seems to be filtered.
-        conf: settings of the session beside `MERGING`.
-    """
-    kept = source.localCheckpoint()
-    try:
-        yield session_with(source.sparkSession, {**MERGING, **conf}), kept.where(always)
-    finally:
-        # What is not released waits for the JVM's collector.
-        plan = kept._jdf.queryExecution().logical()  # pyright: ignore[reportOptionalCall]
-        plan.rdd().unpersist(False)
+"""Settings of a session that merges changes into a mirror."""

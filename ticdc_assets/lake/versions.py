@@ -12,6 +12,7 @@ Nothing is written, and a version stays what it is: reading it again gives the s
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.lake.control import dataset_of, is_plain, open_table, read_plain
 from ticdc_assets.lake.cuts import MirrorCut
-from ticdc_assets.lake.files import read_rows_bounded
+from ticdc_assets.lake.files import read_rows_bounded, texts_of
 from ticdc_assets.lake.mirror_rows import MirrorLayout, free_name, quoted
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.schemas import TableSchema
@@ -74,6 +75,33 @@ def mirror_here(paths: LakePaths, mirror: MirrorCut) -> pa.Table | None:
     return _here(mirror.path(paths), mirror.version, mirror.table_schema)
 
 
+@dataclass(frozen=True, slots=True)
+class MirrorFiles:
+    """The files of a mirror, which say by themselves which rows there are.
+
+    Attributes:
+        paths: the files.
+        stored: what the columns of `MirrorLayout` are called in them, in its order.
+    """
+
+    paths: Sequence[Path]
+    stored: Sequence[str]
+
+
+def mirror_files(paths: LakePaths, mirror: MirrorCut) -> MirrorFiles | None:
+    """Return the files of a mirror as a cut names it, or None if only Spark reads it."""
+    path = mirror.path(paths)
+    table = open_table(path, mirror.version)
+    if table is None or not is_plain(table):
+        return None
+    stored = [field.name for field in table.schema().fields]
+    names = dict(zip(names_today(stored, mirror.table_schema), stored, strict=True))
+    return MirrorFiles(
+        [path / name for name in pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()],
+        [names[name] for name in MirrorLayout(schema=mirror.table_schema).names],
+    )
+
+
 def mirror_in_sql(paths: LakePaths, mirror: MirrorCut) -> str:
     """Return the relation, for a FROM, of a mirror as a cut names it."""
     return _in_sql(mirror.path(paths), mirror.version, mirror.table_schema)
@@ -89,15 +117,12 @@ def mirror_in_pieces(
         return None
     rows = dataset_of(table, path)
     stored = rows.schema.names
-    large = [name for name in stored if rows.schema.field(name).type in _LARGE_TYPES]
+    large = texts_of(rows.schema, stored)
     names = names_today(stored, mirror.table_schema)
     return lambda: (
         batch.rename_columns(names)
         for batch in read_rows_bounded(rows, path, None, columns=stored, large=large)
     )
-
-
-_LARGE_TYPES = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
 
 
 # Histories --------------------------------------------------------------------------------------

@@ -20,12 +20,13 @@ from ticdc_assets.config import (
     TableChoice,
     TableFilter,
 )
-from ticdc_assets.lake import folding, mirrors
+from ticdc_assets.lake import change_folding, history, mirrors
 from ticdc_assets.lake.as_of import AsOf, TableRows
 from ticdc_assets.lake.control import commit_metadata, read_table, write_table
 from ticdc_assets.lake.cut_schema import CUT_SCHEMA
 from ticdc_assets.lake.cuts import Cut, newest_cut
 from ticdc_assets.lake.decoding import decode_new
+from ticdc_assets.lake.executing import Executor, OnSpark
 from ticdc_assets.lake.landing import Landing, land
 from ticdc_assets.lake.mirrors import Applying, apply_changes
 from ticdc_assets.lake.paths import LakePaths
@@ -41,7 +42,14 @@ from ticdc_assets_tests.golden import Rows, comparable
 
 def treat_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let changes be folded by Spark and merged into mirrors as if these were very large."""
-    monkeypatch.setattr(folding, "LOCAL_ROWS", -1)
+
+    def on_spark(spark: SparkSession, folder: Path, *, rows: int, size: int) -> Executor:
+        return OnSpark(spark, folder)
+
+    for module in (change_folding, history):
+        monkeypatch.setattr(module, "executor", on_spark)
+    for module in (change_folding, history, mirrors):
+        monkeypatch.setattr(module, "INLINE_ROWS", -1)
     monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
     threshold = "spark.sql.optimizer.runtime.bloomFilter.applicationSideScanSizeThreshold"
     assert threshold in MERGING
