@@ -673,9 +673,11 @@ def fold_of_pieces(
 
 def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """Return rows that are here as a DataFrame."""
-    return spark.createDataFrame(
-        rows, schema=from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
-    )
+    schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
+    if not rows.num_rows:
+        return spark.createDataFrame([], schema=schema)
+    # Of a table in more than one chunk Spark takes the first of each slice that it makes.
+    return spark.createDataFrame(rows.combine_chunks(), schema=schema)
 
 
 def faults_as_effects(schema: TableSchema) -> ArrowMap:

@@ -409,8 +409,12 @@ def thinned(effects: pa.Table, *, keyed: bool, ddl_stamps: Sequence[int] = ()) -
     order = _order(effects, codes)
     group = codes[order]
     if not keyed:
-        is_last = np.append(group[1:] != group[:-1], True)
-        return _without_values(effects, order, is_last)
+        # A replay may be left out yet, so it does not stand for what is no replay.
+        valued = effects.column("is_behind").to_numpy()[order]
+        numbers = np.flatnonzero(~valued)
+        own = group[numbers]
+        valued[numbers[np.append(own[1:] != own[:-1], True)[: len(numbers)]]] = True
+        return _without_values(effects, order, valued)
     sequence = effects.column("sequence").chunk(0)
     begins = np.diff(group, prepend=-1) != 0
     if ddl_stamps:
