@@ -24,7 +24,6 @@ from ticdc_assets.lake import (
     committing,
     decoding,
     executing,
-    folding,
     history,
     maintenance,
     mirrors,
@@ -687,17 +686,18 @@ def test_a_decoding_whose_files_are_elsewhere_moves_no_position(
 
 
 @pytest.mark.spark
-def test_new_mirrors_whose_files_are_elsewhere_are_made_in_another_way(
+def test_new_mirrors_whose_files_are_elsewhere_are_made_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folding, "LOCAL_ROWS", 1)
+    monkeypatch.setattr(mirrors, "INLINE_ROWS", 1)
     found = Life(spark, tmp_path)
     found.feed.write(found.changefeed.tick())
-    original = mirrors.commit_files
+    original = mirrors.overwrite_by_files
     refused: list[NotThereError] = []
 
     def elsewhere(files: Any, schema: Any, table: Path, *args: Any, **kwargs: Any) -> int:
-        torn(table / files[0].path)
+        if not refused:
+            torn(table / files()[0].path)
         try:
             return original(files, schema, table, *args, **kwargs)
         except NotThereError as error:
@@ -705,7 +705,7 @@ def test_new_mirrors_whose_files_are_elsewhere_are_made_in_another_way(
             raise
 
     with monkeypatch.context() as patch:
-        patch.setattr(mirrors, "commit_files", elsewhere)
+        patch.setattr(mirrors, "overwrite_by_files", elsewhere)
         mirror = found.synced()
     assert len(refused) == 1
     # What is left of them is no commit's, and goes.

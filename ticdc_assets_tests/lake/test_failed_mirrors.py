@@ -17,7 +17,7 @@ from ticdc_assets.defs.status_metadata import check_verdict
 from ticdc_assets.defs.verdicts import CheckVerdict
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.events import Bootstrap, RowChange
-from ticdc_assets.lake import folding, mirrors
+from ticdc_assets.lake import mirrors
 from ticdc_assets.lake.change_folding import ChangeFolding
 from ticdc_assets.lake.control import latest_version
 from ticdc_assets.lake.history import HistoryWriter
@@ -192,7 +192,7 @@ def test_many_new_mirrors_that_cannot_be_folded_at_once_are_made_one_by_one(
 ) -> None:
     feed, changefeed, _ = shop(spark, tmp_path)
     feed.write(changefeed.tick())
-    monkeypatch.setattr(folding, "LOCAL_ROWS", -1)
+    monkeypatch.setattr(mirrors, "INLINE_ROWS", -1)
 
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("a worker died")

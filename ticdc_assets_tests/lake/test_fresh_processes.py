@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from ticdc_assets.lake import executing, folding, mirrors, overwriting
+from ticdc_assets.lake import change_folding, executing, mirrors, overwriting
 from ticdc_assets.lake.cuts import MirrorCut, require_cut
 from ticdc_assets.lake.session import LazySession
 from ticdc_assets.simulator.alterations import DropColumn
@@ -112,7 +112,9 @@ def story(tmp_path_factory: pytest.TempPathFactory, java: None) -> Story:
     with pytest.MonkeyPatch.context() as patch:
         # All of it is small, so that no Spark is started here.
         for owner, limit in (
-            (folding, "LOCAL_ROWS"),
+            (change_folding, "INLINE_ROWS"),
+            (change_folding, "INLINE_BYTES"),
+            (mirrors, "INLINE_ROWS"),
             (overwriting, "PLAIN_ROWS"),
             (mirrors, "SMALL_MIRROR_ROWS"),
             (executing, "INLINE_ROWS"),

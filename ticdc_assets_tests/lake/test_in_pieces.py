@@ -1,12 +1,17 @@
 """Mirrors of values that are too large to be held: made in pieces, they are the same mirrors."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.lake import files, folding, mirrors, totals
+from ticdc_assets.lake import change_folding, files, mirrors, totals
 from ticdc_assets.lake.control import is_plain, open_table
+from ticdc_assets.lake.folding import FoldInPieces
 from ticdc_assets.lake.mirrors import Mode
 from ticdc_assets.simulator.alterations import AddColumn, RenameColumn
 from ticdc_assets.simulator.changefeed import StandInChangefeed
@@ -31,23 +36,20 @@ def pieces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(mirrors, "LARGE_BYTES", 0)
     monkeypatch.setattr(files, "_BATCH_BYTES", 300)
     counts: list[int] = []
-    fold = folding.fold_in_pieces
+    fold = change_folding.fold_in_pieces
 
-    def counted(*arguments: object, **named: object) -> folding.Folding:
+    def counted(*arguments: Any) -> FoldInPieces:
         counts.append(0)
-        folded = fold(*arguments, **named)  # pyright: ignore[reportArgumentType]
-        made = folded.pieces
-        assert made is not None
+        made = fold(*arguments)
 
-        def all_of_them() -> object:
-            for piece in made():
+        def all_of_them() -> Iterator[pa.Table]:
+            for piece in made.pieces():
                 counts[-1] += 1
                 yield piece
 
-        object.__setattr__(folded, "pieces", all_of_them)
-        return folded
+        return replace(made, pieces=all_of_them)
 
-    monkeypatch.setattr(folding, "fold_in_pieces", counted)
+    monkeypatch.setattr(change_folding, "fold_in_pieces", counted)
     return counts
 
 

@@ -1,4 +1,4 @@
-"""New mirrors written by Spark's workers: the rows, counts and faults of the other ways."""
+"""Mirrors written by Spark's workers: the rows, counts and faults of those made here."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable
 from pyspark.sql import SparkSession
 
-from ticdc_assets.lake import change_files, first_folds
+from ticdc_assets.lake import change_files, executing, fold_runs
 from ticdc_assets.lake.change_folding import ChangeFolding
 from ticdc_assets.lake.committing import commit_written
 from ticdc_assets.lake.control import dataset_of, is_plain, open_table
@@ -60,37 +60,32 @@ def test_workers_make_the_mirrors_that_are_made_here(
     if tables:
         here = here.with_mirrors_of(tables)
     there = here.in_folder(tmp_path / "there")
-    old = here.in_folder(tmp_path / "old")
     here.sync()
     made: list[int] = []
     fold = ChangeFolding.folded_into_files
 
     def counting(self: ChangeFolding, *args: object, **options: object) -> object:
         found = fold(self, *args, **options)  # pyright: ignore[reportArgumentType]
-        made.append(sum(item is not None for item in found))
+        made.append(len(found))
         return found
 
     with monkeypatch.context() as patch:
         treat_as_large(patch)
         patch.setattr(ChangeFolding, "folded_into_files", counting)
         # Keys in many parts, handed on a few at a time.
-        patch.setattr(first_folds, "_ROWS_PER_PART", 300)
-        patch.setattr(first_folds, "_BLOB_BYTES", 4096)
+        patch.setattr(fold_runs, "_ROWS_PER_BUCKET", 300)
+        patch.setattr(fold_runs, "_HELD_BYTES", 4096)
+        patch.setattr(executing, "_BLOB_BYTES", 4096)
         there.sync()
-        # Spark folds what workers find too much wrong with.
-        patch.setattr(first_folds, "MAX_ERRORS", -1)
-        old.sync()
-    keyed = [item for item in there.cut.mirrors if item.table_schema.handle_key]
-    assert made[0] == len(keyed) > 0
-    assert made[1] == 0
-    for mirror in keyed:
+    assert made == [len(there.cut.mirrors)]
+    for mirror in there.cut.mirrors:
         table = open_table(mirror.path(there.paths))
         assert table is not None
         assert is_plain(table)
-    for other in (there, old):
-        assert other.rows() == here.rows()
-        assert [*map(counted, other.cut.mirrors)] == [*map(counted, here.cut.mirrors)]
-        assert faults(other) == faults(here)
+    assert there.rows() == here.rows()
+    assert [*map(counted, there.cut.mirrors)] == [*map(counted, here.cut.mirrors)]
+    assert faults(there) == faults(here)
+    assert not list(there.paths.base.glob(".scratch-*"))
 
 
 def faults(feed: Feed) -> list[dict[str, object]]:
