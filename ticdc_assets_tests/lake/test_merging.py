@@ -6,7 +6,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.lake.mirrors import Mode
-from ticdc_assets.lake.session import merging
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
@@ -76,16 +75,6 @@ def test_rows_that_cannot_match_are_left_out_and_all_others_are_not(
     assert feed.rows() == truth_rows(changefeed.truth())
     # Of the three joins of each, all have a filter.
     assert sum("might_contain" in plan for plan in plans(spark)) >= 3 * len(types)
-
-
-def test_what_a_merge_keeps_is_released(spark: SparkSession) -> None:
-    def kept() -> int:
-        return spark.sparkContext._jsc.getPersistentRDDs().size()
-
-    before, source = kept(), spark.range(100)
-    with merging(source, source["id"] >= 0, {}) as (session, source):
-        assert kept() == before + 1
-        assert source.count() == 100
-        assert session.conf.get("spark.databricks.delta.merge.materializeSource") == "none"
-    assert kept() == before
+    # And nothing of them is left.
+    assert not list(feed.paths.base.glob(".scratch-*"))
     assert spark.conf.get("spark.sql.autoBroadcastJoinThreshold") != "-1"
