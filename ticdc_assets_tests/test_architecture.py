@@ -46,5 +46,5 @@ def test_the_sizes_it_tells_are_those_of_the_code(page: str) -> None:
     from ticdc_assets.lake.executing import INLINE_ROWS
     from ticdc_assets.lake.mirrors import SMALL_MIRROR_ROWS
 
-    assert f"up to {INLINE_ROWS:,} records" in page
+    assert f"up to {INLINE_ROWS:,} rows" in page
     assert f"Mirrors of up to {SMALL_MIRROR_ROWS:,} rows" in page
