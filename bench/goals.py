@@ -31,6 +31,7 @@ class Goal(StrEnum):
     SPARK_CRAFT = "spark-craft"
     END_TO_END = "end-to-end"
     MIRROR_CPU = "mirror-cpu"
+    MIRROR_MERGE = "mirror-merge"
     MIRROR_BYTES = "mirror-bytes"
     NOTHING_NEW = "nothing-new"
     SMALL_SYNC = "small-sync"
@@ -241,6 +242,13 @@ TARGETS: Mapping[Goal, Target] = {
         bound=1.5,
         stretch=1.2,
         unit="x the CPU",
+        at_most=True,
+    ),
+    Goal.MIRROR_MERGE: Target(
+        what="CPU of that, against a MERGE of typed rows that rewrites files",
+        figure=Figure.VALUE,
+        bound=0.35,
+        unit="x the MERGE's",
         at_most=True,
     ),
     Goal.MIRROR_BYTES: Target(

@@ -288,6 +288,6 @@ def test_every_part_works_on_very_little(name: str, tmp_path: Path) -> None:
 GOALS_OF = {
     "stage": set(STAGE_GOALS.values()),
     "small": {Goal.NOTHING_NEW, Goal.SMALL_SYNC, Goal.SMALL_SYNC_SEEN},
-    "large": {Goal.MIRROR_CPU, Goal.MIRROR_BYTES},
+    "large": {Goal.MIRROR_CPU, Goal.MIRROR_MERGE, Goal.MIRROR_BYTES},
     "catching-up": {Goal.END_TO_END, Goal.MEMORY_GROWTH, Goal.MEMORY_PEAK},
 }
