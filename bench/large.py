@@ -2,7 +2,8 @@
 
 In: a number of changes (70 % inserts, 20 % updates, 10 % deletes) and two sizes of a mirror. Out:
 the time and CPU of applying them to each, one beside the other, and its CPU and the bytes that it
-writes beside those of a MERGE into a table without deletion vectors, which rewrites every file that it meets.
+writes beside those of a MERGE into a table without deletion vectors, which rewrites every file that
+it meets.
 
 Inserts have new keys at the end, deletes take the lowest, updates are spread over all keys, so they
 meet every file. Landing and decoding are not in it: they do not know how large a mirror is.
