@@ -18,7 +18,8 @@ from ticdc_assets.lake.cuts import Cut, MirrorCut
 from ticdc_assets.lake.decoding import Decoding
 from ticdc_assets.lake.landing import Landing
 from ticdc_assets.lake.maintenance import Maintaining
-from ticdc_assets.lake.mirrors import Applying, Mode, Outcome
+from ticdc_assets.lake.mirror_making import Mode
+from ticdc_assets.lake.mirrors import Applying, Outcome
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.positions import PartitionOffsets
 from ticdc_assets.lake.quarantine import QuarantineCounts

@@ -20,7 +20,7 @@ from ticdc_assets.config import (
     TableChoice,
     TableFilter,
 )
-from ticdc_assets.lake import change_folding, history, mirrors
+from ticdc_assets.lake import change_folding, history, mirror_making, mirrors
 from ticdc_assets.lake.as_of import AsOf, TableRows
 from ticdc_assets.lake.control import commit_metadata, read_table, write_table
 from ticdc_assets.lake.cut_schema import CUT_SCHEMA
@@ -50,7 +50,7 @@ def treat_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "executor", on_spark)
     for module in (change_folding, history, mirrors):
         monkeypatch.setattr(module, "INLINE_ROWS", -1)
-    monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
+    monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
     threshold = "spark.sql.optimizer.runtime.bloomFilter.applicationSideScanSizeThreshold"
     assert threshold in MERGING
     monkeypatch.setitem(MERGING, threshold, "0")

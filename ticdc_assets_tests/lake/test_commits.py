@@ -26,6 +26,7 @@ from ticdc_assets.lake import (
     executing,
     history,
     maintenance,
+    mirror_making,
     mirrors,
     overwriting,
 )
@@ -47,7 +48,7 @@ from ticdc_assets.lake.cuts import MirrorCut
 from ticdc_assets.lake.decoding import DecodedFiles, decode_new, decoded_position
 from ticdc_assets.lake.files import WRITTEN_NAME, FileWriter, WrittenFile
 from ticdc_assets.lake.maintenance import _maintain_control, maintain, remove_unnamed
-from ticdc_assets.lake.mirrors import Mode
+from ticdc_assets.lake.mirror_making import Mode
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.retention import retain
 from ticdc_assets.lake.session import LazySession
@@ -429,7 +430,7 @@ def test_what_is_committed_before_a_merge_never_gets_into_a_cut(
     operation: str, large: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = large.feed.cut.mirrors[0].path(large.feed.paths)
-    give = mirrors.give_features
+    give = mirror_making.give_features
 
     def given(spark: SparkSession, table: Path) -> None:
         give(spark, table)
@@ -438,7 +439,7 @@ def test_what_is_committed_before_a_merge_never_gets_into_a_cut(
     large.write(seed=2)
     with monkeypatch.context() as patch:
         # Behind the look at what is there, and before the MERGE.
-        patch.setattr(mirrors, "give_features", given)
+        patch.setattr(mirror_making, "give_features", given)
         mirror = large.synced()
     is_same = operation in ("optimize", "vacuum")
     assert mirror.mode == (Mode.MERGE if is_same else Mode.REWRITE)
@@ -450,7 +451,7 @@ def test_a_merge_that_meets_another_commit_is_tried_again(
     large: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = large.feed.cut.mirrors[0].path(large.feed.paths)
-    same_row, met = mirrors._same_row, []
+    same_row, met = mirror_making._same_row, []
 
     def meeting(session: SparkSession, *args: Any) -> Any:
         condition = same_row(session, *args)
@@ -465,7 +466,7 @@ def test_a_merge_that_meets_another_commit_is_tried_again(
 
     large.write(seed=2)
     with monkeypatch.context() as patch:
-        patch.setattr(mirrors, "_same_row", meeting)
+        patch.setattr(mirror_making, "_same_row", meeting)
         mirror = large.synced()
     assert met
     assert (mirror.mode, large.feed.cut.failed) == (Mode.MERGE, ())
@@ -689,10 +690,10 @@ def test_a_decoding_whose_files_are_elsewhere_moves_no_position(
 def test_new_mirrors_whose_files_are_elsewhere_are_made_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirrors, "INLINE_ROWS", 1)
+    monkeypatch.setattr(mirror_making, "INLINE_ROWS", 1)
     found = Life(spark, tmp_path)
     found.feed.write(found.changefeed.tick())
-    original = mirrors.overwrite_by_files
+    original = mirror_making.overwrite_by_files
     refused: list[NotThereError] = []
 
     def elsewhere(files: Any, schema: Any, table: Path, *args: Any, **kwargs: Any) -> int:
@@ -705,7 +706,7 @@ def test_new_mirrors_whose_files_are_elsewhere_are_made_again(
             raise
 
     with monkeypatch.context() as patch:
-        patch.setattr(mirrors, "overwrite_by_files", elsewhere)
+        patch.setattr(mirror_making, "overwrite_by_files", elsewhere)
         mirror = found.synced()
     assert len(refused) == 1
     # What is left of them is no commit's, and goes.

@@ -17,7 +17,7 @@ from ticdc_assets.defs.status_metadata import check_verdict
 from ticdc_assets.defs.verdicts import CheckVerdict
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.events import Bootstrap, RowChange
-from ticdc_assets.lake import mirrors
+from ticdc_assets.lake import mirror_making
 from ticdc_assets.lake.change_folding import ChangeFolding
 from ticdc_assets.lake.control import latest_version
 from ticdc_assets.lake.history import HistoryWriter
@@ -63,14 +63,14 @@ def said(feed: Feed, check: Check) -> CheckVerdict:
 
 def breaking(method: str, table: str) -> Callable[[pytest.MonkeyPatch], None]:
     """Let the making of one mirror raise."""
-    real = getattr(mirrors._Run, method)
+    real = getattr(mirror_making.MirrorMaker, method)
 
     def broken(self: Any, mirror: Any, *rest: Any, **named: Any) -> Any:
         if mirror.table == table:
             raise OSError(28, "No space left on device")
         return real(self, mirror, *rest, **named)
 
-    return lambda patch: patch.setattr(mirrors._Run, method, broken)
+    return lambda patch: patch.setattr(mirror_making.MirrorMaker, method, broken)
 
 
 def citing(record: CaptureRecord, table: str, version: int) -> CaptureRecord:
@@ -192,7 +192,7 @@ def test_many_new_mirrors_that_cannot_be_folded_at_once_are_made_one_by_one(
 ) -> None:
     feed, changefeed, _ = shop(spark, tmp_path)
     feed.write(changefeed.tick())
-    monkeypatch.setattr(mirrors, "INLINE_ROWS", -1)
+    monkeypatch.setattr(mirror_making, "INLINE_ROWS", -1)
 
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("a worker died")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from ticdc_assets.lake import change_folding, executing, mirrors, overwriting
+from ticdc_assets.lake import change_folding, executing, mirror_making, overwriting
 from ticdc_assets.lake.cuts import MirrorCut, require_cut
 from ticdc_assets.lake.session import LazySession
 from ticdc_assets.simulator.alterations import DropColumn
@@ -114,9 +114,9 @@ def story(tmp_path_factory: pytest.TempPathFactory, java: None) -> Story:
         for owner, limit in (
             (change_folding, "INLINE_ROWS"),
             (change_folding, "INLINE_BYTES"),
-            (mirrors, "INLINE_ROWS"),
+            (mirror_making, "INLINE_ROWS"),
             (overwriting, "PLAIN_ROWS"),
-            (mirrors, "SMALL_MIRROR_ROWS"),
+            (mirror_making, "SMALL_MIRROR_ROWS"),
             (executing, "INLINE_ROWS"),
             (executing, "INLINE_BYTES"),
         ):

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.lake import change_folding, files, mirrors, totals
+from ticdc_assets.lake import change_folding, files, mirror_making, totals
 from ticdc_assets.lake.control import is_plain, open_table
 from ticdc_assets.lake.folding import FoldInPieces
-from ticdc_assets.lake.mirrors import Mode
+from ticdc_assets.lake.mirror_making import Mode
 from ticdc_assets.simulator.alterations import AddColumn, RenameColumn
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
@@ -33,7 +33,7 @@ T = ("d", "t")
 def pieces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Treat all values as large; return in how many pieces each fold came."""
     monkeypatch.setattr(totals, "LARGE_ROW_BYTES", 0)
-    monkeypatch.setattr(mirrors, "LARGE_BYTES", 0)
+    monkeypatch.setattr(mirror_making, "LARGE_BYTES", 0)
     monkeypatch.setattr(files, "_BATCH_BYTES", 300)
     counts: list[int] = []
     fold = change_folding.fold_in_pieces

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.lake import mirrors
+from ticdc_assets.lake import mirror_making
 from ticdc_assets.lake.control import open_table
-from ticdc_assets.lake.mirrors import Mode
+from ticdc_assets.lake.mirror_making import Mode
 from ticdc_assets.simulator.alterations import (
     AddColumn,
     AlterAction,
@@ -49,7 +49,7 @@ REWRITTEN: dict[str, tuple[AlterAction, ...]] = {
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
+    monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
 
 
 def started(spark: SparkSession, folder: Path) -> tuple[Feed, Upstream, StandInChangefeed]:
@@ -118,8 +118,8 @@ def test_what_touches_rows_is_written_anew(
 
 
 DEATHS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "altered": after(mirrors, "alter"),
-    "altered and merged": after(mirrors._Run, "_merge"),
+    "altered": after(mirror_making, "alter"),
+    "altered and merged": after(mirror_making.MirrorMaker, "_merge"),
 }
 
 

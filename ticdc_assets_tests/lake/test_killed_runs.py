@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.lake import decoding, landing, mirrors, schema_tables
+from ticdc_assets.lake import decoding, landing, mirror_making, mirrors, schema_tables
 from ticdc_assets.lake.control import read_rows
 from ticdc_assets.lake.mirrors import Outcome
 from ticdc_assets.simulator.alterations import AddColumn, RenameColumn
@@ -67,8 +67,8 @@ DEATHS = {
     "DDL history written, registry missing": after(schema_tables, "write_table", 1),
     "conflicts written, registry missing": after(schema_tables, "write_table", 2),
     "registry written": after(schema_tables, "write_table", 3),
-    "one mirror overwritten": after(mirrors._Run, "_overwrite"),
-    "one mirror merged": after(mirrors._Run, "_merge"),
+    "one mirror overwritten": after(mirror_making.MirrorMaker, "_overwrite"),
+    "one mirror merged": after(mirror_making.MirrorMaker, "_merge"),
     "every mirror there, nothing published": before(mirrors, "publish"),
     "published": after(mirrors, "publish"),
 }
@@ -123,7 +123,7 @@ def test_a_killed_run_is_finished_by_the_next(
     template, truth, number = story
     if death in AMONG_MIRRORS:
         # Small mirrors would be overwritten only: let the run merge too.
-        monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
+        monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
     shutil.copytree(template.paths.root, tmp_path / "lake")
     feed = template.in_folder(tmp_path)
     with monkeypatch.context() as patch:

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Retention, TableChoice
-from ticdc_assets.lake import history, maintenance, mirrors, overwriting
+from ticdc_assets.lake import history, maintenance, mirror_making, overwriting
 from ticdc_assets.lake.control import commit_metadata, open_table
 from ticdc_assets.lake.cuts import Cut, MirrorCut, read_cuts
 from ticdc_assets.lake.maintenance import clean_logs, maintain, optimize_mirrors
@@ -127,7 +127,7 @@ def test_kept_cuts_stay_readable_whatever_is_removed(
             upstream.drop_table(NAMES[1])
         if seed == 2:
             # The first two overwrite, which leaves files behind; now they merge.
-            monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
+            monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
         churn(upstream, steps=6, seed=seed)
         feed.write(changefeed.tick())
         feed.sync()
@@ -192,7 +192,7 @@ def test_a_killed_optimize_is_finished_by_the_next(
     def die(*_: object) -> None:
         raise Killed
 
-    monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
+    monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
     monkeypatch.setattr(maintenance, "FEW_FILES", 2)
     upstream = Upstream()
     upstream.create_database("d")
@@ -240,7 +240,7 @@ def test_a_history_is_kept_for_as_long_as_its_mirror(
 ) -> None:
     """From its first version on; one of an older lake since the next maintenance."""
     monkeypatch.setattr(maintenance, "FEW_FILES", 2)
-    monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 0)
+    monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
     monkeypatch.setattr(history, "SMALL_HISTORY_ROWS", 0)
     upstream = Upstream()
     upstream.create_database("d")

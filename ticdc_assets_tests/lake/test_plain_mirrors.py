@@ -9,13 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Retention
-from ticdc_assets.lake import mirrors, overwriting
+from ticdc_assets.lake import mirror_making, mirrors, overwriting
 from ticdc_assets.lake.control import is_plain, open_table, read_plain
 from ticdc_assets.lake.cuts import MirrorCut
 from ticdc_assets.lake.maintenance import maintain
+from ticdc_assets.lake.mirror_making import Mode
 from ticdc_assets.lake.mirror_properties import mirror_properties
 from ticdc_assets.lake.mirror_rows import MirrorLayout
-from ticdc_assets.lake.mirrors import Mode
 from ticdc_assets.simulator.alterations import AddColumn, RenameColumn
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
@@ -58,7 +58,7 @@ def is_plain_now(feed: Feed, mirror: MirrorCut) -> bool:
 def test_a_mirror_is_plain_until_it_is_large(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirrors, "SMALL_MIRROR_ROWS", 20)
+    monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 20)
     monkeypatch.setattr(overwriting, "PLAIN_ROWS", 20)
     upstream = upstream_of("v")
     fill(upstream, T, rows=8)
