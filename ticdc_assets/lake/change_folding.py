@@ -758,7 +758,10 @@ def hidden_columns(mirror: MirrorPlan, folded: Folded) -> list[str]:
 def _tells_keys(schema: TableSchema) -> bool:
     """Whether rows have one key if and only if their typed key columns are equal."""
     columns = {column.name: column for column in schema.columns}
-    return all(kind_of(columns[name]) in EXACT_KINDS for name in schema.handle_key)
+    # Rows of a table without a key have none to be told by.
+    return bool(schema.handle_key) and all(
+        kind_of(columns[name]) in EXACT_KINDS for name in schema.handle_key
+    )
 
 
 def _without_settled(
