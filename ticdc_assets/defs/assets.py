@@ -159,9 +159,9 @@ def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                 key=names.asset("decode_messages"),
                 deps=[names.asset("raw_messages")],
                 description=(
-                    "Decodes what has landed since it ran last, into change_log, and what is no "
-                    "message into quarantine. Each landing day that it appended to is reported on "
-                    "`change_log`."
+                    "Decodes the records landed since its last run into change_log, and those "
+                    "that are no message into quarantine. Each landing day that it appended to is "
+                    "reported on `change_log`."
                 ),
                 group_name=names.changefeed,
                 kinds=_KINDS,

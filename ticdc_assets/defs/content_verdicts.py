@@ -152,7 +152,7 @@ def judge_rebuild(found: Verification | None) -> CheckVerdict:
 
 
 def _told(mirror: VerifiedMirror) -> str:
-    """Return what is the matter with a mirror, and with its first row that differs."""
+    """Return how a mirror differs, and its first row that differs."""
     text = f"{mirror.database}.{mirror.table}: {'; '.join(mirror.findings())}"
     for record in _row_records(mirror)[:1]:
         columns = f" in {record['columns']}" if record["columns"] else ""

@@ -174,7 +174,7 @@ class Surroundings:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    # What the loop asks for -----------------------------------------------------------------------
+    # For the loop ---------------------------------------------------------------------------------
 
     def now(self) -> float:
         """Return seconds of a clock that never goes back."""
@@ -197,12 +197,12 @@ class Surroundings:
         return self._news.look()
 
     def say(self, text: str) -> None:
-        """Tell whoever reads the run's log."""
+        """Write a line to the log of the run."""
         self._context.log.info("%s", text)
         self._steps.say(text)
 
     def sync(self) -> NewData:
-        """Sync once, and keep what is to be reported."""
+        """Sync once, and keep its reports."""
         began = self.now()
         with writer_lock(self._steps.paths):
             done = (
@@ -221,10 +221,10 @@ class Surroundings:
         self._keep(done, new_data)
         return new_data
 
-    # What is reported -----------------------------------------------------------------------------
+    # Reports --------------------------------------------------------------------------------------
 
     def _keep(self, done: tuple[Step, ...], new_data: NewData) -> None:
-        """Report what a sync did, or keep it for later."""
+        """Report a sync, or keep its reports for later."""
         match new_data:
             case NewData.CHANGES:
                 self._report(tuple(step for step in done if _is_told(step)))
@@ -241,7 +241,7 @@ class Surroundings:
         self._judge()
 
     def _report_rest(self) -> None:
-        """Report what was put off."""
+        """Report the steps that were put off."""
         if self._unreported:
             self._report(tuple(self._unreported.values()))
 
@@ -264,7 +264,7 @@ class Surroundings:
 
 
 def _together(done: tuple[Step, ...]) -> NewData:
-    """Return what a whole sync brought: the most that one of its steps did."""
+    """Return the kind of new data of a whole sync: the highest of its steps."""
     found = {step.new_data for step in done}
     most = (NewData.CHANGES, NewData.WATERMARKS, NewData.NOTHING)
     return next(item for item in most if item in found)

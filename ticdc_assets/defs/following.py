@@ -26,7 +26,7 @@ from ticdc_assets.errors import BusyError, SourceRefusedError, SourceUnavailable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often what is done, in seconds.
+    """Times between the steps of the loop, in seconds.
 
     Attributes:
         look: from one look at the source to the next.
@@ -53,7 +53,7 @@ class Ending(StrEnum):
 
 
 class NewData(StrEnum):
-    """What was new in a sync."""
+    """The kind of new data that a sync brought."""
 
     NOTHING = "nothing"
     WATERMARKS = "watermarks only"
@@ -62,7 +62,7 @@ class NewData(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Followed:
-    """What a run that follows did; it is counted up while it goes on.
+    """Counts of a run that follows; they grow while it goes on.
 
     Attributes:
         changed: syncs that brought changes.
@@ -98,7 +98,7 @@ class Followed:
 
 
 class FollowContext(Protocol):
-    """What the loop needs of its surroundings."""
+    """The functions that the loop gets from its caller."""
 
     def now(self) -> float:
         """Return seconds of a clock that never goes back."""
@@ -125,7 +125,7 @@ class FollowContext(Protocol):
         ...
 
     def say(self, text: str) -> None:
-        """Tell whoever reads the run's log."""
+        """Write a line to the log of the run."""
         ...
 
 
@@ -135,7 +135,7 @@ class Following:
     Args:
         context: its surroundings.
         seconds: how long it goes on; a sync that is under way then is finished.
-        pace: how often what is done.
+        pace: times between its steps.
     """
 
     def __init__(self, context: FollowContext, seconds: float, pace: Pace | None = None) -> None:

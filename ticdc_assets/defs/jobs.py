@@ -2,7 +2,7 @@
 
 `<changefeed>_sync` lands, decodes, registers and applies what is there now. `<changefeed>_redrive`
 is the same way without landing, and tries quarantined records and rows again first.
-`<changefeed>_maintenance` removes what is not kept and compacts the rest, once a day.
+`<changefeed>_maintenance` applies retention, compacts and vacuums, once a day.
 `<changefeed>_redecode` decodes landing days again and puts right what differs.
 `<changefeed>_verify` runs the checks that no sync runs: it counts keys, rebuilds the mirrors and
 compares.
@@ -105,7 +105,7 @@ def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
 
 
 def maintenance_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
-    """Return the job that removes what is not kept, compacts and vacuums."""
+    """Return the job that applies retention, compacts and vacuums."""
     names = steps.names
     return dg.define_asset_job(
         name=names.maintenance_job,
@@ -200,7 +200,7 @@ def sync_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
 
 
 def redrive_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
-    """Return the job that tries what is in quarantine again."""
+    """Return the job that decodes and applies quarantined records again."""
     names = steps.names
     return dg.define_asset_job(
         name=names.redrive_job,

@@ -57,7 +57,7 @@ def offsets_metadata(partitions: Iterable[PartitionOffsets]) -> dg.MetadataValue
 
 
 def landing_metadata(landing: Landing, paths: LakePaths) -> Metadata:
-    """Return what a landing did."""
+    """Return the metadata of a landing."""
     return {
         "records": dg.MetadataValue.int(landing.records),
         "batch": dg.MetadataValue.int(landing.batch),
@@ -76,7 +76,7 @@ def rate_metadata(count: int, seconds: float) -> Metadata:
 
 
 def decoding_metadata(decoding: Decoding, groups: ChangeGroups, paths: LakePaths) -> Metadata:
-    """Return what a decoding did."""
+    """Return the metadata of a decoding."""
     return {
         "changes": dg.MetadataValue.int(sum(decoding.changes.values())),
         **{
@@ -104,7 +104,7 @@ def decoding_metadata(decoding: Decoding, groups: ChangeGroups, paths: LakePaths
 
 
 def day_metadata(appended: int, paths: LakePaths) -> Metadata:
-    """Return what was appended to one landing day of the change log."""
+    """Return the metadata of the rows appended to one landing day of the change log."""
     return {
         "appended": dg.MetadataValue.int(appended),
         "path": dg.MetadataValue.path(str(paths.change_log)),
@@ -132,7 +132,7 @@ def redecoding_metadata(day: RedecodedDay, paths: LakePaths) -> Metadata:
 
 
 def redriving_metadata(redriving: Redriving) -> Metadata:
-    """Return what a re-drive did."""
+    """Return the metadata of a re-drive."""
     return {
         "redriven": dg.MetadataValue.int(redriving.records),
         "redriven_decoded": dg.MetadataValue.int(redriving.decoded),
@@ -142,7 +142,7 @@ def redriving_metadata(redriving: Redriving) -> Metadata:
 
 
 def maintaining_metadata(done: Maintaining) -> Metadata:
-    """Return what a maintenance did."""
+    """Return the metadata of a maintenance."""
     retaining = done.retaining
     return {
         "change_log_rows_removed": dg.MetadataValue.int(retaining.changes),
@@ -185,7 +185,7 @@ def quarantine_metadata(added: int, counts: QuarantineCounts, paths: LakePaths) 
 
 
 def registering_metadata(registering: Registering, paths: LakePaths) -> Metadata:
-    """Return what a registering did."""
+    """Return the metadata of a registering."""
     return {
         "changed": dg.MetadataValue.bool(registering.changed),
         "schema_versions": dg.MetadataValue.int(registering.schema_versions),
@@ -221,7 +221,7 @@ def applying_metadata(applying: Applying, batch: int, now: datetime) -> Metadata
 
 
 def _topics_metadata(watermark: GlobalWatermark) -> dg.MetadataValue:
-    """Return every topic with what it is to the global watermark."""
+    """Return every topic with its part in the global watermark."""
     return table_of(
         "topic string, state string, partitions int, tables string, "
         "watermark string, retired string",

@@ -31,7 +31,7 @@ _PLAIN = frozenset("_-$#@~+=")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedNames:
-    """What the assets and jobs of one changefeed are called."""
+    """The names of the assets and jobs of one changefeed."""
 
     changefeed: str
 
@@ -75,7 +75,7 @@ class FeedNames:
 
     @property
     def maintenance_job(self) -> str:
-        """The job that removes what is not kept, compacts and vacuums."""
+        """The job that applies retention, compacts and vacuums."""
         return f"{self.changefeed}_maintenance"
 
     @property

@@ -60,7 +60,7 @@ class CheckReport:
         name: name of the check.
         passed: whether all is well.
         severity: `WARN` or `ERROR`.
-        description: what it saw.
+        description: its finding.
     """
 
     asset: str
@@ -76,8 +76,8 @@ class SyncReport:
 
     Attributes:
         run_id: id of the Dagster run.
-        landing: what was landed.
-        decoding: what was decoded.
+        landing: the landing.
+        decoding: the decoding.
         registering: what was registered.
         applying: what was applied.
         checks: the checks, in the order of their evaluation.

@@ -58,7 +58,7 @@ _RUNS_LOOKED_AT = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SensorCursor:
-    """What the sensor keeps from tick to tick.
+    """The state that the sensor keeps from tick to tick.
 
     Attributes:
         failures: ticks in a row at which the source was not available.
@@ -428,7 +428,7 @@ def _see(steps: ChangefeedSteps) -> SourceState:
     try:
         stat = path.stat()
     except OSError:
-        return see_source(paths, changefeed)  # which says what is wrong
+        return see_source(paths, changefeed)  # its error tells the mistake
     stamp = (stat.st_size, stat.st_mtime_ns)
     kept = _CAPTURES.get(path)
     if kept is None or kept[0] != stamp:

@@ -28,7 +28,7 @@ SEEN_UNTIL = "seen_until"
 
 
 def check_verdict(check: Check, changefeed: Changefeed, status: Status) -> CheckVerdict:
-    """Return what the status says of a check, with the numbers."""
+    """Return the verdict of the status on a check, with its numbers."""
     return CheckVerdict.of(status.verdicts[check], _METADATA[check](changefeed, status))
 
 

@@ -4,8 +4,8 @@ A step holds the changefeed's writer lock while it writes, and waits for it: a c
 it, which no pool of runs knows. A run that follows the source takes it for each of its syncs and
 ends when it sees another run; so where one is at work even who has no patience waits. An error that
 this package raises on purpose fails the step with its one sentence, and without a wall of wrappers;
-`defs.run` gives it back to its caller as it was. Whoever runs the job in its own process finds the
-lake's results in `ChangefeedSteps.results`; Dagster itself sees metadata only.
+`defs.run` gives it back to its caller as it was. A caller that runs the job in its own process
+finds the lake's results in `ChangefeedSteps.results`; Dagster itself sees metadata only.
 """
 
 import time
@@ -101,7 +101,7 @@ def steps_of(settings: Settings, changefeed: Changefeed) -> ChangefeedSteps:
 
 @contextmanager
 def plain_failures(paths: LakePaths) -> Iterator[None]:
-    """Turn an error of ours, and what comes of a broken table, into a failure of the step."""
+    """Turn our errors, and those that a broken table causes, into a failure of the step."""
     try:
         with damage_told(paths):
             yield

@@ -1,11 +1,11 @@
-"""The four steps of a sync, each as its work and what is said of it; assets and follow runs use it.
+"""The four steps of a sync, each as its work and its report; assets and follow runs use it.
 
 In: a changefeed's steps, a session, and the Dagster instance that is told. Out: for each step a
 `Step`: what it says of the assets that are its own, and events about others: the landing days of
 `change_log` that were appended to, the `mirrors` and histories that changed, `quarantine`. An
 asset's body returns the first and logs the second; a run that follows its source yields both.
 
-Whoever calls holds the changefeed's writer lock. Nothing is remembered from sync to sync but which
+The caller holds the changefeed's writer lock. Nothing is remembered from sync to sync but which
 partitions the instance knows: asking it costs more with every event it has. Losing that loses
 nothing.
 """
@@ -72,7 +72,7 @@ DECODED = dg.DataVersion("decoded")
 LOGGED = dg.DataVersion("logged")
 """The data version of every day of `change_log`.
 
-A sync reads what is new of the newest days; that it left the others alone is no news.
+A sync reads new records of the newest days; it does not report the days that it did not read.
 """
 
 Event: TypeAlias = dg.AssetMaterialization | dg.AssetObservation
@@ -80,7 +80,7 @@ Event: TypeAlias = dg.AssetMaterialization | dg.AssetObservation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a step says of an asset of its own.
+    """The report of a step on an asset of its own.
 
     Attributes:
         asset: the asset.
@@ -114,9 +114,9 @@ class Step:
 
     Attributes:
         said: one clause about what it did.
-        new_data: what was new in it.
-        reports: what it says of its own assets.
-        events: what it says of others.
+        new_data: the kind of new data.
+        reports: reports on its own assets.
+        events: events about other assets.
     """
 
     said: str
@@ -149,7 +149,7 @@ class Syncing:
         self._looked_at = 0
 
     def land(self, *, max_records: int | None = None) -> Step:
-        """Land what the source has."""
+        """Land the new records of the source."""
         steps, began = self._steps, monotonic()
         landing = steps.note(
             land(self._spark, steps.paths, steps.changefeed, max_records=max_records)
@@ -167,7 +167,7 @@ class Syncing:
         )
 
     def decode(self, *, redrive_quarantined: bool = False) -> Step:
-        """Decode what has landed, and with `redrive_quarantined` what is in quarantine too."""
+        """Decode landed records, and with `redrive_quarantined` those in quarantine too."""
         steps, names, began = self._steps, self._steps.names, monotonic()
         decoding = steps.note(decode_new(self._spark, steps.paths, steps.changefeed))
         days, redriven = Counter(decoding.days), Metadata()
@@ -200,7 +200,7 @@ class Syncing:
         )
 
     def register(self) -> Step:
-        """Register what the change log says of schemas."""
+        """Register the schemas that the change log has."""
         steps = self._steps
         registering = steps.note(register_new(steps.paths, steps.changefeed))
         return Step(

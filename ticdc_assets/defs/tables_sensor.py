@@ -31,7 +31,7 @@ INTERVAL_SECONDS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablesCursor:
-    """What the sensor keeps.
+    """The state of the sensor.
 
     Attributes:
         told_ts: schemas that hold from at or below it were told; 0 before the first tick.

@@ -1,4 +1,4 @@
-"""What a check found, as Dagster takes it; nothing is read here."""
+"""The result of a check, as Dagster takes it; nothing is read here."""
 
 from dataclasses import dataclass, field
 
@@ -12,12 +12,12 @@ _SEVERITIES = {Level.WARN: dg.AssetCheckSeverity.WARN, Level.FAIL: dg.AssetCheck
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckVerdict:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
         passed: whether all is well.
         severity: how bad it is if not.
-        description: what is seen, and what to do about it if anything.
+        description: the finding, and the action to take if one is needed.
         metadata: the numbers.
     """
 
@@ -42,7 +42,7 @@ class CheckVerdict:
         return "passed" if self.passed else self.severity.value.lower()
 
     def result(self, key: dg.AssetCheckKey | None = None) -> dg.AssetCheckResult:
-        """Return what a check function returns; `key` is for one that could be of several."""
+        """Return the result for Dagster; a function that could be of several checks needs `key`."""
         return dg.AssetCheckResult(
             asset_key=None if key is None else key.asset_key,
             check_name=None if key is None else key.name,
