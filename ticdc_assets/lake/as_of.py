@@ -33,9 +33,9 @@ from ticdc_assets.lake.control import read_table
 from ticdc_assets.lake.cuts import Cut, MirrorCut, cast_marks, read_cuts, require_cut
 from ticdc_assets.lake.delta_files import broken
 from ticdc_assets.lake.executing import INLINE_ROWS
-from ticdc_assets.lake.fold_runs import READING, Scratch
 from ticdc_assets.lake.horizons import BELOW, read_horizon
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.scratch import READING, Scratch
 from ticdc_assets.lake.validity import Knowledge, LateRows
 from ticdc_assets.lake.versions import mirror_here, mirror_in_spark
 from ticdc_assets.schemas import TableSchema

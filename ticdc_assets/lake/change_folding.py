@@ -39,8 +39,6 @@ from ticdc_assets.lake.fold_runs import (
     Folded,
     MirrorFold,
     Output,
-    Rows,
-    Scratch,
     faults_as_effects,
     fold_of_pieces,
     run_folds,
@@ -58,6 +56,8 @@ from ticdc_assets.lake.mirror_rows import (
     quoted,
 )
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.rows_of_work import Rows
+from ticdc_assets.lake.scratch import Scratch
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.totals import IMAGES
 from ticdc_assets.lake.versions import (

@@ -44,16 +44,6 @@ from ticdc_assets.lake.cuts import LAYOUT, MirrorCut
 from ticdc_assets.lake.effects import SEQUENCE_FIELDS
 from ticdc_assets.lake.executing import INLINE_ROWS, Inline, executor
 from ticdc_assets.lake.files import WrittenFile
-from ticdc_assets.lake.fold_runs import (
-    FoldedTable,
-    RowPart,
-    Rows,
-    Scratch,
-    buckets_for,
-    folded_table,
-    in_buckets,
-    kept,
-)
 from ticdc_assets.lake.folding import with_origins, without_replays
 from ticdc_assets.lake.history_effects import Passage, history_effects
 from ticdc_assets.lake.history_layout import HistoryLayout, history_effect_schema, version_schema
@@ -63,6 +53,16 @@ from ticdc_assets.lake.in_place import alter, rescued_renamed
 from ticdc_assets.lake.mirror_rows import EXACT_KINDS, PARTIAL, ArrowMap, MirrorLayout, quoted
 from ticdc_assets.lake.overwriting import PLAIN_ROWS, give_features, overwrite, take_back
 from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.lake.rows_of_work import (
+    KeptRows,
+    RowPart,
+    Rows,
+    buckets_for,
+    in_buckets,
+    kept,
+    kept_rows,
+)
+from ticdc_assets.lake.scratch import Scratch
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.spark_commits import SparkCommit
 from ticdc_assets.lake.versions import (
@@ -134,7 +134,7 @@ class Versions:
         unread: how many tell of a change that could not be read.
     """
 
-    rows: FoldedTable
+    rows: KeptRows
     begun: int
     heads: int
     unread: int
@@ -425,7 +425,7 @@ def run_history(
         buckets=2 * buckets,
     )
     return Versions(
-        rows=folded_table([part.rows for part in found], versions, versions.names, folder),
+        rows=kept_rows([part.rows for part in found], versions, versions.names, folder),
         begun=sum(part.begun for part in found),
         heads=sum(part.heads for part in found),
         unread=sum(part.unread for part in found),

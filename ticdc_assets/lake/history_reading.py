@@ -20,7 +20,6 @@ from ticdc_assets.config import Changefeed, Settings, load_settings
 from ticdc_assets.errors import ConfigError, NotFoundError
 from ticdc_assets.lake.change_folding import ChangeFolding
 from ticdc_assets.lake.cuts import MirrorCut, require_cut, tso_as_of
-from ticdc_assets.lake.fold_runs import READING, Scratch
 from ticdc_assets.lake.history import HistoryBase, HistoryFolding
 from ticdc_assets.lake.history_layout import HistoryLayout
 from ticdc_assets.lake.horizons import read_horizon
@@ -33,6 +32,7 @@ from ticdc_assets.lake.mirror_rows import (
 )
 from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.reading import require_mirror
+from ticdc_assets.lake.scratch import READING, Scratch
 from ticdc_assets.lake.session import functions
 from ticdc_assets.lake.validity import Knowledge
 from ticdc_assets.lake.versions import history_in_spark, history_in_sql

@@ -80,7 +80,6 @@ from ticdc_assets.lake.cuts import (
     publish,
 )
 from ticdc_assets.lake.damage import damaged_mirrors, table_damage
-from ticdc_assets.lake.fold_runs import WRITING, Scratch, remove_forgotten
 from ticdc_assets.lake.horizons import Horizon
 from ticdc_assets.lake.late_changes import LateChanges
 from ticdc_assets.lake.mirror_making import Made, MirrorMaker, Mode
@@ -89,6 +88,7 @@ from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.lake.quarantine import (
     read_quarantine,
 )
+from ticdc_assets.lake.scratch import WRITING, Scratch, remove_forgotten
 from ticdc_assets.lake.validity import Knowledge, LateRows
 from ticdc_assets.lake.watermark import read_watermark
 from ticdc_assets.schemas import schema_to_json

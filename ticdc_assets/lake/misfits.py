@@ -23,7 +23,7 @@ from ticdc_assets.lake.change_folding import (
     ChangeFolding,
 )
 from ticdc_assets.lake.control import latest_version
-from ticdc_assets.lake.fold_runs import Folded, frame_of
+from ticdc_assets.lake.fold_runs import Folded
 from ticdc_assets.lake.mirror_rows import (
     change_effects,
 )
@@ -35,6 +35,7 @@ from ticdc_assets.lake.quarantine import (
     close_rows,
     read_quarantine,
 )
+from ticdc_assets.lake.rows_of_work import frame_of
 from ticdc_assets.wire.rows import PLACE
 
 Place: TypeAlias = tuple[object, ...]

@@ -58,10 +58,10 @@ from ticdc_assets.lake.commits import (
 from ticdc_assets.lake.committing import commit_written
 from ticdc_assets.lake.control import is_plain, open_table
 from ticdc_assets.lake.files import FileWriter, WrittenFile
-from ticdc_assets.lake.fold_runs import frame_of
 from ticdc_assets.lake.mirror_properties import mirror_properties
 from ticdc_assets.lake.mirror_rows import quoted
 from ticdc_assets.lake.renewing import renew_if_lost
+from ticdc_assets.lake.rows_of_work import frame_of
 from ticdc_assets.lake.spark_commits import SparkCommit
 
 PLAIN_ROWS = 10_000

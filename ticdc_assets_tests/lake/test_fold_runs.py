@@ -12,7 +12,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable
 from pyspark.sql import SparkSession
 
-from ticdc_assets.lake import change_files, executing, fold_runs
+from ticdc_assets.lake import change_files, executing, fold_runs, rows_of_work
 from ticdc_assets.lake.change_folding import ChangeFolding
 from ticdc_assets.lake.committing import commit_written
 from ticdc_assets.lake.control import dataset_of, is_plain, open_table
@@ -73,7 +73,7 @@ def test_workers_make_the_mirrors_that_are_made_here(
         treat_as_large(patch)
         patch.setattr(ChangeFolding, "folded_into_files", counting)
         # Keys in many parts, handed on a few at a time.
-        patch.setattr(fold_runs, "_ROWS_PER_BUCKET", 300)
+        patch.setattr(rows_of_work, "_ROWS_PER_BUCKET", 300)
         patch.setattr(fold_runs, "_HELD_BYTES", 4096)
         patch.setattr(executing, "_BLOB_BYTES", 4096)
         there.sync()

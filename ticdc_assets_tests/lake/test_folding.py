@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from ticdc_assets.lake.bag_effects import watermarks_of
 from ticdc_assets.lake.effects import effect_schema
 from ticdc_assets.lake.executing import Inline, OnSpark
-from ticdc_assets.lake.fold_runs import MirrorFold, Output, Rows, run_folds
+from ticdc_assets.lake.fold_runs import MirrorFold, Output, run_folds
 from ticdc_assets.lake.folding import (
     FoldedRows,
     fold_effects,
@@ -23,6 +23,7 @@ from ticdc_assets.lake.folding import (
     thinned,
     with_origins,
 )
+from ticdc_assets.lake.rows_of_work import Rows
 from ticdc_assets.schemas import IndexSchema, TableSchema
 from ticdc_assets.simulator.columns import column
 
