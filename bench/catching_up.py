@@ -27,12 +27,12 @@ from bench.results import Part, Result, Shares
 from bench.traffic import Traffic, narrow, wide
 from ticdc_assets.broker import LocalBroker
 from ticdc_assets.config import KafkaSource, OptionValue
+from ticdc_assets.engine.session import get_spark
 from ticdc_assets.kafka.records import produce
-from ticdc_assets.lake.cuts import require_cut
-from ticdc_assets.lake.decoding import decode_new
-from ticdc_assets.lake.landing import land
-from ticdc_assets.lake.schema_tables import register_new
-from ticdc_assets.lake.session import get_spark
+from ticdc_assets.pipeline.cuts import require_cut
+from ticdc_assets.pipeline.decoding import decode_new
+from ticdc_assets.pipeline.landing import land
+from ticdc_assets.pipeline.schema_tables import register_new
 
 SECTION = "From Kafka to mirrors"
 WARM_UP_CHANGES = 20_000

@@ -32,7 +32,7 @@ from ticdc_assets.wire.record import Record
 SECTION = "Decoding, one process, no Spark"
 DIFFERENCES = "Messages that differ harmlessly"
 BATCH_RECORDS = 5_000
-"""As many records as Spark gives in one Arrow batch (`lake.session`)."""
+"""As many records as Spark gives in one Arrow batch (`engine.session`)."""
 
 GOALS: Mapping[WireFormat, Goal] = {
     WireFormat.SIMPLE_JSON: Goal.DECODE_SIMPLE_JSON,

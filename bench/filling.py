@@ -17,11 +17,11 @@ from bench.pipeline import Feed
 from bench.traffic import DATABASE, FIRST_ID, Shape, Traffic, narrow
 from ticdc_assets.broker import LocalBroker
 from ticdc_assets.config import KafkaSource
+from ticdc_assets.engine.control import latest_version
+from ticdc_assets.engine.session import functions
 from ticdc_assets.kafka.records import produce
-from ticdc_assets.lake.control import latest_version
-from ticdc_assets.lake.cuts import publish, require_cut
-from ticdc_assets.lake.overwriting import overwrite
-from ticdc_assets.lake.session import functions
+from ticdc_assets.pipeline.cuts import publish, require_cut
+from ticdc_assets.pipeline.overwriting import overwrite
 
 TABLE = (DATABASE, "t0")
 TEXT_LENGTH = 40

@@ -19,9 +19,9 @@ from bench.results import FASTER, Result
 from ticdc_assets.changelog.fold import collect_history, group_rows
 from ticdc_assets.changelog.plan import MirrorPlan, build_plan, seen_shapes
 from ticdc_assets.events import RowChange
-from ticdc_assets.lake.mirror_rows import change_effects
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.history import Coordinates
+from ticdc_assets.rows.mirror_rows import change_effects
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.batch import decode_batch

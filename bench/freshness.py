@@ -36,7 +36,7 @@ from bench.results import SLOWER, Part, Result, Shares
 from ticdc_assets.defs.source_watcher import SourceWatcher
 from ticdc_assets.defs.steps import ChangefeedSteps
 from ticdc_assets.defs.syncing import Syncing
-from ticdc_assets.lake import decoding, mirrors, schema_tables, validity
+from ticdc_assets.pipeline import decoding, mirrors, schema_tables, validity
 
 FRESHNESS = "Freshness"
 

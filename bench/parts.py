@@ -310,7 +310,7 @@ def _catching_up(sizes: Sizes, folder: Path) -> Part:
 
 
 def _spark() -> "SparkSession":
-    from ticdc_assets.lake.session import get_spark
+    from ticdc_assets.engine.session import get_spark
 
     return get_spark({"spark.master": "local[2]"})
 

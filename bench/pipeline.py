@@ -20,14 +20,14 @@ from bench.goals import Goal
 from bench.measuring import Sample, measure
 from bench.results import SLOWER, Result
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, Settings
-from ticdc_assets.lake.control import read_rows, write_table
-from ticdc_assets.lake.cuts import newest_cut
-from ticdc_assets.lake.decoding import decode_new
-from ticdc_assets.lake.landing import land
-from ticdc_assets.lake.mirrors import apply_changes
-from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.reading import read_mirror, require_mirror
-from ticdc_assets.lake.schema_tables import register_new
+from ticdc_assets.engine.control import read_rows, write_table
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.pipeline.cuts import newest_cut
+from ticdc_assets.pipeline.decoding import decode_new
+from ticdc_assets.pipeline.landing import land
+from ticdc_assets.pipeline.mirrors import apply_changes
+from ticdc_assets.pipeline.schema_tables import register_new
+from ticdc_assets.reading.mirrors import read_mirror, require_mirror
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.run import write_capture

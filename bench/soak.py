@@ -41,13 +41,13 @@ from ticdc_assets.config import (
 )
 from ticdc_assets.defs.partitions import CHANGEFEED_TAG
 from ticdc_assets.defs.run import HOME_VARIABLE, ui_command
-from ticdc_assets.lake.cuts import Cut, newest_cut, read_cuts
-from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.positions import known_partitions
-from ticdc_assets.lake.reading import iterate_rows, published_table
-from ticdc_assets.lake.session import get_spark
-from ticdc_assets.lake.watermark import read_watermark
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import get_spark
+from ticdc_assets.pipeline.cuts import Cut, newest_cut, read_cuts
+from ticdc_assets.pipeline.positions import known_partitions
+from ticdc_assets.pipeline.watermark import read_watermark
 from ticdc_assets.ports import free_port
+from ticdc_assets.reading.mirrors import iterate_rows, published_table
 from ticdc_assets.simulator.changefeed import FeedOptions
 from ticdc_assets.simulator.run import SimulatorResult, SimulatorRun, run_simulator
 from ticdc_assets.simulator.shop import ShopOptions

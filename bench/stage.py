@@ -17,10 +17,10 @@ from bench.measuring import measure_in_turn
 from bench.messages import load_messages
 from bench.pipeline import Feed
 from bench.results import FASTER, Part, Result
-from ticdc_assets.lake.control import commit_metadata
-from ticdc_assets.lake.decoding import decode_new
-from ticdc_assets.lake.landing import land
-from ticdc_assets.lake.session import functions
+from ticdc_assets.engine.control import commit_metadata
+from ticdc_assets.engine.session import functions
+from ticdc_assets.pipeline.decoding import decode_new
+from ticdc_assets.pipeline.landing import land
 from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.wire import WireFormat
 

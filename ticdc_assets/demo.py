@@ -33,12 +33,12 @@ from ticdc_assets.config import (
     load_settings,
 )
 from ticdc_assets.defs.run import run_sync
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import get_spark
 from ticdc_assets.errors import ConfigError, SourceUnavailableError
 from ticdc_assets.jars import SPARK_JARS, resolve
-from ticdc_assets.lake.cuts import Cut
-from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.reading import iterate_rows, list_mirrors, published_table
-from ticdc_assets.lake.session import get_spark
+from ticdc_assets.pipeline.cuts import Cut
+from ticdc_assets.reading.mirrors import iterate_rows, list_mirrors, published_table
 from ticdc_assets.simulator.run import (
     SimulatorProgress,
     SimulatorResult,

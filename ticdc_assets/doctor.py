@@ -26,11 +26,11 @@ import yaml
 
 from ticdc_assets.capture import CaptureRecord, read_capture
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, Settings
+from ticdc_assets.engine.paths import LakePaths, changefeeds_in
 from ticdc_assets.errors import SourceRefusedError, SourceUnavailableError, TicdcError
 from ticdc_assets.jars import SPARK_JARS, Progress
 from ticdc_assets.kafka.administration import Administration, OffsetRange, topic_ids
 from ticdc_assets.kafka.records import consume
-from ticdc_assets.lake.paths import LakePaths, changefeeds_in
 from ticdc_assets.preflight import (
     SOURCE_TIMEOUT_SECONDS,
     Check,
@@ -219,7 +219,7 @@ def check_tables(paths: LakePaths) -> list[Check]:
     that is broken is a check of its own, with what repairs it.
     """
     # Spark's libraries are imported with it, which takes a while.
-    from ticdc_assets.lake.damage import find_damage
+    from ticdc_assets.pipeline.damage import find_damage
 
     name = f"tables {paths.changefeed}"
     needed = "every file that the newest versions name, as it was written"
@@ -349,9 +349,9 @@ def _check_landed(
     if lake is None:
         return []
     # Here, so that the doctor can tell that pyspark is missing, which these need.
-    from ticdc_assets.lake.accepted_gaps import read_accepted
-    from ticdc_assets.lake.positions import read_position
-    from ticdc_assets.lake.sources import beside
+    from ticdc_assets.pipeline.accepted_gaps import read_accepted
+    from ticdc_assets.pipeline.positions import read_position
+    from ticdc_assets.pipeline.sources import beside
 
     paths = LakePaths(root=lake, changefeed=changefeed.name)
     position = read_position(paths)
@@ -551,7 +551,7 @@ def _check_capture(changefeed: Changefeed, source: CaptureSource, lake: Path | N
 
 
 def _check_captured(changefeed: Changefeed, source: CaptureSource, lake: Path) -> list[Check]:
-    from ticdc_assets.lake.sources import capture_ranges
+    from ticdc_assets.pipeline.sources import capture_ranges
 
     return _check_landed(changefeed, lake, capture_ranges(source), {})
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from ticdc_assets.cli import main
 from ticdc_assets.config import KafkaSource
-from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.golden import Rows, Scenario, rows_of
 

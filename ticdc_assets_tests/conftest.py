@@ -132,7 +132,7 @@ def broker(java: None, tmp_path_factory: pytest.TempPathFactory) -> Generator[Lo
 @pytest.fixture(scope="session")
 def spark(java: None) -> "SparkSession":
     """The Spark session of this process; it ends with it."""
-    from ticdc_assets.lake.session import get_spark
+    from ticdc_assets.engine.session import get_spark
 
     return get_spark()
 

@@ -8,17 +8,17 @@ import pyarrow as pa
 
 from ticdc_assets import tso
 from ticdc_assets.changelog.progress import GlobalWatermark, PartitionProgress
-from ticdc_assets.lake.agreement import Agreement, Checksums
-from ticdc_assets.lake.change_files import CHANGE_LOG_SCHEMA
-from ticdc_assets.lake.change_statistics import GROUPS_SCHEMA
-from ticdc_assets.lake.control import latest_version, write_table
-from ticdc_assets.lake.cuts import Cut, HeldRows, MirrorCut, publish
-from ticdc_assets.lake.lag import split_lag
-from ticdc_assets.lake.landing import _LANDINGS_SCHEMA as LANDINGS_SCHEMA
-from ticdc_assets.lake.landing_files import RAW_SCHEMA
-from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.status import ChangeTimes, Status, TopicStatus
-from ticdc_assets.lake.table_status import table_statuses
+from ticdc_assets.engine.control import latest_version, write_table
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.observe.lag import split_lag
+from ticdc_assets.observe.status import ChangeTimes, Status, TopicStatus
+from ticdc_assets.observe.table_status import table_statuses
+from ticdc_assets.pipeline.agreement import Agreement, Checksums
+from ticdc_assets.pipeline.change_files import CHANGE_LOG_SCHEMA
+from ticdc_assets.pipeline.change_statistics import GROUPS_SCHEMA
+from ticdc_assets.pipeline.cuts import Cut, HeldRows, MirrorCut, publish
+from ticdc_assets.pipeline.landing import _LANDINGS_SCHEMA as LANDINGS_SCHEMA
+from ticdc_assets.pipeline.landing_files import RAW_SCHEMA
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 NOW_MS = round(NOW.timestamp() * 1000)

@@ -16,9 +16,9 @@ import pytest
 from click.testing import CliRunner
 
 from ticdc_assets.cli import main
-from ticdc_assets.lake import decoding
-from ticdc_assets.lake.control import latest_version, write_table
-from ticdc_assets.lake.cuts import newest_cut, publish
+from ticdc_assets.engine.control import latest_version, write_table
+from ticdc_assets.pipeline import decoding
+from ticdc_assets.pipeline.cuts import newest_cut, publish
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.large_messages import LargeMessages
@@ -265,7 +265,7 @@ def test_short_programs_that_read_tables_end_well(tmp_path: Path) -> None:
     """Arrow's threads must not hold Python objects when the interpreter ends: it aborts then."""
     write_table(tmp_path / "t", pa.table({"n": [1]}), overwrite=False, metadata={})
     code = (
-        "from pathlib import Path; from ticdc_assets.lake.control import read_rows, ds;"
+        "from pathlib import Path; from ticdc_assets.engine.control import read_rows, ds;"
         f"read_rows(Path({str(tmp_path / 't')!r}), ds.field('n') == 1)"
     )
     running = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4)]

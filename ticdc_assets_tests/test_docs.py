@@ -175,7 +175,7 @@ def code_columns() -> dict[str, dict[str, str]]:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from ticdc_assets.defs.table_schemas import QUARANTINE
-    from ticdc_assets.lake import (
+    from ticdc_assets.pipeline import (
         accepted_gaps,
         change_files,
         change_statistics,
@@ -232,7 +232,7 @@ def test_tables_have_the_columns_that_are_described(table: str, root: Path) -> N
 def test_mirrors_have_the_columns_that_are_described(root: Path) -> None:
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    from ticdc_assets.lake.mirror_rows import MirrorLayout
+    from ticdc_assets.rows.mirror_rows import MirrorLayout
     from ticdc_assets.schemas import TableSchema
 
     layout = MirrorLayout(
@@ -244,7 +244,7 @@ def test_mirrors_have_the_columns_that_are_described(root: Path) -> None:
 
 
 def test_histories_have_the_columns_that_are_described(root: Path) -> None:
-    from ticdc_assets.lake.history_layout import HistoryLayout, version_schema
+    from ticdc_assets.rows.history_layout import HistoryLayout, version_schema
     from ticdc_assets.schemas import TableSchema
 
     schema = TableSchema(database="d", table="t", table_id=1, version=1, columns=(), indexes=())
@@ -265,9 +265,9 @@ def test_every_table_is_described(root: Path) -> None:
 def test_marks_are_explained(root: Path) -> None:
     """Each reason that marks a mirror stands in docs/limitations.md, as the code begins it."""
     plan = (root / "ticdc_assets" / "changelog" / "plan.py").read_text(encoding="utf-8")
-    mirrors = (root / "ticdc_assets" / "lake" / "mirrors.py").read_text(encoding="utf-8")
+    mirrors = (root / "ticdc_assets" / "pipeline" / "mirrors.py").read_text(encoding="utf-8")
     damage = root / "ticdc_assets" / "changelog" / "encoder_damage.py"
-    gaps = (root / "ticdc_assets" / "lake" / "accepted_gaps.py").read_text(encoding="utf-8")
+    gaps = (root / "ticdc_assets" / "pipeline" / "accepted_gaps.py").read_text(encoding="utf-8")
     reasons = [
         *re.findall(r'reason = f"([^"{]+)', damage.read_text(encoding="utf-8")),
         *re.findall(r'_REASON = "([^"]+)"', plan),

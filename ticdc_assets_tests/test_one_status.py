@@ -25,14 +25,14 @@ from ticdc_assets.config import load_settings
 from ticdc_assets.defs.checks import judge_cheaply
 from ticdc_assets.defs.sensors import SensorCursor, tick
 from ticdc_assets.defs.steps import steps_of
-from ticdc_assets.lake.accepted_gaps import AcceptedGap, append_accepted
-from ticdc_assets.lake.control import write_table
-from ticdc_assets.lake.cuts import FAILED, Cut, FailedMirror, HeldRows, publish
-from ticdc_assets.lake.lag import LagPart
-from ticdc_assets.lake.landing import _LANDINGS_SCHEMA as LANDINGS_SCHEMA
-from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.verdicts import Check
-from ticdc_assets.lake.wording import duration
+from ticdc_assets.engine.control import write_table
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.observe.lag import LagPart
+from ticdc_assets.observe.verdicts import Check
+from ticdc_assets.observe.wording import duration
+from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, append_accepted
+from ticdc_assets.pipeline.cuts import FAILED, Cut, FailedMirror, HeldRows, publish
+from ticdc_assets.pipeline.landing import _LANDINGS_SCHEMA as LANDINGS_SCHEMA
 from ticdc_assets.tso import from_datetime
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.report.small_lake import (
@@ -349,7 +349,7 @@ def samples(text: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
 def test_everybody_tells_the_same(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("cli.looking", "lake.reading", "lake.overview"):
+    for module in ("cli.looking", "reading.mirrors", "observe.overview"):
         monkeypatch.setattr(f"ticdc_assets.{module}.datetime", Clock)
     commands = Commands(tmp_path)
     paths = write_lake(commands, case)
@@ -494,8 +494,8 @@ def test_the_limits_are_those_of_the_configuration(
 
 
 def test_figures_and_verdicts_need_neither_spark_nor_dagster() -> None:
-    code = "import sys, ticdc_assets.lake.judging; print(*sys.modules)"
+    code = "import sys, ticdc_assets.observe.judging; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     imported = set(done.stdout.split())
-    assert "ticdc_assets.lake.status" in imported
+    assert "ticdc_assets.observe.status" in imported
     assert not imported & {"pyspark", "py4j", "delta", "dagster"}

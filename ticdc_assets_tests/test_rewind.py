@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ticdc_assets.capture import CaptureRecord
+from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.events import Watermark
-from ticdc_assets.lake.lock import writer_lock
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.clock import TsoClock, wall_clock_ms
 from ticdc_assets.simulator.columns import column

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import click
 
 from ticdc_assets.config import Changefeed, Settings, load_settings
+from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import ConfigError, TicdcError
 from ticdc_assets.isolation import RUST_PANIC
-from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.machine import refusal
 from ticdc_assets.tso import cut_of
 
@@ -97,7 +97,7 @@ def _damage_told() -> Iterator[None]:
         if not used:
             raise
         # Only now, because it costs time to import.
-        from ticdc_assets.lake.damage import damage_told
+        from ticdc_assets.pipeline.damage import damage_told
 
         with damage_told(*used):
             raise

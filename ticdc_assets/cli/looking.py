@@ -15,13 +15,13 @@ import click
 from ticdc_assets.cli.base import end_with, feed_of, main, plain_errors
 from ticdc_assets.cli.printing import print_json, print_table, shown_text
 from ticdc_assets.config import load_settings
+from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import ConfigError, LakeDamagedError, TicdcError
-from ticdc_assets.lake.paths import LakePaths
 from ticdc_assets.tso import to_datetime
 
 if TYPE_CHECKING:
-    from ticdc_assets.lake.overview import FeedOverview
-    from ticdc_assets.lake.status import Status
+    from ticdc_assets.observe.overview import FeedOverview
+    from ticdc_assets.observe.status import Status
 
 
 _WORST_TABLES = 10
@@ -66,7 +66,7 @@ def status(changefeed: str | None, *, as_json: bool) -> None:
 @plain_errors
 def metrics(changefeed: str | None, output: Path | None) -> None:
     """Print the figures of CHANGEFEED, or of all, as OpenMetrics text."""
-    from ticdc_assets.lake.openmetrics import openmetrics_text
+    from ticdc_assets.observe.openmetrics import openmetrics_text
 
     damages: list[LakeDamagedError] = []
     found = list(_statuses(changefeed, damages))
@@ -110,9 +110,9 @@ def _statuses(
     """
     settings = load_settings()
     feeds = settings.changefeeds if changefeed is None else (settings.changefeed(changefeed),)
-    from ticdc_assets.lake.damage import damage_told, damaged_mirrors
-    from ticdc_assets.lake.sources import see_source
-    from ticdc_assets.lake.status_reading import read_status
+    from ticdc_assets.observe.status_reading import read_status
+    from ticdc_assets.pipeline.damage import damage_told, damaged_mirrors
+    from ticdc_assets.pipeline.sources import see_source
 
     for feed in feeds:
         paths = LakePaths(root=settings.lake, changefeed=feed.name)
@@ -142,7 +142,7 @@ def _statuses(
 def _print_status(item: "Status", source_error: str | None) -> None:
     from rich.table import Table
 
-    from ticdc_assets.lake.lag import LagPart
+    from ticdc_assets.observe.lag import LagPart
 
     name, lag = item.changefeed, item.lag
     if item.cut is None or lag is None:
@@ -225,7 +225,7 @@ def _print_status(item: "Status", source_error: str | None) -> None:
 @plain_errors
 def tables(changefeed: str, as_json: bool) -> None:
     """List the mirrors of CHANGEFEED at the newest cut."""
-    from ticdc_assets.lake.reading import list_mirrors
+    from ticdc_assets.reading.mirrors import list_mirrors
 
     _, paths = feed_of(load_settings(), changefeed)
     mirrors = list_mirrors(paths)
@@ -288,7 +288,7 @@ def tables(changefeed: str, as_json: bool) -> None:
 @plain_errors
 def quarantine(changefeed: str, as_json: bool) -> None:
     """List what is quarantined and not re-driven yet: where, why, expected and got."""
-    from ticdc_assets.lake.quarantine import read_quarantine
+    from ticdc_assets.pipeline.quarantine import read_quarantine
 
     feed, paths = feed_of(load_settings(), changefeed)
     rows = read_quarantine(paths, tables=feed.tables)
@@ -342,8 +342,8 @@ def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
     feeds = [feed_of(settings, name) for name in names]
     if not feeds:
         raise ConfigError(f"{settings.path} has no changefeed to report on")
-    from ticdc_assets.lake.damage import damage_told
-    from ticdc_assets.lake.overview import read_overview
+    from ticdc_assets.observe.overview import read_overview
+    from ticdc_assets.pipeline.damage import damage_told
     from ticdc_assets.report.headlines import headlines, verdict
     from ticdc_assets.report.page import page, write_page
 

@@ -36,10 +36,10 @@ def rewind(changefeed: str, moment: str | None, number: int | None) -> None:
     """
     if (moment is None) == (number is None):
         raise click.UsageError("say which cut to go back to: --to TSO, or --cut NUMBER")
-    from ticdc_assets.lake.cuts import require_cut
-    from ticdc_assets.lake.lock import writer_lock
-    from ticdc_assets.lake.rewinding import rewind as rewound
-    from ticdc_assets.lake.session import LazySession
+    from ticdc_assets.engine.lock import writer_lock
+    from ticdc_assets.engine.session import LazySession
+    from ticdc_assets.pipeline.cuts import require_cut
+    from ticdc_assets.services.rewinding import rewind as rewound
 
     feed, paths = feed_of(load_settings(), changefeed)
     with writer_lock(paths):
@@ -146,7 +146,7 @@ def rebuild(changefeed: str) -> None:
     mirrors to read. Older cuts are gone then; a moment is read from the change log.
     """
     from ticdc_assets.defs.run import run_sync
-    from ticdc_assets.lake.setting_aside import set_aside
+    from ticdc_assets.services.setting_aside import set_aside
 
     settings = load_settings()
     _, paths = feed_of(settings, changefeed)
@@ -169,9 +169,9 @@ def maintain(changefeed: str, *, dry_run: bool) -> None:
     settings = load_settings()
     feed, paths = feed_of(settings, changefeed)
     if dry_run:
-        from ticdc_assets.lake.lock import writer_lock
-        from ticdc_assets.lake.maintenance import maintain as maintained
-        from ticdc_assets.lake.session import get_spark
+        from ticdc_assets.engine.lock import writer_lock
+        from ticdc_assets.engine.session import get_spark
+        from ticdc_assets.services.maintenance import maintain as maintained
 
         with writer_lock(paths):
             done = maintained(get_spark(), paths, feed, dry_run=True)
@@ -200,8 +200,8 @@ def accept_gap(changefeed: str, topic: str, partition: int) -> None:
     and the mirrors that may lack changes are marked until their table is created or truncated
     again. The next sync lands from the first record that is there.
     """
-    from ticdc_assets.lake.lock import writer_lock
-    from ticdc_assets.lake.sources import accept, see_source
+    from ticdc_assets.engine.lock import writer_lock
+    from ticdc_assets.pipeline.sources import accept, see_source
 
     feed, paths = feed_of(load_settings(), changefeed)
     with writer_lock(paths):

@@ -17,11 +17,11 @@ from ticdc_assets.cli.base import (
 )
 from ticdc_assets.cli.printing import print_json, print_rows
 from ticdc_assets.config import Changefeed, load_settings
+from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import LakeDamagedError
-from ticdc_assets.lake.paths import LakePaths
 
 if TYPE_CHECKING:
-    from ticdc_assets.lake.as_of import TableRows
+    from ticdc_assets.reading.as_of import TableRows
 
 
 @main.command()
@@ -56,7 +56,7 @@ def show(
 
     Timestamps are in the changefeed's time zone. With --format jsonl one JSON object a row.
     """
-    from ticdc_assets.lake.reading import iterate_rows
+    from ticdc_assets.reading.mirrors import iterate_rows
 
     feed, paths = feed_of(load_settings(), changefeed)
     if key is not None:
@@ -83,9 +83,9 @@ def _show_versions(
     feed: Changefeed, paths: LakePaths, name: tuple[str, str], key: str, *, output: str
 ) -> None:
     """Show every version of one row, oldest first."""
-    from ticdc_assets.lake.history_reading import row_versions
-    from ticdc_assets.lake.reading import require_mirror
-    from ticdc_assets.lake.session import LazySession
+    from ticdc_assets.engine.session import LazySession
+    from ticdc_assets.reading.histories import row_versions
+    from ticdc_assets.reading.mirrors import require_mirror
 
     mirror = require_mirror(paths, *name)
     versions = [item.described() for item in row_versions(LazySession(), paths, feed, mirror, key)]
@@ -123,9 +123,9 @@ def _show_deleted(
     output: str,
 ) -> None:
     """Show the newest version of every row that a table ever had."""
-    from ticdc_assets.lake.cuts import tso_as_of
-    from ticdc_assets.lake.history_reading import deleted_lines, require_history
-    from ticdc_assets.lake.session import LazySession
+    from ticdc_assets.engine.session import LazySession
+    from ticdc_assets.pipeline.cuts import tso_as_of
+    from ticdc_assets.reading.histories import deleted_lines, require_history
 
     mirror = require_history(paths, *name)
     tso = None if as_of is None else tso_as_of(paths, as_of)
@@ -164,10 +164,10 @@ def sql(changefeed: str, query: str, *, output: str, as_of: str | None) -> None:
     import io
     from itertools import chain
 
-    from ticdc_assets.lake.cuts import tso_as_of
-    from ticdc_assets.lake.session import get_spark
-    from ticdc_assets.lake.views import query as opened
-    from ticdc_assets.lake.views import text_rows
+    from ticdc_assets.engine.session import get_spark
+    from ticdc_assets.pipeline.cuts import tso_as_of
+    from ticdc_assets.reading.views import query as opened
+    from ticdc_assets.reading.views import text_rows
 
     settings = load_settings()
     _, paths = feed_of(settings, changefeed)
@@ -200,10 +200,10 @@ def sql(changefeed: str, query: str, *, output: str, as_of: str | None) -> None:
 def _table_at(
     feed: Changefeed, paths: LakePaths, database: str, table: str, as_of: str | None
 ) -> "TableRows":
-    from ticdc_assets.lake.as_of import AsOf
-    from ticdc_assets.lake.cuts import tso_as_of
-    from ticdc_assets.lake.reading import published_table, require_mirror
-    from ticdc_assets.lake.session import LazySession
+    from ticdc_assets.engine.session import LazySession
+    from ticdc_assets.pipeline.cuts import tso_as_of
+    from ticdc_assets.reading.as_of import AsOf
+    from ticdc_assets.reading.mirrors import published_table, require_mirror
 
     if as_of is None:
         return published_table(LazySession(), paths, require_mirror(paths, database, table))
@@ -219,11 +219,11 @@ def _table_at(
 @plain_errors
 def dump(changefeed: str, as_of: str | None) -> None:
     """Write every row of every mirror as {"database", "table", "row"} lines in canonical text."""
-    from ticdc_assets.lake.as_of import AsOf
-    from ticdc_assets.lake.cuts import require_cut, tso_as_of
-    from ticdc_assets.lake.damage import damage_told
-    from ticdc_assets.lake.reading import iterate_rows, published_table
-    from ticdc_assets.lake.session import LazySession
+    from ticdc_assets.engine.session import LazySession
+    from ticdc_assets.pipeline.cuts import require_cut, tso_as_of
+    from ticdc_assets.pipeline.damage import damage_told
+    from ticdc_assets.reading.as_of import AsOf
+    from ticdc_assets.reading.mirrors import iterate_rows, published_table
 
     feed, paths = feed_of(load_settings(), changefeed)
     cut = require_cut(paths)

@@ -82,7 +82,7 @@ def _follow(settings: Settings, name: str, seconds: float | None) -> None:
 
 def _sync_one(settings: Settings, name: str, until: str | None, max_records: int | None) -> None:
     from ticdc_assets.kafka.administration import reach
-    from ticdc_assets.lake.cuts import newest_cut
+    from ticdc_assets.pipeline.cuts import newest_cut
 
     feed, paths = feed_of(settings, name)
     cut = newest_cut(paths)

@@ -10,7 +10,7 @@ from ticdc_assets.cli.printing import print_json, print_table, shown_text, shown
 from ticdc_assets.config import load_settings
 
 if TYPE_CHECKING:
-    from ticdc_assets.lake.verifying import Verification, VerifiedMirror
+    from ticdc_assets.services.verifying import Verification, VerifiedMirror
 
 
 @main.command()
@@ -26,9 +26,9 @@ def verify(changefeed: str, database: str | None, table: str | None, *, as_json:
     removed at the end; the changefeed's tables stay as they are, and syncs may go on meanwhile.
     Differing rows are shown with their values. The exit code is 1 if anything differs.
     """
-    from ticdc_assets.lake.cuts import require_cut
-    from ticdc_assets.lake.session import get_spark
-    from ticdc_assets.lake.verifying import verify as verified
+    from ticdc_assets.engine.session import get_spark
+    from ticdc_assets.pipeline.cuts import require_cut
+    from ticdc_assets.services.verifying import verify as verified
 
     if database is not None and table is None:
         raise click.UsageError("give a table with its database, or neither")

@@ -4,7 +4,7 @@
     change_log -> schema_registry -> apply_changes -> mirrors
 
 A step reads what is new since its own last commit, so running any of them again is safe and an
-interrupted run is continued by the next. The bodies only call `lake` and say what it did.
+interrupted run is continued by the next. The bodies only call the pipeline and say what it did.
 
 `change_log` has one partition a landing day and `mirrors` one a table. A run cannot mix the two,
 and a sync has no partition at all; so `decode_messages` and `apply_changes`, which have none, do a
@@ -45,11 +45,11 @@ from ticdc_assets.defs.table_schemas import (
     schema_registry_columns,
 )
 from ticdc_assets.errors import ConfigError, NotFoundError, TicdcError
-from ticdc_assets.lake.change_statistics import read_groups
-from ticdc_assets.lake.cuts import Cut, require_cut
-from ticdc_assets.lake.maintenance import maintain
-from ticdc_assets.lake.mirrors import Applying, Outcome, apply_changes
-from ticdc_assets.lake.redecoding import redecode
+from ticdc_assets.pipeline.change_statistics import read_groups
+from ticdc_assets.pipeline.cuts import Cut, require_cut
+from ticdc_assets.pipeline.mirrors import Applying, Outcome, apply_changes
+from ticdc_assets.services.maintenance import maintain
+from ticdc_assets.services.redecoding import redecode
 from ticdc_assets.tso import cut_of
 
 

@@ -22,11 +22,11 @@ from ticdc_assets.defs.partitions import DAY_FORMAT, partition_of, ranges_of
 from ticdc_assets.defs.run import execute, open_instance
 from ticdc_assets.defs.steps import LOCK_PATIENCE_SECONDS, steps_of
 from ticdc_assets.errors import ConfigError, NotFoundError
-from ticdc_assets.lake.cuts import Cut, MirrorCut, require_cut
-from ticdc_assets.lake.landing import landed_days
-from ticdc_assets.lake.mirrors import Applying
-from ticdc_assets.lake.redecoded_days import RedecodedDay
-from ticdc_assets.lake.redecoding import Redecoding
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut
+from ticdc_assets.pipeline.landing import landed_days
+from ticdc_assets.pipeline.mirrors import Applying
+from ticdc_assets.services.redecoded_days import RedecodedDay
+from ticdc_assets.services.redecoding import Redecoding
 
 _RANGE_START = "dagster/asset_partition_range_start"
 _RANGE_END = "dagster/asset_partition_range_end"

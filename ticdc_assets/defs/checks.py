@@ -10,7 +10,7 @@ a schedule of their own.
 
 Replication lag is now less the physical time of the newest cut's TSO. It is not the time since the
 last materialisation: a mirror that was just written from an old watermark is behind all the same.
-How it is split stands in `lake.lag`.
+How it is split stands in `observe.lag`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,16 +28,16 @@ from ticdc_assets.defs.resources import LakeSpark
 from ticdc_assets.defs.status_metadata import SEEN_UNTIL, check_verdict, quarantine_verdict
 from ticdc_assets.defs.steps import ChangefeedSteps, plain_failures
 from ticdc_assets.defs.verdicts import CheckVerdict, runbook
+from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import LakeDamagedError
-from ticdc_assets.lake.cuts import newest_cut
-from ticdc_assets.lake.damage import damage_told, find_damage
-from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.status import Status
-from ticdc_assets.lake.status_reading import read_faults, read_status
-from ticdc_assets.lake.uniqueness import count_keys
-from ticdc_assets.lake.verdicts import Check
-from ticdc_assets.lake.verifying import verify
-from ticdc_assets.lake.wording import duration
+from ticdc_assets.observe.status import Status
+from ticdc_assets.observe.status_reading import read_faults, read_status
+from ticdc_assets.observe.verdicts import Check
+from ticdc_assets.observe.wording import duration
+from ticdc_assets.pipeline.cuts import newest_cut
+from ticdc_assets.pipeline.damage import damage_told, find_damage
+from ticdc_assets.services.uniqueness import count_keys
+from ticdc_assets.services.verifying import verify
 
 LAKE_READABLE = "lake_readable"
 KEYS_UNIQUE = "keys_unique"

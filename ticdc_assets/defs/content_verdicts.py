@@ -12,9 +12,9 @@ from ticdc_assets.defs.metadata import Metadata, tso_metadata
 from ticdc_assets.defs.table_schemas import table_of
 from ticdc_assets.defs.verdicts import CheckVerdict
 from ticdc_assets.errors import LakeDamagedError
-from ticdc_assets.lake.uniqueness import KeyCounts, RepeatedKeys
-from ticdc_assets.lake.verifying import Verification, VerifiedMirror
-from ticdc_assets.lake.wording import LISTED, listed
+from ticdc_assets.observe.wording import LISTED, listed
+from ticdc_assets.services.uniqueness import KeyCounts, RepeatedKeys
+from ticdc_assets.services.verifying import Verification, VerifiedMirror
 
 # Damage -----------------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ from ticdc_assets.defs.source_watcher import SourceWatcher
 from ticdc_assets.defs.steps import ChangefeedSteps, plain_failures
 from ticdc_assets.defs.syncing import Event, Step, Syncing
 from ticdc_assets.defs.workers import name_worker
-from ticdc_assets.lake.lock import writer_lock
+from ticdc_assets.engine.lock import writer_lock
 
 REPORT_SECONDS = 60.0
 """How long syncs that brought watermarks only, and checks that say the same, go unreported."""

@@ -17,8 +17,8 @@ from ticdc_assets.config import OFF
 from ticdc_assets.defs.checks import KEYS_UNIQUE, MIRROR_EQUALS_REBUILD
 from ticdc_assets.defs.partitions import DAY_FORMAT
 from ticdc_assets.defs.steps import ChangefeedSteps
-from ticdc_assets.lake.landing import landed_days
-from ticdc_assets.lake.redecoding import first_whole_day
+from ticdc_assets.pipeline.landing import landed_days
+from ticdc_assets.services.redecoding import first_whole_day
 
 if TYPE_CHECKING:
     # What `define_asset_job` returns; Dagster does not export its name.

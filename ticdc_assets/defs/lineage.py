@@ -14,8 +14,8 @@ import dagster as dg
 
 from ticdc_assets.defs.partitions import FeedNames
 from ticdc_assets.defs.table_schemas import CHANGE_LOG, QUARANTINE, SCHEMA_REGISTRY
-from ticdc_assets.lake.cuts import MirrorCut
-from ticdc_assets.lake.mirror_rows import MirrorLayout
+from ticdc_assets.pipeline.cuts import MirrorCut
+from ticdc_assets.rows.mirror_rows import MirrorLayout
 
 COLUMN_LINEAGE = "dagster/column_lineage"
 """The key of the metadata that Dagster draws."""

@@ -13,20 +13,20 @@ import dagster as dg
 
 from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.defs.table_schemas import mirror_columns, table_of
-from ticdc_assets.lake.change_statistics import ChangeGroups
-from ticdc_assets.lake.cuts import Cut, MirrorCut
-from ticdc_assets.lake.decoding import Decoding
-from ticdc_assets.lake.landing import Landing
-from ticdc_assets.lake.maintenance import Maintaining
-from ticdc_assets.lake.mirror_making import Mode
-from ticdc_assets.lake.mirrors import Applying, Outcome
-from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.positions import PartitionOffsets
-from ticdc_assets.lake.quarantine import QuarantineCounts
-from ticdc_assets.lake.redecoded_days import RedecodedDay
-from ticdc_assets.lake.redriving import Redriving
-from ticdc_assets.lake.schema_tables import Registering
-from ticdc_assets.lake.status import ACCOUNT_COUNTS
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.observe.status import ACCOUNT_COUNTS
+from ticdc_assets.pipeline.change_statistics import ChangeGroups
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut
+from ticdc_assets.pipeline.decoding import Decoding
+from ticdc_assets.pipeline.landing import Landing
+from ticdc_assets.pipeline.mirror_making import Mode
+from ticdc_assets.pipeline.mirrors import Applying, Outcome
+from ticdc_assets.pipeline.positions import PartitionOffsets
+from ticdc_assets.pipeline.quarantine import QuarantineCounts
+from ticdc_assets.pipeline.schema_tables import Registering
+from ticdc_assets.services.maintenance import Maintaining
+from ticdc_assets.services.redecoded_days import RedecodedDay
+from ticdc_assets.services.redriving import Redriving
 from ticdc_assets.tso import lag_seconds, to_datetime
 
 Metadata: TypeAlias = dict[str, dg.MetadataValue]

@@ -13,9 +13,9 @@ from urllib.parse import unquote
 
 import dagster as dg
 
+from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import LakeDamagedError
-from ticdc_assets.lake.landing import landed_days, landed_folders
-from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.pipeline.landing import landed_days, landed_folders
 
 CHANGEFEED_TAG = "ticdc/changefeed"
 """Tag of every run of a changefeed's jobs; its value is the changefeed's name."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         UnresolvedAssetJobDefinition,
     )
 
-    from ticdc_assets.lake.overview import FeedOverview
+    from ticdc_assets.observe.overview import FeedOverview
 
 DEFAULT_CRON = "*/15 * * * *"
 
@@ -44,7 +44,7 @@ def report_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     )
     def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         # plotly takes a while to import; loading definitions should not.
-        from ticdc_assets.lake.overview import read_overview
+        from ticdc_assets.observe.overview import read_overview
         from ticdc_assets.report.page import page, write_page
 
         with plain_failures(paths):

@@ -1,4 +1,4 @@
-"""The Spark session as a Dagster resource: the one of `lake.session`, started when first used.
+"""The Spark session as a Dagster resource: the one of `engine.session`, started when first used.
 
 Sensors, checks and the loading of definitions never ask for it, so they cost no JVM; nor does a run
 that moves few rows. A run asks once: steps run in one process (`in_process_executor`), and each
@@ -9,7 +9,7 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 from pyspark.sql import SparkSession
 
-from ticdc_assets.lake.session import LazySession
+from ticdc_assets.engine.session import LazySession
 
 
 class LakeSpark(LazyPySparkResource):
@@ -26,7 +26,7 @@ class LakeSpark(LazyPySparkResource):
 
     spark_config: dict[str, str] = Field(
         default_factory=dict,
-        description="Spark settings laid over those of `ticdc_assets.lake.session`.",
+        description="Spark settings laid over those of `ticdc_assets.engine.session`.",
     )
 
     def _init_session(self) -> None:

@@ -34,13 +34,13 @@ from ticdc_assets.defs.changefeeds import definitions_of
 from ticdc_assets.defs.following import Followed
 from ticdc_assets.defs.steps import ChangefeedSteps, patient_lock, steps_of
 from ticdc_assets.errors import PrerequisiteError, TicdcError
-from ticdc_assets.lake.decoding import Decoding
-from ticdc_assets.lake.landing import Landing
-from ticdc_assets.lake.maintenance import Maintaining
-from ticdc_assets.lake.mirrors import Applying
-from ticdc_assets.lake.redriving import Redriving
-from ticdc_assets.lake.schema_tables import Registering
+from ticdc_assets.pipeline.decoding import Decoding
+from ticdc_assets.pipeline.landing import Landing
+from ticdc_assets.pipeline.mirrors import Applying
+from ticdc_assets.pipeline.schema_tables import Registering
 from ticdc_assets.ports import HOST, port_is_free
+from ticdc_assets.services.maintenance import Maintaining
+from ticdc_assets.services.redriving import Redriving
 
 HOME_VARIABLE = "DAGSTER_HOME"
 INSTANCE_FILE = "dagster.yaml"

@@ -12,9 +12,9 @@ import dagster as dg
 
 from ticdc_assets.defs.metadata import Metadata
 from ticdc_assets.defs.table_schemas import table_of
-from ticdc_assets.lake.control import latest_version
-from ticdc_assets.lake.overview import newest_ddls, newest_schemas
-from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.engine.control import latest_version
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.observe.overview import newest_ddls, newest_schemas
 from ticdc_assets.registry.ddl_tokens import shown_sql
 from ticdc_assets.registry.differences import Difference, DifferenceKind
 from ticdc_assets.tso import to_datetime

@@ -37,13 +37,13 @@ from ticdc_assets.defs.steps import ChangefeedSteps
 from ticdc_assets.defs.verdicts import CheckVerdict
 from ticdc_assets.errors import LakeDamagedError, TicdcError
 from ticdc_assets.kafka.administration import OffsetRange
-from ticdc_assets.lake.cuts import Cut
-from ticdc_assets.lake.damage import damage_told, damaged_mirrors
-from ticdc_assets.lake.positions import PartitionOffsets, known_partitions
-from ticdc_assets.lake.sources import Gap, SourceState, capture_ranges, see_source
-from ticdc_assets.lake.status import Status
-from ticdc_assets.lake.status_reading import read_status
-from ticdc_assets.lake.verdicts import Check
+from ticdc_assets.observe.status import Status
+from ticdc_assets.observe.status_reading import read_status
+from ticdc_assets.observe.verdicts import Check
+from ticdc_assets.pipeline.cuts import Cut
+from ticdc_assets.pipeline.damage import damage_told, damaged_mirrors
+from ticdc_assets.pipeline.positions import PartitionOffsets, known_partitions
+from ticdc_assets.pipeline.sources import Gap, SourceState, capture_ranges, see_source
 from ticdc_assets.tso import lag_seconds, to_datetime
 
 INTERVAL_SECONDS = 20

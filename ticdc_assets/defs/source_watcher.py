@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
+from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import SourceUnavailableError
 from ticdc_assets.kafka.administration import Administration
-from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.positions import read_position
-from ticdc_assets.lake.sources import see_source
+from ticdc_assets.pipeline.positions import read_position
+from ticdc_assets.pipeline.sources import see_source
 
 LISTING_SECONDS = 30.0
 """How long the list of topics and partitions is taken as it was."""

@@ -13,14 +13,14 @@ from ticdc_assets.config import Changefeed
 from ticdc_assets.defs.metadata import Metadata, tso_metadata
 from ticdc_assets.defs.table_schemas import table_of
 from ticdc_assets.defs.verdicts import CheckVerdict
-from ticdc_assets.lake.cuts import HeldRows
-from ticdc_assets.lake.faults import Faults
-from ticdc_assets.lake.judging import claims, judge_quarantine
-from ticdc_assets.lake.lag import LagPart
-from ticdc_assets.lake.status import Status
-from ticdc_assets.lake.table_status import TableState
-from ticdc_assets.lake.verdicts import Check
-from ticdc_assets.lake.wording import LISTED
+from ticdc_assets.observe.judging import claims, judge_quarantine
+from ticdc_assets.observe.lag import LagPart
+from ticdc_assets.observe.status import Status
+from ticdc_assets.observe.table_status import TableState
+from ticdc_assets.observe.verdicts import Check
+from ticdc_assets.observe.wording import LISTED
+from ticdc_assets.pipeline.cuts import HeldRows
+from ticdc_assets.pipeline.faults import Faults
 from ticdc_assets.tso import lag_seconds, to_datetime
 
 SEEN_UNTIL = "seen_until"

@@ -21,10 +21,10 @@ from ticdc_assets.config import Changefeed, Settings
 from ticdc_assets.defs.active_runs import follows_beside
 from ticdc_assets.defs.partitions import FeedNames
 from ticdc_assets.defs.workers import name_worker
+from ticdc_assets.engine.lock import writer_lock
+from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import BusyError, TicdcError
-from ticdc_assets.lake.damage import damage_told
-from ticdc_assets.lake.lock import writer_lock
-from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.pipeline.damage import damage_told
 
 PATIENCE_SECONDS = 300.0
 """How long the lock of a run that follows is waited for: that is one sync of it at most."""

@@ -47,16 +47,16 @@ from ticdc_assets.defs.metadata import (
 from ticdc_assets.defs.partitions import DAY_FORMAT, partition_of
 from ticdc_assets.defs.schema_metadata import schema_metadata
 from ticdc_assets.defs.steps import ChangefeedSteps
-from ticdc_assets.lake.change_statistics import read_groups
-from ticdc_assets.lake.checksums import compare_new
-from ticdc_assets.lake.control import partition_days
-from ticdc_assets.lake.cuts import Cut, MirrorCut
-from ticdc_assets.lake.decoding import decode_new
-from ticdc_assets.lake.landing import land
-from ticdc_assets.lake.mirrors import Applying, Outcome, apply_changes
-from ticdc_assets.lake.quarantine import QuarantineCounts, count_open, read_quarantine
-from ticdc_assets.lake.redriving import redrive
-from ticdc_assets.lake.schema_tables import register_new
+from ticdc_assets.engine.control import partition_days
+from ticdc_assets.pipeline.change_statistics import read_groups
+from ticdc_assets.pipeline.checksums import compare_new
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut
+from ticdc_assets.pipeline.decoding import decode_new
+from ticdc_assets.pipeline.landing import land
+from ticdc_assets.pipeline.mirrors import Applying, Outcome, apply_changes
+from ticdc_assets.pipeline.quarantine import QuarantineCounts, count_open, read_quarantine
+from ticdc_assets.pipeline.schema_tables import register_new
+from ticdc_assets.services.redriving import redrive
 
 APPLIED = dg.DataVersion("applied")
 """The data version of every `apply_changes`, and so the one that each mirror was made from.

@@ -1,7 +1,7 @@
 """Columns as Dagster shows them: of the pipeline's own tables, and of mirrors.
 
-The tables' schemas stand in `lake`; here are the sentences about their columns. A test holds the
-two together, so a column that is added there and not described here is seen.
+The tables' schemas stand in `pipeline`; here are the sentences about their columns. A test holds
+the two together, so a column that is added there and not described here is seen.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,12 +11,12 @@ import dagster as dg
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from ticdc_assets.lake.change_files import CHANGE_LOG_SCHEMA
-from ticdc_assets.lake.cuts import MirrorCut
-from ticdc_assets.lake.landing_files import RAW_SCHEMA
-from ticdc_assets.lake.mirror_rows import MirrorLayout, spark_type_name
-from ticdc_assets.lake.schema_tables import REGISTRY_SCHEMA
+from ticdc_assets.pipeline.change_files import CHANGE_LOG_SCHEMA
+from ticdc_assets.pipeline.cuts import MirrorCut
+from ticdc_assets.pipeline.landing_files import RAW_SCHEMA
+from ticdc_assets.pipeline.schema_tables import REGISTRY_SCHEMA
 from ticdc_assets.registry.differences import declared_type
+from ticdc_assets.rows.mirror_rows import MirrorLayout, spark_type_name
 from ticdc_assets.schemas import ColumnSchema
 
 _PLACE = {

@@ -21,9 +21,9 @@ from ticdc_assets.defs.partitions import partition_of
 from ticdc_assets.defs.schema_metadata import said_changes
 from ticdc_assets.defs.steps import ChangefeedSteps
 from ticdc_assets.errors import LakeDamagedError
-from ticdc_assets.lake.cuts import newest_cut
-from ticdc_assets.lake.damage import damage_told
-from ticdc_assets.lake.overview import SchemaFigures, VersionFigures, newest_schemas
+from ticdc_assets.observe.overview import SchemaFigures, VersionFigures, newest_schemas
+from ticdc_assets.pipeline.cuts import newest_cut
+from ticdc_assets.pipeline.damage import damage_told
 from ticdc_assets.tso import to_datetime
 
 INTERVAL_SECONDS = 60

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import dagster as dg
 
 from ticdc_assets.defs.metadata import Metadata
-from ticdc_assets.lake.verdicts import Level, Verdict
+from ticdc_assets.observe.verdicts import Level, Verdict
 
 _SEVERITIES = {Level.WARN: dg.AssetCheckSeverity.WARN, Level.FAIL: dg.AssetCheckSeverity.ERROR}
 

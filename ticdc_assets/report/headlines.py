@@ -7,10 +7,10 @@ those of `Status.verdicts`, so the page and the checks never disagree.
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ticdc_assets.lake.overview import FeedOverview
-from ticdc_assets.lake.verdicts import Check
-from ticdc_assets.lake.verdicts import Level as VerdictLevel
-from ticdc_assets.lake.wording import duration
+from ticdc_assets.observe.overview import FeedOverview
+from ticdc_assets.observe.verdicts import Check
+from ticdc_assets.observe.verdicts import Level as VerdictLevel
+from ticdc_assets.observe.wording import duration
 from ticdc_assets.report.texts import count_text
 from ticdc_assets.tso import lag_seconds
 

@@ -30,9 +30,9 @@ from markupsafe import Markup
 
 from ticdc_assets.changelog.progress import TopicProgress, TopicState
 from ticdc_assets.config import CaptureSource, KafkaSource
-from ticdc_assets.lake.overview import FeedOverview, PartitionFigures
-from ticdc_assets.lake.table_status import TableStatus
-from ticdc_assets.lake.wording import duration
+from ticdc_assets.observe.overview import FeedOverview, PartitionFigures
+from ticdc_assets.observe.table_status import TableStatus
+from ticdc_assets.observe.wording import duration
 from ticdc_assets.report.headlines import (
     LEVELS,
     Headline,

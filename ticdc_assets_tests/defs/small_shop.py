@@ -5,7 +5,7 @@ from pathlib import Path
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import CaptureSource, Changefeed, Settings
 from ticdc_assets.defs.partitions import FeedNames
-from ticdc_assets.lake.paths import LakePaths
+from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.clock import TsoClock, wall_clock_ms
 from ticdc_assets.simulator.columns import column

@@ -18,10 +18,10 @@ from ticdc_assets.defs.jobs import redecode_schedule
 from ticdc_assets.defs.partitions import ranges_of
 from ticdc_assets.defs.run import open_instance, run_sync
 from ticdc_assets.defs.steps import patient_lock, steps_of
+from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.errors import BusyError, ConfigError, NotFoundError
-from ticdc_assets.lake.cuts import Cut, MirrorCut
-from ticdc_assets.lake.lock import writer_lock
-from ticdc_assets.lake.mirrors import Outcome
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut
+from ticdc_assets.pipeline.mirrors import Outcome
 from ticdc_assets_tests.defs.small_shop import ODD, ODD_PARTITION, ORDERS, SmallShop
 from ticdc_assets_tests.defs.test_end_to_end import asked, materializations
 

@@ -14,14 +14,14 @@ from ticdc_assets.defs.changefeeds import all_definitions
 from ticdc_assets.defs.content_verdicts import judge_keys
 from ticdc_assets.defs.status_metadata import check_verdict, quarantine_verdict
 from ticdc_assets.defs.verdicts import CheckVerdict
-from ticdc_assets.lake.cuts import Cut
-from ticdc_assets.lake.faults import Faults
-from ticdc_assets.lake.judging import judge
-from ticdc_assets.lake.status import ChangeTimes, Status, TopicStatus
-from ticdc_assets.lake.table_status import table_statuses
-from ticdc_assets.lake.uniqueness import KeyCounts, RepeatedKey, RepeatedKeys
-from ticdc_assets.lake.verdicts import Check
+from ticdc_assets.observe.judging import judge
+from ticdc_assets.observe.status import ChangeTimes, Status, TopicStatus
+from ticdc_assets.observe.table_status import table_statuses
+from ticdc_assets.observe.verdicts import Check
+from ticdc_assets.pipeline.cuts import Cut
+from ticdc_assets.pipeline.faults import Faults
 from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema, schema_to_json
+from ticdc_assets.services.uniqueness import KeyCounts, RepeatedKey, RepeatedKeys
 from ticdc_assets_tests.defs.small_shop import SmallShop
 from ticdc_assets_tests.statuses import NOW, NOW_MS, at, cut, held, mirror, status
 
@@ -406,7 +406,7 @@ def test_checks_run_alone_on_an_empty_lake_and_start_no_spark(
     def refuse(*_: object) -> None:
         raise AssertionError("a check asked for Spark")
 
-    monkeypatch.setattr("ticdc_assets.lake.session.get_spark", refuse)
+    monkeypatch.setattr("ticdc_assets.engine.session.get_spark", refuse)
     definitions = all_definitions(shop.settings)
     job = dg.define_asset_job("checks", selection=dg.AssetSelection.all_asset_checks()).resolve(
         asset_graph=definitions.resolve_asset_graph()

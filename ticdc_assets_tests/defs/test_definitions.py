@@ -15,7 +15,7 @@ from ticdc_assets.defs.changefeeds import all_definitions
 from ticdc_assets.defs.metadata import utc_now
 from ticdc_assets.defs.run import dagster_home
 from ticdc_assets.errors import ConfigError
-from ticdc_assets.lake.quarantine import COLUMNS
+from ticdc_assets.pipeline.quarantine import COLUMNS
 from ticdc_assets.tso import MAX_TSO, es_cut, from_physical_ms
 from ticdc_assets_tests.defs.small_shop import SmallShop
 

@@ -14,8 +14,8 @@ from ticdc_assets.defs.run import open_instance, run_redrive, run_sync
 from ticdc_assets.defs.sensors import tick
 from ticdc_assets.defs.steps import steps_of
 from ticdc_assets.errors import ConfigError, LandingGapError, SourceUnavailableError
-from ticdc_assets.lake.cuts import read_cuts
-from ticdc_assets.lake.mirrors import Outcome
+from ticdc_assets.pipeline.cuts import read_cuts
+from ticdc_assets.pipeline.mirrors import Outcome
 from ticdc_assets_tests.defs.small_shop import ODD, ODD_PARTITION, ORDERS, SmallShop
 
 pytestmark = pytest.mark.spark

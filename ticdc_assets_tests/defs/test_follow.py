@@ -21,9 +21,9 @@ from ticdc_assets.defs.following import Ending
 from ticdc_assets.defs.metadata import utc_now
 from ticdc_assets.defs.run import open_instance, run_follow
 from ticdc_assets.defs.steps import patient_lock, steps_of
+from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.errors import BusyError, LandingGapError
-from ticdc_assets.lake.cuts import newest_cut, read_cuts
-from ticdc_assets.lake.lock import writer_lock
+from ticdc_assets.pipeline.cuts import newest_cut, read_cuts
 from ticdc_assets_tests.defs.small_shop import ORDERS, SmallShop
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -15,9 +15,9 @@ from ticdc_assets.cli import main
 from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.defs.changefeeds import all_definitions
 from ticdc_assets.defs.run import open_instance, run_sync
-from ticdc_assets.lake.cuts import require_cut
-from ticdc_assets.lake.landing import read_position
-from ticdc_assets.lake.paths import LakePaths, changefeeds_in
+from ticdc_assets.engine.paths import LakePaths, changefeeds_in
+from ticdc_assets.pipeline.cuts import require_cut
+from ticdc_assets.pipeline.landing import read_position
 from ticdc_assets_tests.defs.small_shop import ODD, ORDERS, SmallShop
 
 

@@ -12,8 +12,8 @@ from ticdc_assets.defs.active_runs import active_runs
 from ticdc_assets.defs.changefeeds import definitions_of
 from ticdc_assets.defs.partitions import FeedNames
 from ticdc_assets.defs.steps import ChangefeedSteps
-from ticdc_assets.lake import session
-from ticdc_assets.lake.lock import writer_lock
+from ticdc_assets.engine import session
+from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets_tests.report.small_lake import small_lake
 
 

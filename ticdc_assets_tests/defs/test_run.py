@@ -22,8 +22,8 @@ from ticdc_assets.defs.run import (
     serve_ui,
     ui_command,
 )
+from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.errors import BusyError, NotFoundError, PrerequisiteError
-from ticdc_assets.lake.lock import writer_lock
 from ticdc_assets.ports import free_port, port_is_free
 from ticdc_assets_tests.defs.small_shop import SmallShop
 

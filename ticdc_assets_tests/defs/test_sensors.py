@@ -37,12 +37,12 @@ from ticdc_assets.defs.sensors import (
 )
 from ticdc_assets.defs.steps import ChangefeedSteps, steps_of
 from ticdc_assets.defs.workers import WORKER_TAG, is_gone, worker_name
-from ticdc_assets.lake.cuts import Rewind, publish
-from ticdc_assets.lake.landing import land
-from ticdc_assets.lake.positions import PartitionOffsets
-from ticdc_assets.lake.session import LazySession
-from ticdc_assets.lake.sources import accept, see_source
-from ticdc_assets.lake.status_reading import read_status
+from ticdc_assets.engine.session import LazySession
+from ticdc_assets.observe.status_reading import read_status
+from ticdc_assets.pipeline.cuts import Rewind, publish
+from ticdc_assets.pipeline.landing import land
+from ticdc_assets.pipeline.positions import PartitionOffsets
+from ticdc_assets.pipeline.sources import accept, see_source
 from ticdc_assets.ports import free_port
 from ticdc_assets_tests.defs.small_shop import ORDERS, SmallShop
 from ticdc_assets_tests.statuses import cut, held, mirror, publish_with_tables
@@ -307,7 +307,7 @@ def test_a_tick_sees_new_records_and_starts_no_spark(
     steps: ChangefeedSteps,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delattr("ticdc_assets.lake.session.get_spark")
+    monkeypatch.delattr("ticdc_assets.engine.session.get_spark")
     shop.create_tables()
     shop.insert(("shop", "orders"), 5)
     count = shop.send()

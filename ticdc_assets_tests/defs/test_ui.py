@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.defs.run import open_instance, run_sync, ui_command
-from ticdc_assets.lake import landing
+from ticdc_assets.pipeline import landing
 from ticdc_assets.ports import free_port, port_is_free
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.clock import TsoClock, wall_clock_ms

@@ -11,7 +11,7 @@ import pytest
 
 from ticdc_assets.broker import LocalBroker
 from ticdc_assets.capture import CaptureRecord, read_capture
-from ticdc_assets.lake.positions import known_partitions
+from ticdc_assets.pipeline.positions import known_partitions
 from ticdc_assets.simulator.changefeed import FeedOptions
 from ticdc_assets.simulator.run import run_simulator
 from ticdc_assets_tests.e2e.topics import FEED, TopicFeed, WrittenFeed, retopiced

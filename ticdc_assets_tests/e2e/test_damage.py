@@ -25,12 +25,12 @@ from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.defs.changefeeds import all_definitions
 from ticdc_assets.defs.checks import readable_key
 from ticdc_assets.defs.partitions import FeedNames
+from ticdc_assets.engine.delta_files import live_files
+from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import LakeDamagedError
-from ticdc_assets.lake.cuts import require_cut
-from ticdc_assets.lake.damage import damage_told, damaged_mirrors, find_damage
-from ticdc_assets.lake.delta_files import live_files
-from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.versions import mirror_in_spark
+from ticdc_assets.pipeline.cuts import require_cut
+from ticdc_assets.pipeline.damage import damage_told, damaged_mirrors, find_damage
+from ticdc_assets.pipeline.versions import mirror_in_spark
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.defs.small_shop import ODD, ORDERS, SmallShop
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from ticdc_assets.lake.commits import newest_version
+from ticdc_assets.engine.commits import newest_version
 from ticdc_assets.ports import free_port
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column

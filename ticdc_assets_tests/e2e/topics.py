@@ -7,8 +7,8 @@ from pathlib import Path
 from ticdc_assets.broker import LocalBroker
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import KafkaSource
+from ticdc_assets.engine.control import open_table, read_table
 from ticdc_assets.kafka.records import produce
-from ticdc_assets.lake.control import open_table, read_table
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.run import write_capture

@@ -20,19 +20,19 @@ from ticdc_assets.config import (
     TableChoice,
     TableFilter,
 )
-from ticdc_assets.lake import change_folding, history, mirror_making, mirrors
-from ticdc_assets.lake.as_of import AsOf, TableRows
-from ticdc_assets.lake.control import commit_metadata, read_table, write_table
-from ticdc_assets.lake.cut_schema import CUT_SCHEMA
-from ticdc_assets.lake.cuts import Cut, newest_cut
-from ticdc_assets.lake.decoding import decode_new
-from ticdc_assets.lake.executing import Executor, OnSpark
-from ticdc_assets.lake.landing import Landing, land
-from ticdc_assets.lake.mirrors import Applying, apply_changes
-from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.reading import iterate_rows, published_table, read_mirror
-from ticdc_assets.lake.schema_tables import register_new
-from ticdc_assets.lake.session import MERGING
+from ticdc_assets.engine.control import commit_metadata, read_table, write_table
+from ticdc_assets.engine.executing import Executor, OnSpark
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import MERGING
+from ticdc_assets.pipeline import change_folding, history, mirror_making, mirrors
+from ticdc_assets.pipeline.cut_schema import CUT_SCHEMA
+from ticdc_assets.pipeline.cuts import Cut, newest_cut
+from ticdc_assets.pipeline.decoding import decode_new
+from ticdc_assets.pipeline.landing import Landing, land
+from ticdc_assets.pipeline.mirrors import Applying, apply_changes
+from ticdc_assets.pipeline.schema_tables import register_new
+from ticdc_assets.reading.as_of import AsOf, TableRows
+from ticdc_assets.reading.mirrors import iterate_rows, published_table, read_mirror
 from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Truth
 from ticdc_assets.wire import WireFormat

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.lake.as_of import AsOf, TableRows
-from ticdc_assets.lake.reading import iterate_rows, published_table
+from ticdc_assets.reading.as_of import AsOf, TableRows
+from ticdc_assets.reading.mirrors import iterate_rows, published_table
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.lake.feeds import Feed

@@ -16,9 +16,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import load_settings
-from ticdc_assets.lake import history
-from ticdc_assets.lake.mirrors import Outcome
-from ticdc_assets.lake.versions import history_in_spark, mirror_in_spark
+from ticdc_assets.pipeline import history
+from ticdc_assets.pipeline.mirrors import Outcome
+from ticdc_assets.pipeline.versions import history_in_spark, mirror_in_spark
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large
 

@@ -8,12 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.capture import CaptureRecord
+from ticdc_assets.engine.control import read_rows
 from ticdc_assets.errors import LandingGapError, SourceUnavailableError
-from ticdc_assets.lake import reading
-from ticdc_assets.lake.control import read_rows
-from ticdc_assets.lake.mirrors import Outcome
-from ticdc_assets.lake.quarantine import read_quarantine
-from ticdc_assets.lake.reading import list_mirrors
+from ticdc_assets.pipeline.mirrors import Outcome
+from ticdc_assets.pipeline.quarantine import read_quarantine
+from ticdc_assets.reading import mirrors as reading
+from ticdc_assets.reading.mirrors import list_mirrors
 from ticdc_assets.simulator.alterations import AddColumn, ModifyColumn
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column

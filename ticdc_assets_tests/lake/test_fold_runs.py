@@ -12,13 +12,15 @@ import pytest
 from deltalake import CommitProperties, DeltaTable
 from pyspark.sql import SparkSession
 
-from ticdc_assets.lake import change_files, executing, fold_runs, rows_of_work
-from ticdc_assets.lake.change_folding import ChangeFolding
-from ticdc_assets.lake.committing import commit_written
-from ticdc_assets.lake.control import dataset_of, is_plain, open_table
-from ticdc_assets.lake.cuts import MirrorCut
-from ticdc_assets.lake.files import FileWriter
-from ticdc_assets.lake.quarantine import read_quarantine
+from ticdc_assets.engine import executing
+from ticdc_assets.engine.committing import commit_written
+from ticdc_assets.engine.control import dataset_of, is_plain, open_table
+from ticdc_assets.engine.files import FileWriter
+from ticdc_assets.pipeline import change_files
+from ticdc_assets.pipeline.change_folding import ChangeFolding
+from ticdc_assets.pipeline.cuts import MirrorCut
+from ticdc_assets.pipeline.quarantine import read_quarantine
+from ticdc_assets.rows import fold_runs, rows_of_work
 from ticdc_assets_tests.golden import THREE_OF_THE_SHOP, Scenario
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large
 

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from ticdc_assets.lake import change_folding, executing, mirror_making, overwriting
-from ticdc_assets.lake.cuts import MirrorCut, require_cut
-from ticdc_assets.lake.session import LazySession
+from ticdc_assets.engine import executing
+from ticdc_assets.engine.session import LazySession
+from ticdc_assets.pipeline import change_folding, mirror_making, overwriting
+from ticdc_assets.pipeline.cuts import MirrorCut, require_cut
 from ticdc_assets.simulator.alterations import DropColumn
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column

@@ -12,14 +12,14 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.config import ClaimCheck
 from ticdc_assets.events import Op, RowChange
-from ticdc_assets.lake.agreement import Agreement, Checksums
-from ticdc_assets.lake.change_statistics import read_groups
-from ticdc_assets.lake.checksums import compare_new, read_checksums
-from ticdc_assets.lake.mirror_rows import PARTIAL
-from ticdc_assets.lake.quarantine import read_quarantine
-from ticdc_assets.lake.redriving import redrive
-from ticdc_assets.lake.status_reading import read_status
-from ticdc_assets.lake.verdicts import Check, Level, Verdict
+from ticdc_assets.observe.status_reading import read_status
+from ticdc_assets.observe.verdicts import Check, Level, Verdict
+from ticdc_assets.pipeline.agreement import Agreement, Checksums
+from ticdc_assets.pipeline.change_statistics import read_groups
+from ticdc_assets.pipeline.checksums import compare_new, read_checksums
+from ticdc_assets.pipeline.quarantine import read_quarantine
+from ticdc_assets.rows.mirror_rows import PARTIAL
+from ticdc_assets.services.redriving import redrive
 from ticdc_assets.wire import WireFormat, decode, encode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.changelog.test_fold_golden import (

@@ -25,8 +25,8 @@ import sys
 import pyarrow as pa
 from pathlib import Path
 from ticdc_assets.capture import read_capture
-from ticdc_assets.lake.change_files import _written
-from ticdc_assets.lake.decoding import _decoder
+from ticdc_assets.pipeline.change_files import _written
+from ticdc_assets.pipeline.decoding import _decoder
 from ticdc_assets.config import load_settings
 folder = Path(sys.argv[1])
 changefeed = load_settings().changefeed("f")

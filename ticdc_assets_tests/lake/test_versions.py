@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ticdc_assets.lake.mirror_rows import MirrorLayout
-from ticdc_assets.lake.versions import names_today
+from ticdc_assets.pipeline.versions import names_today
+from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.schemas import ColumnSchema, TableSchema
 
 TABLE = TableSchema(database="d", table="t", table_id=1, version=1, columns=(), indexes=())

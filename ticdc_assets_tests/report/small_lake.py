@@ -13,13 +13,13 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from ticdc_assets.config import CaptureSource, Changefeed
+from ticdc_assets.engine.control import write_table
+from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.events import DdlEvent
-from ticdc_assets.lake import change_statistics, landing
-from ticdc_assets.lake.control import write_table
-from ticdc_assets.lake.cuts import Cut, HeldRows, MirrorCut, publish
-from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.quarantine import COLUMNS
-from ticdc_assets.lake.schema_tables import write_history
+from ticdc_assets.pipeline import change_statistics, landing
+from ticdc_assets.pipeline.cuts import Cut, HeldRows, MirrorCut, publish
+from ticdc_assets.pipeline.quarantine import COLUMNS
+from ticdc_assets.pipeline.schema_tables import write_history
 from ticdc_assets.registry.history import (
     Coordinates,
     RegisteredDdl,

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from ticdc_assets.cli import main
 from ticdc_assets.config import CaptureSource, Changefeed
-from ticdc_assets.lake.overview import FeedOverview, read_overview
-from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.wording import duration
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.observe.overview import FeedOverview, read_overview
+from ticdc_assets.observe.wording import duration
 from ticdc_assets.report.headlines import Level, headlines, verdict
 from ticdc_assets.report.page import TABLES_SHOWN, environment, page, write_page
 from ticdc_assets.report.plots import DARK, LIGHT, Palette, plots, timeline_plot

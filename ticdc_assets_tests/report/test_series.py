@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ticdc_assets.lake.control import read_leaves
-from ticdc_assets.lake.cuts import newest_cut, publish
-from ticdc_assets.lake.paths import LakePaths
-from ticdc_assets.lake.series import (
+from ticdc_assets.engine.control import read_leaves
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.observe.series import (
     CutPoint,
     Series,
     lag_series,
@@ -21,6 +20,7 @@ from ticdc_assets.lake.series import (
     step_series,
     thinned,
 )
+from ticdc_assets.pipeline.cuts import newest_cut, publish
 from ticdc_assets.tso import from_datetime
 from ticdc_assets_tests.report.small_lake import (
     NOW,

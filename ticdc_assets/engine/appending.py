@@ -1,0 +1,173 @@
+"""Appending to the large tables: files that are written already, in one commit.
+
+In: files in the folder of `raw_messages`, `change_log` or `quarantine` that no commit names yet.
+Out: one commit on the table, which carries a transaction identifier and metadata.
+
+Why appending again is safe: a commit whose identifier the table has seen is not made again. All
+writers of a changefeed hold its lock, so nobody commits in between. The files, the identifier and
+the metadata are one commit.
+
+Tables that somebody gave deletion vectors, column mapping or any other feature beyond Delta's first
+are not for delta-rs: there Spark reads the files and commits their rows.
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, PostCommitHookProperties, Transaction
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from ticdc_assets.engine.commits import named_properties
+from ticdc_assets.engine.committing import commit_written, require_there
+from ticdc_assets.engine.control import LOG_RETENTION, is_plain, open_table
+from ticdc_assets.engine.files import WrittenFile
+from ticdc_assets.engine.session import functions
+from ticdc_assets.engine.spark_commits import SparkCommit
+
+_CHECKPOINT_INTERVAL = 10  # Spark's, for tables that state none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableLayout:
+    """What a table gets when its first commit creates it.
+
+    Attributes:
+        partition_by: names of the partition columns.
+        configuration: table properties.
+    """
+
+    partition_by: Sequence[str] = ()
+    configuration: Mapping[str, str] | None = None
+
+
+BOUNDED = (
+    "batch",
+    "landed_at",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp_ms",
+    "index",
+    "kind",
+    "op",
+    "commit_ts",
+    "build_ts_ms",
+    "database",
+    "table",
+    "table_id",
+    "schema_version",
+)
+"""Columns of `raw_messages` and `change_log` whose bounds are kept for each file."""
+
+BY_LANDING_DAY = TableLayout(
+    partition_by=("landed_day",),
+    configuration={"delta.logRetentionDuration": LOG_RETENTION},
+)
+"""The layout of `raw_messages` and `change_log`."""
+
+
+def append_files(
+    spark: SparkSession,
+    path: Path,
+    files: Sequence[WrittenFile],
+    schema: pa.Schema,
+    *,
+    app_id: str,
+    version: int,
+    metadata: Mapping[str, Any] | None = None,
+    layout: TableLayout = TableLayout(),
+) -> bool:
+    """Append files in one commit, unless the table has seen `version` of `app_id`.
+
+    Args:
+        spark: the session, which is asked for nothing if the table is plain.
+        path: the table; it is created if it is not there.
+        files: what to append, maybe nothing.
+        schema: the table's columns.
+        app_id: whose versions the commit is one of.
+        version: which one.
+        metadata: JSON object that the commit carries, if any.
+        layout: what the table gets when it is created.
+
+    Returns:
+        Whether there was a commit.
+
+    Raises:
+        NotThereError: a file is not there, or is another one; nothing was committed.
+    """
+    table = open_table(path)
+    if table is not None and _has_seen(table, app_id, version):
+        return False
+    if table is not None and not is_plain(table):
+        require_there(path, files)
+        _append_by_spark(spark, path, files, schema, app_id, version, metadata)
+        return True
+    commit_written(
+        path,
+        files,
+        schema,
+        table=table,
+        properties=named_properties(metadata, Transaction(app_id, version)),
+        partition_by=layout.partition_by,
+        configuration=layout.configuration,
+        hooks=_HOOKS,
+    )
+    _add_checkpoint(path)
+    return True
+
+
+def _append_by_spark(
+    spark: SparkSession,
+    path: Path,
+    files: Sequence[WrittenFile],
+    schema: pa.Schema,
+    app_id: str,
+    version: int,
+    metadata: Mapping[str, Any] | None,
+) -> None:
+    """Commit the rows of files to a table that only Spark writes; the files are removed then."""
+    F = functions(spark)
+    columns = from_arrow_schema(schema)
+    rows = spark.createDataFrame([], columns)
+    for file in files:
+        plain = [field for field in columns.fields if field.name not in file.partition]
+        own = spark.read.schema(StructType(plain)).parquet(str(path / file.path))
+        for name, value in file.partition.items():
+            own = own.withColumn(name, F.lit(value).cast(columns[name].dataType))
+        rows = rows.unionByName(own)
+    commit = SparkCommit(spark, path, metadata)
+    (
+        commit.writer(rows)
+        .mode("append")
+        .option("txnAppId", app_id)
+        .option("txnVersion", version)
+        .save(str(path))
+    )
+    commit.find()
+    for file in files:
+        (path / file.path).unlink()
+
+
+def _has_seen(table: DeltaTable, app_id: str, version: int) -> bool:
+    seen = table.transaction_version(app_id)
+    return seen is not None and seen >= version
+
+
+# Checkpoints come as often as Spark writes them; what expires in the log is Spark's.
+_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+def _add_checkpoint(path: Path) -> None:
+    written = open_table(path)
+    if written is not None and written.version() and not written.version() % _CHECKPOINT_INTERVAL:
+        written.create_checkpoint()

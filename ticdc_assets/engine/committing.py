@@ -1,0 +1,158 @@
+"""Committing files that others wrote: only what is there, and only here.
+
+In: a table, and what writers in other processes say of the files they wrote for it (`files`). Out:
+one commit that names these files. It is made after each was opened from this process: it lies in
+the table's folder, has the size and the number of rows that its writer said, and ends in a footer
+of Parquet. If one does not, nothing is committed: positions, which the commit would carry, stay.
+
+The likeliest reason is a cluster whose workers have a folder of the same name, but not the same
+folder: there everything seems to be written, and the table would be broken for good. Commits that
+Spark itself makes are looked at by `spark_commits`.
+
+Nothing else in this package may name files in a commit: `deltalake.transaction` is imported here
+alone, which the linter holds.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
+from deltalake.transaction import (  # noqa: TID251 - the one place
+    AddAction,
+    create_table_with_add_actions,
+)
+
+from ticdc_assets.engine.commits import CommitError
+from ticdc_assets.engine.files import WrittenFile
+
+_READERS = 4
+"""Files that are opened at a time: on a shared folder each waits for the network."""
+
+
+class NotThereError(CommitError):
+    """A file that a writer says it wrote is not there, or is not what it wrote.
+
+    Args:
+        table: folder of the table.
+        path: path of the file in it.
+        expected: what its writer said.
+        got: what was found.
+    """
+
+    retriable = False
+
+    def __init__(self, table: str, path: str, expected: str, got: str) -> None:
+        super().__init__(table, path, expected, got)
+        self.table = table
+        self.path = path
+        self.expected = expected
+        self.got = got
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} of table {self.table}: a worker wrote {self.expected}, here {self.got}: "
+            "the workers do not share the lake's folder with the driver, or the disk lost it; "
+            "nothing was committed"
+        )
+
+
+def require_there(table: Path, files: Sequence[WrittenFile]) -> None:
+    """Open each of `files`; see the module.
+
+    Raises:
+        NotThereError: one is not there, or is another one.
+    """
+    # Parquet's footers are read without Python's lock.
+    with ThreadPoolExecutor(max(1, min(_READERS, len(files)))) as pool:
+        for _ in pool.map(lambda file: _require(table, file), files):
+            pass
+
+
+def _require(table: Path, file: WrittenFile) -> None:
+    expected = f"{file.size} bytes with {file.rows} rows"
+
+    def fault(got: str) -> NotThereError:
+        return NotThereError(str(table), file.path, expected, got)
+
+    parts = PurePosixPath(file.path)
+    if parts.is_absolute() or ".." in parts.parts:
+        raise fault("such a path leads out of the table's folder")
+    path = table / parts
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise fault(f"is no such file ({error.strerror})") from error
+    if size != file.size:
+        raise fault(f"are {size} bytes")
+    try:
+        rows = pq.read_metadata(path).num_rows
+    except (OSError, pa.ArrowException) as error:
+        raise fault("is no footer of Parquet at its end") from error
+    if rows != file.rows:
+        raise fault(f"are {rows} rows")
+
+
+def commit_written(
+    path: Path,
+    files: Sequence[WrittenFile],
+    schema: pa.Schema,
+    *,
+    table: DeltaTable | None,
+    properties: CommitProperties,
+    partition_by: Sequence[str] = (),
+    configuration: Mapping[str, str] | None = None,
+    hooks: PostCommitHookProperties | None = None,
+    overwrites: bool = False,
+) -> None:
+    """Append files to a table, or make a table of them, in one commit.
+
+    Args:
+        path: folder of the table.
+        files: what to append, maybe nothing.
+        schema: the table's columns.
+        table: the table, None if there is none yet.
+        properties: of the commit.
+        partition_by: names of the partition columns.
+        configuration: properties that a new table gets.
+        hooks: what delta-rs does behind the commit.
+        overwrites: whether the files take the place of all that the table has, and `schema` that of
+            its columns.
+
+    Raises:
+        NotThereError: a file is not there, or is another one; nothing was committed.
+    """
+    require_there(path, files)
+    actions = [
+        AddAction(
+            path=file.path,
+            size=file.size,
+            partition_values=file.partition,
+            modification_time=file.modified_ms,
+            data_change=True,
+            stats=file.stats,
+        )
+        for file in files
+    ]
+    if table is None:
+        path.mkdir(parents=True, exist_ok=True)
+        create_table_with_add_actions(
+            str(path),
+            Schema.from_arrow(schema),
+            actions,
+            partition_by=list(partition_by),
+            configuration=configuration,
+            commit_properties=properties,
+            post_commithook_properties=hooks,
+        )
+    else:
+        table.create_write_transaction(
+            [*actions],
+            "overwrite" if overwrites else "append",
+            Schema.from_arrow(schema) if overwrites else table.schema(),
+            partition_by=list(partition_by),
+            commit_properties=properties,
+            post_commithook_properties=hooks,
+        )

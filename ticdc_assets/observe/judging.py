@@ -1,0 +1,415 @@
+"""Judging a changefeed: what is good, late or wrong, and what to do about it.
+
+In: a `Status` and the limits of the changefeed's configuration. Out: one `Verdict` for each
+`Check`. Pure: the same status gives the same verdicts, whoever asks. `read_status` keeps them in
+the status, so that the command line, the metrics, the report, the sensor and the asset checks say
+the same. Only what reads mirrors (keys, the rebuild) and what looks at files (damage) is judged
+elsewhere.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from ticdc_assets.config import Changefeed
+from ticdc_assets.observe.lag import Lag, LagPart
+from ticdc_assets.observe.status import Status
+from ticdc_assets.observe.table_status import TableState, TableStatus
+from ticdc_assets.observe.verdicts import Check, Level, Verdict
+from ticdc_assets.observe.wording import duration, listed
+from ticdc_assets.pipeline.agreement import Agreement
+from ticdc_assets.pipeline.faults import Faults
+from ticdc_assets.schemas import ColumnSchema, TableSchema, schema_from_json
+from ticdc_assets.tso import to_datetime
+
+CLOCK_TOLERANCE_SECONDS = 5.0
+"""How far the upstream's clock may be ahead of ours before a lag means nothing."""
+
+
+def judge(changefeed: Changefeed, status: Status) -> dict[Check, Verdict]:
+    """Return what is to be said of a changefeed, in the order in which people look."""
+    return {check: said(changefeed, status) for check, said in _JUDGES.items()}
+
+
+def _beyond(seconds: float, warn_seconds: float, error_seconds: float) -> tuple[Level, float]:
+    """Return how bad a span of time is, and the limit that says so; 0 where none does."""
+    if seconds >= error_seconds:
+        return Level.FAIL, error_seconds
+    return (Level.WARN, warn_seconds) if seconds >= warn_seconds else (Level.OK, 0.0)
+
+
+# Lag --------------------------------------------------------------------------------------------
+
+
+def _judge_lag(changefeed: Changefeed, status: Status) -> Verdict:
+    """Judge how far the newest cut is behind now."""
+    lag = status.lag
+    if status.cut is None or lag is None:
+        return Verdict(
+            level=Level.WARN,
+            sentence=(
+                "No cut was published yet, so there is no mirror and no lag to measure: "
+                f"{_why_no_cut(status)}. Run the job {changefeed.name}_sync, and look at the "
+                "outcome of apply_changes."
+            ),
+        )
+    if lag.ahead_seconds > CLOCK_TOLERANCE_SECONDS:
+        return Verdict(
+            level=Level.WARN,
+            sentence=(
+                f"The newest cut is {duration(lag.ahead_seconds)} in the future: the upstream's "
+                "clock is ahead of this machine's, or a watermark was. So the lag cannot be "
+                "measured: synchronise the clocks (NTP). If the cut is wrong, go back to an older "
+                f"one by `ticdc-assets rewind {changefeed.name}`."
+            ),
+        )
+    level, limit = _beyond(lag.seconds, changefeed.lag_warn_seconds, changefeed.lag_error_seconds)
+    worst = _worst_text(status, lag)
+    parts = ", ".join(f"{_PART_NAMES[part]} {duration(lag.part_seconds(part))}" for part in LagPart)
+    behind = f"The mirrors are {duration(lag.seconds)} behind now"
+    if level is Level.OK:
+        return Verdict(sentence=f"{behind}: {parts}.{worst}")
+    advice = _what_to_do(changefeed, status, lag)
+    return Verdict(
+        level=level, sentence=f"{behind} (limit {duration(limit)}): {parts}. {advice}{worst}"
+    )
+
+
+_PART_NAMES: Mapping[LagPart, str] = {
+    LagPart.SOURCE_TO_KAFKA: "source to Kafka",
+    LagPart.KAFKA_TO_RAW: "Kafka to raw_messages",
+    LagPart.RAW_TO_MIRROR: "raw_messages to mirrors",
+}
+
+
+def _what_to_do(changefeed: Changefeed, status: Status, lag: Lag) -> str:
+    """Return on which part of the way most of the lag is, and what to look at there."""
+    name = changefeed.name
+    if status.es_only:
+        return (
+            "The messages have no commit ts and no watermark, so this is the age of the newest "
+            "change that was applied, and grows while nothing changes upstream: look whether "
+            "records wait in the topic (kafka_topic, the sensor's ticks)."
+        )
+    if status.watermark.waiting or status.watermark.watermark_ts is None:
+        return f"Nothing more can be applied: {_why_no_cut(status)}."
+    match lag.largest:
+        case LagPart.SOURCE_TO_KAFKA:
+            return (
+                "Most of it is before Kafka: the newest landed watermark (from "
+                f"{status.slowest or '?'}) is old itself. Look at the checkpoint and state of the "
+                "changefeed in TiCDC (`cdc cli changefeed query`), and whether all partitions get "
+                f"watermarks ({name}'s check watermark_progress)."
+            )
+        case LagPart.KAFKA_TO_RAW:
+            return (
+                f"Most of it is in Kafka: {status.backlog} records wait to be landed. Look whether "
+                f"the sensor {name}_sync_sensor is running and what its ticks say, and whether "
+                f"runs of {name}_sync fail, are queued, or take long."
+            )
+        case LagPart.RAW_TO_MIRROR:
+            batches = status.landed_batch - status.decoded_batch
+            undecoded = f", {batches} landed batches are not decoded" if batches > 0 else ""
+            return (
+                f"Most of it has landed and was not applied{undecoded}: look at the runs of "
+                f"{name}_sync: one at work may need more memory or cores, one that failed says why."
+            )
+
+
+def _worst_text(status: Status, lag: Lag) -> str:
+    """Return the table that is further behind than the cut, if one is."""
+    worst = next((item for item in status.tables if not item.is_complete), None)
+    if worst is None or worst.lag_ms <= lag.total_ms:
+        return ""
+    return (
+        f" The worst table, {_name(worst)}, is complete only up to {duration(worst.lag_seconds)} "
+        f"ago ({', '.join(worst.lacking)})."
+    )
+
+
+def _name(table: TableStatus) -> str:
+    return f"{table.database}.{table.table}"
+
+
+def _why_no_cut(status: Status) -> str:
+    watermark = status.watermark
+    if watermark.waiting:
+        places = [f"{topic}/{partition}" for topic, partition in watermark.waiting]
+        return f"no watermark has come from {listed(places)}"
+    if watermark.watermark_ts is None:
+        return "nothing has landed"
+    return f"the global watermark is {watermark.watermark_ts}"
+
+
+# The watermark ----------------------------------------------------------------------------------
+
+
+def _judge_watermark(changefeed: Changefeed, status: Status) -> Verdict:
+    """Judge whether the watermark and the rows move together.
+
+    Rows far beyond a watermark that does not follow are *stuck*; a watermark that moves on for long
+    without any row or DDL is *quiet*.
+    """
+    limits, watermark = changefeed.checks, status.watermark.watermark_ts
+    if status.es_only:
+        return Verdict(sentence="The messages have no commit ts, so no watermarks are sent.")
+    if status.times.newest is None and watermark is None:
+        return Verdict(sentence="No change and no watermark has landed yet.")
+    ahead, quiet = status.beyond_seconds, status.quiet_seconds or 0.0
+    level, limit = _beyond(ahead, limits.stuck_warn_seconds, limits.stuck_error_seconds)
+    if level is not Level.OK:
+        return Verdict(
+            level=level,
+            sentence=(
+                f"The watermark does not follow the rows: changes have landed "
+                f"{duration(ahead)} of upstream time beyond it (limit {duration(limit)}). "
+                f"{_who_holds(status)} Until it moves nothing more is applied. Look whether TiCDC "
+                "sends to every partition and topic, whether each of these was landed to its end, "
+                "and whether a topic has more partitions than TiCDC was told of."
+            ),
+        )
+    if limits.quiet_warn_seconds is not None and quiet >= limits.quiet_warn_seconds:
+        return Verdict(
+            level=Level.WARN,
+            sentence=(
+                f"The watermark moves, but no row and no DDL came for {duration(quiet)} of "
+                f"upstream time (limit {duration(limits.quiet_warn_seconds)}). If nothing changes "
+                "upstream this is as it should be, and quiet_warn_seconds can be longer; else look "
+                "at the filter rules of the changefeed and whether its tables still exist."
+            ),
+        )
+    if watermark is None:
+        return Verdict(sentence=f"There is no global watermark yet: {_why_no_cut(status)}.")
+    return Verdict(
+        sentence=(
+            f"The watermark is at {to_datetime(watermark):%Y-%m-%d %H:%M:%S} UTC; changes have "
+            f"landed up to {duration(ahead)} beyond it."
+        )
+    )
+
+
+def _who_holds(status: Status) -> str:
+    by_topic: dict[str, list[str]] = {}
+    for topic, partition in status.watermark.waiting:
+        by_topic.setdefault(topic, []).append(str(partition))
+    if by_topic:
+        told = (
+            f"{topic} (partitions {', '.join(partitions)})"
+            for topic, partitions in by_topic.items()
+        )
+        return f"No watermark has come from {listed(told)}."
+    return f"The slowest partition is {status.slowest or '?'}."
+
+
+# Held rows --------------------------------------------------------------------------------------
+
+
+def _judge_held(changefeed: Changefeed, status: Status) -> Verdict:
+    """Judge for how long row changes wait for their schema."""
+    limits, age = changefeed.checks, status.held_seconds
+    if not status.held:
+        return Verdict(sentence="No row waits for its schema.")
+    told = listed(
+        f"{item.database}.{item.table} ({item.rows} rows of schema version {item.schema_version}, "
+        f"for {duration(status.age_seconds(item.since))})"
+        for item in status.held
+    )
+    level, limit = _beyond(age, limits.held_warn_seconds, limits.held_error_seconds)
+    if level is Level.OK:
+        return Verdict(sentence=f"Rows wait for their schema, not for long yet: {told}.")
+    return Verdict(
+        level=level,
+        sentence=(
+            f"Rows have waited for their schema for {duration(age)} (limit {duration(limit)}): "
+            f"{told}. Their tables lack these changes until it comes. TiCDC repeats it in "
+            "bootstraps while the table changes: send-bootstrap-interval-in-sec and "
+            "send-bootstrap-in-msg-count of its sink must not both be 0. A change of any row of "
+            "such a table upstream may bring one."
+        ),
+    )
+
+
+# Completeness -----------------------------------------------------------------------------------
+
+
+def _judge_mirrors(changefeed: Changefeed, status: Status) -> Verdict:
+    """Judge whether the mirrors of the newest cut have everything."""
+    cut = status.cut
+    if cut is None:
+        return Verdict(sentence="No cut was published yet; nothing to look at.")
+    unwell = [item for item in status.tables if item.state is not TableState.COMPLETE]
+    # What has no mirror comes last; else as a catalogue would list them.
+    unwell.sort(key=lambda item: (not item.has_mirror, item.database, item.table))
+    findings = [f"failed: {item.failed.sentence}" for item in unwell if item.failed is not None] + [
+        f"{_name(item)} ({', '.join((*item.lacking, *item.marks))})"
+        for item in unwell
+        if item.failed is None
+    ]
+    if cut.quarantined:
+        findings.append(f"{cut.quarantined} records that could not be decoded")
+    if not findings:
+        return Verdict(
+            sentence=f"All {len(cut.mirrors)} mirrors have every change up to {cut.moment}."
+        )
+    return Verdict(
+        level=max((item.verdict.level for item in unwell), default=Level.WARN),
+        sentence=(
+            f"Not complete at {cut.moment}: {listed(findings)}. Held changes wait for their schema "
+            "(TiCDC repeats it in bootstraps: see send-bootstrap-interval-in-sec); "
+            f"quarantined ones need a fix and {changefeed.name}_redrive; marks are explained in "
+            "docs/limitations.md."
+        ),
+    )
+
+
+def judge_quarantine(
+    changefeed: str, faults: Iterable[Faults], seen_until: datetime | None = None
+) -> Verdict:
+    """Judge whether open rows came since `seen_until`; all are new where nobody looked before."""
+    found = list(faults)
+    new = [item for item in found if seen_until is None or item.since > seen_until]
+    total = sum(item.rows for item in found)
+    if new:
+        counts: Counter[str] = Counter()
+        for item in new:
+            counts[item.reason] += item.rows
+        told = listed(f"{reason} {count}" for reason, count in sorted(counts.items()))
+        return Verdict(
+            level=Level.WARN,
+            sentence=(
+                f"{counts.total()} came into quarantine ({told}); {total} are open in all. Look at "
+                f"them with `ticdc-assets quarantine {changefeed}`; after a fix run "
+                f"{changefeed}_redrive."
+            ),
+        )
+    remaining = f"; {total} from before are still open" if found else ", and nothing is open"
+    return Verdict(sentence=f"Nothing new in quarantine{remaining}.")
+
+
+def _judge_accounts(_: Changefeed, status: Status) -> Verdict:
+    """Judge whether each row change that the newest cut is the first to have is accounted for."""
+    cut = status.cut
+    if cut is None:
+        return Verdict(sentence="No cut was published yet; nothing to look at.")
+    if not cut.unaccounted:
+        counts = status.accounts
+        parts = ", ".join(f"{n} {name}" for name, n in counts.items() if n and name != "read")
+        return Verdict(
+            sentence=(
+                f"{counts['read']} row changes were read for {cut.moment}: {parts or 'none'}."
+            )
+        )
+    return Verdict(
+        level=Level.FAIL,
+        sentence=(
+            f"Row changes are missing at {cut.moment}: "
+            f"{listed([item.sentence for item in cut.unaccounted])}. They are in change_log; no "
+            "mirror has them. It is a fault of this package or of the messages: report it with "
+            "what ticdc-assets decode prints of these records."
+        ),
+    )
+
+
+# Checksums --------------------------------------------------------------------------------------
+
+
+def _judge_checksums(_: Changefeed, status: Status) -> Verdict:
+    """Judge whether the rows are what their checksums say."""
+    counts = status.checksums.counts
+    wrong = counts[Agreement.DISAGREES]
+    if not sum(counts.values()):
+        return Verdict(sentence="The messages carry no row checksums.")
+    said = (
+        f"{counts[Agreement.AGREES]} row changes agree with their checksum, {wrong} disagree; of "
+        f"{counts[Agreement.UNKNOWN]} nothing can be said, {counts[Agreement.WAITING]} wait for "
+        "their schema."
+    )
+    if not wrong:
+        return Verdict(sentence=said)
+    return Verdict(
+        level=Level.FAIL,
+        sentence=(
+            f"{said} Those rows were applied as they were sent: compare them with the source, and "
+            "look for TiCDC's own report of a corrupted row."
+        ),
+    )
+
+
+# Schemas ----------------------------------------------------------------------------------------
+
+
+def _judge_conflicts(changefeed: Changefeed, status: Status) -> Verdict:
+    """Judge whether two structures were claimed for one schema version."""
+    rows = status.conflicts
+    if not rows:
+        return Verdict(sentence="Every schema version has one structure.")
+    told = listed(
+        (
+            f"{row['database']}.{row['table']} at version {row['schema_version']}: "
+            f"{row['registered_source']} says {registered}, {row['claimed_source']} says {claimed}"
+            for row in rows
+            for registered, claimed in [claims(row)]
+        ),
+        "; ",
+    )
+    return Verdict(
+        level=Level.WARN,
+        sentence=(
+            f"{len(rows)} structures were claimed for schema versions that have another one: "
+            f"{told}. The registered one is used, so rows written by the other may be in "
+            "quarantine, or wrong without notice. Compare with SHOW CREATE TABLE upstream; if the "
+            "registered one is wrong, let the changefeed begin before the CREATE of the table, and "
+            f"prove the mirrors by {changefeed.name}_verify."
+        ),
+    )
+
+
+def claims(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what each of two schemas says where they differ."""
+    registered, claimed = (_schema_of(row[side]) for side in ("registered", "claimed"))
+    if registered is None or claimed is None:
+        return ("a schema" if registered else "no schema", "a schema" if claimed else "no schema")
+    ours = {column.name: _column_text(column) for column in registered.columns}
+    theirs = {column.name: _column_text(column) for column in claimed.columns}
+    names = [name for name in dict.fromkeys([*ours, *theirs]) if ours.get(name) != theirs.get(name)]
+    if names:
+        return tuple(  # pyright: ignore[reportReturnType]  # of two sides
+            listed(side.get(name, f"no {name}") for name in names) for side in (ours, theirs)
+        )
+    if registered.handle_key != claimed.handle_key:
+        return (_key_text(registered), _key_text(claimed))
+    if list(ours) != list(theirs):
+        return (f"the order {listed(ours)}", f"the order {listed(theirs)}")
+    return ("other indexes, defaults or ids", "other indexes, defaults or ids")
+
+
+def _schema_of(text: str | None) -> TableSchema | None:
+    return None if text is None else schema_from_json(json.loads(text), "$")
+
+
+def _column_text(column: ColumnSchema) -> str:
+    size = f"({column.length},{column.decimal})" if column.length or column.decimal else ""
+    labels = f"({listed(column.elements)})" if column.elements else ""
+    words = [f"{column.name} {column.mysql_type}{labels or size}"]
+    words += ["unsigned"] if column.unsigned else []
+    words += [] if column.nullable else ["not null"]
+    words += [column.collation] if column.collation else []
+    return " ".join(words)
+
+
+def _key_text(schema: TableSchema) -> str:
+    return f"the key {listed(schema.handle_key)}" if schema.handle_key else "no key"
+
+
+_JUDGES: Mapping[Check, Callable[[Changefeed, Status], Verdict]] = {
+    Check.REPLICATION_LAG: _judge_lag,
+    Check.WATERMARK_PROGRESS: _judge_watermark,
+    Check.HELD_ROWS: _judge_held,
+    Check.MIRRORS_COMPLETE: _judge_mirrors,
+    Check.QUARANTINE_GROWTH: lambda feed, status: judge_quarantine(feed.name, status.faults),
+    Check.CHANGES_ACCOUNTED: _judge_accounts,
+    Check.ROW_CHECKSUMS: _judge_checksums,
+    Check.SCHEMA_CONFLICTS: _judge_conflicts,
+}

@@ -1,0 +1,108 @@
+"""The lag of the mirrors, in parts that add up to it exactly, to the millisecond.
+
+In: moments in epoch milliseconds. Out: a `Lag`. Pure: the same moments give the same parts,
+whatever the clocks say. The lag is now less the physical time of the newest cut's TSO. Its parts:
+
+raw -> mirror
+    from the cut to the watermark that has landed and is decoded. Where landed batches are not
+    decoded yet nobody knows the watermarks in them; then it is up to Kafka's timestamp of the
+    newest landed record.
+Kafka -> raw
+    while records wait in the source: from Kafka's timestamp of the last record landed of a
+    partition that waits (the oldest of these) until now, as far as that is not counted already.
+    If nothing waits it is 0.
+source -> Kafka
+    the rest: TiCDC, its sink, and the way to the broker.
+
+What it cannot tell: upstream's clock made the TSO, TiCDC's machine (or the broker) the record's
+timestamp, and this machine says what now is. Clocks that differ move seconds from one part to
+another, never the sum of them. Where the source was not looked at, what waits is what the newest
+landing left, so time that newer records spend in Kafka counts as source -> Kafka. A partition that
+gets no watermark counts there as well: its `watermark_progress` says more.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from ticdc_assets.pipeline.positions import PartitionOffsets
+
+
+class LagPart(StrEnum):
+    """A part of the way from a commit upstream to the mirrors."""
+
+    SOURCE_TO_KAFKA = "source_to_kafka"
+    KAFKA_TO_RAW = "kafka_to_raw"
+    RAW_TO_MIRROR = "raw_to_mirror"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """How far the mirrors are behind now, in milliseconds; the parts add up to the total.
+
+    Attributes:
+        total_ms: now less the physical time of the newest cut; 0 if the cut is ahead of now.
+        parts: milliseconds of each part.
+        ahead_ms: by how much the cut is ahead of this machine's clock, 0 if it is not.
+    """
+
+    total_ms: int
+    parts: Mapping[LagPart, int]
+    ahead_ms: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """The total in seconds."""
+        return self.total_ms / 1000
+
+    @property
+    def ahead_seconds(self) -> float:
+        """By how much the cut is ahead of this machine's clock, in seconds."""
+        return self.ahead_ms / 1000
+
+    @property
+    def largest(self) -> LagPart:
+        """The part that is the largest; of equal ones that nearest to the mirrors."""
+        return max(reversed(LagPart), key=lambda part: self.parts[part])
+
+    def part_seconds(self, part: LagPart) -> float:
+        """Return one part in seconds."""
+        return self.parts[part] / 1000
+
+
+def split_lag(now_ms: int, cut_ms: int, *, landed_ms: int, waiting_since_ms: int | None) -> Lag:
+    """Return the lag of a cut and its parts, whatever the clocks say.
+
+    Args:
+        now_ms: now.
+        cut_ms: physical time of the cut.
+        landed_ms: physical time up to which everything has landed.
+        waiting_since_ms: Kafka's timestamp of the last record landed where records wait; None if
+            none wait.
+    """
+    total = max(now_ms - cut_ms, 0)
+    raw_to_mirror = min(max(landed_ms - cut_ms, 0), total)
+    waited = 0 if waiting_since_ms is None else max(now_ms - waiting_since_ms, 0)
+    kafka_to_raw = min(waited, total - raw_to_mirror)
+    return Lag(
+        total_ms=total,
+        parts={
+            LagPart.SOURCE_TO_KAFKA: total - raw_to_mirror - kafka_to_raw,
+            LagPart.KAFKA_TO_RAW: kafka_to_raw,
+            LagPart.RAW_TO_MIRROR: raw_to_mirror,
+        },
+        ahead_ms=max(cut_ms - now_ms, 0),
+    )
+
+
+def waiting_since(partitions: Iterable[PartitionOffsets], landed_at: datetime | None) -> int | None:
+    """Return since when records wait in the source, by Kafka's timestamps; None if none wait.
+
+    Of a partition that waits it is the time of its last landed record. Where that is not known it
+    is the time of the last landing, and the partition waits at least since then.
+    """
+    waiting = [item for item in partitions if item.backlog]
+    fallback = None if landed_at is None else round(landed_at.timestamp() * 1000)
+    times = [item.newest_ms if item.newest_ms is not None else fallback for item in waiting]
+    return min((time for time in times if time is not None), default=None)

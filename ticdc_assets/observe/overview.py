@@ -1,0 +1,340 @@
+"""What a page about a changefeed shows of it: tables, partitions, DDL, schemas, and its series.
+
+In: the small tables that steer the pipeline. Out: one frozen `FeedOverview`, made without a Spark
+session and without writing anything; read again it is what the tables say then.
+
+How far the changefeed and its tables are is its `Status`, as everybody tells it.
+
+What is not handled: nothing is read from the source, so the backlog is what the newest landing
+left, and how far TiCDC itself is behind is not known here.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from orjson import loads
+
+from ticdc_assets.changelog.progress import PartitionProgress, TopicState
+from ticdc_assets.config import Changefeed
+from ticdc_assets.engine.control import read_table
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.observe.series import (
+    CutHistory,
+    LandingPoint,
+    QuarantineFigures,
+    read_cut_history,
+    read_landings,
+    read_quarantine_figures,
+)
+from ticdc_assets.observe.status import Status
+from ticdc_assets.observe.status_reading import read_status
+from ticdc_assets.observe.table_status import TableState, TableStatus
+from ticdc_assets.pipeline.positions import PartitionOffsets
+from ticdc_assets.registry.ddl import DdlStatement, parse_ddl_script
+from ticdc_assets.registry.differences import Difference, differences
+from ticdc_assets.schemas import TableSchema, schema_from_json
+
+DDL_SHOWN = 2000
+"""So many of the newest DDL are read in full."""
+
+SCHEMA_TABLES_SHOWN = 100
+"""So many tables, those whose schema changed last, are shown with their versions."""
+
+VERSIONS_SHOWN = 20
+"""So many of the newest versions of each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFigures:
+    """One partition of the source.
+
+    Attributes:
+        topic: topic.
+        partition: partition.
+        offsets: what the newest landing saw of it, None if only the change log knows it.
+        progress: its watermark.
+        state: what it means for the global watermark, in a word or two; empty if nothing.
+    """
+
+    topic: str
+    partition: int
+    offsets: PartitionOffsets | None
+    progress: PartitionProgress
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DdlFigures:
+    """One DDL.
+
+    Attributes:
+        commit_ts: commit ts.
+        action: what the text says it does.
+        database: database after it, empty where the message names none.
+        table: table after it, empty where the message names none.
+        sql: its text.
+        not_understood: first piece of the text that was not understood, None if all was.
+    """
+
+    commit_ts: int
+    action: str
+    database: str
+    table: str
+    sql: str
+    not_understood: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionFigures:
+    """One schema version of a table.
+
+    Attributes:
+        version: the schema version.
+        valid_from: TSO from which it holds.
+        source: what it was learnt from.
+        columns: number of columns.
+        sql: text of the DDL, None if it did not come by one.
+        changes: what differs from the version before; () for the first that is shown.
+        is_first: whether no version before it is known.
+    """
+
+    version: int
+    valid_from: int
+    source: str
+    columns: int
+    sql: str | None
+    changes: tuple[Difference, ...]
+    is_first: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaFigures:
+    """The schema versions of one table, newest first.
+
+    Attributes:
+        database: database.
+        table: table.
+        total: number of its versions, also of those that are not in `versions`.
+        versions: the newest.
+    """
+
+    database: str
+    table: str
+    total: int
+    versions: tuple[VersionFigures, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedOverview:
+    """A changefeed at a moment.
+
+    Attributes:
+        changefeed: its configuration.
+        status: how far it is, and what is to be said of it.
+        since: from when on its series are.
+        cuts: its cuts.
+        landings: its landings.
+        quarantine: its quarantine.
+        tables: its tables: those that are failed, incomplete or marked first, then those that
+            changed most.
+        partitions: its partitions.
+        ddls: the newest DDL, newest first.
+        ddl_total: how many DDL there are in all.
+        ddl_unclear: how many of all were not understood.
+        schemas: tables whose schema changed last, newest first.
+        schema_tables: how many tables have schemas in all.
+    """
+
+    changefeed: Changefeed
+    status: Status
+    since: datetime
+    cuts: CutHistory
+    landings: tuple[LandingPoint, ...]
+    quarantine: QuarantineFigures
+    tables: tuple[TableStatus, ...]
+    partitions: tuple[PartitionFigures, ...]
+    ddls: tuple[DdlFigures, ...]
+    ddl_total: int
+    ddl_unclear: int
+    schemas: tuple[SchemaFigures, ...]
+    schema_tables: int
+
+    @property
+    def now(self) -> datetime:
+        """The moment."""
+        return self.status.at
+
+    def changes(self, table: TableStatus) -> int:
+        """Return how many keys of a table the counted cuts changed."""
+        return self.cuts.table_changes.get((table.database, table.table), 0)
+
+
+def read_overview(
+    changefeed: Changefeed, paths: LakePaths, *, days: float = 7, now: datetime | None = None
+) -> FeedOverview:
+    """Return what is known of a changefeed now.
+
+    Args:
+        changefeed: its configuration.
+        paths: its tables; none of them need exist.
+        days: how far back its series go.
+        now: the moment; the time of this machine if None.
+    """
+    now = now or datetime.now(UTC)
+    since = now - timedelta(days=days)
+    status = read_status(paths, changefeed, now)
+    cuts = read_cut_history(paths, since, newest=status.cut)
+    ddls, ddl_total, ddl_unclear = newest_ddls(paths)
+    schemas, schema_tables = newest_schemas(paths)
+    return FeedOverview(
+        changefeed=changefeed,
+        status=status,
+        since=since,
+        cuts=cuts,
+        landings=read_landings(paths, since),
+        quarantine=read_quarantine_figures(paths, since, tables=changefeed.tables),
+        tables=_worst_first(status.tables, cuts.table_changes),
+        partitions=_partitions(status),
+        ddls=ddls,
+        ddl_total=ddl_total,
+        ddl_unclear=ddl_unclear,
+        schemas=schemas,
+        schema_tables=schema_tables,
+    )
+
+
+def _worst_first(
+    tables: Iterable[TableStatus], changes: Mapping[tuple[str, str], int]
+) -> tuple[TableStatus, ...]:
+    def worst(item: TableStatus) -> tuple[object, ...]:
+        name = (item.database, item.table)
+        state = list(TableState).index(item.state)
+        return (-state, -changes.get(name, 0), -(item.last_change_ts or 0), *name)
+
+    return tuple(sorted(tables, key=worst))
+
+
+# Partitions -------------------------------------------------------------------------------------
+
+
+def _partitions(status: Status) -> tuple[PartitionFigures, ...]:
+    offsets = {(item.topic, item.partition): item for item in status.partitions}
+    states: dict[tuple[str, int], str] = {}
+    for topic in status.watermark.topics:
+        if topic.state in (TopicState.RETIRED, TopicState.EMPTY):
+            states |= {place: str(topic.state) for place in offsets if place[0] == topic.topic}
+    states |= dict.fromkeys(status.watermark.waiting, "waits for its first watermark")
+    if status.watermark.slowest is not None:
+        states[status.watermark.slowest] = "slowest"
+    return tuple(
+        PartitionFigures(
+            topic=place[0],
+            partition=place[1],
+            offsets=offsets.get(place),
+            progress=status.progress.get(place, PartitionProgress()),
+            state=states.get(place, ""),
+        )
+        for place in sorted(set(offsets) | set(status.progress))
+    )
+
+
+# DDL and schemas --------------------------------------------------------------------------------
+
+
+def newest_ddls(paths: LakePaths) -> tuple[tuple[DdlFigures, ...], int, int]:
+    """Return the newest DDL, how many there are in all, and how many were not understood."""
+    names = ["commit_ts", "action", "database", "table", "sql", "not_understood", "offset"]
+    table = read_table(paths.ddl_history, columns=names)
+    if table is None:
+        return (), 0, 0
+    unclear = table.num_rows - table["not_understood"].null_count
+    newest = table.sort_by([("commit_ts", "descending"), ("offset", "descending")])
+    rows = newest.slice(0, DDL_SHOWN).drop_columns(["offset"]).to_pylist()
+    return (
+        tuple(
+            DdlFigures(**{**row, "database": row["database"] or "", "table": row["table"] or ""})
+            for row in rows
+        ),
+        table.num_rows,
+        unclear,
+    )
+
+
+def newest_schemas(paths: LakePaths) -> tuple[tuple[SchemaFigures, ...], int]:
+    """Return the tables whose schema changed last, and how many tables have schemas."""
+    names = ["database", "table", "schema_version", "valid_from"]
+    listed = read_table(paths.schema_registry, columns=names)
+    if listed is None or not listed.num_rows:
+        return (), 0
+    newest = (
+        listed.group_by(["database", "table"])
+        .aggregate([("valid_from", "max"), ("valid_from", "count")])
+        .sort_by(
+            [
+                ("valid_from_max", "descending"),
+                ("database", "ascending"),
+                ("table", "ascending"),
+            ]
+        )
+    )
+    # What changed lately is worth a look; what has one version says nothing.
+    shown = newest.slice(0, SCHEMA_TABLES_SHOWN).to_pylist()
+    wanted = {(row["database"], row["table"]): row["valid_from_count"] for row in shown}
+    versions: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    found = read_table(
+        paths.schema_registry,
+        ds.field("database").isin(pa.array({name[0] for name in wanted}))
+        & ds.field("table").isin(pa.array({name[1] for name in wanted})),
+        columns=[*names, "source", "sql", "schema"],
+    )
+    for row in [] if found is None else found.to_pylist():
+        name = (row["database"], row["table"])
+        if name in wanted:
+            versions.setdefault(name, []).append(row)
+    return (
+        tuple(
+            SchemaFigures(
+                database=name[0],
+                table=name[1],
+                total=total,
+                versions=_versions(versions.get(name, [])),
+            )
+            for name, total in wanted.items()
+        ),
+        newest.num_rows,
+    )
+
+
+def _versions(rows: list[dict[str, Any]]) -> tuple[VersionFigures, ...]:
+    rows.sort(key=lambda row: (row["valid_from"], row["schema_version"]))
+    kept = rows[-VERSIONS_SHOWN - 1 :]
+    schemas = [_schema_of(row) for row in kept]
+    found: list[VersionFigures] = []
+    for number, (row, schema) in enumerate(zip(kept, schemas, strict=True)):
+        before = schemas[number - 1] if number else None
+        found.append(
+            VersionFigures(
+                version=row["schema_version"],
+                valid_from=row["valid_from"],
+                source=row["source"],
+                columns=len(schema.columns),
+                sql=row["sql"],
+                changes=()
+                if before is None
+                else differences(before, schema, statements=_statements(row["sql"])),
+                is_first=before is None,
+            )
+        )
+    return tuple(found[::-1][:VERSIONS_SHOWN])
+
+
+def _schema_of(row: Mapping[str, Any]) -> TableSchema:
+    return schema_from_json(loads(row["schema"]), "$")
+
+
+def _statements(sql: str | None) -> Iterable[DdlStatement]:
+    return () if sql is None else parse_ddl_script(sql)

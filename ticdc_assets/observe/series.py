@@ -1,0 +1,585 @@
+"""How a changefeed went over time, from the small tables that steer it; no Spark session.
+
+In: `cuts`, `landings` and `quarantine`. Out: points in the order of time: each landing with what it
+left waiting, each cut with what it changed and what it left held, and how many rows of quarantine
+were open when. Between two cuts the replication lag grows second by second and drops when the next
+is published, so `lag_series` is a saw-tooth with both ends of each fall, and not a line through
+the falls.
+
+Only reads, so it may run at any time and as often as wanted, also while a sync writes: each table
+is read at one version of its own, so a cut may be in that the landings do not have yet.
+
+What is not handled: mirrors of cuts are counted for the newest cuts up to `MIRROR_BUDGET` entries
+(cuts times mirrors). Older points have no counts, and `counted_from` says from which cut they are.
+"""
+
+# Arrow makes its compute functions when it is imported, so the checker does not see them.
+# pyright: reportAttributeAccessIssue=false
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ticdc_assets.config import TableFilter
+from ticdc_assets.engine.control import read_leaves, read_table
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.pipeline.cuts import CARRIED, Cut, void_numbers
+from ticdc_assets.pipeline.faults import is_mirrored_fault
+from ticdc_assets.tso import lag_ms, lag_seconds
+
+MIRROR_BUDGET = 3_000_000
+"""Entries of mirrors (cuts times tables) that are counted at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Values over time.
+
+    Args:
+        times: epoch milliseconds, never descending.
+        values: one value a time.
+        of: how many points there were before `thinned` left some out.
+    """
+
+    times: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()
+    of: int = 0
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutPoint:
+    """A cut as a point in time.
+
+    Attributes:
+        number: its number.
+        tso: its TSO.
+        published_at: when it was published.
+        held: row changes that waited for their schema.
+        undecoded: records that could not be decoded and were open.
+        replays: replayed row changes that it ignored.
+        late: row changes that came after their cut.
+        changes: keys it changed, None where mirrors were not counted.
+        modes: number of mirrors by how the cut made them; {} where they were not counted.
+    """
+
+    number: int
+    tso: int
+    published_at: datetime
+    held: int
+    undecoded: int
+    replays: int
+    late: int
+    changes: int | None = None
+    modes: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def published_ms(self) -> float:
+        """When it was published, in epoch milliseconds."""
+        return self.published_at.timestamp() * 1000
+
+    @property
+    def lag_seconds(self) -> float:
+        """How far behind it was when it was published; 0 if it was ahead of the clock."""
+        return lag_seconds(self.tso, self.published_at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandingPoint:
+    """A landing as a point in time.
+
+    Attributes:
+        landed_at: when.
+        records: records it landed.
+        backlog: offsets it left in the source.
+    """
+
+    landed_at: datetime
+    records: int
+    backlog: int
+
+    @property
+    def landed_ms(self) -> float:
+        """When, in epoch milliseconds."""
+        return self.landed_at.timestamp() * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineReason:
+    """One reason for which something is or was in quarantine.
+
+    Attributes:
+        stage: `decode` or `apply`.
+        reason: what is wrong, a stable word.
+        open: rows that are open.
+        redriven: rows that were tried again with success.
+        newest_at: when the newest was refused.
+    """
+
+    stage: str
+    reason: str
+    open: int
+    redriven: int
+    newest_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineFigures:
+    """Quarantine over time.
+
+    Attributes:
+        open: rows that are open now.
+        series: how many were open when.
+        reasons: by stage and reason, those with most open rows first.
+        newest: the newest open rows, newest first: coordinates, reason, position, expected and the
+            table, and nothing of what was in the record.
+    """
+
+    open: int
+    series: Series
+    reasons: tuple[QuarantineReason, ...]
+    newest: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutHistory:
+    """Cuts over time.
+
+    Attributes:
+        newest: the newest cut, None before the first.
+        points: cuts published since the wanted moment, and the one before, oldest first.
+        counted_from: number of the first point whose mirrors were counted, None if none was.
+        table_changes: keys changed by (database, table), over the counted points.
+    """
+
+    newest: Cut | None
+    points: tuple[CutPoint, ...]
+    counted_from: int | None
+    table_changes: Mapping[tuple[str, str], int]
+
+
+# Cuts -------------------------------------------------------------------------------------------
+
+_CUT_COLUMNS = ["number", "tso", "published_at", "held", "quarantined", "replays", "late"]
+
+
+def read_cut_history(
+    paths: LakePaths, since: datetime, *, newest: Cut | None, budget: int = MIRROR_BUDGET
+) -> CutHistory:
+    """Return the cuts published since a moment, and the one in force at it.
+
+    Args:
+        paths: its tables.
+        since: the moment.
+        newest: the newest cut that counts; None before the first.
+        budget: entries of mirrors (cuts times tables) that are counted at most.
+    """
+    if newest is None:
+        return CutHistory(newest=None, points=(), counted_from=None, table_changes={})
+    # What was published between the two looks belongs to the next page.
+    void = void_numbers(paths)
+    known = (ds.field("number") <= newest.number) & ~ds.field("number").isin(sorted(void))
+    rows = _cut_rows(paths, known & (ds.field("published_at") >= pa.scalar(since)))
+    first = min((row["number"] for row in rows), default=newest.number + 1) - 1
+    while first in void:
+        first -= 1
+    rows += _cut_rows(paths, ds.field("number") == first)
+    rows.sort(key=lambda row: row["number"])
+    changes: dict[int, int] = {}
+    modes: dict[int, dict[str, int]] = {}
+    tables: dict[tuple[str, str], int] = {}
+    counted = max(1, budget // max(1, len(newest.mirrors)))
+    oldest = max(rows[0]["number"], newest.number - counted + 1)
+    for number, mode, mirrors, changed in _by_mode(paths, oldest, newest.number, void, tables):
+        modes.setdefault(number, {})[mode] = mirrors
+        changes[number] = changes.get(number, 0) + (0 if mode == CARRIED else changed)
+    points = tuple(
+        CutPoint(
+            number=row["number"],
+            tso=row["tso"],
+            published_at=row["published_at"],
+            held=row["held"],
+            undecoded=row["quarantined"],
+            replays=row["replays"],
+            late=row["late"],
+            changes=changes.get(row["number"], 0) if row["number"] >= oldest else None,
+            modes=modes.get(row["number"], {}),
+        )
+        for row in rows
+    )
+    return CutHistory(newest=newest, points=points, counted_from=oldest, table_changes=tables)
+
+
+def _cut_rows(paths: LakePaths, condition: ds.Expression) -> list[dict[str, Any]]:
+    table = read_table(paths.cuts, condition, columns=_CUT_COLUMNS)
+    if table is None:
+        return []
+    held = list_sums(table["held"], lambda rows: pc.struct_field(rows, "rows"))
+    return [
+        {**row, "held": total}
+        for row, total in zip(table.drop_columns(["held"]).to_pylist(), held, strict=True)
+    ]
+
+
+_LEAVES = (
+    "number",
+    "mirrors.database",
+    "mirrors.table",
+    "mirrors.mode",
+    "mirrors.changes",
+)
+
+
+def _by_mode(
+    paths: LakePaths,
+    oldest: int,
+    newest: int,
+    void: frozenset[int],
+    tables: dict[tuple[str, str], int],
+) -> Iterable[tuple[int, str, int, int]]:
+    """Yield (cut, mode, mirrors, keys changed); add what changed to `tables`.
+
+    Of each mirror in a cut only what is counted is read: its schema is most of its bytes.
+    """
+    for batch in read_leaves(paths.cuts, _LEAVES, column="number", least=oldest):
+        number = batch.column("number")
+        chosen = pc.and_(
+            pc.greater_equal(number, pa.scalar(oldest)), pc.less_equal(number, pa.scalar(newest))
+        )
+        is_void = pc.is_in(number, value_set=pa.array(sorted(void), number.type))
+        wanted = batch.filter(pc.and_not(chosen, is_void))
+        mirrors = wanted.column("mirrors")
+        entries = mirrors.flatten()
+        flat = pa.table(
+            {
+                "number": wanted.column("number").take(pc.list_parent_indices(mirrors)),
+                **{
+                    name: pc.struct_field(entries, name)
+                    for name in ("database", "table", "mode", "changes")
+                },
+            }
+        )
+        for row in (
+            flat.group_by(["number", "mode"])
+            .aggregate([("changes", "sum"), ("changes", "count")])
+            .to_pylist()
+        ):
+            yield row["number"], row["mode"], row["changes_count"], row["changes_sum"] or 0
+        changed = flat.filter(pc.not_equal(flat["mode"], pa.scalar(CARRIED)))
+        for row in (
+            changed.group_by(["database", "table"]).aggregate([("changes", "sum")]).to_pylist()
+        ):
+            name = (row["database"], row["table"])
+            tables[name] = tables.get(name, 0) + (row["changes_sum"] or 0)
+
+
+# Landings ---------------------------------------------------------------------------------------
+
+
+def read_landings(paths: LakePaths, since: datetime) -> tuple[LandingPoint, ...]:
+    """Return the landings since a moment, oldest first."""
+    table = read_table(
+        paths.landings,
+        ds.field("landed_at") >= pa.scalar(since),
+        columns=["number", "landed_at", "records", "partitions"],
+    )
+    if table is None:
+        return ()
+    backlogs = list_sums(table["partitions"], _backlog)
+    rows = zip(table.drop_columns(["partitions"]).to_pylist(), backlogs, strict=True)
+    return tuple(
+        LandingPoint(landed_at=row["landed_at"], records=row["records"], backlog=backlog)
+        for row, backlog in sorted(rows, key=lambda item: item[0]["number"])
+    )
+
+
+def _backlog(partitions: pa.StructArray) -> pa.Array:
+    """Return what each partition has and was not landed, as `PartitionOffsets.backlog`."""
+    end, landed, earliest = (
+        pc.struct_field(partitions, name) for name in ("end", "landed", "earliest")
+    )
+    begin = pc.max_element_wise(landed, earliest)
+    return pc.max_element_wise(pc.subtract(end, begin), pa.scalar(0, pa.int64()))
+
+
+def list_sums(lists: pa.ChunkedArray, value: Any) -> list[int]:
+    """Return, for each list of structs, the sum of what `value` makes of the structs."""
+    sums: list[int] = []
+    for chunk in lists.chunks:
+        totals = [0] * len(chunk)
+        grouped = (
+            pa.table({"row": pc.list_parent_indices(chunk), "value": value(chunk.flatten())})
+            .group_by("row")
+            .aggregate([("value", "sum")])
+        )
+        for row in grouped.to_pylist():
+            totals[row["row"]] = row["value_sum"] or 0
+        sums += totals
+    return sums
+
+
+# Quarantine -------------------------------------------------------------------------------------
+
+_SHOWN = (
+    "stage",
+    "topic",
+    "partition",
+    "offset",
+    "index",
+    "reason",
+    "position",
+    "expected",
+    "database",
+    "table",
+    "commit_ts",
+    "quarantined_at",
+)
+
+
+def read_quarantine_figures(
+    paths: LakePaths, since: datetime, *, tables: TableFilter | None = None, examples: int = 20
+) -> QuarantineFigures:
+    """Return what is and was in quarantine; of what was in a record nothing is read.
+
+    Args:
+        paths: its tables.
+        since: from when on the series is.
+        tables: the tables that are mirrored; faults of others do not count. None: all.
+        examples: so many of the newest open rows are told.
+    """
+    table = read_table(
+        paths.quarantine,
+        columns=["stage", "reason", "quarantined_at", "redriven_at", "database", "table"],
+    )
+    if table is not None:
+        table = table.filter(_counts(table, tables))
+    if table is None or not table.num_rows:
+        return QuarantineFigures(open=0, series=Series(), reasons=(), newest=())
+    is_open = pc.is_null(table["redriven_at"])
+    reasons = (
+        table.append_column("open", pc.cast(is_open, pa.int64()))
+        .group_by(["stage", "reason"])
+        .aggregate([("open", "sum"), ("open", "count"), ("quarantined_at", "max")])
+        .to_pylist()
+    )
+    waiting = table.filter(is_open)
+    newest: list[dict[str, Any]] = []
+    if waiting.num_rows:
+        edge = pc.sort_indices(waiting["quarantined_at"], sort_keys=[("", "descending")])
+        oldest = waiting["quarantined_at"][edge[min(examples, waiting.num_rows) - 1].as_py()]
+        found = read_table(
+            paths.quarantine,
+            ds.field("redriven_at").is_null() & (ds.field("quarantined_at") >= oldest),
+            columns=list(_SHOWN),
+        )
+        newest = [] if found is None else found.filter(_counts(found, tables)).to_pylist()
+    newest.sort(
+        key=lambda row: (row["topic"], row["partition"], row["offset"], row["index"], row["stage"])
+    )
+    newest.sort(key=lambda row: row["quarantined_at"], reverse=True)
+    return QuarantineFigures(
+        open=waiting.num_rows,
+        series=_open_over_time(table, since),
+        reasons=tuple(
+            QuarantineReason(
+                stage=row["stage"],
+                reason=row["reason"],
+                open=row["open_sum"],
+                redriven=row["open_count"] - row["open_sum"],
+                newest_at=row["quarantined_at_max"],
+            )
+            for row in sorted(
+                reasons, key=lambda row: (-row["open_sum"], row["stage"], row["reason"])
+            )
+        ),
+        newest=tuple(newest[:examples]),
+    )
+
+
+def _counts(table: pa.Table, tables: TableFilter | None) -> pa.Array:
+    """Return, for each row of the quarantine, whether it counts for a choice of tables."""
+    rows = table.select(["stage", "database", "table"]).to_pylist()
+    return pa.array([is_mirrored_fault(row, tables) for row in rows], pa.bool_())
+
+
+def _open_over_time(table: pa.Table, since: datetime) -> Series:
+    """Return how many rows were open from `since` on: a value holds until the next."""
+    steps: dict[float, int] = {}
+    for column, sign in (("quarantined_at", 1), ("redriven_at", -1)):
+        counted = (
+            pa.table({"at": pc.drop_null(table[column])})
+            .group_by("at")
+            .aggregate([("at", "count")])
+            .to_pylist()
+        )
+        for row in counted:
+            at = row["at"].timestamp() * 1000
+            steps[at] = steps.get(at, 0) + sign * row["at_count"]
+    begin, count = since.timestamp() * 1000, 0
+    times: list[float] = []
+    values: list[float] = []
+    for at in sorted(steps):
+        if at >= begin:
+            if not times and count:
+                times.append(begin)
+                values.append(count)
+            times.append(at)
+            values.append(count + steps[at])
+        count += steps[at]
+    if not times and count:
+        times, values = [begin], [count]
+    return Series(tuple(times), tuple(values), len(times))
+
+
+# Series for plots -------------------------------------------------------------------------------
+
+
+def lag_series(points: Sequence[CutPoint], since: datetime, now: datetime) -> Series:
+    """Return the replication lag in seconds over time, from `since` or the first cut to `now`.
+
+    It grows by a second each second; at each cut there are two points, as the lag was just before
+    it was published and just after.
+    """
+    times: list[float] = []
+    values: list[float] = []
+
+    def add(at: float, tso: int) -> None:
+        times.append(at)
+        values.append(round(lag_ms(tso, at) / 1000, 3))
+
+    begin, end = since.timestamp() * 1000, now.timestamp() * 1000
+    current: CutPoint | None = None
+    latest = begin
+    for point in points:
+        # A clock that was set back does not turn the line around.
+        at = max(latest, point.published_ms)
+        if current is not None:
+            if not times:
+                add(begin, current.tso)
+            add(at, current.tso)
+        if point.published_ms >= begin:
+            add(at, point.tso)
+            latest = at
+        current = point
+    if current is not None and (not times or end > times[-1]):
+        if not times:
+            add(begin, current.tso)
+        add(max(end, times[-1]), current.tso)
+    return Series(tuple(times), tuple(values), len(times))
+
+
+_SPANS: tuple[tuple[float, float], ...] = (
+    (600, 10),
+    (3600, 60),
+    (86_400, 600),
+    (math.inf, 3600),
+)
+"""Up to which age (in seconds) rates are means over how many seconds."""
+
+
+def rate_series(events: Iterable[tuple[float, int]], since: datetime, now: datetime) -> Series:
+    """Return counts per second, as means that hold until the next point; the last point is now.
+
+    The newest ten minutes are cut into spans of 10 s, the newest hour into minutes, the newest day
+    into ten minutes, the rest into hours; so a series has a few hundred points, however many
+    events.
+
+    Args:
+        events: (epoch milliseconds, count), in any order.
+        since: nothing before it is shown.
+        now: the end.
+    """
+    given = sorted(events)
+    end = now.timestamp()
+    begin = since.timestamp()
+    shown = [(at / 1000, count) for at, count in given if begin <= at / 1000 <= end]
+    if not shown:
+        return Series()
+    edges = _edges(max(begin, shown[0][0]), end)
+    if not edges:
+        # All of it is of this very moment: there is no time yet to have a rate over.
+        return Series()
+    totals = [0] * len(edges)
+    for at, count in shown:
+        totals[max(0, bisect_right(edges, at) - 1)] += count
+    values = [
+        round(total / (following - edge), 4)
+        for edge, following, total in zip(edges, [*edges[1:], end], totals, strict=True)
+    ]
+    # A value holds up to the next point, so the end repeats the last.
+    times = [edge * 1000 for edge in edges] + [end * 1000]
+    return Series(tuple(times), (*values, values[-1]), len(times))
+
+
+def _edges(begin: float, end: float) -> list[float]:
+    """Return where spans begin, ascending; the last ends at `end`, so its newest is complete."""
+    edges: list[float] = []
+    at = end
+    for age, width in _SPANS:
+        least = max(begin, end - age)
+        while at > least:
+            at -= width
+            edges.append(at)
+        if at <= begin:
+            break
+    return edges[::-1]
+
+
+def step_series(values: Iterable[tuple[float, float]], now: datetime) -> Series:
+    """Return values that hold until the next one, up to `now`; repeated values are left out."""
+    times: list[float] = []
+    kept: list[float] = []
+    for at, value in sorted(values, key=lambda item: item[0]):
+        if not kept or value != kept[-1]:
+            times.append(at)
+            kept.append(value)
+    end = now.timestamp() * 1000
+    if times and end > times[-1]:
+        times.append(end)
+        kept.append(kept[-1])
+    return Series(tuple(times), tuple(kept), len(times))
+
+
+def thinned(series: Series, limit: int = 2000) -> Series:
+    """Return at most `limit` of the points, with the extremes of every part of the time.
+
+    The time is cut into equal parts; of each the first, the lowest, the highest and the last point
+    stay, which is what a plot of that many pixels shows anyway.
+    """
+    if len(series) <= limit:
+        return series
+    begin, end = series.times[0], series.times[-1]
+    parts = max(1, limit // 4)
+    width = (end - begin) / parts or 1.0
+    kept: set[int] = set()
+    start = 0
+    for part in range(parts):
+        stop = (
+            len(series)
+            if part == parts - 1
+            else bisect_right(series.times, begin + (part + 1) * width, lo=start)
+        )
+        if stop > start:
+            places = range(start, stop)
+            kept |= {
+                start,
+                stop - 1,
+                min(places, key=series.values.__getitem__),
+                max(places, key=series.values.__getitem__),
+            }
+            start = stop
+    order = sorted(kept)
+    return Series(
+        tuple(series.times[place] for place in order),
+        tuple(series.values[place] for place in order),
+        len(series),
+    )

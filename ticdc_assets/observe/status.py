@@ -1,0 +1,304 @@
+"""The figures of a changefeed and of its tables, and what each of them is called.
+
+Everybody who tells how a changefeed is prints a `Status`: `status`, `tables`, `metrics`, the
+report, the sensor and the asset checks. What is good, late or wrong is said by `judging`, once, and
+kept in `Status.verdicts`. So no two of them tell different figures, or different verdicts, of one
+state of the lake. Plain values: nothing is read here (`status_reading` does) and neither Spark nor
+Dagster is needed.
+
+`lag` splits the lag of the mirrors into its parts, `table_status` says what a table lacks, `faults`
+and `agreement` count what the quarantine and the row checksums have.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ticdc_assets.changelog.progress import GlobalWatermark, PartitionProgress
+from ticdc_assets.observe.lag import Lag, LagPart
+from ticdc_assets.observe.table_status import TableStatus
+from ticdc_assets.observe.verdicts import Check, Verdict
+from ticdc_assets.observe.wording import iso
+from ticdc_assets.pipeline.accepted_gaps import AcceptedGap
+from ticdc_assets.pipeline.agreement import Checksums
+from ticdc_assets.pipeline.cuts import Cut, FailedMirror, HeldRows
+from ticdc_assets.pipeline.faults import Faults
+from ticdc_assets.pipeline.positions import PartitionOffsets
+from ticdc_assets.tso import physical_ms, to_datetime
+
+if TYPE_CHECKING:
+    # It looks at sources by way of Spark's types.
+    from ticdc_assets.pipeline.sources import Gap
+
+
+# Topics -----------------------------------------------------------------------------------------
+
+NEW_TOPIC = "new"
+"""State of a topic that the source has and no landing has looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicStatus:
+    """One topic of the source.
+
+    Attributes:
+        topic: the topic.
+        state: what it is to the global watermark (`TopicState`), or NEW_TOPIC.
+        partitions: how many partitions it has.
+        backlog: records that wait in it.
+        watermark_ts: lowest watermark of its partitions; None while one has none.
+        waiting: partitions without any watermark that hold back the global one.
+        tables: tables of it that exist; None if no message has told of one.
+    """
+
+    topic: str
+    state: str
+    partitions: int
+    backlog: int
+    watermark_ts: int | None
+    waiting: tuple[int, ...]
+    tables: int | None = None
+
+
+ACCOUNT_COUNTS = (
+    *("read", "applied", "waiting", "held", "quarantined", "excluded", "superseded"),
+    "unaccounted",
+)
+"""What is counted of the row changes that a cut is the first to have (`ChangeAccount`)."""
+
+
+# Changefeeds ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeTimes:
+    """What the change log has, in TSOs; each None where there is nothing of it.
+
+    Attributes:
+        oldest: lowest commit ts of a row or DDL.
+        newest: highest commit ts of a row or DDL.
+        first_watermark: lowest watermark of any partition.
+    """
+
+    oldest: int | None
+    newest: int | None
+    first_watermark: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """How far a changefeed is.
+
+    Attributes:
+        changefeed: its name.
+        at: when it was read.
+        cut: the newest cut, None before the first.
+        watermark: the global watermark.
+        es_only: whether the messages have no commit ts and no watermarks.
+        progress: how far the watermark of each partition is.
+        times: what the change log has in time.
+        partitions: the source's partitions, and how far each is landed.
+        source_seen_at: when the source was looked at; None if never.
+        landed_at: when something landed last; None if nothing has.
+        landed_batch: newest batch landed.
+        decoded_batch: landed batch up to which everything is decoded.
+        log_batch: newest batch of the change log.
+        log_rows: rows of the change log by kind, as far as it is kept.
+        steps_back: watermarks that stepped back.
+        topics: the topics, by name.
+        tables: the tables, the one that is furthest behind first.
+        lag: how far the mirrors are behind; None before the first cut.
+        faults: what is open in the quarantine, of tables that are mirrored or not known.
+        conflicts: rows of `schema_conflicts`.
+        checksums: row checksums compared.
+        gaps: where records are gone that were not landed, if the source was looked at.
+        accepted_gaps: the gaps that were accepted.
+        verdicts: what is to be said of all this, by the limits of the changefeed.
+    """
+
+    changefeed: str
+    at: datetime
+    cut: Cut | None
+    watermark: GlobalWatermark
+    es_only: bool
+    progress: Mapping[tuple[str, int], PartitionProgress]
+    times: ChangeTimes
+    partitions: tuple[PartitionOffsets, ...]
+    source_seen_at: datetime | None
+    landed_at: datetime | None
+    landed_batch: int
+    decoded_batch: int
+    log_batch: int
+    log_rows: Mapping[str, int]
+    steps_back: int
+    topics: tuple[TopicStatus, ...]
+    tables: tuple[TableStatus, ...]
+    lag: Lag | None
+    faults: tuple[Faults, ...]
+    conflicts: tuple[dict[str, Any], ...]
+    checksums: Checksums
+    gaps: "tuple[Gap, ...]" = ()
+    accepted_gaps: tuple[AcceptedGap, ...] = ()
+    verdicts: Mapping[Check, Verdict] = field(default_factory=dict[Check, Verdict])
+
+    @property
+    def backlog(self) -> int:
+        """Records that wait in the source, as it was seen."""
+        return sum(item.backlog for item in self.partitions)
+
+    @property
+    def newest_record_ms(self) -> int | None:
+        """Kafka's timestamp of the newest landed record; None if it is not known."""
+        return max((item.newest_ms for item in self.partitions if item.newest_ms), default=None)
+
+    @property
+    def held(self) -> tuple[HeldRows, ...]:
+        """Row changes at or below the cut that wait for their schema, the oldest first."""
+        return tuple(
+            sorted(
+                self.cut.held if self.cut else (),
+                key=lambda item: (item.since, item.database, item.table, item.schema_version),
+            )
+        )
+
+    @property
+    def held_rows(self) -> int:
+        """How many these are."""
+        return sum(item.rows for item in self.held)
+
+    @property
+    def held_seconds(self) -> float:
+        """How long the oldest of these have waited; 0 if none wait."""
+        return self.age_seconds(self.held[0].since) if self.held else 0.0
+
+    def age_seconds(self, since: datetime) -> float:
+        """Return how long ago a moment was when this was read; 0 if it is later."""
+        return max(0.0, (self.at - since).total_seconds())
+
+    @property
+    def slowest(self) -> str | None:
+        """The partition that holds the global watermark, `topic/partition`; None without one."""
+        return _place_text(self.watermark.slowest)
+
+    @property
+    def beyond_seconds(self) -> float:
+        """How far the newest change is beyond the watermark, or the first change without one."""
+        newest, base = self.times.newest, self.watermark.watermark_ts
+        if base is None:
+            base = self.cut.tso if self.cut else self.times.oldest
+        if newest is None or base is None:
+            return 0.0
+        return max(0, physical_ms(newest) - physical_ms(base)) / 1000
+
+    @property
+    def quiet_seconds(self) -> float | None:
+        """For how long of upstream time only watermarks came; None without a watermark."""
+        watermark = self.watermark.watermark_ts
+        known = [ts for ts in (self.times.newest, self.times.first_watermark) if ts is not None]
+        if watermark is None or not known:
+            return None
+        return max(0, physical_ms(watermark) - physical_ms(max(known))) / 1000
+
+    @property
+    def quarantined(self) -> Mapping[str, int]:
+        """Open rows of the quarantine by stage, of tables that are mirrored or not known."""
+        counts = Counter({"decode": 0, "apply": 0})
+        for item in self.faults:
+            counts[item.stage] += item.rows
+        return counts
+
+    @property
+    def failed(self) -> tuple[FailedMirror, ...]:
+        """Mirrors that the newest cut could not make."""
+        return self.cut.failed if self.cut else ()
+
+    @property
+    def waiting(self) -> int:
+        """Row changes that wait because their mirror could not be made."""
+        return sum(item.waiting for item in self.failed)
+
+    @property
+    def incomplete(self) -> int:
+        """Tables that lack changes at or below the cut."""
+        return sum(not item.is_complete for item in self.tables)
+
+    @property
+    def accounts(self) -> Mapping[str, int]:
+        """What became of the row changes that the newest cut is the first to have."""
+        accounts = self.cut.accounts if self.cut else ()
+        return {name: sum(getattr(item, name) for item in accounts) for name in ACCOUNT_COUNTS}
+
+    @property
+    def now_ms(self) -> int:
+        """When it was read, in epoch milliseconds."""
+        return round(self.at.timestamp() * 1000)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as values that JSON has; TSOs are whole numbers."""
+        lag, cut = self.lag, self.cut
+        return {
+            "changefeed": self.changefeed,
+            "at": self.at.isoformat(timespec="milliseconds"),
+            "cut": None
+            if cut is None
+            else {
+                "number": cut.number,
+                "tso": cut.tso,
+                "time": iso(to_datetime(cut.tso)),
+                "published_at": iso(cut.published_at),
+                "consistent": not cut.es_only,
+                "mirrors": len(cut.mirrors),
+                "rewind": None if cut.rewind is None else cut.rewind.as_json(),
+            },
+            "watermark": self.watermark.watermark_ts,
+            "slowest_partition": self.slowest,
+            "waiting_partitions": [_place_text(place) for place in self.watermark.waiting],
+            "lag_seconds": None if lag is None else lag.seconds,
+            "ahead_seconds": None if lag is None else lag.ahead_seconds,
+            "lag_parts_seconds": None
+            if lag is None
+            else {str(part): lag.part_seconds(part) for part in LagPart},
+            "source_seen_at": iso(self.source_seen_at),
+            "landed_at": iso(self.landed_at),
+            "newest_record_ms": self.newest_record_ms,
+            "backlog": self.backlog,
+            "batches": {
+                "landed": self.landed_batch,
+                "decoded": self.decoded_batch,
+                "change_log": self.log_batch,
+                "applied": cut.batch if cut else 0,
+            },
+            "gaps": [item.as_json() for item in self.gaps],
+            "accepted_gaps": [item.as_json() for item in self.accepted_gaps],
+            "held": self.held_rows,
+            "incomplete_tables": self.incomplete,
+            "failed_mirrors": len(self.failed),
+            "failed_since": iso(min((item.since for item in self.failed), default=None)),
+            "waiting": self.waiting,
+            "accounts": []
+            if cut is None
+            else [{**asdict(item), "examples": list(item.examples)} for item in cut.accounts],
+            "quarantined": dict(self.quarantined),
+            "schema_conflicts": len(self.conflicts),
+            "checksums": {str(key): count for key, count in self.checksums.counts.items()},
+            "topics": [
+                {
+                    "topic": item.topic,
+                    "state": item.state,
+                    "partitions": item.partitions,
+                    "backlog": item.backlog,
+                    "watermark": item.watermark_ts,
+                    "waiting_partitions": list(item.waiting),
+                    "tables": item.tables,
+                }
+                for item in self.topics
+            ],
+            "tables": [item.as_json() for item in self.tables],
+            "verdicts": {str(check): item.as_json() for check, item in self.verdicts.items()},
+        }
+
+
+def _place_text(place: tuple[str, int] | None) -> str | None:
+    return None if place is None else f"{place[0]}/{place[1]}"

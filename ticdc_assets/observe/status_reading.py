@@ -1,0 +1,211 @@
+"""Reading the figures of a changefeed from the small tables that steer the pipeline.
+
+In: the lake, and the source's offsets and gaps where the caller has just looked at them. Out: one
+`Status` with its verdicts. No Spark session is started and nothing is written, so reading again is
+safe and gives what the tables say then; reading while a sync writes is safe too, because each table
+is read at one version of its own.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import pyarrow.dataset as ds
+
+from ticdc_assets.changelog.progress import GlobalWatermark
+from ticdc_assets.config import Changefeed, TableFilter
+from ticdc_assets.engine.control import commit_metadata, read_rows, read_table
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.observe.judging import judge
+from ticdc_assets.observe.lag import split_lag, waiting_since
+from ticdc_assets.observe.status import NEW_TOPIC, ChangeTimes, Status, TopicStatus
+from ticdc_assets.observe.table_status import table_statuses
+from ticdc_assets.pipeline.accepted_gaps import read_accepted
+from ticdc_assets.pipeline.change_statistics import ChangeGroups, read_groups
+from ticdc_assets.pipeline.checksums import read_checksums
+from ticdc_assets.pipeline.cuts import Cut, newest_cut
+from ticdc_assets.pipeline.decoding import decoded_position
+from ticdc_assets.pipeline.faults import Faults, is_mirrored_fault
+from ticdc_assets.pipeline.positions import PartitionOffsets, newest_landing, partitions_of
+from ticdc_assets.pipeline.sources import Gap
+from ticdc_assets.pipeline.watermark import read_watermark
+from ticdc_assets.tso import physical_ms
+
+
+def read_status(
+    paths: LakePaths,
+    changefeed: Changefeed,
+    now: datetime,
+    *,
+    source: Sequence[PartitionOffsets] | None = None,
+    gaps: Sequence[Gap] = (),
+) -> Status:
+    """Return how far a changefeed is; needs no Spark.
+
+    Args:
+        paths: its tables.
+        changefeed: its configuration.
+        now: the time to measure lags at.
+        source: the source's partitions as they were seen at `now`; if None, what waits is what the
+            newest landing left.
+        gaps: the gaps that were seen with it.
+    """
+    cut = newest_cut(paths)
+    groups = read_groups(paths)
+    landing = newest_landing(paths)
+    known = () if landing is None else partitions_of(landing)
+    partitions = known if source is None else _with_times(source, known)
+    landed_at = landing["landed_at"] if landing else None
+    progress = groups.progress()
+    watermark = read_watermark(paths, groups=groups, cut=cut)
+    faults = read_faults(paths, changefeed.tables)
+    landed_batch = commit_metadata(paths.raw_messages).get("batch", 0)
+    decoded_batch = decoded_position(paths)[1]
+    now_ms = round(now.timestamp() * 1000)
+    lag = None
+    if cut is not None:
+        lag = split_lag(
+            now_ms,
+            physical_ms(cut.tso),
+            landed_ms=_landed_ms(
+                cut, watermark, groups, known if landed_batch > decoded_batch else ()
+            ),
+            waiting_since_ms=waiting_since(partitions, landed_at),
+        )
+    status = Status(
+        changefeed=changefeed.name,
+        at=now,
+        cut=cut,
+        watermark=watermark,
+        es_only=groups.es_only,
+        progress=progress,
+        times=ChangeTimes(
+            oldest=groups.oldest_change,
+            newest=groups.newest_change,
+            first_watermark=min(
+                (row["min_ts"] for row in groups.rows if row["kind"] == "watermark"), default=None
+            ),
+        ),
+        partitions=tuple(partitions),
+        source_seen_at=landed_at if source is None else now,
+        landed_at=landed_at,
+        landed_batch=landed_batch,
+        decoded_batch=decoded_batch,
+        log_batch=groups.batch,
+        log_rows=_log_rows(groups),
+        steps_back=sum(item.steps_back for item in progress.values()),
+        topics=_topics(partitions, watermark),
+        tables=table_statuses(cut, faults, now_ms, last_changes=_last_changes(groups)),
+        lag=lag,
+        faults=faults,
+        conflicts=tuple(
+            sorted(
+                read_rows(paths.schema_conflicts),
+                key=lambda row: [row[name] for name in _CONFLICT_ORDER],
+            )
+        ),
+        checksums=read_checksums(paths),
+        gaps=tuple(gaps),
+        accepted_gaps=read_accepted(paths),
+    )
+    return replace(status, verdicts=judge(changefeed, status))
+
+
+def _landed_ms(
+    cut: Cut,
+    watermark: GlobalWatermark,
+    groups: ChangeGroups,
+    undecoded: Sequence[PartitionOffsets],
+) -> int:
+    """Return the physical time up to which everything has landed."""
+    landed_ts = groups.newest_change if groups.es_only else watermark.watermark_ts
+    times = [physical_ms(cut.tso if landed_ts is None else landed_ts)]
+    times += [item.newest_ms for item in undecoded if item.newest_ms is not None]
+    return max(times)
+
+
+def _with_times(
+    source: Iterable[PartitionOffsets], known: Iterable[PartitionOffsets]
+) -> tuple[PartitionOffsets, ...]:
+    """Return partitions as the source has them, with the times that the newest landing knows."""
+    times = {(item.topic, item.partition, item.landed): item.newest_ms for item in known}
+    return tuple(
+        replace(item, newest_ms=times.get((item.topic, item.partition, item.landed)))
+        for item in source
+    )
+
+
+_CONFLICT_ORDER = ("database", "table", "schema_version", "offset")
+
+_FAULT_KEYS = ["stage", "reason", "quarantined_at", "database", "table"]
+
+
+def read_faults(paths: LakePaths, tables: TableFilter | None = None) -> tuple[Faults, ...]:
+    """Return what is open in the quarantine and counts for a choice of tables (None: all)."""
+    is_open = ds.field("redriven_at").is_null()
+    found = read_table(paths.quarantine, is_open, columns=[*_FAULT_KEYS, "commit_ts"])
+    if found is None:
+        return ()
+    grouped = found.group_by(_FAULT_KEYS).aggregate([("commit_ts", "min"), ([], "count_all")])
+    order: list[tuple[str, str]] = [(name, "ascending") for name in _FAULT_KEYS]
+    return tuple(
+        Faults(
+            stage=row["stage"],
+            reason=row["reason"],
+            since=row["quarantined_at"],
+            database=row["database"],
+            table=row["table"],
+            first_ts=row["commit_ts_min"],
+            rows=row["count_all"],
+        )
+        for row in grouped.sort_by(order).to_pylist()
+        if is_mirrored_fault(row, tables)
+    )
+
+
+def _last_changes(groups: ChangeGroups) -> dict[tuple[str, str], int]:
+    last: dict[tuple[str, str], int] = {}
+    for row in groups.rows:
+        if row["kind"] == "row" and row["max_ts"] is not None:
+            name = (row["database"], row["table"])
+            last[name] = max(last.get(name, 0), row["max_ts"])
+    return last
+
+
+def _log_rows(groups: ChangeGroups) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for row in groups.rows:
+        counts[row["kind"]] = counts.get(row["kind"], 0) + row["rows"]
+    return dict(sorted(counts.items()))
+
+
+def _topics(
+    partitions: Iterable[PartitionOffsets], watermark: GlobalWatermark
+) -> tuple[TopicStatus, ...]:
+    backlogs: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    for item in partitions:
+        backlogs[item.topic] = backlogs.get(item.topic, 0) + item.backlog
+        counts[item.topic] = counts.get(item.topic, 0) + 1
+    topics = {
+        item.topic: TopicStatus(
+            topic=item.topic,
+            state=str(item.state),
+            partitions=max(item.partitions, counts.get(item.topic, 0)),
+            backlog=backlogs.get(item.topic, 0),
+            watermark_ts=item.watermark_ts,
+            waiting=tuple(partition for _, partition in item.waiting) if item.counts else (),
+            tables=item.tables,
+        )
+        for item in watermark.topics
+    }
+    for topic in counts.keys() - topics.keys():
+        topics[topic] = TopicStatus(
+            topic=topic,
+            state=NEW_TOPIC,
+            partitions=counts[topic],
+            backlog=backlogs[topic],
+            watermark_ts=None,
+            waiting=(),
+        )
+    return tuple(topics[topic] for topic in sorted(topics))

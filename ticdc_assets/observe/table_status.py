@@ -1,0 +1,202 @@
+"""How far each table of a changefeed is, and what it lacks.
+
+In: the newest cut, and what is open in the quarantine. Out: a `TableStatus` for each table, the
+furthest behind first. Plain values: nothing is read here, so the same cut and faults give the same.
+
+A table is behind as far as the cut, unless row changes of it are held or in quarantine, or it could
+not be made: then it is complete only up to the first of these.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from ticdc_assets.observe.verdicts import Level, Verdict
+from ticdc_assets.observe.wording import iso
+from ticdc_assets.pipeline.cuts import Cut, FailedMirror, HeldRows
+from ticdc_assets.pipeline.faults import Faults
+from ticdc_assets.tso import physical_ms
+
+
+class TableState(StrEnum):
+    """How a table is, in a word."""
+
+    COMPLETE = "complete"
+    MARKED = "marked"
+    INCOMPLETE = "incomplete"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStatus:
+    """One upstream table.
+
+    Attributes:
+        database: its database at the cut.
+        table: its name at the cut.
+        mirror_id: stable id of its mirror; None of a table that is known from held rows only.
+        has_mirror: False if no cut has made a mirror of it yet.
+        rows: rows of the mirror.
+        complete_ms: upstream time up to which it has every change, in epoch milliseconds.
+        lag_ms: now less that; 0 if that is ahead of now.
+        held: row changes that wait for their schema.
+        held_since: when the first of them landed.
+        quarantined: row changes that did not fit.
+        marks: reasons why the mirror may differ from its table.
+        failed: why the newest cut could not make the mirror; None if it could.
+        lenient_casts: values that did not fit when their column was modified, and were cast.
+        last_change_ts: highest commit ts of a row change that landed; None if it is not known.
+    """
+
+    database: str
+    table: str
+    mirror_id: str | None = None
+    has_mirror: bool = True
+    rows: int = 0
+    complete_ms: int
+    lag_ms: int
+    held: int
+    held_since: datetime | None
+    quarantined: int = 0
+    marks: tuple[str, ...] = ()
+    failed: FailedMirror | None = None
+    lenient_casts: int = 0
+    last_change_ts: int | None = None
+
+    @property
+    def lag_seconds(self) -> float:
+        """The lag in seconds."""
+        return self.lag_ms / 1000
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has every change up to the cut."""
+        return not self.held and not self.quarantined and self.failed is None
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """What it lacks of the changes up to the cut, as people are told."""
+        found = [self.failed.sentence] if self.failed is not None else []
+        found += [f"{self.held:,} held"] if self.held else []
+        found += [f"{self.quarantined:,} quarantined"] if self.quarantined else []
+        found += [] if self.has_mirror or self.failed is not None else ["no mirror yet"]
+        return tuple(found)
+
+    @property
+    def state(self) -> TableState:
+        """How it is; the worst that can be said."""
+        if self.failed is not None:
+            return TableState.FAILED
+        if not self.is_complete:
+            return TableState.INCOMPLETE
+        return TableState.MARKED if self.marks else TableState.COMPLETE
+
+    @property
+    def verdict(self) -> Verdict:
+        """What is to be said of it; a late cut is judged once, and not for each table."""
+        reasons = ", ".join((*self.lacking, *self.marks))
+        return Verdict(
+            level=_STATE_LEVELS[self.state],
+            sentence=f"{self.state}: {reasons}" if reasons else str(self.state),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as values that JSON has."""
+        return {
+            "database": self.database,
+            "table": self.table,
+            "has_mirror": self.has_mirror,
+            "rows": self.rows,
+            "lag_seconds": self.lag_seconds,
+            "complete": self.is_complete,
+            "held": self.held,
+            "held_since": iso(self.held_since),
+            "quarantined": self.quarantined,
+            "marks": list(self.marks),
+            "failed": None if self.failed is None else self.failed.as_json(),
+            "lenient_casts": self.lenient_casts,
+            "verdict": self.verdict.as_json(),
+        }
+
+
+_STATE_LEVELS = {
+    TableState.COMPLETE: Level.OK,
+    TableState.MARKED: Level.WARN,
+    TableState.INCOMPLETE: Level.WARN,
+    TableState.FAILED: Level.FAIL,
+}
+
+
+def table_statuses(
+    cut: Cut | None,
+    faults: Iterable[Faults],
+    now_ms: int,
+    *,
+    last_changes: Mapping[tuple[str, str], int] | None = None,
+) -> tuple[TableStatus, ...]:
+    """Return every table and how far it is behind, the furthest first.
+
+    Args:
+        cut: the newest cut.
+        faults: what is open in the quarantine; what has a table counts.
+        now_ms: now, in epoch milliseconds.
+        last_changes: highest commit ts of a row change by (database, table), where it is known.
+    """
+    if cut is None:
+        return ()
+    faulty: dict[tuple[str | None, str | None], int] = {}
+    for item in faults:
+        if item.first_ts is not None:
+            name = (item.database, item.table)
+            faulty[name] = min(faulty.get(name, item.first_ts), item.first_ts)
+    held: dict[object, list[HeldRows]] = {}
+    for rows in cut.held:
+        held.setdefault(rows.mirror_id or (rows.database, rows.table), []).append(rows)
+    failed = {item.mirror_id: item for item in cut.failed}
+    cut_ms, last = physical_ms(cut.tso), last_changes or {}
+
+    def status(name: tuple[str, str], key: object, *missing_ms: int, **known: Any) -> TableStatus:
+        """Return a table that lacks changes since some moments, and since its first held row."""
+        waiting = held.pop(key, [])
+        complete = min(cut_ms, *missing_ms, *(physical_ms(item.min_ts) for item in waiting))
+        return TableStatus(
+            database=name[0],
+            table=name[1],
+            mirror_id=key if isinstance(key, str) else None,
+            complete_ms=complete,
+            lag_ms=max(0, now_ms - complete),
+            held_since=min((item.since for item in waiting), default=None),
+            last_change_ts=last.get(name),
+            **dict[str, Any](held=sum(item.rows for item in waiting)) | known,
+        )
+
+    tables: list[TableStatus] = []
+    for mirror in cut.mirrors:
+        name = (mirror.database, mirror.table)
+        failure = failed.pop(mirror.mirror_id, None)
+        missing = [faulty.get(name) if mirror.quarantined else None]
+        missing.append(None if failure is None else failure.tso)
+        tables.append(
+            status(
+                name,
+                mirror.mirror_id,
+                cut_ms,
+                *(physical_ms(tso) for tso in missing if tso is not None),
+                rows=mirror.rows,
+                held=mirror.held,
+                quarantined=mirror.quarantined,
+                marks=tuple(mirror.marks),
+                failed=failure,
+                lenient_casts=mirror.casts.total(),
+            )
+        )
+    for failure in failed.values():
+        since_ms = round(failure.since.timestamp() * 1000)
+        name = (failure.database, failure.table)
+        tables.append(status(name, failure.mirror_id, since_ms, has_mirror=False, failed=failure))
+    for key, (first, *_) in list(held.items()):
+        name = (first.database, first.table)
+        tables.append(status(name, key, cut_ms, has_mirror=False))
+    return tuple(sorted(tables, key=lambda item: (-item.lag_ms, item.database, item.table)))

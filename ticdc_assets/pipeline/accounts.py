@@ -1,0 +1,237 @@
+"""Accounts: what became of each row change that a cut is the first to have, by table.
+
+In: the change log, the plan of the cut, and what the cut left in quarantine. Out: for each table
+that row changes cite a `ChangeAccount`. Row changes are counted by the name they cite and their
+commit ts, without a look at how mirrors choose theirs. So a change that no mirror takes, and that
+is neither held nor excluded nor gone with its table, shows up as *unaccounted*, with coordinates.
+
+    read = applied + waiting + held + quarantined + excluded + superseded + unaccounted
+
+Nothing is written. Running it again gives the same. A cut looks at the changes since the cut before
+it, and again at what that one could not account for, so a difference stays until it is mended.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ticdc_assets.changelog.plan import Binding, MirrorPlan, Plan, TableName
+from ticdc_assets.pipeline.cuts import ChangeAccount
+from ticdc_assets.wire.rows import PLACE
+
+_COLUMNS = ("database", "table", "schema_version", "commit_ts")
+_EXAMPLES = 10
+
+# A change that two tables have a claim on goes to the stronger one.
+_UNPLACED, _SUPERSEDED, _EXCLUDED, _HELD, _WAITING, _TAKEN = range(6)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claim:
+    """Which changes of one name a table has a claim on.
+
+    Attributes:
+        after_ts: above it.
+        until_ts: up to it; None for ever.
+        floor_ts: at or below it they are gone.
+        versions: schema versions it takes; None for any.
+        held: schema versions it holds.
+        taken: what becomes of those it takes.
+    """
+
+    after_ts: int
+    until_ts: int | None
+    floor_ts: int = 0
+    versions: frozenset[int] | None = None
+    held: frozenset[int] = frozenset()
+    taken: int
+
+    def judged(
+        self, stamps: npt.NDArray[np.int64], versions: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int8]:
+        """Return what becomes of changes by this claim; a version of -1 is none."""
+        inside = stamps > self.after_ts
+        if self.until_ts is not None:
+            inside &= stamps <= self.until_ts
+        taken = np.ones(len(stamps), np.bool_)
+        if self.versions is not None:
+            taken = (versions == -1) | np.isin(versions, list(self.versions))
+        held = np.isin(versions, list(self.held)) & ~taken
+        found = np.full(len(stamps), _UNPLACED, np.int8)
+        found[held] = _HELD
+        found[taken] = self.taken
+        found[stamps <= self.floor_ts] = _SUPERSEDED
+        found[~inside] = _UNPLACED
+        return found
+
+
+def account_changes(
+    read: Callable[[Sequence[str]], Iterable[pa.RecordBatch]],
+    plan: Plan,
+    *,
+    includes: Callable[[str, str], bool],
+    failed: Collection[str],
+    quarantined: Collection[tuple[object, ...]],
+) -> tuple[ChangeAccount, ...]:
+    """Return the accounts of row changes, by (database, table).
+
+    Args:
+        read: returns these columns of the row changes to account for, all at or below the cut.
+        plan: the plan of the cut, of all tables.
+        includes: whether the configuration has a table.
+        failed: ids of the mirrors that could not be made.
+        quarantined: coordinates of row changes that are in quarantine.
+    """
+    claims: dict[TableName, list[_Claim]] = {}
+    for name, claim in _claims(plan, includes, failed):
+        claims.setdefault(name, []).append(claim)
+    # Coordinates are most of what there is to read, and seldom needed.
+    places = bool(quarantined)
+    accounts = _accounts(read((*_COLUMNS, *PLACE) if places else _COLUMNS), claims, quarantined)
+    if not places and any(item.unaccounted for item in accounts):
+        accounts = _accounts(read((*_COLUMNS, *PLACE)), claims, ())
+    return accounts
+
+
+def _accounts(
+    batches: Iterable[pa.RecordBatch],
+    claims: Mapping[TableName, Sequence[_Claim]],
+    quarantined: Collection[tuple[object, ...]],
+) -> tuple[ChangeAccount, ...]:
+    tallies: dict[TableName, _Tally] = {}
+    for batch in batches:
+        for name, rows in _by_name(batch):
+            tally = tallies.setdefault(name, _Tally())
+            tally.add(rows, claims.get(name, ()), quarantined)
+    return tuple(tallies[name].account(*name) for name in sorted(tallies))
+
+
+def _by_name(batch: pa.RecordBatch) -> Iterator[tuple[TableName, pa.RecordBatch]]:
+    """Yield the changes of each (database, table) cited."""
+    if not batch.num_rows:
+        return
+    databases, tables = (batch.column(name).dictionary_encode() for name in ("database", "table"))
+    codes = databases.indices.to_numpy().astype(np.int64) * len(tables.dictionary)
+    codes += tables.indices.to_numpy()
+    for code in np.unique(codes).tolist():
+        rows = batch.filter(pa.array(codes == code))
+        database, table = divmod(code, len(tables.dictionary))
+        yield (databases.dictionary[database].as_py(), tables.dictionary[table].as_py()), rows
+
+
+def _claims(
+    plan: Plan, includes: Callable[[str, str], bool], failed: Collection[str]
+) -> Iterator[tuple[TableName, _Claim]]:
+    """Yield which changes each table of the plan has a claim on, by the name that they cite."""
+    for mirror in plan.mirrors:
+        if not includes(mirror.database, mirror.table):
+            taken = _EXCLUDED
+        else:
+            taken = _WAITING if mirror.mirror_id in failed else _TAKEN
+        yield from _claims_of(mirror, taken)
+    for table in plan.failed:
+        taken = _WAITING if includes(table.database, table.table) else _EXCLUDED
+        for binding in table.bindings:
+            yield _claim(binding, taken, floor_ts=table.floor_ts)
+    for binding in plan.gone:
+        yield _claim(binding, _SUPERSEDED)
+    for group in plan.held:
+        name = (group.database, group.table)
+        taken = _HELD if includes(*name) else _EXCLUDED
+        versions = frozenset({group.schema_version})
+        yield name, _Claim(after_ts=0, until_ts=None, versions=versions, taken=taken)
+
+
+def _claims_of(mirror: MirrorPlan, taken: int) -> Iterator[tuple[TableName, _Claim]]:
+    """Yield the claims of a mirror and, before them in time, of those that it had rows from."""
+    plans, seen = [mirror], {mirror.digest}
+    while plans:
+        plan = plans.pop()
+        versions = frozenset(schema.version for schema in plan.versions)
+        held = frozenset(group.schema_version for group in (*plan.held, *plan.strays))
+        for binding in plan.bindings:
+            yield _claim(binding, taken, floor_ts=plan.floor_ts, versions=versions, held=held)
+        for part in plan.handover.parts if plan.handover is not None else ():
+            if part.plan.digest not in seen:
+                seen.add(part.plan.digest)
+                plans.append(part.plan)
+
+
+def _claim(
+    binding: Binding,
+    taken: int,
+    *,
+    floor_ts: int = 0,
+    versions: frozenset[int] | None = None,
+    held: frozenset[int] = frozenset(),
+) -> tuple[TableName, _Claim]:
+    """Return the claim of a table while it went by a name, with that name."""
+    return (
+        (binding.database, binding.table),
+        _Claim(
+            after_ts=binding.after_ts,
+            until_ts=binding.until_ts,
+            floor_ts=floor_ts,
+            versions=versions,
+            held=held,
+            taken=taken,
+        ),
+    )
+
+
+class _Tally:
+    """The account of one table, while it is being made."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(_TAKEN + 1, np.int64)
+        self._quarantined = 0
+        self._first_ts: int | None = None
+        self._examples: list[str] = []
+
+    def add(
+        self,
+        rows: pa.RecordBatch,
+        claims: Iterable[_Claim],
+        quarantined: Collection[tuple[object, ...]],
+    ) -> None:
+        """Count row changes."""
+        stamps = rows.column("commit_ts").to_numpy()
+        versions = rows.column("schema_version").fill_null(-1).to_numpy()
+        found = np.full(len(stamps), _UNPLACED, np.int8)
+        for claim in claims:
+            found = np.maximum(found, claim.judged(stamps, versions))
+        self._counts += np.bincount(found, minlength=_TAKEN + 1)
+        if quarantined:
+            taken = rows.filter(pa.array(found == _TAKEN)).select(PLACE)
+            places = zip(*(column.to_pylist() for column in taken.columns), strict=True)
+            self._quarantined += sum(place in quarantined for place in places)
+        lost = found == _UNPLACED
+        if lost.any():
+            first = int(stamps[lost].min())
+            self._first_ts = first if self._first_ts is None else min(first, self._first_ts)
+            if "topic" in rows.schema.names:
+                some = rows.filter(pa.array(lost)).slice(0, _EXAMPLES - len(self._examples))
+                self._examples += [
+                    "/".join(str(row[part]) for part in PLACE) for row in some.to_pylist()
+                ]
+
+    def account(self, database: str, table: str) -> ChangeAccount:
+        """Return what was counted."""
+        counts = self._counts.tolist()
+        return ChangeAccount(
+            database=database,
+            table=table,
+            read=sum(counts),
+            applied=counts[_TAKEN] - self._quarantined,
+            waiting=counts[_WAITING],
+            held=counts[_HELD],
+            quarantined=self._quarantined,
+            excluded=counts[_EXCLUDED],
+            superseded=counts[_SUPERSEDED],
+            unaccounted=counts[_UNPLACED],
+            first_ts=self._first_ts,
+            examples=tuple(self._examples),
+        )

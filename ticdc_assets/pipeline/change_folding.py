@@ -1,0 +1,818 @@
+"""The changes of one mirror up to a TSO, folded over the rows it had before.
+
+In: the change log, a mirror's plan at the TSO, and maybe the mirror as an older cut has it. Out: a
+`Folded`: the mirror's rows at the TSO, or only what changed since that cut. A table that began
+anew with rows of others (`plan.Handover`) is folded over these, which are folded first. Where the
+change log was cut off (`retention`), all changes there ever were are the base cut's rows and the
+changes that are left.
+
+Both who writes mirrors (`mirrors`) and who reads them as of a TSO that no cut was made at (`as_of`)
+fold here, so they come to the same rows. This module finds the rows; `fold_runs` folds them, in
+this process or in Spark's workers. What Spark alone can read (a table that somebody gave deletion
+vectors) is copied into files first, so that there is one way from then on. Nothing is written but
+files of a folder that is removed afterwards, and the same change log gives the same folding.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from operator import or_
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_assets.changelog.plan import Binding, HandoverPart, MirrorPlan
+from ticdc_assets.changelog.resolve import casts_after, handover_steps
+from ticdc_assets.config import Changefeed
+from ticdc_assets.engine.control import dataset_of, is_plain, open_table
+from ticdc_assets.engine.executing import INLINE_BYTES, INLINE_ROWS, Inline, OnSpark, executor
+from ticdc_assets.engine.files import read_rows_bounded, row_groups
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.scratch import Scratch
+from ticdc_assets.engine.session import functions
+from ticdc_assets.mysql_types import kind_of
+from ticdc_assets.pipeline.cuts import MirrorCut
+from ticdc_assets.pipeline.horizons import Horizon, read_horizon, redriven_batches
+from ticdc_assets.pipeline.totals import IMAGES
+from ticdc_assets.pipeline.versions import (
+    mirror_files,
+    mirror_here,
+    mirror_in_pieces,
+    mirror_in_spark,
+)
+from ticdc_assets.rows.bag_effects import Watermarks, bag_effects, watermarks_of
+from ticdc_assets.rows.effects import effect_schema
+from ticdc_assets.rows.fold_runs import (
+    Folded,
+    MirrorFold,
+    Output,
+    faults_as_effects,
+    fold_of_pieces,
+    run_folds,
+)
+from ticdc_assets.rows.folding import KnownColumns, fold_in_pieces, with_origins
+from ticdc_assets.rows.mirror_rows import (
+    CHANGE_COLUMNS,
+    EXACT_KINDS,
+    ArrowMap,
+    MirrorLayout,
+    change_effects,
+    mirror_effects,
+    part_effects,
+    quoted,
+)
+from ticdc_assets.rows.rows_of_work import Rows
+from ticdc_assets.schemas import TableSchema
+from ticdc_assets.wire.rows import PLACE
+
+READ_COLUMNS = (*CHANGE_COLUMNS, "kind", "batch", "database", "table")
+"""Columns that changes and the conditions on them are made of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RowsBefore:
+    """Rows that changes are folded over.
+
+    Attributes:
+        rows: the rows.
+        convert: the function from them to effects.
+        pieces: the rows in batches of bounded size; None where it takes Spark.
+        is_settled: whether they are what `convert` would make of them, so that those which no
+            change is about need not be converted.
+    """
+
+    rows: Rows
+    convert: ArrowMap
+    pieces: Callable[[], Iterator[pa.RecordBatch]] | None = None
+    is_settled: bool = False
+
+
+class ChangeFolding:
+    """Folds the changes of mirrors.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        batch: newest batch of the change log that is looked at.
+        scratch: where files come that nobody names.
+        horizon: up to where the change log was cut off; as its table says if None.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        paths: LakePaths,
+        changefeed: Changefeed,
+        *,
+        batch: int,
+        scratch: Scratch,
+        horizon: Horizon | None = None,
+    ) -> None:
+        self._spark = spark
+        self._paths = paths
+        self._changefeed = changefeed
+        self._batch = batch
+        self.scratch = scratch
+        self._dataset_lock = Lock()
+        self._dataset: ds.Dataset | None = None
+        self.horizon = read_horizon(paths) if horizon is None else horizon
+
+    @cached_property
+    def redriven(self) -> tuple[int, ...]:
+        """Batches of re-driven records with changes at or below the horizon."""
+        return redriven_batches(self._paths, self.horizon)
+
+    def start(self, mirror: MirrorPlan) -> MirrorCut | None:
+        """Return what stands for the mirror's changes that are gone: its rows in the base cut.
+
+        None if there is no base, or it did not have the table, or not as of these rows.
+        """
+        base = self.horizon.mirror(mirror.mirror_id)
+        return base if base is not None and mirror.floor_ts <= self.horizon.tso else None
+
+    def log(self) -> DataFrame:
+        """Return the change log up to the batch."""
+        F = functions(self._spark)
+        return (
+            self._spark.read.format("delta")
+            .load(str(self._paths.change_log))
+            .where(F.col("batch") <= self._batch)
+        )
+
+    def folded(
+        self,
+        mirror: MirrorPlan,
+        *,
+        until: int,
+        base: MirrorCut | None = None,
+        above: int = 0,
+        with_rows: bool = True,
+        for_merge: bool = False,
+        in_pieces: bool = False,
+        table: Path | None = None,
+        watched: Collection[str] = (),
+    ) -> Folded:
+        """Fold the mirror's changes.
+
+        Args:
+            mirror: its plan at `until`.
+            until: TSO up to which changes are folded.
+            base: the mirror as a cut has it, None to fold all changes there are.
+            above: TSO of that cut, above which changes are folded.
+            with_rows: whether to fold the changes over the rows of `base`.
+            for_merge: whether the rows are to be the source of a MERGE.
+            in_pieces: whether the values are too large to be held, so that the result is to be in
+                pieces; it is so only if no row comes from another table or the base cut.
+            table: folder of the table that files of rows are written for; None if nobody names
+                them.
+            watched: keys of effects whose newest whole change is asked for.
+        """
+        before: list[_RowsBefore] = []
+        known = KnownColumns()
+        casts: Counter[tuple[str, int]] = Counter()
+        start = self.start(mirror) if base is None else None
+        if start is not None:
+            before, known = self._rows_of_start(mirror, start)
+            casts = _casts_of(start, mirror)
+        elif base is not None:
+            casts = _casts_of(base, mirror)
+            known = KnownColumns(
+                hidden=frozenset(base.hidden), columns=_columns(base.table_schema, base.rows)
+            )
+            if with_rows and base.rows:
+                before.append(self._rows_of_cut(mirror, base, above))
+        elif mirror.handover is not None:
+            given = self._given(mirror)
+            known, casts = _known(given), _inherited_casts(given, mirror)
+            before = [
+                rows for part, fold in given for rows in self._rows_of_part(mirror, part, fold)
+            ]
+        if in_pieces and all(item.pieces is not None for item in before):
+            fold = self._in_pieces(mirror, before, above, until, frozenset(watched))
+        else:
+            fold = self._over(
+                mirror,
+                before,
+                above,
+                until,
+                for_merge=for_merge,
+                table=table,
+                watched=frozenset(watched),
+            )
+        return _with_past(fold, known, casts)
+
+    def _in_pieces(
+        self,
+        mirror: MirrorPlan,
+        before: Sequence[_RowsBefore],
+        above: int,
+        until: int,
+        watched: frozenset[str],
+    ) -> Folded:
+        conversion = change_effects(mirror, self._changefeed.timezone)
+
+        def effects() -> Iterator[pa.RecordBatch]:
+            for item in before:
+                assert item.pieces is not None
+                yield from item.convert(item.pieces())
+            yield from conversion(self.change_pieces(mirror, above, until))
+
+        made = fold_in_pieces(effects, mirror.schema)
+        return fold_of_pieces(mirror.schema, made.folded, made.pieces, watched)
+
+    def has_more_bytes(self, mirror: MirrorPlan, above: int, until: int, *, than: int) -> bool:
+        """Return whether the images of the mirror's changes in (above, until] have more bytes."""
+        size = 0
+        for batch in self.change_pieces(mirror, above, until):
+            size += sum(batch.column(name).nbytes for name in IMAGES)
+            if size > than:
+                return True
+        return False
+
+    def change_pieces(self, mirror: MirrorPlan, above: int, until: int) -> Iterator[pa.RecordBatch]:
+        """Yield the mirror's row changes in (above, until], in batches of bounded size."""
+        log = self._log_dataset()
+        if log is None:
+            return
+        for batch in read_rows_bounded(
+            log,
+            self._paths.change_log,
+            self._is_change_here(mirror, above, until),
+            columns=_columns_in(log),
+            large=IMAGES,
+        ):
+            yield batch.select(list(CHANGE_COLUMNS))
+
+    def _over(
+        self,
+        mirror: MirrorPlan,
+        before: Sequence[_RowsBefore],
+        above: int,
+        until: int,
+        *,
+        for_merge: bool = False,
+        table: Path | None = None,
+        watched: frozenset[str] = frozenset(),
+    ) -> Folded:
+        """Fold the mirror's changes in (above, until] over the rows before."""
+        changes = self.changes(mirror, above, until)
+        convert = self._conversion(mirror, above, until)
+        rows = changes.count + sum(item.rows.count for item in before)
+        size = changes.size + sum(item.rows.size for item in before)
+        runs_on = executor(self._spark, self._paths.base, rows=rows, size=size)
+        settled: pa.Table | None = None
+        # A MERGE reads its source more than once, and from files like that of any size.
+        output = self._output(table, for_merge=True) if for_merge else Output()
+        if isinstance(runs_on, Inline):
+            changes = replace(
+                changes,
+                table=pa.Table.from_batches(list(convert(changes.read())), _effects_of(mirror)),
+            )
+            convert = _as_they_are
+            before, settled = _without_settled(before, changes.table, mirror.schema)
+        elif not for_merge:
+            output = self._output(table, for_merge=False)
+        (fold,) = run_folds(
+            runs_on,
+            changes,
+            [
+                MirrorFold(
+                    schema=mirror.schema,
+                    condition=None,
+                    convert=convert,
+                    before=[(item.rows, item.convert) for item in before],
+                    ddl_stamps=_casting_stamps(mirror),
+                    watched=watched,
+                    output=output,
+                    rows=changes.count,
+                    size=changes.size,
+                )
+            ],
+        )
+        if settled is None:
+            return fold
+        assert fold.rows.table is not None
+        counts = replace(fold.counts, copies=fold.counts.copies + settled.num_rows)
+        there = pa.concat_tables([settled, fold.rows.table])
+        return replace(fold, counts=counts, rows=replace(fold.rows, table=there))
+
+    def _output(self, table: Path | None, *, for_merge: bool) -> Output:
+        """Return where the files of a fold come."""
+        return Output(
+            folder=self.scratch.folder() if table is None else table,
+            faults=self.scratch.folder(),
+            is_table=table is not None,
+            for_merge=for_merge,
+        )
+
+    def _conversion(self, mirror: MirrorPlan, above: int, until: int) -> ArrowMap:
+        """Return the function from the mirror's changes in (above, until] to effects."""
+        convert = change_effects(mirror, self._changefeed.timezone)
+        return self.with_origins(convert, mirror, above, until)
+
+    def with_origins(
+        self, convert: ArrowMap, mirror: MirrorPlan, above: int, until: int
+    ) -> ArrowMap:
+        """Return a function to effects which tell replays, if the table has no key."""
+        if mirror.schema.handle_key:
+            return convert
+        return bag_effects(convert, self._watermarks(above, until))
+
+    def _watermarks(self, above: int, until: int) -> Watermarks:
+        """Return the watermarks that tell replays of changes in (above, until]."""
+        columns = ["topic", "partition", "offset", "commit_ts"]
+        condition = (
+            (ds.field("kind") == "watermark")
+            & (ds.field("batch") <= self._batch)
+            & (ds.field("commit_ts") > above)
+        )
+        log = self._log_dataset()
+        if log is None:
+            return watermarks_of([], until)
+        scanner = log.scanner(columns=columns, filter=condition, batch_readahead=2)
+        return watermarks_of(scanner.to_batches(), until)
+
+    def _rows_of_start(
+        self, mirror: MirrorPlan, start: MirrorCut
+    ) -> tuple[list["_RowsBefore"], KnownColumns]:
+        """Return the mirror's rows in the base cut, without those that the floor takes."""
+        rows = self._mirror_rows(
+            start,
+            self.horizon.paths or self._paths,
+            # A CREATE or TRUNCATE below the horizon that was not known to the base.
+            above=mirror.floor_ts
+            if mirror.floor_ts != start.floor_ts and mirror.handover is None
+            else None,
+        )
+        known = KnownColumns(
+            hidden=frozenset(start.hidden), columns=_columns(start.table_schema, rows.count)
+        )
+        convert = mirror_effects(
+            start.table_schema,
+            mirror,
+            self._changefeed.timezone,
+            self.horizon.tso,
+            # There is no change to be found that a row came from.
+            error_rank=0,
+        )
+        return ([_RowsBefore(rows=rows, convert=convert)] if rows.count else []), known
+
+    def _rows_of_cut(self, mirror: MirrorPlan, base: MirrorCut, since_ts: int) -> "_RowsBefore":
+        zone = self._changefeed.timezone
+        return _RowsBefore(
+            rows=self._mirror_rows(base, self._paths),
+            pieces=mirror_in_pieces(self._paths, base),
+            convert=mirror_effects(base.table_schema, mirror, zone, since_ts),
+            is_settled=not is_touched(mirror, base.table_schema, since_ts)
+            and base.table_schema.columns == mirror.schema.columns
+            and _tells_keys(mirror.schema),
+        )
+
+    def _mirror_rows(self, cut: MirrorCut, paths: LakePaths, above: int | None = None) -> Rows:
+        """Return the rows of a mirror as a cut has them.
+
+        Args:
+            cut: the mirror in the cut.
+            paths: where it is.
+            above: leave out rows whose last change is not above this commit ts; none if None.
+        """
+        layout = MirrorLayout(schema=cut.table_schema)
+        if cut.rows <= INLINE_ROWS:
+            found = mirror_here(paths, cut)
+            if found is not None:
+                found = found.select(layout.names)
+                if above is not None:
+                    found = found.filter(ds.field(layout.commit_ts) > above)
+                return Rows.here(found)
+        elif above is None:
+            files = mirror_files(paths, cut)
+            if files is not None:
+                return Rows.of_files(files.paths, layout.arrow, files.stored)
+        frame = mirror_in_spark(self._spark, paths, cut)
+        if above is not None:
+            F = functions(self._spark)
+            frame = frame.where(F.col(quoted(layout.commit_ts)) > above)
+        frame = frame.select(*map(quoted, layout.names))
+        if cut.rows <= INLINE_ROWS:
+            return Rows.here(frame.toArrow().cast(layout.arrow))
+        return self.copied(frame, layout.arrow)
+
+    def copied(self, frame: DataFrame, schema: pa.Schema) -> Rows:
+        """Copy rows that Spark alone can read into files."""
+        folder = self.scratch.folder()
+        stored = [f"c{number}" for number in range(len(schema))]
+        frame.toDF(*stored).write.mode("overwrite").parquet(str(folder))
+        return Rows.of_files(sorted(folder.glob("*.parquet")), schema, stored)
+
+    def _rows_of_part(
+        self, mirror: MirrorPlan, part: HandoverPart, fold: Folded
+    ) -> Iterator[_RowsBefore]:
+        yield _RowsBefore(
+            rows=fold.rows.rows(),
+            convert=part_effects(part, mirror, self._changefeed.timezone),
+        )
+        if fold.counts.errors:
+            yield _RowsBefore(rows=fold.faults.rows(), convert=faults_as_effects(mirror.schema))
+
+    def _given(self, mirror: MirrorPlan) -> list[tuple[HandoverPart, Folded]]:
+        """Fold what is handed over to the mirror, and before that what was handed over to it."""
+        folded: dict[str, Folded] = {}
+        for plan in _parts_first(mirror):
+            parts = plan.handover.parts if plan.handover is not None else ()
+            given = [(part, folded[part.plan.digest]) for part in parts]
+            if plan is mirror:
+                return given
+            until = plan.bindings[-1].until_ts
+            assert until is not None
+            start = self.start(plan) if until > self.horizon.tso else None
+            if start is not None:
+                before, known = self._rows_of_start(plan, start)
+                casts = _casts_of(start, plan)
+            else:
+                before = [
+                    rows for part, fold in given for rows in self._rows_of_part(plan, part, fold)
+                ]
+                known, casts = _known(given), _inherited_casts(given, plan)
+            fold = self._over(plan, before, 0, until)
+            folded[plan.digest] = _with_past(fold, known, casts)
+        raise AssertionError("the mirror stands last")
+
+    def changes(self, mirror: MirrorPlan, above: int, until: int) -> Rows:
+        """Return the mirror's row changes in (above, until]: in this process if they are few."""
+        log = self._log_dataset()
+        if log is None:
+            return Rows.here(pa.schema([]).empty_table())
+        names = _columns_in(log)
+        schema = pa.schema([log.schema.field(name) for name in names])
+        if not self._is_log_plain():
+            return self.copied(self._change_frame(mirror, above, until).select(*names), schema)
+        condition = self._is_change_here(mirror, above, until)
+        found: list[pa.RecordBatch] = []
+        rows = size = 0
+        scanner = log.scanner(
+            columns=names, filter=condition, batch_readahead=1, fragment_readahead=1
+        )
+        for batch in scanner.to_batches():
+            found.append(batch)
+            rows += batch.num_rows
+            size += batch.nbytes
+            if rows > INLINE_ROWS or size > INLINE_BYTES:
+                break
+        else:
+            return Rows.here(pa.Table.from_batches(found, schema))
+        count = log.count_rows(filter=condition)
+        return Rows(
+            schema=schema,
+            groups=tuple(row_groups(log, self._paths.change_log, condition)),
+            stored=tuple(names),
+            large=IMAGES,
+            condition=condition,
+            count=count,
+            size=size * count // max(1, rows),
+        )
+
+    def _is_change_here(self, mirror: MirrorPlan, above: int, until: int) -> ds.Expression:
+        """Return the condition on the change log's rows that `change_rows` are of, for Arrow."""
+        condition = _is_change(mirror, above, until, ds.field, lambda field: field.is_null())
+        return condition & (ds.field("batch") <= self._batch) & self.placed(ds.field)
+
+    def folded_into_files(
+        self, mirrors: Sequence[tuple[MirrorPlan, int]], *, until: int
+    ) -> list[Folded]:
+        """Fold all changes of mirrors that begin with nothing, and write their rows as files.
+
+        Args:
+            mirrors: their plans at `until`, each with how many changes it has, about; each
+                `begins_empty`.
+            until: TSO up to which changes are folded.
+
+        Returns:
+            What came of each; nothing at all if the change log has to be copied for each.
+        """
+        log = self._log_dataset()
+        if log is None or not self._is_log_plain():
+            return []
+        names = _columns_in(log)
+        folds = [
+            MirrorFold(
+                schema=mirror.schema,
+                condition=self._is_change_here(mirror, 0, until),
+                convert=self._conversion(mirror, 0, until),
+                ddl_stamps=_casting_stamps(mirror),
+                output=self._output(self._paths.mirror(mirror.mirror_id), for_merge=False),
+                rows=rows,
+            )
+            for mirror, rows in mirrors
+        ]
+        condition = reduce(or_, (fold.condition for fold in folds))
+        changes = Rows(
+            schema=pa.schema([log.schema.field(name) for name in names]),
+            groups=tuple(row_groups(log, self._paths.change_log, condition)),
+            stored=tuple(names),
+            large=IMAGES,
+            condition=condition,
+            count=sum(rows for _, rows in mirrors),
+        )
+        runs_on = OnSpark(self._spark, self._paths.base)
+        return run_folds(runs_on, changes, folds)
+
+    def begins_empty(self, mirror: MirrorPlan) -> bool:
+        """Return whether a mirror is made of its changes in the change log alone."""
+        return mirror.handover is None and self.start(mirror) is None
+
+    def rows_since(
+        self, columns: Sequence[str], *, batch: int, above: int, until: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the row changes at or below `until` that are above `above` or came after `batch`.
+
+        Those of before the change log was cut off, which nobody can place, are left out.
+        """
+        log = self._log_dataset()
+        if log is None:
+            return
+        condition = (
+            (ds.field("kind") == "row")
+            & (ds.field("batch") <= self._batch)
+            & (ds.field("commit_ts") <= until)
+            & ((ds.field("commit_ts") > above) | (ds.field("batch") > batch))
+            & self.placed(ds.field)
+        )
+        scanner = log.scanner(columns=list(columns), filter=condition, batch_readahead=2)
+        yield from scanner.to_batches()
+
+    def rows_at(self, faults: Collection[Mapping[str, Any]]) -> pa.Table | None:
+        """Return the row changes at the coordinates of `faults`, which have `commit_ts` too."""
+        log = self._log_dataset()
+        if log is None:
+            return None
+        stamps = sorted({fault["commit_ts"] for fault in faults})
+        condition = (ds.field("kind") == "row") & ds.field("commit_ts").isin(stamps)
+        rows = log.to_table(columns=list(CHANGE_COLUMNS), filter=condition)
+        places = {tuple(fault[name] for name in PLACE) for fault in faults}
+        found = zip(*(rows[name].to_pylist() for name in PLACE), strict=True)
+        return rows.filter(pa.array([place in places for place in found], pa.bool_()))
+
+    def count_rows(
+        self, bindings: Iterable[Binding], *, above: int, until: int, version: int | None = None
+    ) -> int:
+        """Return how many row changes in (above, until] cite one of the names in its time.
+
+        Args:
+            bindings: the names.
+            above: commit ts.
+            until: commit ts.
+            version: the schema version that they cite; None for any.
+        """
+        log = self._log_dataset()
+        if log is None:
+            return 0
+        condition = (
+            (ds.field("kind") == "row")
+            & (ds.field("batch") <= self._batch)
+            & (ds.field("commit_ts") > above)
+            & (ds.field("commit_ts") <= until)
+            & _is_named(bindings, ds.field)
+            & self.placed(ds.field)
+        )
+        if version is not None:
+            condition &= ds.field("schema_version") == version
+        return log.count_rows(filter=condition)
+
+    def has_late_rows(self, batch: int, tso: int) -> bool:
+        """Return whether row changes came after `batch` that are at or below `tso`.
+
+        It is asked at every cut and seldom so; without Spark it costs a look at the newest files.
+        """
+        log = self._log_dataset()
+        if log is None:
+            return True
+        condition = (
+            (ds.field("kind") == "row")
+            & (ds.field("batch") > batch)
+            & (ds.field("batch") <= self._batch)
+            & (ds.field("commit_ts") <= tso)
+            & self.placed(ds.field)
+        )
+        return log.scanner(columns=["batch"], filter=condition).head(1).num_rows > 0
+
+    def _change_frame(self, mirror: MirrorPlan, above: int, until: int) -> DataFrame:
+        """Return the mirror's row changes in (above, until] in Spark."""
+        F = functions(self._spark)
+        condition = _is_change(mirror, above, until, F.col, lambda field: field.isNull())
+        return self.log().where(condition & self.placed(F.col))
+
+    def placed(self, field: Callable[[str], Any]) -> Any:
+        """Return the condition on row changes that they have their place.
+
+        Those that landed after it was cut off do not, but for re-driven records.
+        """
+        return (
+            (field("commit_ts") > self.horizon.tso)
+            | (field("batch") <= self.horizon.batch)
+            | field("batch").isin(list(self.redriven))
+        )
+
+    def _is_log_plain(self) -> bool:
+        table = open_table(self._paths.change_log)
+        return table is not None and is_plain(table)
+
+    def _log_dataset(self) -> ds.Dataset | None:
+        """Return the change log for reading without Spark."""
+        with self._dataset_lock:
+            if self._dataset is None:
+                table = open_table(self._paths.change_log)
+                self._dataset = None if table is None else dataset_of(table, self._paths.change_log)
+            return self._dataset
+
+
+def _columns_in(log: ds.Dataset) -> list[str]:
+    return [name for name in READ_COLUMNS if name in log.schema.names]
+
+
+def _effects_of(mirror: MirrorPlan) -> pa.Schema:
+    effects = effect_schema(mirror.schema)
+    return effects if mirror.schema.handle_key else with_origins(effects)
+
+
+def _as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+def _casting_stamps(mirror: MirrorPlan) -> list[int]:
+    """Return the commit ts of the DDL that may cast values as in a lenient SQL mode."""
+    steps = [*mirror.steps]
+    for part in mirror.handover.parts if mirror.handover is not None else ():
+        steps += handover_steps(part, mirror)
+    return sorted({step.ddl_ts for step in steps if step.may_cast_leniently and step.ddl_ts})
+
+
+def _is_change(
+    mirror: MirrorPlan,
+    above: int,
+    until: int,
+    field: Callable[[str], Any],
+    is_null: Callable[[Any], Any],
+) -> Any:
+    """Return the condition on the change log's rows that they are of the mirror in (above, until].
+
+    Arrow's and Spark's expressions are written alike, but for the test on null.
+    """
+    version = field("schema_version")
+    return (
+        (field("kind") == "row")
+        & (field("commit_ts") > max(mirror.floor_ts, above))
+        & (field("commit_ts") <= until)
+        & (is_null(version) | version.isin([schema.version for schema in mirror.versions]))
+        & _is_named(mirror.bindings, field)
+    )
+
+
+def _is_named(bindings: Iterable[Binding], field: Callable[[str], Any]) -> Any:
+    """Return the condition on row changes that they cite a name while a table went by it."""
+
+    def bound(item: Binding) -> Any:
+        condition = (
+            (field("database") == item.database)
+            & (field("table") == item.table)
+            & (field("commit_ts") > item.after_ts)
+        )
+        return (
+            condition
+            if item.until_ts is None
+            else condition & (field("commit_ts") <= item.until_ts)
+        )
+
+    return reduce(or_, map(bound, bindings))
+
+
+def _parts_first(mirror: MirrorPlan) -> list[MirrorPlan]:
+    """Return the plans that a mirror's rows come from by handovers, each behind its own parts."""
+    ordered: dict[str, MirrorPlan] = {}
+    stack = [(mirror, False)]
+    while stack:
+        plan, ready = stack.pop()
+        if ready:
+            ordered.setdefault(plan.digest, plan)
+        elif plan.digest not in ordered:
+            stack.append((plan, True))
+            if plan.handover is not None:
+                stack += ((part.plan, False) for part in plan.handover.parts)
+    return list(ordered.values())
+
+
+def _columns(schema: TableSchema, rows: int) -> frozenset[str]:
+    return frozenset(column.name for column in schema.columns) if rows else frozenset()
+
+
+def _casts_of(base: MirrorCut, mirror: MirrorPlan) -> Counter[tuple[str, int]]:
+    """Return the casts that a cut has counted, under the names that the columns have now."""
+    return casts_after(base.casts, mirror.steps_since(base.table_schema.version))
+
+
+def _inherited_casts(
+    given: Sequence[tuple[HandoverPart, Folded]], mirror: MirrorPlan
+) -> Counter[tuple[str, int]]:
+    """Return the casts that were counted in the tables that handed their rows over."""
+    casts: Counter[tuple[str, int]] = Counter()
+    for part, fold in given:
+        casts.update(casts_after(fold.counts.casts, handover_steps(part, mirror)))
+    return casts
+
+
+def _with_past(fold: Folded, known: KnownColumns, casts: Counter[tuple[str, int]]) -> Folded:
+    """Return a folding with what is known of the rows that it was folded over."""
+    counts = fold.counts
+    return replace(fold, before=known, counts=replace(counts, casts=counts.casts + casts))
+
+
+def _known(given: Sequence[tuple[HandoverPart, Folded]]) -> KnownColumns:
+    """Return what the rows that were handed over told of their columns."""
+    hidden: set[str] = set()
+    columns: set[str] = set()
+    for part, fold in given:
+        hidden.update(hidden_columns(part.plan, fold))
+        columns |= _columns(part.plan.schema, fold.counts.copies)
+    return KnownColumns(hidden=frozenset(hidden), columns=frozenset(columns))
+
+
+def hidden_columns(mirror: MirrorPlan, folded: Folded) -> list[str]:
+    """Return the columns of the mirror that no row was ever sent for.
+
+    The DDL text tells them; where it is not known (a changefeed read from its middle) the rows do:
+    an image of the Simple protocol has every column but the virtual generated ones.
+    """
+    hidden = mirror.generated | folded.before.hidden
+    if folded.counts.puts:
+        never = folded.never_sent
+        # A mirror that had rows knows its columns: only those that are new may join.
+        hidden = (hidden & never) | (never - folded.before.columns)
+    return sorted(hidden & {column.name for column in mirror.schema.columns})
+
+
+def _tells_keys(schema: TableSchema) -> bool:
+    """Whether rows have one key if and only if their typed key columns are equal."""
+    columns = {column.name: column for column in schema.columns}
+    # Rows of a table without a key have none to be told by.
+    return bool(schema.handle_key) and all(
+        kind_of(columns[name]) in EXACT_KINDS for name in schema.handle_key
+    )
+
+
+def _without_settled(
+    before: Sequence[_RowsBefore], effects: pa.Table, schema: TableSchema
+) -> tuple[list[_RowsBefore], pa.Table | None]:
+    """Leave out rows that no effect is about and that stay as they are; return these too."""
+    left: list[_RowsBefore] = []
+    settled: pa.Table | None = None
+    for item in before:
+        if item.is_settled and item.rows.table is not None:
+            touched, settled = _touched_rows(item.rows.table, effects, schema)
+            item = replace(item, rows=Rows.here(touched))
+        left.append(item)
+    return left, settled
+
+
+def _touched_rows(
+    rows: pa.Table, effects: pa.Table, schema: TableSchema
+) -> tuple[pa.Table, pa.Table]:
+    """Divide a mirror's rows into those that effects are about and the others."""
+    names = [column.name for column in schema.columns]
+    places = [f"c{names.index(name)}" for name in schema.handle_key]
+    about = set(zip(*(effects[place].to_pylist() for place in places), strict=True))
+    keys = zip(*(rows[name].to_pylist() for name in schema.handle_key), strict=True)
+    found = [key in about for key in keys]
+    others = rows.filter(pa.array([not one for one in found], pa.bool_()))
+    layout = MirrorLayout(schema=schema)
+    return rows.filter(pa.array(found, pa.bool_())), others.select(layout.names).cast(layout.arrow)
+
+
+def is_touched(mirror: MirrorPlan, base: TableSchema, since_ts: int) -> bool:
+    """Whether something other than row changes happened to a mirror's rows since a cut.
+
+    Args:
+        mirror: its plan now.
+        base: its schema at the cut.
+        since_ts: TSO of the cut.
+    """
+    return (
+        any(step.changes_rows for step in mirror.steps_since(base.version))
+        or base.handle_key != mirror.schema.handle_key
+        or _types(base) != _types(mirror.schema)
+        or is_removed_from(mirror, since_ts)
+    )
+
+
+def is_removed_from(mirror: MirrorPlan, since_ts: int) -> bool:
+    """Whether partition DDL took rows of a mirror away since a cut."""
+    return any(removal.ts >= since_ts for removal in mirror.removals)
+
+
+def _types(schema: TableSchema) -> dict[str, object]:
+    arrow = MirrorLayout(schema=schema).arrow
+    return dict(zip(arrow.names, arrow.types, strict=True))

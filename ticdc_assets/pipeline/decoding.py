@@ -1,0 +1,293 @@
+"""Decoding: `raw_messages` into `change_log`, and what cannot be decoded into `quarantine`.
+
+In: landed batches that were not decoded yet. Out: appends to `change_log` (one row a change; DDL,
+bootstraps and watermarks are rows of it too) and `quarantine`, and new totals in `change_groups`.
+
+A batch is decoded from files to files (`change_files`), here if it is small, else in Spark's
+workers.
+
+`change_log` holds images as sent, so it never waits for a schema: rows whose schema has not
+arrived are durable like all others.
+
+Why running it again is safe: a landed batch becomes one batch of the change log, in one commit
+that carries both numbers. Then come the quarantined records and the totals, each under the same
+batch number; `change_groups` is written last and says up to which batch all three are done. A run
+killed in between writes the missing ones again: the quarantine append is skipped by its
+transaction identifier, the totals are an overwrite.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
+from itertools import chain
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ticdc_assets.claim_check import ClaimCheckStore, complete_batches
+from ticdc_assets.config import Changefeed
+from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.engine.control import (
+    commit_metadata,
+    dataset_of,
+    find_commit_metadata,
+    open_table,
+)
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import functions
+from ticdc_assets.pipeline.ahead import TS_AHEAD, refuse_ahead
+from ticdc_assets.pipeline.change_files import (
+    CHANGE_LOG_SCHEMA,
+    DECODED_SCHEMA,
+    RECORD_COLUMNS,
+    Decode,
+    DecodedFiles,
+    decode_into_files,
+)
+from ticdc_assets.pipeline.change_statistics import add_to_groups, regroup
+from ticdc_assets.pipeline.damage import require_in_step
+from ticdc_assets.pipeline.quarantine import append_fault_files, append_quarantine
+from ticdc_assets.wire import WireFormat
+from ticdc_assets.wire.batch import decode_pieces
+from ticdc_assets.wire.rows import ERROR, PLACE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """What one decoding did.
+
+    Attributes:
+        batch: number of the newest batch of the change log; 0 if none.
+        batches: batches decoded by this call.
+        changes: rows appended to the change log, by kind.
+        quarantined: records that could not be decoded.
+        days: rows appended to the change log, by landing day.
+    """
+
+    batch: int
+    batches: int
+    changes: dict[str, int]
+    quarantined: int
+    days: dict[date, int]
+
+
+def decoded_position(paths: LakePaths) -> tuple[int, int]:
+    """Return (newest batch of the change log, landed batch it came from); needs no Spark."""
+    metadata = commit_metadata(paths.change_log)
+    return metadata.get("batch", 0), metadata.get("landed", 0)
+
+
+def decode_new(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Decoding:
+    """Decode every landed batch that is not in the change log yet."""
+    require_in_step(paths)
+    landed = commit_metadata(paths.raw_messages).get("batch", 0)
+    batch, done = decoded_position(paths)
+    changes, days = Counter[str](), Counter[date]()
+    quarantined = batches = 0
+    if batch and commit_metadata(paths.change_groups).get("batch", 0) < batch:
+        # Killed behind the change log's commit: whether that batch had errors is not known. A
+        # re-driven batch has none of its own: its records are in quarantine already.
+        last = commit_metadata(paths.change_log)
+        if "redecode" in last:
+            regroup(spark, paths)
+        elif not last.get("redrive"):
+            again = _decoded_batch(spark, paths, changefeed, landed=done, batch=batch)
+            _append_faults(spark, paths, again, batch)
+        if "redecode" not in last:
+            days.update(add_to_groups(spark, paths, batch).days)
+    for number in range(done + 1, landed + 1):
+        batch += 1
+        found = _decoded_batch(spark, paths, changefeed, landed=number, batch=batch)
+        append_changes(spark, paths, found, batch=batch, landed=number)
+        _append_faults(spark, paths, found, batch)
+        added = add_to_groups(spark, paths, batch, found.totals)
+        changes.update(added.kinds)
+        days.update(added.days)
+        quarantined += found.errors
+        batches += 1
+    return Decoding(
+        batch=batch,
+        batches=batches,
+        changes=dict(changes),
+        quarantined=quarantined,
+        days=dict(days),
+    )
+
+
+def _decoded_batch(
+    spark: SparkSession, paths: LakePaths, changefeed: Changefeed, *, landed: int, batch: int
+) -> DecodedFiles:
+    """Return landed batch `landed` as batch `batch`, in files that no commit names yet."""
+    return decode_into_files(
+        spark,
+        paths.raw_messages,
+        landed,
+        _decoder(changefeed, batch),
+        batch=batch,
+        log=paths.change_log,
+        quarantine=paths.quarantine,
+    )
+
+
+def append_changes(
+    spark: SparkSession,
+    paths: LakePaths,
+    found: DecodedFiles,
+    *,
+    batch: int,
+    landed: int,
+    redrive: bool = False,
+) -> None:
+    """Append decoded rows to the change log in one commit."""
+    append_files(
+        spark,
+        paths.change_log,
+        found.changes,
+        CHANGE_LOG_SCHEMA,
+        app_id="decode",
+        version=batch,
+        metadata={"batch": batch, "landed": landed, "redrive": redrive},
+        layout=BY_LANDING_DAY,
+    )
+
+
+def _append_faults(spark: SparkSession, paths: LakePaths, found: DecodedFiles, batch: int) -> None:
+    """Append the records that could not be decoded to `quarantine`, if there are any."""
+    if found.faults:
+        append_fault_files(spark, paths, found.faults, app_id="decode", version=batch)
+
+
+def landed_up_to(paths: LakePaths, batch: int) -> int | None:
+    """Return the newest landed batch that is in the change log up to batch `batch`.
+
+    None if no commit of the change log says so. Needs no Spark.
+    """
+    found = find_commit_metadata(
+        paths.change_log, lambda metadata: metadata.get("batch", batch + 1) <= batch
+    )
+    return None if found is None else found["landed"]
+
+
+def decoded(raw: DataFrame, changefeed: Changefeed, batch: int | None) -> DataFrame:
+    """Return the decoded rows of `raw`, errors included, as batch `batch`.
+
+    Rows that TiCDC put into the storage of large messages are completed from there. Without
+    `batch` each row gets the number of the landed batch that its record is of. A record's clock,
+    which its time stamps are compared with, is the moment it was landed, or what the column `clock`
+    says (`with_clocks`).
+    """
+    clock = [CLOCK] if CLOCK in raw.columns else []
+    return raw.select(*RECORD_COLUMNS, *clock).mapInArrow(
+        _decoder(changefeed, batch), from_arrow_schema(DECODED_SCHEMA, prefer_timestamp_ntz=True)
+    )
+
+
+CLOCK = "clock"
+"""Column of records that are decoded again: what their time stamps are compared with."""
+
+
+def with_clocks(spark: SparkSession, paths: LakePaths, raw: DataFrame) -> DataFrame:
+    """Return landed records with the clock that each was accepted by.
+
+    It is the moment of landing, but for records with time stamps that were too far ahead then and
+    that a re-drive accepted: that one's moment.
+    """
+    redriven = (ds.field("reason") == TS_AHEAD) & ds.field("redriven_at").is_valid()
+    table = open_table(paths.quarantine)
+    if table is None or not dataset_of(table, paths.quarantine).head(1, filter=redriven).num_rows:
+        return raw
+    F = functions(spark)
+    place = ["topic", "partition", "offset"]
+    accepted = (
+        spark.read.format("delta")
+        .load(str(paths.quarantine))
+        .where((F.col("reason") == TS_AHEAD) & F.col("redriven_at").isNotNull())
+        .groupBy(*place)
+        .agg(F.max("redriven_at").alias(CLOCK))
+    )
+    joined = raw.join(accepted, place, "left")
+    # Nulls are passed over.
+    return joined.withColumn(CLOCK, F.greatest("landed_at", CLOCK)).select(*raw.columns, CLOCK)
+
+
+def _decoder(changefeed: Changefeed, batch: int | None) -> Decode:
+    """Return the function that turns batches of records into decoded rows."""
+    wire_format, compression = WireFormat(changefeed.wire_format), changefeed.compression
+    limit = changefeed.max_ahead_seconds
+    store = None
+    if changefeed.claim_check is not None:
+        store = ClaimCheckStore(changefeed.claim_check, wire_format, compression)
+
+    def placed(records: pa.RecordBatch, rows: pa.RecordBatch) -> pa.RecordBatch:
+        # All records of a landed batch share one landing time; a re-driven one keeps it.
+        landed_at = _of_records(records, rows, "landed_at", pa.timestamp("us", tz="UTC"))
+        clocks = landed_at
+        if CLOCK in records.schema.names:
+            clocks = _of_records(records, rows, CLOCK, pa.timestamp("us", tz="UTC"))
+        believed = refuse_ahead(
+            rows,
+            clocks=clocks,
+            timestamps=partial(_of_records, records, rows, "timestamp_ms", pa.int64()),
+            limit_seconds=limit,
+        )
+        return pa.RecordBatch.from_arrays(
+            [
+                _of_records(records, rows, "batch", pa.int64())
+                if batch is None
+                else pa.array([batch] * rows.num_rows, pa.int64()),
+                landed_at,
+                landed_at.cast(pa.date32()),
+                *believed.columns,
+            ],
+            schema=DECODED_SCHEMA,
+        )
+
+    def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for records in batches:
+            rows = decode_pieces(wire_format, records, compression=compression)
+            if store is not None:
+                rows = chain.from_iterable(map(partial(complete_batches, store=store), rows))
+            # By `map`, which keeps no rows: those of two pieces would be there at a time.
+            yield from map(partial(placed, records), rows)
+
+    return decode
+
+
+def _of_records(
+    records: pa.RecordBatch, rows: pa.RecordBatch, name: str, kind: pa.DataType
+) -> pa.Array:
+    """Return for each decoded row the value of column `name` of the record that it came from."""
+    values = records.column(name).cast(kind)
+    if len(values.unique()) <= 1:
+        return pa.array([values[0].as_py()] * rows.num_rows, kind)
+    by_place = dict(zip(_places(records), values.to_pylist(), strict=True))
+    return pa.array([by_place[place] for place in _places(rows)], kind)
+
+
+def _places(rows: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
+    names = ("topic", "partition", "offset")
+    return zip(*(rows.column(name).to_pylist() for name in names), strict=True)
+
+
+def append_errors(
+    paths: LakePaths, rows: DataFrame, batch: int, *, app_id: str, version: int
+) -> None:
+    """Append the errors among decoded rows to `quarantine`.
+
+    It is skipped if `version` was appended by `app_id` before.
+    """
+    F = functions(rows.sparkSession)
+    errors = rows.where(F.col("kind") == ERROR).select(
+        F.lit("decode").alias("stage"),
+        *PLACE,
+        *(F.col(f"error_{name}").alias(name) for name in ("reason", "position", "expected", "got")),
+        F.lit(None).cast("string").alias("database"),
+        F.lit(None).cast("string").alias("table"),
+        F.lit(None).cast("long").alias("commit_ts"),
+        F.lit(batch).cast("long").alias("batch"),
+    )
+    append_quarantine(paths, errors, app_id=app_id, version=version)

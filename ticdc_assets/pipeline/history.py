@@ -1,0 +1,653 @@
+"""Histories: every version of every row of a table, from when to when it was there.
+
+In: the plan of a table at a cut, the change log, and the history as the last cut has it. Out: a
+Delta version of the history at the cut's TSO, which the cut names beside the mirror's version
+(`MirrorCut.history_version`), so both are published together.
+
+A version is valid for the cuts in [valid_from, valid_to); `changelog.history_fold` is the meaning
+and the reference. How a history is made, cheapest first:
+
+- carried: nothing of it changed.
+- merge: the changes since the last cut give for each key that changed its new versions, and the end
+  of the one that was current; one MERGE appends these and closes that. No other row is touched.
+- overwrite: the versions of the last cut are carried through what happened since (schema steps,
+  TRUNCATE, partition DDL), the changes are folded behind them, and the table is overwritten. So it
+  is for DDL that touches rows, for a small history and for a table without a key.
+- fold: the same from all changes that the change log holds, for a history that is new or whose past
+  changed (`MirrorPlan.past_digest`, late rows).
+
+Why running it again is safe: each of them is one Delta commit, made from the version that the last
+published cut names; what a killed run left ahead of that is not read, and taken back before a
+MERGE.
+
+Not here: histories of tables that are gone. The last cut that had such a table names its history.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from ticdc_assets.changelog.history_changes import VersionEvent
+from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
+from ticdc_assets.config import Changefeed
+from ticdc_assets.engine.commits import reached, same_rows_at
+from ticdc_assets.engine.executing import INLINE_ROWS, Inline, executor
+from ticdc_assets.engine.files import WrittenFile
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.scratch import Scratch
+from ticdc_assets.engine.session import functions
+from ticdc_assets.engine.spark_commits import SparkCommit
+from ticdc_assets.mysql_types import kind_of
+from ticdc_assets.pipeline.change_folding import ChangeFolding
+from ticdc_assets.pipeline.cuts import LAYOUT, MirrorCut
+from ticdc_assets.pipeline.horizons import read_horizon
+from ticdc_assets.pipeline.in_place import alter, rescued_renamed
+from ticdc_assets.pipeline.overwriting import PLAIN_ROWS, give_features, overwrite, take_back
+from ticdc_assets.pipeline.versions import (
+    former_rescued,
+    history_here,
+    history_in_spark,
+    mirror_in_spark,
+)
+from ticdc_assets.rows.bag_effects import of_no_change
+from ticdc_assets.rows.effects import SEQUENCE_FIELDS
+from ticdc_assets.rows.folding import with_origins, without_replays
+from ticdc_assets.rows.history_effects import Passage, history_effects
+from ticdc_assets.rows.history_layout import HistoryLayout, history_effect_schema, version_schema
+from ticdc_assets.rows.history_versions import fold_versions
+from ticdc_assets.rows.mirror_rows import EXACT_KINDS, PARTIAL, ArrowMap, MirrorLayout, quoted
+from ticdc_assets.rows.rows_of_work import (
+    KeptRows,
+    RowPart,
+    Rows,
+    buckets_for,
+    in_buckets,
+    kept,
+    kept_rows,
+)
+from ticdc_assets.schemas import TableSchema
+
+SMALL_HISTORY_ROWS = PLAIN_ROWS
+"""Versions up to which a history is overwritten whole: that costs less than a MERGE."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeHistory:
+    """A history as an apply left it.
+
+    Attributes:
+        version: its Delta version.
+        rows: its versions of rows.
+        unread: row changes that fit no schema and are not in it, over all cuts.
+        digest: what decided how rows become it (`MirrorPlan.past_digest`).
+    """
+
+    version: int
+    rows: int
+    unread: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryBase:
+    """A history to go on from.
+
+    Attributes:
+        cut: the mirror in the cut that names it; if it names none, the mirror's own rows are the
+            versions to go on from.
+        tso: TSO of that cut.
+        layout: layout of the columns of ours in that cut.
+    """
+
+    cut: MirrorCut
+    tso: int
+    layout: int = LAYOUT
+
+    @property
+    def version(self) -> int:
+        """Its Delta version."""
+        assert self.cut.history_version is not None
+        return self.cut.history_version
+
+    @property
+    def rows(self) -> int:
+        """How many versions it has."""
+        rows = self.cut.history_rows
+        return self.cut.rows if rows is None else rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions:
+    """Versions of rows as a fold left them.
+
+    Attributes:
+        rows: as `version_schema` has them.
+        begun: how many of them are versions.
+        heads: how many tell what becomes of a version that is not among them.
+        unread: how many tell of a change that could not be read.
+    """
+
+    rows: KeptRows
+    begun: int
+    heads: int
+    unread: int
+
+
+class HistoryFolding:
+    """Folds the changes of tables into versions; writes nothing.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        changes: where changes are read.
+        only_key: fold the row of this key only, if set (as `RowResolver` gives it).
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        paths: LakePaths,
+        changefeed: Changefeed,
+        changes: ChangeFolding,
+        *,
+        only_key: str | None = None,
+    ) -> None:
+        self._spark = spark
+        self._paths = paths
+        self._timezone = changefeed.timezone
+        self._changes = changes
+        self._only_key = None if only_key is None else "=" + only_key
+
+    def folded(self, plan: MirrorPlan, *, until: int, base: HistoryBase | None = None) -> Versions:
+        """Return the versions up to a cut.
+
+        What came before each plan is folded before it; a table may have begun anew many times.
+
+        Args:
+            plan: the table's plan at the cut.
+            until: TSO of the cut.
+            base: the history to go on from, None to fold all changes there are.
+        """
+        folded: dict[int, Versions] = {}
+        for item in _past_first(plan, base):
+            # A key may have changed since: what is asked for is known under the last one only.
+            only_key = self._only_key if item is plan else None
+            ends_at = until if item is plan else item.bindings[-1].until_ts
+            assert ends_at is not None
+            sources: list[tuple[Rows, Passage]] = []
+            above = 0
+            if base is not None and _goes_on_from(item, base):
+                above = base.tso
+                passage = Passage(
+                    schema=base.cut.table_schema,
+                    plan=item,
+                    timezone=self._timezone,
+                    since_ts=base.tso,
+                )
+                sources.append((self._of_cut(base), passage))
+            else:
+                sources += [
+                    (folded[id(source)].rows.rows(), passage)
+                    for source, passage in self._passages(item)
+                ]
+            folded[id(item)] = self._over(item, sources, above, ends_at, only_key)
+        return folded[id(plan)]
+
+    def _passages(self, plan: MirrorPlan) -> Iterator[tuple[MirrorPlan, Passage]]:
+        """Yield the plans that versions come from when the plan begins, and how."""
+        parts = plan.handover.parts if plan.handover is not None else ()
+        own: HandoverPart | None = next(
+            (part for part in parts if part.plan.mirror_id == plan.mirror_id), None
+        )
+        if plan.earlier is not None:
+            ends = VersionEvent.TRUNCATE if plan.handover is None else VersionEvent.EXCHANGE
+            yield (
+                plan.earlier,
+                Passage(
+                    schema=plan.earlier.schema,
+                    plan=plan,
+                    timezone=self._timezone,
+                    part=own,
+                    ends=ends,
+                ),
+            )
+        begins = VersionEvent.RECOVER if plan.earlier is None else VersionEvent.EXCHANGE
+        for part in parts:
+            if part is not own:
+                passage = Passage(
+                    schema=part.plan.schema,
+                    plan=plan,
+                    timezone=self._timezone,
+                    part=part,
+                    begins=begins,
+                )
+                yield part.plan, passage
+
+    def _of_cut(self, base: HistoryBase) -> Rows:
+        layout = HistoryLayout(schema=base.cut.table_schema)
+        target = version_schema(layout.schema)
+        if base.cut.history_version is not None:
+            here = history_here(self._paths, base.cut)
+            if here is not None:
+                is_head = pa.array([False] * here.num_rows)
+                partial_ts = pa.nulls(here.num_rows, pa.string())
+                columns = [*(here[name] for name in layout.names), is_head, partial_ts]
+                return Rows.here(pa.table(columns, schema=target))
+        if base.cut.history_version is None:
+            frame = self._mirror_rows(base.cut)
+        else:
+            frame = history_in_spark(self._spark, self._paths, base.cut)
+            frame = frame.select(*(quoted(name) for name in layout.names)).toDF(*layout.places)
+        F = functions(self._spark)
+        frame = frame.withColumns(
+            {"is_head": F.lit(False), "partial_ts": F.lit(None).cast("string")}
+        )
+        if base.rows <= INLINE_ROWS:
+            return Rows.here(frame.toArrow().cast(target))
+        return self._changes.copied(frame, target)
+
+    def _mirror_rows(self, cut: MirrorCut) -> DataFrame:
+        """Return the rows of a mirror as versions; how each came is not known any more."""
+        F = functions(self._spark)
+        layout = MirrorLayout(schema=cut.table_schema)
+        columns = [quoted(column.name) for column in cut.table_schema.columns]
+        return (
+            mirror_in_spark(self._spark, self._paths, cut)
+            .select(
+                *columns,
+                quoted(layout.commit_ts),
+                F.lit(None).cast("long"),
+                F.lit(str(VersionEvent.KEPT)),
+                F.lit(None).cast("string"),
+                quoted(layout.rescued),
+            )
+            .toDF(*HistoryLayout(schema=cut.table_schema).places)
+        )
+
+    def _over(
+        self,
+        plan: MirrorPlan,
+        sources: list[tuple[Rows, Passage]],
+        above: int,
+        until: int,
+        only_key: str | None,
+    ) -> Versions:
+        """Fold the plan's changes in (above, until] behind the versions of `sources`."""
+        changes = self._changes.changes(plan, above, until)
+        convert = history_effects(plan, self._timezone, only_key)
+        return run_history(
+            self._spark,
+            self._paths,
+            self._changes.scratch,
+            HistoryFold(
+                schema=plan.schema,
+                convert=self._changes.with_origins(convert, plan, above, until),
+                before=[
+                    (rows, passage.effects(only_key), passage.keeps_ended and only_key is None)
+                    for rows, passage in sources
+                ],
+            ),
+            changes,
+        )
+
+
+def _past_first(plan: MirrorPlan, base: HistoryBase | None) -> list[MirrorPlan]:
+    """Return the plans that a history comes from, each behind those that came before it."""
+    ordered: dict[int, MirrorPlan] = {}
+    stack = [(plan, False)]
+    while stack:
+        item, is_ready = stack.pop()
+        if id(item) in ordered:
+            continue
+        if is_ready:
+            ordered[id(item)] = item
+            continue
+        stack.append((item, True))
+        if base is None or not _goes_on_from(item, base):
+            before = [] if item.earlier is None else [item.earlier]
+            before += [part.plan for part in item.handover.parts] if item.handover else []
+            stack += ((older, False) for older in before)
+    return list(ordered.values())
+
+
+def _goes_on_from(plan: MirrorPlan, base: HistoryBase) -> bool:
+    """Whether a plan, and not one before it, is the one that a history was made by."""
+    return (plan.mirror_id, plan.floor_ts) == (base.cut.mirror_id, base.cut.floor_ts)
+
+
+# Running ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryFold:
+    """What is folded for one history.
+
+    Attributes:
+        schema: the table's schema.
+        convert: the function from changes to effects.
+        before: versions that changes are folded behind, each with the function from them to
+            effects, and whether those that have ended stay as they are.
+        heads: as of `fold_versions`.
+    """
+
+    schema: TableSchema
+    convert: ArrowMap
+    before: Sequence[tuple[Rows, ArrowMap, bool]] = ()
+    heads: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    rows: WrittenFile | pa.Table | None
+    begun: int
+    heads: int
+    unread: int
+
+
+_ORDER = ("key", *SEQUENCE_FIELDS)
+
+
+def run_history(
+    spark: SparkSession, paths: LakePaths, scratch: Scratch, history: HistoryFold, changes: Rows
+) -> Versions:
+    """Fold changes behind versions, in this process or in Spark's workers.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        scratch: where files of versions come.
+        history: what is folded.
+        changes: the changes.
+    """
+    count = changes.count + sum(rows.count for rows, _, _ in history.before)
+    size = changes.size + sum(rows.size for rows, _, _ in history.before)
+    runs_on = executor(spark, paths.base, rows=count, size=size)
+    folder = None if isinstance(runs_on, Inline) else scratch.folder()
+    buckets = buckets_for(count, size, runs_on.workers)
+    keyed = bool(history.schema.handle_key)
+    effects_schema = history_effect_schema(history.schema)
+    if not keyed:
+        effects_schema = with_origins(effects_schema)
+    versions = version_schema(history.schema)
+    fold = fold_versions(history.schema, heads=history.heads)
+
+    def effects_of(some: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for number, part in enumerate(some):
+            if part.mirror is None:
+                for effects in history.convert(part.read()):
+                    yield from in_buckets(effects, buckets)
+                continue
+            _, convert, keeps_ended = history.before[part.source]
+            for batch in part.read():
+                if keeps_ended:
+                    # What has ended is as it was. It goes by the fold, in buckets of its own.
+                    ended = batch.filter(batch.column("valid_to").is_valid())
+                    yield buckets + number % buckets, ended
+                    batch = batch.filter(batch.column("valid_to").is_null())
+                for effects in convert([batch]):
+                    own = effects if keyed else of_no_change(effects)
+                    yield from in_buckets(own, buckets)
+
+    def folded(bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Part]:
+        if bucket >= buckets:
+            rows = pa.Table.from_batches(batches, versions)
+        else:
+            effects = pa.Table.from_batches(batches, effects_schema)
+            if not keyed:
+                effects = without_replays(effects)
+            effects = effects.sort_by([(name, "ascending") for name in _ORDER]).combine_chunks()
+            rows = pa.Table.from_batches(fold(effects.to_batches()), versions)
+        begun = rows.num_rows - rows["valid_from"].null_count
+        heads = rows.filter(ds.field("valid_from").is_null() & ds.field("is_head")).num_rows
+        yield _Part(
+            rows=kept(rows, folder),
+            begun=begun,
+            heads=heads,
+            unread=rows.num_rows - begun - heads,
+        )
+
+    parts = changes.parts()
+    for source, (rows, _, _) in enumerate(history.before):
+        parts += (replace(part, mirror=0, source=source) for part in rows.parts())
+    found = runs_on.reduce(
+        effects_of,
+        parts,
+        folded,
+        tasks=max(buckets, runs_on.workers),
+        buckets=2 * buckets,
+    )
+    return Versions(
+        rows=kept_rows([part.rows for part in found], versions, versions.names, folder),
+        begun=sum(part.begun for part in found),
+        heads=sum(part.heads for part in found),
+        unread=sum(part.unread for part in found),
+    )
+
+
+# Writing ----------------------------------------------------------------------------------------
+
+
+class HistoryWriter:
+    """Brings the histories of a changefeed to a cut.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        changes: where changes are read.
+        tso: TSO of the cut.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        paths: LakePaths,
+        changefeed: Changefeed,
+        changes: ChangeFolding,
+        *,
+        tso: int,
+    ) -> None:
+        self._spark = spark
+        self._paths = paths
+        self._changefeed = changefeed
+        self._changes = changes
+        self._folding = HistoryFolding(spark, paths, changefeed, changes)
+        self._tso = tso
+
+    def make(
+        self,
+        plan: MirrorPlan,
+        base: HistoryBase | None,
+        *,
+        changed: bool,
+        published: int | None = None,
+    ) -> MadeHistory:
+        """Bring the history of one table to the cut.
+
+        Args:
+            plan: its plan at the cut.
+            base: the history as the last cut has it, None if there is none to go on from.
+            changed: whether there may be row changes since.
+            published: the newest version that a cut names, None if none does.
+        """
+        if base is None:
+            return self._overwrite(plan, self._kept_base(plan), published)
+        touched = self._is_touched(plan, base)
+        if not changed and not touched:
+            # A compaction by hand leaves the rows; a vacuum will remove the files they had before.
+            path = self._paths.history(plan.mirror_id)
+            same = same_rows_at(path, base.version)
+            if same is not None and self._former_rescued(base) is not None:
+                same = None if self._is_small(plan, base) else self._renamed(base, path, same)
+            if same is None:
+                return self._overwrite(plan, base, published)
+            return MadeHistory(
+                version=same,
+                rows=base.rows,
+                unread=base.cut.history_unread or 0,
+                digest=plan.past_digest,
+            )
+        if touched or self._is_small(plan, base):
+            return self._overwrite(plan, base, published)
+        return self._merge(plan, base)
+
+    def _is_small(self, plan: MirrorPlan, base: HistoryBase) -> bool:
+        """Whether a history is overwritten whole when row changes come."""
+        return not plan.schema.handle_key or base.rows <= SMALL_HISTORY_ROWS
+
+    def _former_rescued(self, base: HistoryBase) -> str | None:
+        """Return the former name of the column of rescued data, None if it has today's."""
+        if base.layout == LAYOUT:
+            return None
+        path = self._paths.history(base.cut.mirror_id)
+        return former_rescued(path, base.version, base.cut.table_schema)
+
+    def _renamed(self, base: HistoryBase, path: Path, begin: int) -> int | None:
+        """Give the column of rescued data its name of today, if it has another.
+
+        Returns:
+            The version that has it, with the rows of `begin`; None if others changed rows.
+        """
+        former = self._former_rescued(base)
+        if former is None:
+            return begin
+        give_features(self._spark, path)
+        alter(self._spark, path, [rescued_renamed(former, base.cut.table_schema)])
+        return reached(path, begin, None)
+
+    def _kept_base(self, plan: MirrorPlan) -> HistoryBase | None:
+        """Return what the change log is to be folded behind, where it was cut off."""
+        horizon = read_horizon(self._paths)
+        cut = horizon.mirror(plan.mirror_id)
+        return None if cut is None else HistoryBase(cut=cut, tso=horizon.tso)
+
+    def _is_touched(self, plan: MirrorPlan, base: HistoryBase) -> bool:
+        """Whether something other than row changes happened to the versions there are."""
+        before = base.cut.table_schema
+        passage = Passage(
+            schema=before, plan=plan, timezone=self._changefeed.timezone, since_ts=base.tso
+        )
+        return (
+            not _goes_on_from(plan, base)
+            or HistoryLayout(schema=before).names != HistoryLayout(schema=plan.schema).names
+            or not passage.keeps_ended
+        )
+
+    def _overwrite(
+        self, plan: MirrorPlan, base: HistoryBase | None, published: int | None
+    ) -> MadeHistory:
+        layout = HistoryLayout(schema=plan.schema)
+        versions = self._folding.folded(plan, until=self._tso, base=base)
+        if versions.rows.table is not None:
+            made = versions.rows.table.filter(ds.field("valid_from").is_valid())
+            rows = made.select(layout.places).rename_columns(layout.names)
+        else:
+            frame = versions.rows.frame(self._spark).where("valid_from is not null")
+            rows = frame.select(*layout.places).toDF(*layout.names)
+        version = overwrite(
+            self._spark,
+            rows,
+            self._paths.history(plan.mirror_id),
+            self._changefeed.retention,
+            metadata=self._metadata(plan),
+            published=published,
+        )
+        return MadeHistory(
+            version=version,
+            rows=versions.begun,
+            unread=versions.unread + ((base.cut.history_unread or 0) if base else 0),
+            digest=plan.past_digest,
+        )
+
+    def _merge(self, plan: MirrorPlan, base: HistoryBase) -> MadeHistory:
+        """Append the versions that began since the last cut, and end those that they follow."""
+        F = functions(self._spark)
+        path = self._paths.history(plan.mirror_id)
+        begin = same_rows_at(path, base.version)
+        if begin is None:
+            # What a killed run committed and did not publish, or a foreign writer changed.
+            begin = take_back(self._spark, path, base.version)
+        give_features(self._spark, path)
+        if self._renamed(base, path, begin) is None:
+            return self._overwrite(plan, base, base.version)
+        own = SparkCommit(self._spark, path, self._metadata(plan))
+        table = DeltaTable.forPath(own.session(), str(path))
+        layout = HistoryLayout(schema=plan.schema)
+        heads = self._heads(plan, base.tso)
+        source = heads.rows.frame(self._spark)
+        names = dict(zip(layout.names, layout.places, strict=True))
+        values: dict[str, str | Column] = {
+            quoted(name): F.col(f"s.{place}") for name, place in names.items()
+        }
+        extra = quoted(layout.rescued)
+        others = F.map_filter(
+            F.coalesce(F.col(f"t.{extra}"), F.create_map().cast("map<string,string>")),
+            lambda name, _: name != PARTIAL,
+        )
+        marked = F.map_concat(others, F.create_map(F.lit(PARTIAL), F.col("s.partial_ts")))
+        ends: dict[str, str | Column] = {
+            quoted(layout.valid_to): F.col("s.valid_to"),
+            quoted(layout.ended_by): F.col("s.ended_by"),
+            extra: F.when(F.col("s.partial_ts").isNotNull(), marked).otherwise(F.col(f"t.{extra}")),
+        }
+        (
+            table.alias("t")
+            .merge(source.alias("s"), _is_current_row(self._spark, plan.schema, layout))
+            .whenMatchedUpdate(set=ends)
+            .whenNotMatchedInsert(condition="s.valid_from is not null", values=values)
+            .execute()
+        )
+        made = own.find()
+        version = reached(path, begin, made)
+        if version is None:
+            # Others changed rows in between: what they were at the last cut is what counts.
+            return self._overwrite(plan, base, base.version)
+        inserted = 0 if made is None else made.metrics.get("numTargetRowsInserted", 0)
+        return MadeHistory(
+            version=version,
+            rows=base.rows + inserted,
+            unread=(base.cut.history_unread or 0) + heads.unread,
+            digest=plan.past_digest,
+        )
+
+    def _heads(self, plan: MirrorPlan, above: int) -> Versions:
+        """Return the versions since a cut, and what becomes of those that were current at it."""
+        convert = history_effects(plan, self._changefeed.timezone)
+        return run_history(
+            self._spark,
+            self._paths,
+            self._changes.scratch,
+            HistoryFold(schema=plan.schema, convert=convert, heads=True),
+            self._changes.changes(plan, above, self._tso),
+        )
+
+    def _metadata(self, plan: MirrorPlan) -> dict[str, object]:
+        return {"tso": self._tso, "database": plan.database, "table": plan.table}
+
+
+def _is_current_row(spark: SparkSession, schema: TableSchema, layout: HistoryLayout) -> Column:
+    """Return the condition that `t` is the current version of the row whose head `s` is.
+
+    A key value that its typed column cannot hold is NULL there and told by the rescued data.
+    """
+    F = functions(spark)
+    conditions: list[Column] = [
+        F.col("s.is_head"),
+        F.col(f"t.{quoted(layout.valid_to)}").isNull(),
+    ]
+    for number, column in enumerate(schema.columns):
+        if column.name not in schema.handle_key:
+            continue
+        conditions.append(F.col(f"t.{quoted(column.name)}").eqNullSafe(F.col(f"s.c{number}")))
+        if kind_of(column) not in EXACT_KINDS:
+            exact = F.col(f"t.{quoted(layout.rescued)}")[column.name]
+            conditions.append(exact.eqNullSafe(F.col("s.extra")[column.name]))
+    return reduce(and_, conditions)

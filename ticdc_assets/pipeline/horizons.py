@@ -1,0 +1,167 @@
+"""Horizons: up to where a table was cut off, and what that means for whoever reads it.
+
+In: a table that `retention` may have removed rows from. Out: its `Horizon`, the base cut whose
+mirrors stand for what is gone; a mark for each mirror whose base would not be made the same today;
+and the batches that came below the horizon without being replays. No Spark session is started and
+nothing is written, so reading again is safe.
+
+The horizon is the transaction identifier of the very commit that removed the rows (application
+`retention`, version: the number of the base cut). So it holds if and only if they are gone.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.dataset as ds
+
+from ticdc_assets.changelog.plan import MirrorPlan, Plan, RowGroup
+from ticdc_assets.engine.control import open_table, read_table
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut, read_cuts
+from ticdc_assets.pipeline.quarantine import read_quarantine
+from ticdc_assets.wire.rows import PLACE
+
+APPLICATION = "retention"
+"""Application of the transaction identifiers that name base cuts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Horizon:
+    """Up to where a table was cut off.
+
+    Attributes:
+        tso: TSO of the base cut: at or below it only what the base lacks is still there; 0 if
+            nothing was ever removed.
+        batch: newest batch of the change log that the base was made from.
+        cut: the base cut, None if nothing was ever removed.
+        paths: where the base's mirrors are; where the table is that was cut off if None.
+    """
+
+    tso: int = 0
+    batch: int = 0
+    cut: Cut | None = None
+    paths: LakePaths | None = None
+
+    @property
+    def number(self) -> int:
+        """The number of the base cut, 0 if there is none."""
+        return self.cut.number if self.cut is not None else 0
+
+    def mirror(self, mirror_id: str) -> MirrorCut | None:
+        """Return a mirror as the base has it, or None."""
+        mirrors = self.cut.mirrors if self.cut is not None else ()
+        return next((item for item in mirrors if item.mirror_id == mirror_id), None)
+
+
+def read_horizon(paths: LakePaths) -> Horizon:
+    """Return up to where the change log was cut off; needs no Spark."""
+    return _horizon(paths, paths.change_log)
+
+
+def read_raw_horizon(paths: LakePaths) -> Horizon:
+    """Return up to where the raw messages were cut off; needs no Spark."""
+    return _horizon(paths, paths.raw_messages)
+
+
+def has_lost_records(paths: LakePaths) -> bool:
+    """Return whether records were removed from the raw messages; needs no other table."""
+    return _base_number(paths.raw_messages) is not None
+
+
+def _horizon(paths: LakePaths, table: Path) -> Horizon:
+    number = _base_number(table)
+    if number is None:
+        return Horizon()
+    cut = next(item for item in read_cuts(paths, number=number))
+    return Horizon(tso=cut.tso, batch=cut.batch, cut=cut)
+
+
+def _base_number(table: Path) -> int | None:
+    opened = open_table(table)
+    return None if opened is None else opened.transaction_version(APPLICATION)
+
+
+BELOW = "what came late lies below what is kept"
+"""Begin of the mark of a mirror that may lack what was learnt too late."""
+
+
+def marks_below(
+    horizon: Horizon,
+    plan_there: Plan,
+    mirrors: Iterable[MirrorPlan],
+    groups: Iterable[RowGroup],
+) -> dict[str, str]:
+    """Return a mark for each mirror whose base would not be made the same today.
+
+    Args:
+        horizon: up to where the change log was cut off.
+        plan_there: the plan at the horizon, by what is known now.
+        mirrors: the mirrors to be marked.
+        groups: the row changes there ever were.
+    """
+    base = horizon.cut
+    if base is None:
+        return {}
+    now = {mirror.mirror_id: mirror.digest for mirror in plan_there.mirrors}
+    below = [group for group in groups if group.min_ts <= horizon.tso]
+    held = {(item.database, item.table) for item in plan_there.held} | {
+        (item.database, item.table) for item in base.held if item.mirror_id is None
+    }
+
+    def is_gone(plan: MirrorPlan) -> bool:
+        """Whether changes that rows came from are gone and no mirror of the base has the rows."""
+        if plan.floor_ts <= horizon.tso:
+            until = plan.bindings[-1].until_ts
+            lived_on = until is None or until > horizon.tso
+            if lived_on and horizon.mirror(plan.mirror_id) is not None:
+                return False
+            if any(
+                plan.meets(group.name, group.min_ts, min(group.max_ts, horizon.tso))
+                and group.name not in held
+                for group in below
+            ):
+                return True
+        parts = plan.handover.parts if plan.handover is not None else ()
+        return any(is_gone(part.plan) for part in parts)
+
+    marks: dict[str, str] = {}
+    for mirror in mirrors:
+        was = horizon.mirror(mirror.mirror_id)
+        if was is not None and mirror.floor_ts <= horizon.tso:
+            # What the base holds was kept for the day its schema comes.
+            is_told = was.held > 0 or now.get(mirror.mirror_id) == was.digest
+        else:
+            is_told = not is_gone(mirror)
+        if not is_told:
+            # The mark is kept until the rows of then count no more.
+            marks[mirror.mirror_id] = f"{BELOW}, since {max(horizon.tso, mirror.floor_ts)}"
+    return marks
+
+
+def redriven_batches(paths: LakePaths, horizon: Horizon) -> tuple[int, ...]:
+    """Return the batches of re-driven records with row changes at or below the horizon.
+
+    They landed before the horizon and were decoded after it, so they are no replays. Needs no
+    Spark.
+    """
+    if horizon.cut is None:
+        return ()
+    places = {
+        tuple(row[name] for name in PLACE)
+        for row in read_quarantine(paths, open_only=False)
+        if row["stage"] == "decode" and row["redriven_at"] is not None
+    }
+    if not places:
+        return ()
+    late = read_table(
+        paths.change_log,
+        (ds.field("kind") == "row")
+        & (ds.field("batch") > horizon.batch)
+        & (ds.field("commit_ts") <= horizon.tso),
+        columns=["batch", *PLACE],
+    )
+    rows = [] if late is None else late.to_pylist()
+    return tuple(
+        sorted({row["batch"] for row in rows if tuple(row[name] for name in PLACE) in places})
+    )

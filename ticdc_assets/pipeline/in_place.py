@@ -1,0 +1,149 @@
+"""Schema changes of a mirror that need no row to be written: renames, drops, widening, new NULLs.
+
+In: the schema a mirror's table has and the steps that lead to the one at the cut. Out: the ALTER
+TABLE statements that take it there, or None where rows change (a default that is not NULL, a cast
+that changes text, a type that Delta does not widen); such a mirror is rewritten.
+
+Column mapping makes names and dropped columns a matter of metadata, type widening the types; both
+are on from a mirror's first version. Each statement is a Delta commit of its own. A run killed
+between two of them leaves versions that no cut names, and the next one restores the published one
+first, so running it again is safe.
+
+Rescued data goes by column names, so a column that is renamed or dropped must have no entry in it:
+the caller asks for the entries of `Alterations.rescued` first.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from ticdc_assets.engine.spark_commits import SparkCommit
+from ticdc_assets.mysql_types import arrow_type, kind_of
+from ticdc_assets.registry.evolution import SchemaStep, added_value
+from ticdc_assets.rows.mirror_rows import EXACT_KINDS, MirrorLayout, quoted, spark_type_name
+from ticdc_assets.schemas import TableSchema
+from ticdc_assets.values import cast_is_identity
+
+_WIDER: dict[pa.DataType, frozenset[pa.DataType]] = {
+    pa.int8(): frozenset({pa.int16(), pa.int32(), pa.int64()}),
+    pa.int16(): frozenset({pa.int32(), pa.int64()}),
+    pa.int32(): frozenset({pa.int64()}),
+    pa.float32(): frozenset({pa.float64()}),
+}
+"""Types that Delta widens to, where the values' text stays the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alterations:
+    """How a table's metadata comes from one schema to another.
+
+    Attributes:
+        clauses: what follows ALTER TABLE, in order.
+        rescued: columns of the old schema that must have no entry in the rescued data.
+    """
+
+    clauses: tuple[str, ...]
+    rescued: tuple[str, ...]
+
+
+def alterations(
+    base: TableSchema, final: TableSchema, steps: Sequence[SchemaStep], timezone: str
+) -> Alterations | None:
+    """Return how a table of schema `base` becomes one of `final`, or None if rows change.
+
+    Args:
+        base: the schema that the table has.
+        final: the schema at the cut.
+        steps: the steps in between.
+        timezone: the changefeed's time zone (IANA name).
+    """
+    old, new = MirrorLayout(schema=base), MirrorLayout(schema=final)
+    if (old.commit_ts, old.rescued) != (new.commit_ts, new.rescued):
+        return None
+    origin = _origins(base, steps, timezone)
+    if origin is None or list(origin) != [column.name for column in final.columns]:
+        return None
+    columns = {column.name: column for column in base.columns}
+    kept = {source: name for name, source in origin.items() if source is not None}
+    clauses = [f"DROP COLUMN {quoted(name)}" for name in columns if name not in kept]
+    clauses += _renames({old: new for old, new in kept.items() if old != new}, set(columns))
+    rescued = [name for name in columns if kept.get(name) != name]
+    for column in final.columns:
+        source = origin[column.name]
+        if source is None:
+            continue
+        before, after = arrow_type(columns[source]), arrow_type(column)
+        if before == after:
+            continue
+        if after not in _WIDER.get(before, ()):
+            return None
+        clauses.append(f"ALTER COLUMN {quoted(column.name)} TYPE {spark_type_name(column).upper()}")
+    present = [kept[name] for name in columns if name in kept]
+    clauses += _placements(final, origin, present)
+    return Alterations(
+        clauses=tuple(clauses),
+        rescued=tuple(name for name in rescued if kind_of(columns[name]) not in EXACT_KINDS),
+    )
+
+
+def rescued_renamed(former: str, schema: TableSchema) -> str:
+    """Return the clause that gives the column of rescued data its name of today."""
+    return f"RENAME COLUMN {quoted(former)} TO {quoted(MirrorLayout(schema=schema).rescued)}"
+
+
+def alter(spark: SparkSession, table: Path, clauses: Iterable[str]) -> None:
+    """Run ALTER TABLE with each of `clauses` on a mirror or a history; each is a commit of ours."""
+    session = SparkCommit(spark, table).session()
+    for clause in clauses:
+        session.sql(f"ALTER TABLE delta.{quoted(str(table))} {clause}")
+
+
+def _origins(
+    base: TableSchema, steps: Sequence[SchemaStep], timezone: str
+) -> dict[str, str | None] | None:
+    """Return the column of `base` that each final one is, None for a new one that is NULL."""
+    origin: dict[str, str | None] = {column.name: column.name for column in base.columns}
+    for step in steps:
+        found: dict[str, str | None] = {}
+        for item in step.columns:
+            if item.source is None:
+                if added_value(item.column, timezone, step.at) is not None:
+                    return None
+                found[item.column.name] = None
+            elif cast_is_identity(item.source, item.column) and item.source.name in origin:
+                found[item.column.name] = origin[item.source.name]
+            else:
+                return None
+        origin = found
+    return origin
+
+
+def _renames(renames: dict[str, str], taken: set[str]) -> list[str]:
+    """Return the renames, by way of names that nobody has: so swaps and changes of case work."""
+    free = (name for number in count() if (name := f"__renamed_{number}") not in taken)
+    through = [(old, next(free), new) for old, new in renames.items()]
+    return [
+        *(f"RENAME COLUMN {quoted(old)} TO {quoted(name)}" for old, name, _ in through),
+        *(f"RENAME COLUMN {quoted(name)} TO {quoted(new)}" for _, name, new in through),
+    ]
+
+
+def _placements(final: TableSchema, origin: dict[str, str | None], present: list[str]) -> list[str]:
+    """Return what adds the new columns and brings all into their order, from `present`."""
+    clauses: list[str] = []
+    order = list(present)
+    for number, column in enumerate(final.columns):
+        name = column.name
+        place = "FIRST" if number == 0 else f"AFTER {quoted(final.columns[number - 1].name)}"
+        if origin[name] is None:
+            clauses.append(f"ADD COLUMN {quoted(name)} {spark_type_name(column).upper()} {place}")
+            order.insert(number, name)
+        elif order[number] != name:
+            clauses.append(f"ALTER COLUMN {quoted(name)} {place}")
+            order.remove(name)
+            order.insert(number, name)
+    return clauses

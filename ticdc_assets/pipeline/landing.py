@@ -1,0 +1,398 @@
+"""Landing: copy Kafka records verbatim into `raw_messages`, each exactly once.
+
+In: a Kafka topic's offset ranges, or a capture file. Out: an append to `raw_messages`
+(topic, partition, offset, timestamp_ms, key, value, headers, batch, landed_at, landed_day), and a
+row in `landings` that says what the source had.
+
+Why running it again is safe: the commit that appends a batch carries the next offset to land of
+every partition and the batch's number (as Delta transaction identifier and as metadata). That
+commit is the only memory of position; no consumer group is used. A run killed before the commit
+has changed nothing, one killed after it is continued behind it, and a batch whose number the table
+has seen is skipped by Delta.
+
+Ranges of offsets are fetched by one client, few here and many in Spark's workers, into files that
+the commit names (`landing_files`). The client sees what its option `isolation.level` lets it see;
+where the source says nothing, records of transactions that are open or were aborted, too.
+
+Records that are gone before they were landed stop landing with `LandingGapError`: offsets that
+expired, a topic that was deleted and made again, a capture that lost its end. Nothing is skipped,
+until somebody accepts the gap (`accepted_gaps`): then landing goes on behind it, and what is landed
+of a topic that was made again has offsets that go on where the old ones ended.
+A topic may be deleted once all of its tables are gone and all of it is landed; it stays listed.
+
+The ends of all partitions are asked for twice. A partition that had nothing more the second time is
+*settled*: nothing at or below any watermark of this landing is left in it. That is what lets a
+topic that gets no watermarks be left out of the global watermark (`changelog.progress`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, date, datetime
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from ticdc_assets.capture import CaptureRecord, read_capture
+from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, StartKind
+from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.engine.control import commit_metadata, partition_days, write_table
+from ticdc_assets.engine.executing import executor
+from ticdc_assets.engine.files import WrittenFile
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.kafka.administration import OffsetRange, list_twice
+from ticdc_assets.pipeline.damage import require_in_step
+from ticdc_assets.pipeline.landing_files import (
+    RAW_SCHEMA,
+    LandingBatch,
+    fetch_into_files,
+    write_records,
+)
+from ticdc_assets.pipeline.positions import (
+    PartitionOffsets,
+    Position,
+    TopicPartition,
+    known_partitions,
+    read_position,
+)
+from ticdc_assets.pipeline.sources import SourceState, begins, beside, capture_ranges, shifted
+
+_CHUNK_RECORDS = 50_000
+_CHUNK_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landing:
+    """What one landing did.
+
+    Attributes:
+        batch: number of the newest batch landed ever; 0 if none.
+        records: records landed by this call.
+        partitions: every partition of the source, as after the call.
+    """
+
+    batch: int
+    records: int
+    partitions: tuple[PartitionOffsets, ...]
+
+    @property
+    def backlog(self) -> int:
+        """Offsets that wait in the source."""
+        return sum(partition.backlog for partition in self.partitions)
+
+
+def land(
+    spark: SparkSession,
+    paths: LakePaths,
+    changefeed: Changefeed,
+    *,
+    max_records: int | None = None,
+) -> Landing:
+    """Land what the source has, at most `max_records` records.
+
+    Raises:
+        LandingGapError: records are gone that were not landed yet.
+        SourceUnavailableError: the source cannot be read now.
+        LakeDamagedError: the end of a table is lost, so that the position is not what it was.
+    """
+    require_in_step(paths)
+    position = read_position(paths)
+    match changefeed.source:
+        case KafkaSource() as source:
+            listing = list_twice(source)
+            ranges = begins(source, listing.ranges, position)
+            state = beside(paths, changefeed, position, ranges, listing.topic_ids)
+            later = shifted(listing.later_ends, position)
+            _check_gaps(state)
+            landed, newest = _land_topic(
+                spark,
+                paths,
+                source,
+                position,
+                state.present,
+                listing.topic_ids,
+                max_records,
+            )
+        case CaptureSource() as source:
+            ranges = capture_ranges(source)
+            state = beside(paths, changefeed, position, ranges, {})
+            later = shifted(ranges, position)
+            _check_gaps(state)
+            landed, newest = _land_capture(
+                spark, paths, source, position, state.partitions, max_records
+            )
+    after = read_position(paths)
+    partitions, gone = state.partitions, state.gone
+    newest = _kept_times(paths, after) | newest
+    result = Landing(
+        batch=after.batch,
+        records=landed,
+        partitions=(
+            *(
+                item if (item.topic, item.partition) in gone else _after(item, after, newest, later)
+                for item in partitions
+            ),
+            # Of topics that came while the others were listed nothing is landed yet.
+            *(
+                PartitionOffsets(
+                    topic=place[0],
+                    partition=place[1],
+                    earliest=offsets.earliest,
+                    end=offsets.end,
+                    landed=after.next_offsets.get(place, offsets.earliest),
+                )
+                for place, offsets in sorted(later.items())
+                if place not in {(item.topic, item.partition) for item in partitions}
+            ),
+        ),
+    )
+    _log_landing(paths, result)
+    return result
+
+
+def _after(
+    item: PartitionOffsets,
+    position: Position,
+    newest: Mapping[TopicPartition, int],
+    later: Mapping[TopicPartition, OffsetRange],
+) -> PartitionOffsets:
+    place = (item.topic, item.partition)
+    landed = position.next_offsets.get(place, item.landed)
+    return replace(
+        item,
+        landed=landed,
+        newest_ms=newest.get(place),
+        settled=place in later and landed >= later[place].end,
+    )
+
+
+def _kept_times(paths: LakePaths, position: Position) -> dict[TopicPartition, int]:
+    """Return the times of the newest landed records, where they are those of the last landing.
+
+    A landing that was killed before it was logged leaves no time: then none is known.
+    """
+    return {
+        (item.topic, item.partition): item.newest_ms
+        for item in known_partitions(paths)
+        if item.newest_ms is not None
+        and position.next_offsets.get((item.topic, item.partition)) == item.landed
+    }
+
+
+def landed_days(paths: LakePaths) -> list[date]:
+    """Return the days (UTC) of which landed records are there, in order; needs no Spark."""
+    return partition_days(paths.raw_messages, "landed_day")
+
+
+def landed_folders(paths: LakePaths) -> list[date]:
+    """Return the same by the folders that are there, for when the table cannot be read."""
+    found: list[date] = []
+    for folder in paths.raw_messages.glob("landed_day=*"):
+        with suppress(ValueError):
+            found.append(date.fromisoformat(folder.name.partition("=")[2]))
+    return sorted(found)
+
+
+def _check_gaps(state: SourceState) -> None:
+    """Raise the error of the first gap."""
+    for gap in state.gaps:
+        raise gap.error
+
+
+# Kafka ------------------------------------------------------------------------------------------
+
+
+def _land_topic(
+    spark: SparkSession,
+    paths: LakePaths,
+    source: KafkaSource,
+    position: Position,
+    partitions: Sequence[PartitionOffsets],
+    ids: Mapping[str, str],
+    max_records: int | None,
+) -> tuple[int, dict[TopicPartition, int]]:
+    """Land ranges of offsets; return how many, and the time of the last record of each."""
+    ranges = share_out(
+        {(item.topic, item.partition): (item.landed, item.end) for item in partitions},
+        max_records,
+    )
+    ranges = {place: (start, end) for place, (start, end) in ranges.items() if end > start}
+    next_offsets = dict(position.next_offsets)
+    next_offsets.update({place: end for place, (_, end) in ranges.items()})
+    for item in partitions:
+        next_offsets.setdefault((item.topic, item.partition), item.landed)
+    if not ranges:
+        if position.batch == 0 and source.start.kind is not StartKind.EARLIEST:
+            # Where landing begins is a matter of now: it is kept, or it would move on.
+            _append(spark, _next_batch(paths, 0), [], next_offsets, ids)
+        return 0, {}
+    # The id of a topic that was deleted stays known: made again, it is another one.
+    known = {**position.topic_ids, **ids}
+    batch = _next_batch(paths, position.batch)
+    offsets = sum(end - start for start, end in ranges.values())
+    found = fetch_into_files(
+        executor(spark, paths.raw_messages, rows=offsets, size=0),
+        source,
+        ranges,
+        batch,
+        bases={place: position.base(place) for place in ranges},
+    )
+    _append(spark, batch, found.files, next_offsets, known)
+    # Kafka says -1 where it has no time.
+    return offsets, {place: time for place, time in found.newest.items() if time > 0}
+
+
+def share_out(
+    ranges: Mapping[TopicPartition, tuple[int, int]], limit: int | None
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Cut offset ranges to at most `limit` offsets in all, shared by what each has to offer."""
+    if limit is None or sum(end - start for start, end in ranges.values()) <= limit:
+        return dict(ranges)
+    result: dict[TopicPartition, tuple[int, int]] = {}
+    left = limit
+    # Shortest first: what a short partition leaves over goes to the longer ones.
+    order = sorted(ranges.items(), key=lambda item: (item[1][1] - item[1][0], item[0]))
+    for number, (place, (start, end)) in enumerate(order):
+        others = len(order) - number
+        share = min(end - start, -(-left // others))
+        result[place] = (start, start + share)
+        left -= share
+    return result
+
+
+# Captures ---------------------------------------------------------------------------------------
+
+
+def _land_capture(
+    spark: SparkSession,
+    paths: LakePaths,
+    source: CaptureSource,
+    position: Position,
+    partitions: tuple[PartitionOffsets, ...],
+    max_records: int | None,
+) -> tuple[int, dict[TopicPartition, int]]:
+    """Land a capture in chunks of bounded size, each a batch of its own.
+
+    Return how many records were landed, and the time of the last one of each partition.
+    """
+    next_offsets = dict(position.next_offsets)
+    for item in partitions:
+        next_offsets.setdefault((item.topic, item.partition), item.landed)
+    number = position.batch
+    landed = 0
+    newest: dict[TopicPartition, int] = {}
+    for chunk in _chunks(source, position, next_offsets, max_records):
+        batch = _next_batch(paths, number)
+        number = batch.number
+        landed += len(chunk)
+        _append(spark, batch, write_records(chunk, batch), next_offsets, {})
+        newest.update(((record.topic, record.partition), record.timestamp_ms) for record in chunk)
+    return landed, {place: time for place, time in newest.items() if time > 0}
+
+
+def _chunks(
+    source: CaptureSource,
+    position: Position,
+    next_offsets: dict[TopicPartition, int],
+    max_records: int | None,
+) -> Iterator[list[CaptureRecord]]:
+    """Yield the records not landed yet; `next_offsets` is moved on before each chunk is yielded."""
+    chunk: list[CaptureRecord] = []
+    size = taken = 0
+    with read_capture(source.path) as records:
+        for read in records:
+            if max_records is not None and taken >= max_records:
+                break
+            place = (read.topic, read.partition)
+            record = replace(read, offset=read.offset + position.base(place))
+            if record.offset < next_offsets.get(place, 0):
+                continue
+            next_offsets[place] = record.offset + 1
+            chunk.append(record)
+            taken += 1
+            size += len(record.key or b"") + len(record.value or b"")
+            if len(chunk) >= _CHUNK_RECORDS or size >= _CHUNK_BYTES:
+                yield chunk
+                chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+# Writing ----------------------------------------------------------------------------------------
+
+
+def _next_batch(paths: LakePaths, newest: int) -> LandingBatch:
+    return LandingBatch(raw=paths.raw_messages, number=newest + 1, landed_at=datetime.now(UTC))
+
+
+def _append(
+    spark: SparkSession,
+    batch: LandingBatch,
+    files: Sequence[WrittenFile],
+    next_offsets: Mapping[TopicPartition, int],
+    ids: Mapping[str, str],
+) -> None:
+    """Commit files as a batch, with the next offset of every partition."""
+    append_files(
+        spark,
+        batch.raw,
+        files,
+        RAW_SCHEMA,
+        app_id="land",
+        version=batch.number,
+        metadata={
+            "batch": batch.number,
+            "next": [
+                [topic, partition, offset]
+                for (topic, partition), offset in sorted(next_offsets.items())
+            ],
+            "topic_ids": dict(ids),
+        },
+        layout=BY_LANDING_DAY,
+    )
+
+
+_LANDINGS_SCHEMA = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("landed_at", pa.timestamp("us", tz="UTC")),
+        ("batch", pa.int64()),
+        ("records", pa.int64()),
+        (
+            "partitions",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("topic", pa.string()),
+                        ("partition", pa.int32()),
+                        ("earliest", pa.int64()),
+                        ("end", pa.int64()),
+                        ("landed", pa.int64()),
+                        ("settled", pa.bool_()),
+                        ("newest_ms", pa.int64()),
+                    ]
+                )
+            ),
+        ),
+    ]
+)
+
+
+def _log_landing(paths: LakePaths, landing: Landing) -> None:
+    """Append to `landings`, unless the newest row says the same already."""
+    if known_partitions(paths) == landing.partitions:
+        return
+    number = commit_metadata(paths.landings).get("number", 0) + 1
+    row = {
+        "number": number,
+        "landed_at": datetime.now(UTC),
+        "batch": landing.batch,
+        "records": landing.records,
+        "partitions": [asdict(item) for item in landing.partitions],
+    }
+    write_table(
+        paths.landings,
+        pa.Table.from_pylist([row], schema=_LANDINGS_SCHEMA),
+        overwrite=False,
+        metadata={"number": number},
+    )

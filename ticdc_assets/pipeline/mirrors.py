@@ -1,0 +1,598 @@
+"""Applying: the mirrors of all tables at one cut.
+
+In: the change log, the schema registry and the newest published cut. Out: Delta versions of the
+mirrors at the new cut's TSO, and then one row in `cuts` that publishes them together.
+
+How a mirror is made (`mirror_making`), cheapest first:
+
+- *carried*: nothing of it changed; the cut names the version it has.
+- *alter*: the schema changed in a way that touches no row (`in_place`), or an earlier program gave
+  the column of rescued data another name; the table's metadata follows. If rows changed too, a
+  merge comes after it.
+- *merge*: the changes since the last cut are folded to one per key and merged.
+- *rewrite*: the rows of the last cut, carried through the schema steps since, and the changes are
+  folded together and overwrite it. So it is for a schema change that touches rows that are there,
+  for a table without a key, and for a small mirror, which is written without Spark (`overwriting`).
+- *fold*: all changes of the table since it was created or truncated are folded, and overwrite it;
+  where the change log was cut off, over its rows in the base cut (`retention`).
+  So it is for a new mirror, and for one whose past changed: a schema arrived for rows that were
+  held, a record was re-driven, a change came late. `MirrorPlan.digest` tells.
+
+All of them come to the same state; `changelog.fold` is the reference they are tested against.
+
+Why running it again is safe: each of them is one Delta commit, made from the version that the
+newest published cut names. What a killed run, or a foreign writer, left behind (a mirror whose rows
+are ahead of that version) is taken back first, but no compaction or vacuum: they leave the rows as
+they are. What was made is looked up by its own commit, and one that a foreign change came before
+is made anew (`commits`). Nothing is published before every mirror is there, and publishing is one
+append. Replays fold into what is there: a key's last change is the same change.
+
+Values that do not fit their schema go to quarantine, one change each, and never stop a cut. A
+mirror that cannot be made, for whatever reason, never stops one either: it keeps the rows of the
+last cut that made it, is listed as *failed*, and each later cut folds it from the change log.
+
+The tables that the configuration leaves out have no mirror, no held rows and no quarantined changes
+in a cut. The cut says by which filter it was made, so a filter that changed makes a new cut even if
+nothing was landed. A table goes by its name at the cut: one that is included later, or is renamed
+to a name that is included, is folded like a new one, from all of its changes.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from ticdc_assets.changelog.encoder_damage import damage_marks
+from ticdc_assets.changelog.plan import (
+    Binding,
+    FailedPlan,
+    HeldGroup,
+    MirrorPlan,
+    Plan,
+)
+from ticdc_assets.changelog.progress import GlobalWatermark
+from ticdc_assets.config import Changefeed
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.scratch import WRITING, Scratch, remove_forgotten
+from ticdc_assets.errors import LakeDamagedError
+from ticdc_assets.isolation import Failure, attempted
+from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, close_accepted, gap_marks
+from ticdc_assets.pipeline.accounts import account_changes
+from ticdc_assets.pipeline.change_folding import (
+    ChangeFolding,
+)
+from ticdc_assets.pipeline.change_statistics import ChangeGroups, read_groups
+from ticdc_assets.pipeline.cuts import (
+    FAILED,
+    LAYOUT,
+    ChangeAccount,
+    Cut,
+    FailedMirror,
+    HeldRows,
+    MirrorCut,
+    cast_marks,
+    casts_listed,
+    filter_text,
+    newest_cut,
+    publish,
+)
+from ticdc_assets.pipeline.damage import damaged_mirrors, table_damage
+from ticdc_assets.pipeline.horizons import Horizon
+from ticdc_assets.pipeline.late_changes import LateChanges
+from ticdc_assets.pipeline.mirror_making import Made, MirrorMaker, Mode
+from ticdc_assets.pipeline.misfits import Misfits
+from ticdc_assets.pipeline.quarantine import (
+    read_quarantine,
+)
+from ticdc_assets.pipeline.validity import Knowledge, LateRows
+from ticdc_assets.pipeline.watermark import read_watermark
+from ticdc_assets.schemas import schema_to_json
+from ticdc_assets.tso import es_cut, moment_text, physical_ms
+from ticdc_assets.wire.rows import PLACE
+
+
+class Outcome(StrEnum):
+    """How an apply ended."""
+
+    PUBLISHED = "published"
+    UNCHANGED = "unchanged"
+    WAITING = "waiting"
+    AHEAD = "ahead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applying:
+    """What one apply did.
+
+    Attributes:
+        outcome: how it ended.
+        reason: one clause that says why, in numbers.
+        cut: the newest published cut, None before the first.
+        watermark: the global watermark.
+        repaired: what was broken of the mirrors that were made again for it, each a sentence.
+        renamed: mirrors whose column of rescued data has got its name of today, as
+            `database.table`.
+    """
+
+    outcome: Outcome
+    reason: str
+    cut: Cut | None
+    watermark: GlobalWatermark
+    repaired: tuple[str, ...] = ()
+    renamed: tuple[str, ...] = ()
+
+
+PARALLEL_MIRRORS = 2
+"""Mirrors worked on at a time: planning and commits are CPU, so about one per core."""
+
+
+def apply_changes(
+    spark: SparkSession,
+    paths: LakePaths,
+    changefeed: Changefeed,
+    *,
+    until: int | None = None,
+    refold: Collection[tuple[str, str]] = (),
+    only: tuple[str, str] | None = None,
+    horizon: Horizon | None = None,
+    complete_ts: int | None = None,
+) -> Applying:
+    """Cut every mirror at min(until, global watermark) and publish the cut.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        until: TSO not to go beyond.
+        refold: (database, table) of mirrors to fold again from the change log whatever happened.
+        only: (database, table) of the one mirror that the cut is to have, in a place of its own.
+        horizon: up to where the change log was cut off; as its table says if None.
+        complete_ts: TSO up to which all is there whatever the watermarks say: that of a cut that
+            was published from the same records.
+    """
+    groups = read_groups(paths)
+    last = newest_cut(paths)
+    watermark = read_watermark(paths, groups=groups, cut=last)
+    gaps = close_accepted(paths, es_only=groups.es_only)
+
+    def ended(outcome: Outcome, reason: str) -> Applying:
+        return Applying(outcome=outcome, reason=reason, cut=last, watermark=watermark)
+
+    if last is not None and until is not None and until < last.tso:
+        wanted = moment_text(until, es_only=last.es_only)
+        return ended(
+            Outcome.AHEAD,
+            f"the mirrors are at {last.moment}, beyond {wanted}; nothing was changed",
+        )
+    # Without commit ts nothing says what is complete: everything that landed is applied.
+    limit = groups.newest_change if groups.es_only else watermark.watermark_ts
+    waits = bool(watermark.waiting) and not groups.es_only
+    if complete_ts is not None:
+        limit, waits = max(limit or 0, complete_ts), False
+    if limit is None or waits:
+        waiting = ", ".join(f"{topic}/{partition}" for topic, partition in watermark.waiting)
+        return ended(
+            Outcome.WAITING,
+            f"no watermark yet from {waiting}" if waiting else "no partition is known yet",
+        )
+    if groups.es_only:
+        limit = es_cut(physical_ms(limit))
+    tso = limit if until is None else min(until, limit)
+    if last is not None and tso < last.tso:
+        return ended(
+            Outcome.WAITING,
+            f"the global watermark {tso} (from {_place(watermark)}) "
+            f"is behind the newest cut {last.tso}",
+        )
+    damages = damaged_mirrors(paths, last)
+    if (
+        last is not None
+        and (tso, groups.batch) == (last.tso, last.batch)
+        and not refold
+        and not damages
+        and not last.failed
+        and not any(gap.accepted_at > last.published_at for gap in gaps)
+        and not _lacks_history(last, changefeed)
+        and last.tables == filter_text(changefeed.tables)
+        and last.layout == LAYOUT
+    ):
+        return ended(
+            Outcome.UNCHANGED, f"the mirrors are at {last.moment} and nothing new was landed"
+        )
+    remove_forgotten(paths)
+    scratch = Scratch(paths, WRITING)
+    changes = ChangeFolding(
+        spark, paths, changefeed, batch=groups.batch, scratch=scratch, horizon=horizon
+    )
+    run = _Run(changes, spark, paths, changefeed, groups, last, tso, damages, gaps)
+    try:
+        cut = run.make(frozenset(refold), only)
+    finally:
+        scratch.close()
+    if (
+        last is not None
+        and tso == last.tso
+        and _same_content(cut, last)
+        and not cut.unplaced
+        # Somebody has to say that what landed since the older cut was looked at again.
+        and last.rewind is None
+        and last.layout == LAYOUT
+    ):
+        return ended(
+            Outcome.UNCHANGED,
+            f"the mirrors are at {last.moment} and what was landed changes nothing there",
+        )
+    publish(paths, cut)
+    changed = sum(item.mode not in (Mode.CARRIED, FAILED) for item in cut.mirrors)
+    failed = f", {len(cut.failed)} failed" if cut.failed else ""
+    repaired = tuple(
+        f"{error.table} was damaged: {error.finding}"
+        for mirror_id, error in damages.items()
+        if any(item.mirror_id == mirror_id and not item.failed for item in cut.mirrors)
+    )
+    again = f", {len(repaired)} of them made again because they were damaged" if repaired else ""
+    return Applying(
+        outcome=Outcome.PUBLISHED,
+        reason=(
+            f"cut {cut.number} at {cut.moment}: {changed} of {len(cut.mirrors)} mirrors changed"
+            f"{again}{failed}"
+        ),
+        cut=cut,
+        watermark=watermark,
+        repaired=repaired,
+        renamed=_renamed(cut, last),
+    )
+
+
+def _place(watermark: GlobalWatermark) -> str:
+    return "/".join(str(part) for part in watermark.slowest) if watermark.slowest else "?"
+
+
+def _same_content(cut: Cut, last: Cut) -> bool:
+    """Whether `cut` says nothing that `last` does not say."""
+
+    def content(of: Cut) -> tuple[object, ...]:
+        mirrors = [
+            (
+                *(item.mirror_id, item.database, item.table, item.version, item.history_version),
+                *(item.held, item.quarantined, item.marks),
+            )
+            for item in of.mirrors
+        ]
+        return (mirrors, of.held, of.quarantined, of.tables, of.failed, of.unaccounted)
+
+    return content(cut) == content(last)
+
+
+def _renamed(cut: Cut, last: Cut | None) -> tuple[str, ...]:
+    """Return the mirrors of an older layout that `cut` has made in the layout of today."""
+    if last is None or last.layout == LAYOUT:
+        return ()
+    before = {item.mirror_id for item in last.mirrors}
+    return tuple(
+        f"{item.database}.{item.table}"
+        for item in cut.mirrors
+        if item.mirror_id in before and not item.failed
+    )
+
+
+def _lacks_history(cut: Cut, changefeed: Changefeed) -> bool:
+    """Whether a history was switched on since a cut."""
+    return any(
+        item.history_version is None and changefeed.keeps_history(item.database, item.table)
+        for item in cut.mirrors
+    )
+
+
+class _Run:
+    """One apply, from plan to the cut that is ready to be published."""
+
+    def __init__(
+        self,
+        changes: ChangeFolding,
+        spark: SparkSession,
+        paths: LakePaths,
+        changefeed: Changefeed,
+        groups: ChangeGroups,
+        last: Cut | None,
+        tso: int,
+        damages: Mapping[str, LakeDamagedError],
+        gaps: Sequence[AcceptedGap],
+    ) -> None:
+        self._gaps = gaps
+        self._spark = spark
+        self._paths = paths
+        self._changefeed = changefeed
+        self._groups = groups
+        self._last = last
+        self._tso = tso
+        self._known = Knowledge.of(paths, changefeed.timezone, groups)
+        self._changes = changes
+        self._late = LateChanges(spark, changes, groups, self._known, last)
+        self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
+        self._failed_before = {item.mirror_id: item for item in last.failed} if last else {}
+        self._damages = damages
+
+    def make(self, refold: frozenset[tuple[str, str]], only: tuple[str, str] | None) -> Cut:
+        """Bring every mirror to the cut and return the cut, unpublished."""
+        tables = self._changefeed.tables
+        all_tables = self._known.plan(self._tso)
+        plan = all_tables.of_tables(tables.includes)
+        if only is not None:
+            plan = replace(
+                plan,
+                mirrors=tuple(item for item in plan.mirrors if item.name == only),
+                failed=tuple(item for item in plan.failed if (item.database, item.table) == only),
+            )
+        replays, late_rows, late = self._late.rows()
+        below = self._late.marks(plan)
+        lost = gap_marks(self._paths, self._gaps, plan.mirrors, self._groups.rows, self._tso)
+        # A mirror that is broken is made again: the change log has all of it.
+        then = None if self._last is None else self._known.plan(self._last.tso)
+        stale = self._stale(plan, refold, late) | self._damages.keys()
+        maker = self._maker(then)
+        first = maker.make_new(plan, stale)
+        with ThreadPoolExecutor(PARALLEL_MIRRORS) as pool:
+            made = list(
+                pool.map(
+                    lambda mirror: attempted(
+                        lambda: maker.make(
+                            mirror, mirror.mirror_id in stale, first.get(mirror.mirror_id)
+                        ),
+                        f"the mirror of {'.'.join(mirror.name)}",
+                    ),
+                    plan.mirrors,
+                )
+            )
+        made = self._behind(made)
+        held = self._held(plan)
+        mirrors: list[MirrorCut] = []
+        failed: list[FailedMirror] = []
+        for table, result in [
+            *zip(plan.mirrors, made, strict=True),
+            *((item, Failure(reason=item.reason)) for item in plan.failed),
+        ]:
+            if isinstance(result, Failure):
+                failed.append(self._failed(table, result))
+                mirrors += self._kept(table, held)
+            else:
+                assert isinstance(table, MirrorPlan)
+                mirrors.append(self._mirror_cut(table, result, held, below, lost))
+        mirrors.sort(key=lambda item: (item.database, item.table))
+        progress = self._groups.progress().values()
+        faults = read_quarantine(self._paths)
+        return Cut(
+            number=self._last.number + 1 if self._last else 1,
+            tso=self._tso,
+            published_at=datetime.now(UTC),
+            batch=self._groups.batch,
+            mirrors=tuple(mirrors),
+            held=tuple(held),
+            quarantined=sum(row["stage"] == "decode" for row in faults),
+            replays=replays,
+            late=late_rows,
+            steps_back=sum(item.steps_back for item in progress),
+            ignored=dict(plan.ignored),
+            es_only=self._groups.es_only,
+            unplaced=self._late.unplaced(),
+            tables=filter_text(tables),
+            failed=tuple(failed),
+            accounts=() if only is not None else self._accounts(all_tables, failed, faults),
+        )
+
+    def _maker(self, then: Plan | None) -> MirrorMaker:
+        """Return what makes mirrors.
+
+        Args:
+            then: the plan at the last cut, as it is known today.
+        """
+        misfits = Misfits(
+            self._spark,
+            self._paths,
+            self._changefeed,
+            self._changes,
+            batch=self._groups.batch,
+            tso=self._tso,
+            last_tso=0 if self._last is None else self._last.tso,
+        )
+        return MirrorMaker(
+            self._spark,
+            self._paths,
+            self._changefeed,
+            self._changes,
+            self._known,
+            misfits,
+            last=self._last,
+            tso=self._tso,
+            damaged=self._damages.keys(),
+            pasts={item.mirror_id: item.past_digest for item in then.mirrors} if then else {},
+        )
+
+    def _behind(self, made: Sequence[Made | Failure]) -> list[Made | Failure]:
+        """Say of mirrors that could not be made that the change log is broken, if it is."""
+        damage = None
+        if any(isinstance(result, Failure) for result in made):
+            damage = table_damage(self._paths.change_log)
+        if damage is None:
+            return list(made)
+        return [
+            Failure(reason=str(damage)) if isinstance(result, Failure) else result
+            for result in made
+        ]
+
+    def _accounts(
+        self, plan: Plan, failed: Sequence[FailedMirror], faults: Sequence[Mapping[str, Any]]
+    ) -> tuple[ChangeAccount, ...]:
+        """Account for the row changes since the last cut, and for those it had no account of."""
+        above, batch = (self._last.tso, self._last.batch) if self._last else (0, 0)
+        unaccounted = [item.first_ts for item in self._last.unaccounted] if self._last else []
+        above = min([above, *(ts - 1 for ts in unaccounted if ts is not None)])
+        return account_changes(
+            lambda columns: self._changes.rows_since(
+                columns, batch=batch, above=above, until=self._tso
+            ),
+            plan,
+            includes=self._changefeed.tables.includes,
+            failed={item.mirror_id for item in failed},
+            quarantined={
+                tuple(row[name] for name in PLACE) for row in faults if row["stage"] == "apply"
+            },
+        )
+
+    # What changed in the past -----------------------------------------------------------------
+
+    def _stale(
+        self, plan: Plan, refold: frozenset[tuple[str, str]], late: Sequence[LateRows]
+    ) -> set[str]:
+        """Return the ids of mirrors whose past is not what it was at the last cut."""
+        if self._last is None:
+            return set()
+        return {
+            mirror.mirror_id
+            for mirror in plan.mirrors
+            if mirror.name in refold
+            or self._known.flaw(mirror, self._before.get(mirror.mirror_id), self._last, late)
+        }
+
+    def _held(self, plan: Plan) -> list[HeldRows]:
+        """Return the held rows at or below the cut, counted exactly."""
+        held: list[HeldRows] = []
+        owned = [(mirror, group) for mirror in plan.mirrors for group in mirror.held]
+        for mirror, group in [*owned, *((None, group) for group in plan.held)]:
+            rows = group.rows
+            if group.max_ts > self._tso:
+                rows = self._changes.count_rows(
+                    [_always(group)], above=0, until=self._tso, version=group.schema_version
+                )
+            held.append(self._held_rows(mirror, group, rows))
+        for mirror in plan.mirrors:
+            for group in mirror.strays:
+                # Some of the group's rows are another table's, maybe all of them.
+                rows = self._changes.count_rows(
+                    [item for item in mirror.bindings if item.meets(*_span(group))],
+                    above=mirror.floor_ts,
+                    until=self._tso,
+                    version=group.schema_version,
+                )
+                if rows:
+                    held.append(self._held_rows(mirror, group, rows))
+        return sorted(held, key=lambda item: (item.database, item.table, item.schema_version))
+
+    def _held_rows(self, mirror: MirrorPlan | None, group: HeldGroup, rows: int) -> HeldRows:
+        since = min(
+            row["first_landed_at"]
+            for row in self._groups.rows
+            if row["kind"] == "row"
+            and (row["database"], row["table"], row["schema_version"])
+            == (group.database, group.table, group.schema_version)
+        )
+        return HeldRows(
+            database=group.database,
+            table=group.table,
+            schema_version=group.schema_version,
+            mirror_id=None if mirror is None else mirror.mirror_id,
+            rows=rows,
+            min_ts=group.min_ts,
+            since=since,
+        )
+
+    # The cut ----------------------------------------------------------------------------------
+
+    def _failed(self, table: MirrorPlan | FailedPlan, failure: Failure) -> FailedMirror:
+        """Return what the cut says of a mirror that it could not make."""
+        before = self._failed_before.get(table.mirror_id)
+        if before is not None:
+            since, tso = before.since, before.tso
+        else:
+            since = datetime.now(UTC)
+            has_rows = self._last is not None and table.mirror_id in self._before
+            tso = self._last.tso if self._last is not None and has_rows else None
+        waiting = attempted(
+            lambda: self._changes.count_rows(
+                table.bindings, above=max(table.floor_ts, tso or 0), until=self._tso
+            ),
+            f"counting what waits for {table.database}.{table.table}",
+        )
+        return FailedMirror(
+            mirror_id=table.mirror_id,
+            database=table.database,
+            table=table.table,
+            table_id=table.table_id,
+            reason=failure.reason,
+            since=since,
+            tso=tso,
+            waiting=0 if isinstance(waiting, Failure) else waiting,
+        )
+
+    def _kept(
+        self, table: MirrorPlan | FailedPlan, held: Sequence[HeldRows]
+    ) -> Iterator[MirrorCut]:
+        """Yield what a mirror that could not be made was at the last cut, under its name now."""
+        before = self._before.get(table.mirror_id)
+        if before is not None:
+            yield replace(
+                before,
+                database=table.database,
+                table=table.table,
+                mode=FAILED,
+                changes=0,
+                held=sum(item.rows for item in held if item.mirror_id == table.mirror_id),
+                # The history is folded anew with its mirror.
+                history_digest=None,
+            )
+
+    def _mirror_cut(
+        self,
+        mirror: MirrorPlan,
+        made: Made,
+        held: Sequence[HeldRows],
+        below: Mapping[str, str],
+        lost: Mapping[str, Sequence[str]],
+    ) -> MirrorCut:
+        damage = damage_marks(mirror, self._changefeed.wire_format)
+        marks = [str(mark) for mark in (*mirror.marks, *damage)]
+        if mirror.mirror_id in below:
+            marks.append(below[mirror.mirror_id])
+        marks += lost.get(mirror.mirror_id, ())
+        if not mirror.schema.handle_key:
+            marks.append("no key: a bag of rows, replays that no watermark tells are counted twice")
+        if self._groups.es_only:
+            marks.append("not a consistent cut: the messages have no commit ts")
+        marks += cast_marks(made.casts)
+        return MirrorCut(
+            mirror_id=mirror.mirror_id,
+            database=mirror.database,
+            table=mirror.table,
+            table_id=mirror.table_id,
+            version=made.version,
+            rows=made.rows,
+            hidden=made.hidden,
+            schema=json.dumps(schema_to_json(mirror.schema), ensure_ascii=False),
+            floor_ts=mirror.floor_ts,
+            digest=mirror.digest,
+            held=sum(item.rows for item in held if item.mirror_id == mirror.mirror_id),
+            quarantined=made.quarantined,
+            marks=marks,
+            mode=str(made.mode),
+            changes=made.changes,
+            unknown_deletes=made.unknown_deletes,
+            history_version=made.history.version if made.history else None,
+            history_rows=made.history.rows if made.history else None,
+            history_unread=made.history.unread if made.history else None,
+            history_digest=made.history.digest if made.history else None,
+            lenient_casts=casts_listed(made.casts),
+        )
+
+
+def _span(group: HeldGroup) -> tuple[tuple[str, str], int, int]:
+    return (group.database, group.table), group.min_ts, group.max_ts
+
+
+def _always(group: HeldGroup) -> Binding:
+    """Return the name that held rows cite, at any time."""
+    return Binding(database=group.database, table=group.table, after_ts=-1, until_ts=None)

@@ -1,0 +1,187 @@
+"""Changes that did not fit their schema: into quarantine, and out of it again.
+
+In: a folding of a mirror, and what older cuts had in quarantine. Out: rows of `quarantine`, one a
+change. A change that is there already is not put there again; one that a fold of all changes meets
+no more, or whose row a later whole change has replaced, is closed.
+
+Why running it again is safe: rows are appended under an id of the mirror and the TSO, which the
+table has seen then, and closing what is closed changes nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from threading import Lock
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from ticdc_assets.changelog.plan import (
+    MirrorPlan,
+)
+from ticdc_assets.config import Changefeed
+from ticdc_assets.engine.control import latest_version
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.pipeline.change_folding import (
+    ChangeFolding,
+)
+from ticdc_assets.pipeline.quarantine import (
+    Closing,
+    append_faults,
+    apply_faults,
+    close_rows,
+    read_quarantine,
+)
+from ticdc_assets.rows.fold_runs import Folded
+from ticdc_assets.rows.mirror_rows import (
+    change_effects,
+)
+from ticdc_assets.rows.rows_of_work import frame_of
+from ticdc_assets.wire.rows import PLACE
+
+Place: TypeAlias = tuple[object, ...]
+Doubts: TypeAlias = dict[Place, list[tuple[str, int]]]
+"""By the place of a change that is in quarantine the keys of its effects, and their commit ts."""
+
+
+class Misfits:
+    """The quarantine of one apply; mirrors that are made at the same time share it.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        changes: where changes are read.
+        batch: newest batch of the change log that is looked at.
+        tso: TSO of the cut.
+        last_tso: TSO of the last cut, 0 before the first.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        paths: LakePaths,
+        changefeed: Changefeed,
+        changes: ChangeFolding,
+        *,
+        batch: int,
+        tso: int,
+        last_tso: int,
+    ) -> None:
+        self._spark = spark
+        self._paths = paths
+        self._changefeed = changefeed
+        self._changes = changes
+        self._batch = batch
+        self._tso = tso
+        self._last_tso = last_tso
+        # What older cuts had in quarantine.
+        self._faults = read_quarantine(paths)
+        self._lock = Lock()
+
+    def quarantine(self, mirror: MirrorPlan, folded: Folded, is_fold: bool) -> None:
+        """Quarantine the changes that did not fit, unless they are there already.
+
+        A fold meets every change of the mirror, so what it no longer refuses is closed.
+        """
+        errors = folded.counts.errors
+        is_there = latest_version(self._paths.quarantine) is not None
+        if not errors and not (is_there and is_fold):
+            return
+        batch = self._batch
+        with self._lock:
+            known = {
+                _place_of(row): row
+                for row in read_quarantine(self._paths)
+                if row["stage"] == "apply"
+            }
+            met: set[Place] = set()
+
+            def new() -> Iterator[pa.Table]:
+                for faults in folded.faults.tables():
+                    rows = apply_faults(faults, mirror.database, mirror.table, batch)
+                    places = [
+                        tuple(place)
+                        for place in zip(*(rows[name].to_pylist() for name in PLACE), strict=True)
+                    ]
+                    met.update(places)
+                    yield rows.filter(
+                        pa.array([place not in known for place in places], pa.bool_())
+                    )
+
+            append_faults(
+                self._spark,
+                self._paths,
+                new(),
+                app_id=f"apply-{mirror.mirror_id}-{self._tso}",
+                version=batch,
+            )
+            if is_fold:
+                # Of what was handed over nothing was met again.
+                begin = mirror.handover.ts if mirror.handover else 0
+                fixed = [
+                    place
+                    for place, row in known.items()
+                    if (row["database"], row["table"]) == mirror.name
+                    and begin < row["commit_ts"] <= self._tso
+                    and place not in met
+                ]
+                self._close(fixed, Closing.REDRIVE)
+
+    def _close(self, places: Sequence[Place], closing: Closing) -> None:
+        """Close what is in quarantine at some places."""
+        if places:
+            rows = [dict(zip(PLACE, place, strict=True)) for place in places]
+            frame = frame_of(self._spark, pa.Table.from_pylist(rows, schema=_PLACE_SCHEMA))
+            close_rows(self._spark, self._paths, "apply", frame, closing)
+
+    def doubts(self, mirror: MirrorPlan) -> Doubts:
+        """Return what older cuts had in quarantine of a mirror: at each place its keys."""
+        faults = [
+            row
+            for row in self._faults
+            if row["stage"] == "apply"
+            and mirror.floor_ts < row["commit_ts"] <= self._last_tso
+            and mirror.meets((row["database"], row["table"]), row["commit_ts"], row["commit_ts"])
+        ]
+        rows = self._changes.rows_at(faults) if faults and mirror.schema.handle_key else None
+        found: Doubts = {}
+        if rows is None:
+            return found
+        convert = change_effects(mirror, self._changefeed.timezone)
+        for batch in convert(rows.to_batches()):
+            for effect in batch.select(["key", "sequence", "reason"]).to_pylist():
+                if effect["reason"] is not None:
+                    sequence = effect["sequence"]
+                    found.setdefault(_place_of(sequence), []).append(
+                        (effect["key"], sequence["commit_ts"])
+                    )
+        return found
+
+    def close_void(self, folded: Folded, doubts: Doubts) -> int:
+        """Close what is in quarantine of rows that a later whole change has replaced.
+
+        Returns:
+            How many changes that older cuts had in quarantine are void.
+        """
+        void = [
+            place
+            for place, found in doubts.items()
+            if all(folded.newest.get(key, 0) > commit_ts for key, commit_ts in found)
+        ]
+        with self._lock:
+            self._close(void, Closing.LATER_CHANGE)
+        return len(void)
+
+
+_PLACE_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("index", pa.int32()),
+    ]
+)
+
+
+def _place_of(row: Mapping[str, Any]) -> Place:
+    return tuple(row[name] for name in PLACE)

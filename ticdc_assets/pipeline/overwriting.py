@@ -1,0 +1,325 @@
+"""Overwriting: a mirror or a history written whole, in one commit.
+
+In: rows with the columns that the table is to have. Out: a Delta version with these columns and
+rows.
+
+There are two kinds of table. A *plain* one is for few rows, and for the first version of a table of
+many (`fold_runs`): delta-rs writes it in some 20 ms, where Spark takes a second of CPU, and
+readers outside Spark read it. It is always written whole, so it needs no feature of Delta's but its
+types; it has no statistics of columns either, because none of its few files is worth skipping. The
+other kind is Spark's: columns may be renamed, dropped and widened in place, rows taken out without
+writing their files anew. A plain table becomes one of these when it is first written by Spark, and
+stays one. Spark reads a plain table whatever its columns are called, but with a space or the like
+in a name it alters and restores none, so nobody asks it to. In both, files and log entries stay for
+as long as kept cuts name them (`mirror_properties`).
+
+What somebody else commits at the same time is not among the rows: the version that is returned is
+the overwrite's own, and an overwrite that a foreign change came before is made once more.
+
+Why running it again is safe: an overwrite does not look at what was there. A run that is killed
+between the two commits that make a plain table Spark's leaves one whose rows nobody has named yet.
+A table that is there keeps the properties it has; maintenance brings those of retention up to date.
+"""
+
+import logging
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+from delta.exceptions import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+from delta.tables import DeltaTable
+from deltalake import DeltaTable as Table
+from deltalake import TableFeatures, write_deltalake
+from deltalake.exceptions import CommitFailedError
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_assets.config import Retention
+from ticdc_assets.engine.commits import (
+    CommitError,
+    LoggedCommit,
+    OwnCommit,
+    commits_after,
+    foreign_changes,
+    newest_version,
+)
+from ticdc_assets.engine.committing import commit_written
+from ticdc_assets.engine.control import is_plain, open_table
+from ticdc_assets.engine.files import FileWriter, WrittenFile
+from ticdc_assets.engine.renewing import renew_if_lost
+from ticdc_assets.engine.spark_commits import SparkCommit
+from ticdc_assets.isolation import first_sentence
+from ticdc_assets.pipeline.mirror_properties import mirror_properties
+from ticdc_assets.rows.mirror_rows import quoted
+from ticdc_assets.rows.rows_of_work import frame_of
+
+PLAIN_ROWS = 10_000
+"""Rows up to which a table may be plain: it costs less to write all of them than to MERGE a few."""
+
+_STATISTICS = "delta.dataSkippingNumIndexedCols"
+
+_FEATURES = {
+    "delta.columnMapping.mode": "name",
+    "delta.enableDeletionVectors": "true",
+    "delta.enableTypeWidening": "true",
+    # A table without a DATETIME may get one: then Delta would not enable it by itself.
+    "delta.feature.timestampNtz": "supported",
+    _STATISTICS: "32",
+}
+
+_PLAIN = {_STATISTICS: "0", "delta.checkpointInterval": "20"}
+
+
+def overwrite(
+    spark: SparkSession,
+    rows: DataFrame | pa.Table,
+    table: Path,
+    retention: Retention,
+    *,
+    metadata: Mapping[str, object],
+    published: int | None = None,
+) -> int:
+    """Write `rows` as the next version of a mirror or a history, the first if there is none.
+
+    Args:
+        spark: the session.
+        rows: the rows, with the table's columns; an Arrow table if they are in this process.
+        table: where it is.
+        retention: what is kept for how long.
+        metadata: what the commit carries.
+        published: the newest version that a cut names; the table gets a new log if it is lost.
+
+    Returns:
+        The version that it is.
+
+    Raises:
+        ForeignCommitError: somebody else writes to it all the while.
+    """
+    properties = {**_PLAIN, **mirror_properties(retention)}
+    if published is not None:
+        renew_if_lost(table, published, properties)
+    return _alone(table, lambda: _overwritten(spark, rows, table, properties, metadata))
+
+
+_TRIES = 3
+_CONFLICTS = (
+    CommitFailedError,
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+_LOGGER = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class ForeignCommitError(CommitError):
+    """Somebody else writes to a mirror or a history, again and again."""
+
+    def __init__(self, table: Path, foreign: Sequence[LoggedCommit]) -> None:
+        super().__init__(table, foreign)
+        self.table = table
+        self.foreign = foreign
+
+    def __str__(self) -> str:
+        listed = ", ".join(f"version {item.version} ({item.operation})" for item in self.foreign)
+        return (
+            f"table {self.table} is written by somebody else while it is made, {_TRIES} times: "
+            f"{listed}; nothing of it is published: stop that writer, and sync again"
+        )
+
+
+def _alone(table: Path, write: Callable[[], LoggedCommit]) -> int:
+    """Return the version that `write` made, written anew where somebody else wrote meanwhile.
+
+    Raises:
+        ForeignCommitError: somebody else writes to it all the while.
+    """
+    foreign: list[LoggedCommit] = []
+    for _ in range(_TRIES):
+        before = newest_version(table)
+        made = write()
+        # What somebody appended in the meantime would be among the rows.
+        foreign = foreign_changes(commits_after(table, before, until=made.version))
+        if not foreign:
+            return made.version
+    raise ForeignCommitError(table, foreign)
+
+
+def undisturbed(make: Callable[[], T]) -> T:
+    """Return what `make` returns, begun anew where Delta refused a commit beside another one.
+
+    A compaction by hand takes away files that a MERGE has read. Nothing of the refused commit is
+    there, so the next try sees what the other one left.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            return make()
+        except _CONFLICTS as error:
+            _LOGGER.warning("another writer was faster, trying again: %s", first_sentence(error))
+    return make()
+
+
+def _overwritten(
+    spark: SparkSession,
+    rows: DataFrame | pa.Table,
+    table: Path,
+    properties: Mapping[str, str],
+    metadata: Mapping[str, object],
+) -> LoggedCommit:
+    there = open_table(table)
+    is_light = there is None or is_plain(there)
+    if not isinstance(rows, DataFrame) and is_light and rows.num_rows <= PLAIN_ROWS:
+        table.parent.mkdir(parents=True, exist_ok=True)
+        own = OwnCommit(table, metadata)
+        write_deltalake(
+            str(table),
+            rows,
+            mode="overwrite",
+            schema_mode="overwrite",
+            configuration=properties,
+            commit_properties=own.properties,
+        )
+        return own.made()
+    give_features(spark, table)
+    frame = rows if isinstance(rows, DataFrame) else frame_of(spark, rows)
+    own = SparkCommit(spark, table, metadata)
+    (
+        own.writer(frame)
+        .mode("overwrite")
+        .option("overwriteSchema", "true")
+        .options(**{name: value for name, value in properties.items() if name not in _PLAIN})
+        .options(**_FEATURES)
+        .save(str(table))
+    )
+    return own.made()
+
+
+def overwrite_by_files(
+    files: Callable[[], Sequence[WrittenFile]],
+    schema: pa.Schema,
+    table: Path,
+    retention: Retention,
+    *,
+    metadata: Mapping[str, object],
+    published: int | None = None,
+) -> int:
+    """Do as `overwrite` with files that were written into the table's folder.
+
+    Args:
+        files: gives the files.
+        schema: the table's columns.
+        table: where it is; it is plain, or not there.
+        retention: what is kept for how long.
+        metadata: what the commit carries.
+        published: as of `overwrite`.
+
+    Returns:
+        The version that it is.
+
+    Raises:
+        ForeignCommitError: somebody else writes to it all the while.
+        NotThereError: a file that was written here is gone; nothing was committed.
+    """
+    properties = {**_PLAIN, **mirror_properties(retention)}
+    if published is not None:
+        renew_if_lost(table, published, properties)
+    named: set[str] = set()
+
+    def write() -> LoggedCommit:
+        there = open_table(table)
+        if there is not None:
+            _allow(schema, there)
+        found = [_renamed(table, item) if item.path in named else item for item in files()]
+        named.update(item.path for item in found)
+        own = OwnCommit(table, metadata)
+        commit_written(
+            table,
+            found,
+            schema,
+            table=open_table(table),
+            properties=own.properties,
+            configuration=properties,
+            overwrites=True,
+        )
+        return own.made()
+
+    if open_table(table) is None:
+        return write().version
+    return _alone(table, write)
+
+
+def _renamed(table: Path, file: WrittenFile) -> WrittenFile:
+    """Return a copy of a file that a commit named: no later one may name it as new."""
+    name = f"part-{uuid.uuid4()}.snappy.parquet"
+    shutil.copyfile(table / file.path, table / name)
+    return replace(file, path=name)
+
+
+def written(pieces: Iterable[pa.Table], schema: pa.Schema, table: Path) -> list[WrittenFile]:
+    """Write rows into files of bounded size, each piece a row group."""
+    table.mkdir(parents=True, exist_ok=True)
+    files: list[WrittenFile] = []
+    writer: FileWriter | None = None
+    size = 0
+    for rows in pieces:
+        if writer is None:
+            # A dictionary of large values is of use to nobody.
+            writer, size = FileWriter(table, schema, plain=schema.names), 0
+        writer.write(rows)
+        size += rows.nbytes
+        if size >= _FILE_BYTES:
+            files.append(writer.close())
+            writer = None
+    if writer is not None:
+        files.append(writer.close())
+    return files
+
+
+_FILE_BYTES = 512 << 20
+
+
+def _allow(schema: pa.Schema, there: Table) -> None:
+    """Let a table have the columns of `schema`; its rows stay what they are."""
+    if not any(pa.types.is_timestamp(field.type) and field.type.tz is None for field in schema):
+        return
+    if "timestampNtz" not in (there.protocol().writer_features or ()):
+        there.alter.add_feature(
+            TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True
+        )
+
+
+def give_features(spark: SparkSession, table: Path) -> None:
+    """Give a table what Spark's writing of it needs, if it is plain or was taken back to that."""
+    there = open_table(table)
+    if there is None or there.metadata().configuration.get("delta.columnMapping.mode") == "name":
+        return
+    listed = ", ".join(f"'{name}' = '{value}'" for name, value in _FEATURES.items())
+    session = SparkCommit(spark, table).session()
+    session.sql(f"ALTER TABLE delta.{quoted(str(table))} SET TBLPROPERTIES ({listed})")
+
+
+def take_back(spark: SparkSession, table: Path, version: int) -> int:
+    """Give a table the rows of a version once more.
+
+    Returns:
+        The version that has them now; its number is another one.
+    """
+    own = SparkCommit(spark, table)
+    DeltaTable.forPath(own.session(), str(table)).restoreToVersion(version)
+    made = own.find()
+    return version if made is None else made.version

@@ -1,0 +1,278 @@
+"""Quarantine: what could not be decoded, or did not fit its schema; kept until it is re-driven.
+
+One row a fault: the record's coordinates, the stage that refused it (`decode`: the bytes are no
+message; `apply`: the row change does not fit the schema it cites), reason, position, expected and
+got. The record itself stays in `raw_messages` (or `change_log`), so nothing is copied and nothing
+lost. A row is *open* until its record was re-driven with success, or a later change of its row made
+it void; then `redriven_at` is set, `closed_by` says which, and the row stays as history.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from delta.tables import DeltaTable
+from deltalake import Field
+from deltalake.schema import PrimitiveType
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_assets.config import TableFilter
+from ticdc_assets.engine.appending import append_files
+from ticdc_assets.engine.control import open_table, read_rows
+from ticdc_assets.engine.files import FileWriter, WrittenFile
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import functions
+from ticdc_assets.engine.spark_commits import SparkCommit
+from ticdc_assets.pipeline.faults import is_mirrored_fault
+from ticdc_assets.wire.rows import PLACE
+
+COLUMNS = (
+    "stage",
+    "topic",
+    "partition",
+    "offset",
+    "index",
+    "reason",
+    "position",
+    "expected",
+    "got",
+    "database",
+    "table",
+    "commit_ts",
+    "batch",
+)
+
+CLOSED_BY = "closed_by"
+
+FAULT_SCHEMA = pa.schema(
+    [
+        ("stage", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("index", pa.int32()),
+        ("reason", pa.string()),
+        ("position", pa.string()),
+        ("expected", pa.string()),
+        ("got", pa.string()),
+        ("database", pa.string()),
+        ("table", pa.string()),
+        ("commit_ts", pa.int64()),
+        ("batch", pa.int64()),
+        ("quarantined_at", pa.timestamp("us", tz="UTC")),
+        ("redriven_at", pa.timestamp("us", tz="UTC")),
+        (CLOSED_BY, pa.string()),
+    ]
+)
+"""`quarantine`: one row a fault."""
+
+
+class Closing(StrEnum):
+    """Why a row is not open any more."""
+
+    REDRIVE = "redrive"
+    """Its record was decoded again, or its table folded again, with success."""
+    LATER_CHANGE = "later change"
+    """A later whole change of its row made it void."""
+    REMOVED = "removed"
+    """Its row change is in the change log no more: decoding its record again did not give it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineCounts:
+    """Open quarantine rows by stage."""
+
+    decode: int
+    apply: int
+
+
+def append_quarantine(paths: LakePaths, rows: DataFrame, *, app_id: str, version: int) -> None:
+    """Append faults; a version that the table has seen from `app_id` is skipped."""
+    _give_column(paths)
+    F = functions(rows.sparkSession)
+    faults = rows.select(
+        *COLUMNS,
+        F.lit(datetime.now(UTC)).alias("quarantined_at"),
+        F.lit(None).cast("timestamp").alias("redriven_at"),
+        F.lit(None).cast("string").alias(CLOSED_BY),
+    )
+    own = SparkCommit(faults.sparkSession, paths.quarantine)
+    (
+        own.writer(faults)
+        .mode("append")
+        .option("txnAppId", app_id)
+        .option("txnVersion", version)
+        .save(str(paths.quarantine))
+    )
+    own.find()
+
+
+def append_fault_files(
+    spark: SparkSession,
+    paths: LakePaths,
+    files: Sequence[WrittenFile],
+    *,
+    app_id: str,
+    version: int,
+) -> None:
+    """Append files of faults; a version that the table has seen from `app_id` is skipped."""
+    _give_column(paths)
+    append_files(spark, paths.quarantine, files, FAULT_SCHEMA, app_id=app_id, version=version)
+
+
+def append_faults(
+    spark: SparkSession,
+    paths: LakePaths,
+    faults: Iterable[pa.Table],
+    *,
+    app_id: str,
+    version: int,
+) -> None:
+    """Append faults; a version that the table has seen from `app_id` is skipped."""
+    writer: FileWriter | None = None
+    for rows in faults:
+        if rows.num_rows:
+            writer = writer or FileWriter(paths.quarantine, FAULT_SCHEMA)
+            writer.write(rows)
+    if writer is not None:
+        append_fault_files(spark, paths, [writer.close()], app_id=app_id, version=version)
+
+
+def apply_faults(rows: pa.Table, database: str, table: str, batch: int) -> pa.Table:
+    """Return effects that came to nothing as faults of a table, of a batch of the change log."""
+    sequence = rows["sequence"].combine_chunks()
+    return _faults(
+        rows.num_rows,
+        {
+            "stage": pa.repeat("apply", rows.num_rows),
+            "batch": pa.repeat(batch, rows.num_rows),
+            "database": pa.repeat(database, rows.num_rows),
+            "table": pa.repeat(table, rows.num_rows),
+            **{name: sequence.field(name) for name in (*PLACE, "commit_ts")},
+            **{name: rows[name] for name in ("reason", "position", "expected", "got")},
+        },
+    )
+
+
+def decode_faults(rows: pa.Table, batch: int) -> pa.Table:
+    """Return decoded rows of kind `error` as faults of a batch of the change log."""
+    return _faults(
+        rows.num_rows,
+        {
+            "stage": pa.repeat("decode", rows.num_rows),
+            "batch": pa.repeat(batch, rows.num_rows),
+            **{name: rows[name] for name in PLACE},
+            **{name: rows[f"error_{name}"] for name in ("reason", "position", "expected", "got")},
+        },
+    )
+
+
+def _faults(size: int, columns: Mapping[str, Any]) -> pa.Table:
+    """Return faults with these columns; the others say that they are open, since now."""
+    columns = {**columns, "quarantined_at": pa.repeat(datetime.now(UTC), size)}
+    return pa.table(
+        [
+            columns[field.name].cast(field.type)
+            if field.name in columns
+            else pa.nulls(size, field.type)
+            for field in FAULT_SCHEMA
+        ],
+        schema=FAULT_SCHEMA,
+    )
+
+
+def read_quarantine(
+    paths: LakePaths, *, open_only: bool = True, tables: TableFilter | None = None
+) -> list[dict[str, Any]]:
+    """Return quarantine rows in the order of their coordinates; needs no Spark.
+
+    Args:
+        paths: tables of the changefeed.
+        open_only: whether to leave out what was re-driven.
+        tables: the tables that are mirrored: row changes of others are left out, for there is no
+            mirror that lacks them. Records that could not be decoded are of no table yet.
+    """
+    condition = ds.field("redriven_at").is_null() if open_only else None
+    rows = read_rows(paths.quarantine, condition)
+    return sorted(
+        (row for row in rows if is_mirrored_fault(row, tables)),
+        key=lambda row: (row["topic"], row["partition"], row["offset"], row["index"], row["stage"]),
+    )
+
+
+def count_open(paths: LakePaths, tables: TableFilter | None = None) -> QuarantineCounts:
+    """Return how many rows are open, of row changes those of `tables`; needs no Spark."""
+    rows = read_quarantine(paths, tables=tables)
+    decode = sum(row["stage"] == "decode" for row in rows)
+    return QuarantineCounts(decode=decode, apply=len(rows) - decode)
+
+
+def _give_column(paths: LakePaths) -> None:
+    """Let the table of an older lake have `closed_by`."""
+    table = open_table(paths.quarantine)
+    if table is not None and CLOSED_BY not in {field.name for field in table.schema().fields}:
+        table.alter.add_columns(Field(CLOSED_BY, PrimitiveType("string")))
+
+
+def close_rows(
+    spark: SparkSession, paths: LakePaths, stage: str, places: DataFrame, closing: Closing
+) -> None:
+    """Set `redriven_at` and `closed_by` on the open rows of `stage` at `places`.
+
+    `places` has the columns topic, partition, offset and index.
+    """
+    _give_column(paths)
+    F = functions(spark)
+    own = SparkCommit(spark, paths.quarantine)
+    table = DeltaTable.forPath(own.session(), str(paths.quarantine))
+    (
+        table.alias("q")
+        .merge(
+            places.select("topic", "partition", "offset", "index").distinct().alias("p"),
+            (F.col("q.topic") == F.col("p.topic"))
+            & (F.col("q.partition") == F.col("p.partition"))
+            & (F.col("q.offset") == F.col("p.offset"))
+            & (F.col("q.index") == F.col("p.index"))
+            & (F.col("q.stage") == F.lit(stage))
+            & F.col("q.redriven_at").isNull(),
+        )
+        .whenMatchedUpdate(
+            set={"redriven_at": F.lit(datetime.now(UTC)), CLOSED_BY: F.lit(str(closing))}
+        )
+        .execute()
+    )
+    own.find()
+
+
+def reopen_applied(
+    spark: SparkSession, paths: LakePaths, *, commit_ts: int, since: datetime
+) -> int:
+    """Open again the faults of applying at or below a commit ts that were closed since a moment.
+
+    Returns:
+        How many these are.
+    """
+    closed = [
+        row
+        for row in read_quarantine(paths, open_only=False)
+        if row["stage"] == "apply"
+        and row["commit_ts"] <= commit_ts
+        and row["redriven_at"] is not None
+        and row["redriven_at"] > since
+    ]
+    if closed:
+        _give_column(paths)
+        F = functions(spark)
+        own = SparkCommit(spark, paths.quarantine)
+        DeltaTable.forPath(own.session(), str(paths.quarantine)).update(
+            (F.col("stage") == "apply")
+            & (F.col("commit_ts") <= commit_ts)
+            & (F.col("redriven_at") > F.lit(since)),
+            {"redriven_at": F.lit(None).cast("timestamp"), CLOSED_BY: F.lit(None).cast("string")},
+        )
+        own.find()
+    return len(closed)

@@ -1,0 +1,154 @@
+"""Would a cut be made the same today? What is known now, and the mirrors of an older cut.
+
+In: the schema history, the totals of the change log and its corrections, as they are known now; and
+a published cut. Out: for each mirror of the cut the reason why it would come out differently today,
+or None. Applying asks before it goes on from the newest cut, a read as of a TSO before it goes on
+from the cut below, retention before it makes a cut the base that everything older is removed for.
+
+A mirror would be made the same if what decides how rows become it is what it was (`plan` digests:
+names, schemas, steps, held rows), if no row change came behind the cut that belongs below it, and
+if no row change of it was corrected since. Nothing is read here but what is given, and the same
+knowledge gives the same answer.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from ticdc_assets.changelog.plan import (
+    MirrorPlan,
+    Plan,
+    RowGroup,
+    TableName,
+    build_plan,
+    seen_shapes,
+)
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.pipeline.change_statistics import ChangeGroups, Repair, read_groups
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut
+from ticdc_assets.pipeline.schema_tables import read_history
+from ticdc_assets.registry.catalog import complete
+from ticdc_assets.registry.history import SchemaHistory
+from ticdc_assets.tso import MAX_TSO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateRows:
+    """Row changes that landed behind a cut and are at or below it.
+
+    Attributes:
+        name: (database, table) that they cite.
+        min_ts: their lowest commit ts.
+        max_ts: their highest commit ts.
+    """
+
+    name: TableName
+    min_ts: int
+    max_ts: int
+
+
+class Knowledge:
+    """What is known now of the changes of a changefeed.
+
+    Args:
+        history: every schema version and DDL.
+        row_groups: the row changes, one group a schema or shape cited.
+        repairs: what was corrected by decoding records again.
+        timezone: the changefeed's time zone (IANA name).
+    """
+
+    def __init__(
+        self,
+        history: SchemaHistory,
+        row_groups: list[RowGroup],
+        repairs: Collection[Repair],
+        timezone: str,
+    ) -> None:
+        self.history = history
+        self.row_groups = row_groups
+        self._repairs = repairs
+        self._timezone = timezone
+        self._plans: dict[int, Plan] = {}
+        self._by_name: dict[TableName, list[RowGroup]] = {}
+        for group in row_groups:
+            self._by_name.setdefault(group.name, []).append(group)
+
+    @classmethod
+    def of(cls, paths: LakePaths, timezone: str, groups: ChangeGroups | None = None) -> "Knowledge":
+        """Read what is known; needs no Spark."""
+        groups = read_groups(paths) if groups is None else groups
+        row_groups = groups.row_groups()
+        history = complete(read_history(paths), seen_shapes(row_groups), timezone)
+        return cls(history, row_groups, groups.repairs, timezone)
+
+    def plan(self, tso: int) -> Plan:
+        """Return how each table comes from the change log at a TSO."""
+        if tso not in self._plans:
+            self._plans[tso] = build_plan(self.history, self.row_groups, tso, self._timezone)
+        return self._plans[tso]
+
+    def digests(self, tso: int) -> dict[str, str]:
+        """Return the digests of all mirrors at a TSO, by their ids."""
+        return {mirror.mirror_id: mirror.digest for mirror in self.plan(tso).mirrors}
+
+    def flaw(
+        self, mirror: MirrorPlan, was: MirrorCut | None, cut: Cut, late: Iterable[LateRows]
+    ) -> str | None:
+        """Return why a mirror of a cut would not be made the same today, None if it would.
+
+        Args:
+            mirror: its plan, at or above the cut.
+            was: the mirror in the cut, if it has it.
+            cut: the cut.
+            late: the row changes that came behind the cut and are at or below it.
+        """
+        if was is None:
+            return "the cut does not have it"
+        if was.failed:
+            return "it could not be made"
+        if was.digest != self.digests(cut.tso).get(mirror.mirror_id):
+            return "what is known of the table changed since"
+        if any(mirror.meets(rows.name, rows.min_ts, rows.max_ts) for rows in late):
+            return "row changes came late"
+        if self.is_corrected(cut, mirror):
+            return "row changes of it were decoded again since, and differed"
+        return None
+
+    def is_corrected(self, cut: Cut, mirror: MirrorPlan | None = None) -> bool:
+        """Return whether row changes at or below a cut were corrected since it was made.
+
+        Args:
+            cut: the cut.
+            mirror: whose row changes; those that were handed over to it count. All if None.
+        """
+        return any(
+            repair.undoes(cut.batch, cut.tso) and (mirror is None or _concerns(mirror, repair))
+            for repair in self._repairs
+        )
+
+    def has_changes(self, mirror: MirrorPlan, above: int, until: int) -> bool:
+        """Return whether row changes in (above, until] may be of a mirror."""
+        return above < until and any(
+            mirror.meets(group.name, max(group.min_ts, above + 1), min(group.max_ts, until))
+            for group in self.groups_of(mirror)
+            if group.max_ts > above and group.min_ts <= until
+        )
+
+    def groups_of(self, mirror: MirrorPlan) -> list[RowGroup]:
+        """Return the row changes that may be of a mirror."""
+        names = {(binding.database, binding.table): None for binding in mirror.bindings}
+        return [
+            group
+            for name in names
+            for group in self._by_name.get(name, ())
+            if mirror.meets(name, group.min_ts, group.max_ts)
+        ]
+
+
+def _concerns(mirror: MirrorPlan, repair: Repair) -> bool:
+    if repair.database is None or repair.table is None:
+        found = not mirror.schema.handle_key
+    else:
+        name = (repair.database, repair.table)
+        found = any(binding.meets(name, repair.min_ts, MAX_TSO) for binding in mirror.bindings)
+    parts = mirror.handover.parts if mirror.handover is not None else ()
+    return found or any(_concerns(part.plan, repair) for part in parts)

@@ -1,0 +1,75 @@
+"""The global watermark of a changefeed, as the tables that steer the pipeline tell it; no Spark.
+
+In: what the newest landing saw of each partition, the change log in numbers, the DDL history and
+the newest cut. Out: how far changes may be applied, and what each topic is to that: live, waiting,
+retired or empty. Nothing is kept: it is worked out anew each time, and never below what was
+published.
+"""
+
+from collections.abc import Iterable
+
+from ticdc_assets.changelog.progress import GlobalWatermark, TopicFacts, global_watermark
+from ticdc_assets.changelog.topics import TopicRows, topic_tables
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.pipeline.change_statistics import ChangeGroups, read_groups
+from ticdc_assets.pipeline.cuts import Cut, newest_cut
+from ticdc_assets.pipeline.positions import PartitionOffsets, known_partitions
+from ticdc_assets.pipeline.schema_tables import read_ddls
+from ticdc_assets.registry.history import RegisteredDdl
+
+_OF_TABLES = frozenset({"row", "bootstrap"})
+
+
+def read_watermark(
+    paths: LakePaths,
+    *,
+    groups: ChangeGroups | None = None,
+    cut: Cut | None = None,
+) -> GlobalWatermark:
+    """Return the global watermark; what the caller has read already need not be read again."""
+    groups = read_groups(paths) if groups is None else groups
+    cut = newest_cut(paths) if cut is None else cut
+    return global_watermark(
+        groups.progress(),
+        topic_facts(known_partitions(paths), groups, read_ddls(paths)),
+        published_ts=0 if cut is None else cut.tso,
+    )
+
+
+def topic_facts(
+    partitions: Iterable[PartitionOffsets], groups: ChangeGroups, ddls: Iterable[RegisteredDdl]
+) -> tuple[TopicFacts, ...]:
+    """Return what is known of each topic that was landed from or looked at."""
+    by_topic: dict[str, list[PartitionOffsets]] = {}
+    for item in partitions:
+        by_topic.setdefault(item.topic, []).append(item)
+    decoded = {row["topic"] for row in groups.rows}
+    tables = topic_tables(
+        ddls,
+        (
+            TopicRows(
+                topic=row["topic"],
+                database=row["database"],
+                table=row["table"],
+                min_ts=row["min_ts"] or 0,
+                max_ts=row["max_ts"] or 0,
+            )
+            for row in groups.rows
+            if row["kind"] in _OF_TABLES and row["database"] is not None
+        ),
+    )
+    topics: list[TopicFacts] = []
+    for topic in sorted(by_topic.keys() | decoded):
+        listed, told = by_topic.get(topic, []), tables.get(topic)
+        topics.append(
+            TopicFacts(
+                topic=topic,
+                partitions=tuple(item.partition for item in listed),
+                # What was there before landing began, or expired, is no record of ours.
+                empty=topic not in decoded and not any(item.backlog for item in listed),
+                settled=bool(listed) and all(item.settled for item in listed),
+                tables=None if told is None else told.tables,
+                retired_ts=None if told is None else told.retired_ts,
+            )
+        )
+    return tuple(topics)

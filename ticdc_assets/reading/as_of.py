@@ -1,0 +1,292 @@
+"""Every table as it was at one TSO, whether or not a cut was made there.
+
+In: a TSO at or below the newest cut, and at or above the oldest change there is, or where the
+change log was cut off at or above the base cut (`retention`). Out: for each
+table that existed then its rows: those of the newest cut at or below the TSO, with the changes
+since folded over them; or, where that cut would not be made like this today (a schema, a DDL or a
+row came late) or there are but few, all changes there are, folded. The tables are those that the
+newest cut mirrors, by the names they had then.
+
+It is the fold that makes mirrors (`change_folding`), up to another TSO, so at a cut's own TSO the
+rows are that cut's. Nothing is written, and what is read is never changed afterwards: asking again
+gives the same, but for what came late in between.
+
+Without commit ts (Canal-JSON without the TiDB extension) the same holds for the changes' `es`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_assets.changelog.encoder_damage import damage_marks
+from ticdc_assets.changelog.plan import MirrorPlan, Plan
+from ticdc_assets.config import Changefeed
+from ticdc_assets.engine.control import read_table
+from ticdc_assets.engine.delta_files import broken
+from ticdc_assets.engine.executing import INLINE_ROWS
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.scratch import READING, Scratch
+from ticdc_assets.errors import NotFoundError
+from ticdc_assets.pipeline.accepted_gaps import gap_marks, read_accepted
+from ticdc_assets.pipeline.change_folding import ChangeFolding, hidden_columns
+from ticdc_assets.pipeline.change_statistics import read_groups
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut, cast_marks, read_cuts, require_cut
+from ticdc_assets.pipeline.horizons import BELOW, read_horizon
+from ticdc_assets.pipeline.validity import Knowledge, LateRows
+from ticdc_assets.pipeline.versions import mirror_here, mirror_in_spark
+from ticdc_assets.schemas import TableSchema
+from ticdc_assets.tso import moment_text
+
+SMALL_LOG_ROWS = 100_000
+"""Row changes of a changefeed up to which the few of one table are found sooner than a version."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRows:
+    """The rows of one table at one moment.
+
+    Attributes:
+        database: its database then.
+        table: its name then.
+        schema: its schema then.
+        hidden: columns no row was ever sent for (virtual generated ones): not shown.
+        rows: how many.
+        made: how to have the rows in Spark.
+        here: how to have them without Spark; None comes where it takes Spark.
+        warnings: why they may differ from the table, each a sentence.
+    """
+
+    database: str
+    table: str
+    schema: TableSchema
+    hidden: frozenset[str]
+    rows: int
+    made: Callable[[], DataFrame]
+    here: Callable[[], pa.Table | None]
+    warnings: tuple[str, ...] = ()
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The rows in Spark, with the columns of `MirrorLayout`."""
+        return self.made()
+
+
+class AsOf:
+    """All tables at one TSO.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        tso: the TSO, or the cut of a time (`tso.cut_of`).
+
+    Raises:
+        NotFoundError: nothing is published yet, or the TSO is beyond the newest cut or below the
+            oldest change.
+    """
+
+    def __init__(
+        self, spark: SparkSession, paths: LakePaths, changefeed: Changefeed, tso: int
+    ) -> None:
+        self._spark = spark
+        self._paths = paths
+        self._tso = tso
+        self._timezone = changefeed.timezone
+        self._wire_format = changefeed.wire_format
+        self._groups = read_groups(paths)
+        newest = require_cut(paths)
+        wanted = moment_text(tso, es_only=newest.es_only)
+        if tso > newest.tso:
+            raise NotFoundError(
+                f"nothing is known as of {wanted} yet: the newest cut is at {newest.moment}; run: "
+                f"ticdc-assets sync {paths.changefeed}"
+            )
+        oldest = self._groups.oldest_change
+        if oldest is None or tso < oldest:
+            known = "none" if oldest is None else moment_text(oldest, es_only=newest.es_only)
+            raise NotFoundError(f"nothing is kept as of {wanted}: the oldest change is at {known}")
+        horizon = read_horizon(paths)
+        if horizon.cut is not None and tso < horizon.tso:
+            raise NotFoundError(
+                f"nothing is kept as of {wanted}: the change log was cut off, and the oldest that "
+                f"can be read is {horizon.cut.moment}"
+            )
+        # The newest cut's batch: what landed after it is in no cut and changes no answer.
+        self._batch = newest.batch
+        self._tables = newest.table_filter
+        self._folding = ChangeFolding(
+            spark,
+            paths,
+            changefeed,
+            batch=newest.batch,
+            # Rows are read for as long as the process runs.
+            scratch=Scratch(paths, READING),
+            horizon=horizon,
+        )
+        self._marks_below = {
+            item.mirror_id: [mark for mark in item.marks if mark.startswith(BELOW)]
+            for item in newest.mirrors
+        }
+        self._known = Knowledge.of(paths, changefeed.timezone, self._groups)
+        self._base: Cut | None = max(
+            (cut for cut in read_cuts(paths) if cut.tso <= tso),
+            key=lambda cut: (cut.tso, cut.number),
+            default=None,
+        )
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Which tables there were, and how each comes from the change log."""
+        return self._known.plan(self._tso).of_tables(self._tables.includes)
+
+    @cached_property
+    def _lost(self) -> dict[str, list[str]]:
+        """The marks of tables that may lack changes of accepted gaps."""
+        gaps = read_accepted(self._paths)
+        return gap_marks(self._paths, gaps, self.plan.mirrors, self._groups.rows, self._tso)
+
+    def table(self, database: str, table: str) -> TableRows:
+        """Return the rows of one table.
+
+        Raises:
+            NotFoundError: there was no such table.
+        """
+        for mirror in self.plan.mirrors:
+            if mirror.name == (database, table):
+                return self.rows(mirror)
+        for failure in self.plan.failed:
+            if (failure.database, failure.table) == (database, table):
+                raise NotFoundError(
+                    f"{database}.{table} cannot be read as of {self._tso}: {failure.reason}"
+                )
+        known = ", ".join(".".join(mirror.name) for mirror in self.plan.mirrors) or "none"
+        raise NotFoundError(
+            f"no database {database!r}, table {table!r} as of {self._tso}; there were: {known}"
+        )
+
+    def rows(self, mirror: MirrorPlan) -> TableRows:
+        """Return the rows of one table of the plan."""
+        base = None if self._is_soon_folded(mirror) else self._usable_base(mirror)
+        if base is not None and base.digest == mirror.digest and not self._changed(mirror):
+            return self._made(
+                mirror,
+                frozenset(base.hidden),
+                base.rows,
+                casts=base.casts,
+                made=lambda: mirror_in_spark(self._spark, self._paths, base),
+                here=lambda: mirror_here(self._paths, base),
+            )
+        return self._folded(mirror, base)
+
+    def _folded(self, mirror: MirrorPlan, base: MirrorCut | None) -> TableRows:
+        above = self._base.tso if base is not None and self._base is not None else 0
+        folded = self._folding.folded(mirror, until=self._tso, base=base, above=above)
+        if folded.counts.lost:
+            # A value of the cut does not survive a schema step: only all changes tell which.
+            return self._folded(mirror, None)
+        return self._made(
+            mirror,
+            frozenset(hidden_columns(mirror, folded)),
+            folded.counts.copies,
+            casts=folded.counts.casts,
+            made=lambda: folded.rows.frame(self._spark),
+            here=lambda: folded.rows.table,
+            errors=folded.counts.errors,
+        )
+
+    def _made(
+        self,
+        mirror: MirrorPlan,
+        hidden: frozenset[str],
+        rows: int,
+        *,
+        casts: Mapping[tuple[str, int], int],
+        made: Callable[[], DataFrame],
+        here: Callable[[], pa.Table | None],
+        errors: int = 0,
+    ) -> TableRows:
+        damage = damage_marks(mirror, self._wire_format)
+        warnings = [str(mark) for mark in (*mirror.marks, *damage)]
+        warnings += self._marks_below.get(mirror.mirror_id, [])
+        warnings += self._lost.get(mirror.mirror_id, [])
+        warnings += cast_marks(casts)
+        if mirror.held:
+            held = sum(group.rows for group in mirror.held)
+            warnings.append(f"up to {held} row changes wait for their schema")
+        if errors:
+            warnings.append(f"{errors} row changes do not fit their schema and are left out")
+        return TableRows(
+            database=mirror.database,
+            table=mirror.table,
+            schema=mirror.schema,
+            hidden=hidden,
+            rows=rows,
+            made=made,
+            here=here,
+            warnings=tuple(warnings),
+        )
+
+    # What may be built on ---------------------------------------------------------------------
+
+    def _is_soon_folded(self, mirror: MirrorPlan) -> bool:
+        """Whether folding all changes there are costs less than reading a version of the mirror."""
+        return (
+            bool(mirror.schema.handle_key)
+            and mirror.handover is None
+            and self._folding.start(mirror) is None
+            and sum(group.rows for group in self._known.row_groups) <= SMALL_LOG_ROWS
+            and sum(group.rows for group in self._known.groups_of(mirror)) <= INLINE_ROWS
+        )
+
+    def _usable_base(self, mirror: MirrorPlan) -> MirrorCut | None:
+        """Return the mirror in the cut below, if it would be made like that today."""
+        if self._base is None:
+            return None
+        base = next(
+            (item for item in self._base.mirrors if item.mirror_id == mirror.mirror_id), None
+        )
+        if (
+            base is None
+            or base.floor_ts != mirror.floor_ts
+            or self._known.flaw(mirror, base, self._base, self._came_late) is not None
+            or broken(base.path(self._paths), base.version, footers=False) is not None
+        ):
+            return None
+        return base
+
+    @cached_property
+    def _came_late(self) -> tuple[LateRows, ...]:
+        """The rows that came after the base and are not above it; replays are among them."""
+        assert self._base is not None
+        if self._base.batch >= self._batch:
+            return ()
+        found = read_table(
+            self._paths.change_log,
+            (ds.field("kind") == "row")
+            & (ds.field("batch") > self._base.batch)
+            & (ds.field("batch") <= self._batch)
+            & (ds.field("commit_ts") <= self._base.tso),
+            columns=["database", "table", "commit_ts"],
+        )
+        if found is None:
+            return ()
+        spans = found.group_by(["database", "table"]).aggregate(
+            [("commit_ts", "min"), ("commit_ts", "max")]
+        )
+        return tuple(
+            LateRows(
+                name=(row["database"], row["table"]),
+                min_ts=row["commit_ts_min"],
+                max_ts=row["commit_ts_max"],
+            )
+            for row in spans.to_pylist()
+        )
+
+    def _changed(self, mirror: MirrorPlan) -> bool:
+        """Whether a row of the table may have changed between the base and the TSO."""
+        assert self._base is not None
+        return self._known.has_changes(mirror, self._base.tso, self._tso)

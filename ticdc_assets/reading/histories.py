@@ -1,0 +1,385 @@
+"""Reading histories: as DataFrames, with deleted rows kept, and the life of one row.
+
+In: the newest cut, and the histories that it names. Out: every version of a table's rows
+(`read_history`), the newest version of every row that ever was (`read_with_deleted`), or all
+versions of one row in canonical text (`row_versions`), which are worked out from the change log
+where no history is kept. Nothing is written.
+"""
+
+import csv
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_assets.config import Changefeed, Settings, load_settings
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.scratch import READING, Scratch
+from ticdc_assets.engine.session import functions
+from ticdc_assets.errors import ConfigError, NotFoundError
+from ticdc_assets.mysql_types import kind_of
+from ticdc_assets.pipeline.change_folding import ChangeFolding
+from ticdc_assets.pipeline.cuts import MirrorCut, require_cut, tso_as_of
+from ticdc_assets.pipeline.history import HistoryBase, HistoryFolding
+from ticdc_assets.pipeline.horizons import read_horizon
+from ticdc_assets.pipeline.validity import Knowledge
+from ticdc_assets.pipeline.versions import history_in_spark, history_in_sql
+from ticdc_assets.reading.mirrors import require_mirror
+from ticdc_assets.registry.evolution import CanonicalRow
+from ticdc_assets.rows.history_layout import HistoryLayout
+from ticdc_assets.rows.mirror_rows import (
+    EXACT_KINDS,
+    MirrorLayout,
+    canonical_rows,
+    map_batches,
+    quoted,
+)
+from ticdc_assets.schemas import TableSchema
+from ticdc_assets.tso import to_datetime
+from ticdc_assets.values import UNFIT, key_text, typed_of
+
+
+def read_history(
+    spark: SparkSession,
+    changefeed: str,
+    database: str,
+    table: str,
+    *,
+    settings: Settings | None = None,
+) -> DataFrame:
+    """Return every version of a table's rows, from when to when it was there.
+
+    The rows of any TSO are those with `_ticdc_valid_from <= tso` whose `_ticdc_valid_to` is NULL
+    or above it.
+
+    Args:
+        spark: the session.
+        changefeed: name of the changefeed.
+        database: the table's database at the newest cut.
+        table: its name there.
+        settings: the configuration; as the command line reads it if None.
+
+    Raises:
+        NotFoundError: there is no such changefeed, no such table, or no history of it is kept.
+    """
+    paths, mirror = _kept(changefeed, database, table, settings)
+    names = HistoryLayout(schema=mirror.table_schema).names
+    shown = [name for name in names if name not in mirror.hidden]
+    return history_in_spark(spark, paths, mirror).select(*(quoted(name) for name in shown))
+
+
+def read_with_deleted(
+    spark: SparkSession,
+    changefeed: str,
+    database: str,
+    table: str,
+    *,
+    as_of: int | str | datetime | None = None,
+    settings: Settings | None = None,
+) -> DataFrame:
+    """Return the newest version of every row that a table ever had, the deleted ones flagged.
+
+    Args:
+        spark: the session.
+        changefeed: name of the changefeed.
+        database: the table's database at the newest cut.
+        table: its name there.
+        as_of: TSO, or time (all of its millisecond; UTC if it names no offset); the newest cut if
+            None. The columns are those of the newest cut.
+        settings: the configuration; as the command line reads it if None.
+
+    Raises:
+        NotFoundError: there is no such changefeed, no such table, or no history of it is kept.
+        ConfigError: `as_of` is neither, or a TSO where there are none.
+    """
+    paths, mirror = _kept(changefeed, database, table, settings)
+    tso = None if as_of is None else tso_as_of(paths, as_of)
+    return with_deleted(spark, paths, mirror, as_of=tso)
+
+
+def with_deleted(
+    spark: SparkSession, paths: LakePaths, mirror: MirrorCut, *, as_of: int | None = None
+) -> DataFrame:
+    """Return the rows of a mirror with a history, and the deleted ones."""
+    relation = history_in_sql(paths, mirror)
+    hidden = frozenset(mirror.hidden)
+    return spark.sql(with_deleted_sql(mirror.table_schema, hidden, relation, as_of=as_of))
+
+
+def with_deleted_sql(
+    schema: TableSchema, hidden: frozenset[str], relation: str, *, as_of: int | None = None
+) -> str:
+    """Return the SELECT of a table with its deleted rows.
+
+    A row is the newest version of a key. In a table without a key every copy of a row that there
+    ever was is one.
+
+    Args:
+        schema: the table's schema.
+        hidden: columns no row was ever sent for.
+        relation: its history.
+        as_of: TSO to read as of; all that is known if None.
+    """
+    layout = HistoryLayout(schema=schema)
+    valid_from, valid_to = quoted(layout.valid_from), quoted(layout.valid_to)
+    shown = [quoted(column.name) for column in schema.columns if column.name not in hidden]
+    ended, ended_by = valid_to, quoted(layout.ended_by)
+    source = relation
+    if as_of is not None:
+        source = f"(SELECT * FROM {relation} WHERE {valid_from} <= {as_of})"
+        ended = f"CASE WHEN {valid_to} <= {as_of} THEN {valid_to} END"
+        ended_by = f"CASE WHEN {valid_to} <= {as_of} THEN {ended_by} END"
+    shown += [
+        valid_from,
+        f"{ended} AS {quoted(layout.deleted_at)}",
+        f"{ended_by} AS {quoted(layout.ended_by)}",
+        quoted(layout.rescued),
+    ]
+    columns = ", ".join(shown)
+    if not schema.handle_key:
+        return f"SELECT {columns} FROM {source}"
+    identity = [quoted(name) for name in schema.handle_key]
+    # A key value that its typed column cannot hold is NULL there and told by the rescued data.
+    identity += [
+        f"{quoted(layout.rescued)}[{_literal(column.name)}]"
+        for column in schema.columns
+        if column.name in schema.handle_key and kind_of(column) not in EXACT_KINDS
+    ]
+    number = quoted(layout.newest)
+    return (
+        f"SELECT {columns} FROM (SELECT *, row_number() OVER (PARTITION BY {', '.join(identity)} "
+        f"ORDER BY {valid_from} DESC) AS {number} FROM {source}) WHERE {number} = 1"
+    )
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _kept(
+    changefeed: str, database: str, table: str, settings: Settings | None
+) -> tuple[LakePaths, MirrorCut]:
+    settings = settings or load_settings()
+    settings.changefeed(changefeed)
+    paths = LakePaths(root=settings.lake, changefeed=changefeed)
+    return paths, require_history(paths, database, table)
+
+
+def require_history(paths: LakePaths, database: str, table: str) -> MirrorCut:
+    """Return a mirror of the newest cut that has a history, or raise NotFoundError."""
+    mirror = require_mirror(paths, database, table)
+    if mirror.history_version is None:
+        raise NotFoundError(
+            f"no history of database {database!r}, table {table!r} is kept; to keep one, add the "
+            f"table to `history` or `soft_delete` of changefeed {paths.changefeed!r}, and run: "
+            f"ticdc-assets sync {paths.changefeed}"
+        )
+    return mirror
+
+
+def deleted_lines(
+    spark: SparkSession,
+    paths: LakePaths,
+    changefeed: Changefeed,
+    mirror: MirrorCut,
+    *,
+    as_of: int | None = None,
+    limit: int | None = None,
+) -> Iterator[str]:
+    """Yield the rows of `with_deleted` as JSON objects in canonical text.
+
+    Each says by the names of `HistoryLayout` since when it is gone and why, NULL if it is there.
+    """
+    schema, hidden, timezone = mirror.table_schema, frozenset(mirror.hidden), changefeed.timezone
+    layout = HistoryLayout(schema=schema)
+    relation = history_in_sql(paths, mirror)
+    frame = spark.sql(with_deleted_sql(schema, frozenset(), relation, as_of=as_of))
+    own = [layout.deleted_at, layout.ended_by]
+
+    def render(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            rows = canonical_rows(batch, MirrorLayout(schema=schema), timezone)
+            texts: list[str] = []
+            for row, ended in zip(rows, batch.select(own).to_pylist(), strict=True):
+                shown = {name: text for name, text in row.items() if name not in hidden}
+                at = ended[layout.deleted_at]
+                shown[layout.deleted_at] = None if at is None else str(at)
+                shown[layout.ended_by] = ended[layout.ended_by]
+                texts.append(orjson.dumps(shown).decode())
+            yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], ["row"])
+
+    if limit is not None:
+        frame = frame.limit(limit)
+    for row in map_batches(frame, render, "row string").toLocalIterator(prefetchPartitions=True):
+        yield row["row"]
+
+
+# One row ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowVersionLine:
+    """One version of a row, in canonical text.
+
+    Attributes:
+        op: how it came.
+        valid_from: commit ts from which on it is there.
+        valid_to: first cut without it, None if it is current.
+        ended_by: how it ended, None if it is current.
+        row: its values.
+    """
+
+    op: str
+    valid_from: int
+    valid_to: int | None
+    ended_by: str | None
+    row: CanonicalRow
+
+    def described(self) -> dict[str, Any]:
+        """Return it as what JSON has."""
+
+        def time(tso: int | None) -> str | None:
+            return None if tso is None else to_datetime(tso).isoformat(timespec="milliseconds")
+
+        return {
+            "op": self.op,
+            "valid_from": self.valid_from,
+            "valid_from_time": time(self.valid_from),
+            "valid_to": self.valid_to,
+            "valid_to_time": time(self.valid_to),
+            "ended_by": self.ended_by,
+            "row": self.row,
+        }
+
+
+def row_versions(
+    spark: SparkSession,
+    paths: LakePaths,
+    changefeed: Changefeed,
+    mirror: MirrorCut,
+    key: str,
+) -> list[RowVersionLine]:
+    """Return all versions of one row, oldest first.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        mirror: its mirror in the newest cut.
+        key: the row's key as people write it (`parse_key`).
+
+    Raises:
+        ConfigError: the key is not one of this table, or the table has none.
+    """
+    schema = mirror.table_schema
+    values = parse_key(schema, key)
+    layout = HistoryLayout(schema=schema)
+    frame = _versions_of(spark, paths, changefeed, mirror, values)
+    rows = _with_key(frame, schema, values, changefeed.timezone)
+    table = rows.select(*layout.places).toArrow()
+    named = table.rename_columns(layout.names)
+    lines: list[RowVersionLine] = []
+    for batch in named.to_batches():
+        found = canonical_rows(batch, MirrorLayout(schema=schema), changefeed.timezone)
+        own = batch.select(
+            [layout.valid_from, layout.valid_to, layout.op, layout.ended_by]
+        ).to_pylist()
+        for row, version in zip(found, own, strict=True):
+            shown = {name: text for name, text in row.items() if name not in mirror.hidden}
+            valid_from, valid_to, op, ended_by = version.values()
+            lines.append(
+                RowVersionLine(
+                    op=op,
+                    valid_from=valid_from,
+                    valid_to=valid_to,
+                    ended_by=ended_by,
+                    row=shown,
+                )
+            )
+    return sorted(lines, key=lambda line: line.valid_from)
+
+
+def parse_key(schema: TableSchema, text: str) -> dict[str, str]:
+    """Return the values of a key as people write it.
+
+    A key of one column is its value as it is. One of several is their values in the key's order,
+    separated by commas, each in double quotes if it holds a comma. Both may be written with names
+    as well: `id=1`, `a=1,b=x`; of one column only where nothing else is meant (`id=` first).
+
+    Raises:
+        ConfigError: it is not a key of this table, or the table has none.
+    """
+    columns = list(schema.handle_key)
+    if not columns:
+        raise ConfigError(
+            f"{schema.database}.{schema.table} has no key, so no row of it has a history of its own"
+        )
+    names = {name.lower(): name for name in columns}
+    if len(columns) == 1:
+        name, equals, value = text.partition("=")
+        return {columns[0]: value if equals and name.lower() in names else text}
+    fields = next(csv.reader([text], strict=False), [])
+    named = [field.partition("=") for field in fields]
+    if len(fields) == len(columns) and {name.lower() for name, _, _ in named} == set(names):
+        return {names[name.lower()]: value for name, _, value in named}
+    if len(fields) != len(columns):
+        raise ConfigError(
+            f"expected the {len(columns)} values of the key {', '.join(columns)}, separated by "
+            f"commas, got {text[:80]!r}"
+        )
+    return dict(zip(columns, fields, strict=True))
+
+
+def _versions_of(
+    spark: SparkSession,
+    paths: LakePaths,
+    changefeed: Changefeed,
+    mirror: MirrorCut,
+    values: dict[str, str],
+) -> DataFrame:
+    """Return the versions in a history, or those that the change log tells of one row."""
+    schema = mirror.table_schema
+    if mirror.history_version is not None:
+        layout = HistoryLayout(schema=schema)
+        frame = history_in_spark(spark, paths, mirror)
+        return frame.select(*(quoted(name) for name in layout.names)).toDF(*layout.places)
+    cut = require_cut(paths)
+    there = Knowledge.of(paths, changefeed.timezone).plan(cut.tso)
+    plan = next(item for item in there.mirrors if item.mirror_id == mirror.mirror_id)
+    columns = [column for name in schema.handle_key if (column := schema.column(name)) is not None]
+    folding = HistoryFolding(
+        spark,
+        paths,
+        changefeed,
+        ChangeFolding(spark, paths, changefeed, batch=cut.batch, scratch=Scratch(paths, READING)),
+        only_key=key_text(list(values.values()), columns),
+    )
+    horizon = read_horizon(paths)
+    kept = horizon.mirror(mirror.mirror_id)
+    base = None if kept is None else HistoryBase(cut=kept, tso=horizon.tso)
+    versions = folding.folded(plan, until=cut.tso, base=base)
+    return versions.rows.frame(spark).where("valid_from is not null")
+
+
+def _with_key(
+    frame: DataFrame, schema: TableSchema, values: dict[str, str], timezone: str
+) -> DataFrame:
+    """Return the versions of the row with a key."""
+    F = functions(frame.sparkSession)
+    for number, column in enumerate(schema.columns):
+        if column.name not in values:
+            continue
+        text = values[column.name]
+        convert: Callable[[str], Any] = typed_of(column, timezone)
+        value = convert(text)
+        # What the typed column cannot hold stands in the rescued data, and so does
+        # a value of a past type.
+        exact = F.element_at("extra", F.lit(column.name)) == F.lit(text)
+        place = F.col(f"c{number}")
+        frame = frame.where(exact if value is UNFIT else (place == F.lit(value)) | exact)
+    return frame

@@ -1,0 +1,254 @@
+"""Reading mirrors: as DataFrames, and as the source's own text.
+
+Readers read what a cut names, so all mirrors they see stand at one TSO, whatever a run is writing
+meanwhile; or what `as_of` makes of a cut and the changes after it. `read_mirror` gives a table's
+typed columns; `iterate_rows` gives each row as one JSON object in canonical text, which is what the
+source would print, with the values that no typed column can hold in their place.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_assets.config import Settings, load_settings
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.errors import LakeDamagedError, NotFoundError
+from ticdc_assets.observe.status_reading import read_faults
+from ticdc_assets.observe.table_status import TableStatus, table_statuses
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut, require_cut, tso_as_of
+from ticdc_assets.pipeline.damage import damaged_mirrors
+from ticdc_assets.pipeline.versions import mirror_here, mirror_in_spark
+from ticdc_assets.reading.as_of import AsOf, TableRows
+from ticdc_assets.rows.mirror_rows import (
+    MirrorLayout,
+    canonical_rows,
+    map_batches,
+    quoted,
+    spark_type_name,
+)
+from ticdc_assets.schemas import TableSchema
+from ticdc_assets.tso import moment_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnListing:
+    """A column of a mirror: its name, its type upstream and its Spark type."""
+
+    name: str
+    mysql_type: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorListing:
+    """A mirror as listed to people and programs.
+
+    Attributes:
+        database: database.
+        table: table.
+        key: columns of the handle key, [] if there is none.
+        columns: columns, without ours and without virtual generated ones.
+        rows: rows at the cut.
+        applied_ts: TSO that the rows are at: that of the cut, or an older one of a failed mirror.
+        moment: what people are told it is at: the TSO, or the time of a cut without one.
+        status: how far it is, and what is to be said of it.
+        path: the Delta table.
+        version: Delta version that is the mirror at the cut; None of one that was never made.
+        damaged: what is broken of its files; None if nothing is.
+    """
+
+    database: str
+    table: str
+    key: list[str]
+    columns: list[ColumnListing]
+    rows: int
+    applied_ts: int
+    moment: str
+    status: TableStatus
+    path: Path
+    version: int | None
+    damaged: LakeDamagedError | None = None
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether it lacks changes at or below the cut, or is damaged."""
+        return not self.status.is_complete or self.damaged is not None
+
+
+def require_mirror(paths: LakePaths, database: str, table: str) -> MirrorCut:
+    """Return the mirror of (database, table) in the newest cut, or raise NotFoundError."""
+    cut = require_cut(paths)
+    mirror = cut.mirror(database, table)
+    failure = cut.failure(database, table)
+    if mirror is None and failure is not None:
+        raise NotFoundError(failure.sentence)
+    if mirror is None:
+        held = sum(
+            item.rows for item in cut.held if (item.database, item.table) == (database, table)
+        )
+        known = ", ".join(f"{item.database}.{item.table}" for item in cut.mirrors) or "none"
+        waiting = f"; {held} rows of it are held until its schema arrives" if held else ""
+        raise NotFoundError(
+            f"no mirror of database {database!r}, table {table!r} at {cut.moment}{waiting}; "
+            f"mirrors: {known}"
+        )
+    return mirror
+
+
+def list_mirrors(paths: LakePaths) -> list[MirrorListing]:
+    """Return the mirrors of the newest cut; [] before the first. Needs no Spark session.
+
+    A mirror that no cut could make yet is listed too.
+    """
+    cut = newest_cut(paths)
+    if cut is None:
+        return []
+    damages = damaged_mirrors(paths, cut)
+    mirrors = {item.mirror_id: item for item in cut.mirrors}
+    now_ms = round(datetime.now(UTC).timestamp() * 1000)
+    listings = [
+        _listing(paths, cut, item, mirrors.get(item.mirror_id), damaged=damages.get(item.mirror_id))
+        for item in table_statuses(cut, read_faults(paths), now_ms)
+        if item.mirror_id is not None
+    ]
+    return sorted(listings, key=lambda item: (item.database, item.table))
+
+
+def _listing(
+    paths: LakePaths,
+    cut: Cut,
+    status: TableStatus,
+    mirror: MirrorCut | None,
+    *,
+    damaged: LakeDamagedError | None,
+) -> MirrorListing:
+    """Return what is listed of a table; without a mirror it is one that could not be made yet."""
+    failed = status.failed
+    applied_ts = cut.tso if failed is None or failed.tso is None else failed.tso
+    schema = None if mirror is None else mirror.table_schema
+    return MirrorListing(
+        database=status.database,
+        table=status.table,
+        key=[] if schema is None else list(schema.handle_key),
+        columns=[
+            ColumnListing(
+                name=column.name,
+                mysql_type=column.mysql_type + (" unsigned" if column.unsigned else ""),
+                type=spark_type_name(column),
+            )
+            for column in (() if schema is None else schema.columns)
+            if mirror is not None and column.name not in mirror.hidden
+        ],
+        rows=status.rows,
+        applied_ts=applied_ts,
+        moment=moment_text(applied_ts, es_only=cut.es_only),
+        status=status,
+        path=paths.mirror(status.mirror_id or ""),
+        version=None if mirror is None else mirror.version,
+        damaged=damaged,
+    )
+
+
+def published_table(spark: SparkSession, paths: LakePaths, mirror: MirrorCut) -> TableRows:
+    """Return the rows of a mirror as a cut names it."""
+    return TableRows(
+        database=mirror.database,
+        table=mirror.table,
+        schema=mirror.table_schema,
+        hidden=frozenset(mirror.hidden),
+        rows=mirror.rows,
+        made=lambda: mirror_in_spark(spark, paths, mirror),
+        here=lambda: mirror_here(paths, mirror),
+        warnings=tuple(mirror.marks),
+    )
+
+
+def read_mirror(
+    spark: SparkSession,
+    changefeed: str,
+    database: str,
+    table: str,
+    *,
+    as_of: int | str | datetime | None = None,
+    settings: Settings | None = None,
+) -> DataFrame:
+    """Return a table at one moment: typed columns, the rescued data and the commit ts.
+
+    Virtual generated columns, which TiCDC never sends, are left out.
+
+    Args:
+        spark: the session.
+        changefeed: name of the changefeed.
+        database: the table's database at that moment.
+        table: its name at that moment.
+        as_of: TSO, or time (all of its millisecond; UTC if it names no offset); the newest cut if
+            None.
+        settings: the configuration; as the command line reads it if None.
+
+    Raises:
+        NotFoundError: there is no such changefeed, or no such table then, or nothing is known as
+            of then.
+        ConfigError: `as_of` is neither, or a TSO where there are none.
+    """
+    settings = settings or load_settings()
+    feed = settings.changefeed(changefeed)
+    paths = LakePaths(root=settings.lake, changefeed=changefeed)
+    if as_of is None:
+        found = published_table(spark, paths, require_mirror(paths, database, table))
+    else:
+        found = AsOf(spark, paths, feed, tso_as_of(paths, as_of)).table(database, table)
+    names = [name for name in MirrorLayout(schema=found.schema).names if name not in found.hidden]
+    return found.frame.select(*(quoted(name) for name in names))
+
+
+def iterate_rows(
+    tables: Iterable[TableRows], timezone: str, *, limit: int | None = None
+) -> Iterator[tuple[str, str, str]]:
+    """Yield (database, table, row) of tables, `row` a JSON object in canonical text.
+
+    A table of up to `_ROWS_AT_ONCE` rows comes in one piece, a larger one a partition at a time.
+    """
+    for table in tables:
+        here = table.here()
+        if here is not None:
+            batches = here.slice(0, limit).to_batches()
+            for text in _texts(batches, table.schema, table.hidden, timezone):
+                yield table.database, table.table, text
+            continue
+        rows = table.frame if limit is None else table.frame.limit(limit)
+        if min(table.rows, table.rows if limit is None else limit) <= _ROWS_AT_ONCE:
+            texts = _texts(rows.toArrow().to_batches(), table.schema, table.hidden, timezone)
+        else:
+            texts = _rendered_by_workers(rows, table, timezone)
+        for text in texts:
+            yield table.database, table.table, text
+
+
+_ROWS_AT_ONCE = 100_000
+
+
+def _texts(
+    batches: Iterable[pa.RecordBatch], schema: TableSchema, hidden: frozenset[str], timezone: str
+) -> Iterator[str]:
+    layout = MirrorLayout(schema=schema)
+    for batch in batches:
+        for row in canonical_rows(batch, layout, timezone):
+            shown = {name: text for name, text in row.items() if name not in hidden}
+            yield orjson.dumps(shown).decode()
+
+
+def _rendered_by_workers(rows: DataFrame, table: TableRows, timezone: str) -> Iterator[str]:
+    schema, hidden = table.schema, table.hidden
+
+    def render(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            texts = list(_texts([batch], schema, hidden, timezone))
+            yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], ["row"])
+
+    for row in map_batches(rows, render, "row string").toLocalIterator(prefetchPartitions=True):
+        yield row["row"]

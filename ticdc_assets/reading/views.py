@@ -1,0 +1,441 @@
+"""SQL over mirrors: a view for every table of the newest cut, and single queries as of any TSO.
+
+In: the newest cut. Out: in a Spark catalog for each mirror a view `database.table` that reads the
+Delta version which the cut names, whatever a run is writing; where a history is kept also
+`table__history` (every version) and `table__with_deleted` (the newest version of every row that
+ever was). Virtual generated columns, which TiCDC never sends, are left out.
+
+A view is one statement and names one version, so creating the views again is how they move to a
+newer cut; those of tables that are gone are dropped then. Views that are not ours are never
+replaced: ours carry the changefeed's name as a property. While they are being created, some are of
+the older cut and some of the newer one.
+
+Names come from upstream and are quoted. A name that the catalog refuses (Spark's own takes A-Z a-z
+0-9 and _ only, and no two that differ by case alone) is told in `Views.refused`; the others are
+created all the same.
+
+`query` makes only the views that one query asks for, and takes them away again.
+"""
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from ticdc_assets.config import Settings, load_settings
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import functions
+from ticdc_assets.engine.spark_commits import SparkCommit
+from ticdc_assets.errors import TicdcError
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut
+from ticdc_assets.pipeline.versions import history_in_sql, mirror_in_sql
+from ticdc_assets.reading.as_of import AsOf
+from ticdc_assets.reading.histories import with_deleted_sql
+from ticdc_assets.rows.history_layout import HistoryLayout
+from ticdc_assets.rows.mirror_rows import MirrorLayout, quoted
+
+HISTORY = "__history"
+"""Ends the name of the view of a table's history."""
+
+WITH_DELETED = "__with_deleted"
+"""Ends the name of the view of a table with its deleted rows."""
+
+_OWNER = "ticdc.changefeed"
+
+
+class QueryError(TicdcError):
+    """A text that is no query, or one that cannot be run; the message is for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedView:
+    """A view that could not be created.
+
+    Attributes:
+        database: database of the table.
+        name: name that the view would have had.
+        reason: why, in one sentence.
+    """
+
+    database: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Views:
+    """The views of a cut.
+
+    Attributes:
+        cut: the cut they read.
+        created: their (database, name) in the catalog.
+        dropped: those of tables that are gone, which were dropped.
+        refused: those that could not be created.
+    """
+
+    cut: Cut
+    created: tuple[tuple[str, str], ...]
+    dropped: tuple[tuple[str, str], ...]
+    refused: tuple[RefusedView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _View:
+    """A view to be: its names as upstream has them, and the SELECT it stands for."""
+
+    database: str
+    name: str
+    select: str
+
+
+def create_views(
+    spark: SparkSession,
+    changefeed: str,
+    *,
+    settings: Settings | None = None,
+    catalog: str | None = None,
+    prefix: str = "",
+) -> Views:
+    """Create the views of the newest cut, or move them to it.
+
+    Args:
+        spark: the session.
+        changefeed: name of the changefeed.
+        settings: the configuration; as the command line reads it if None.
+        catalog: the catalog to create them in; the session's current one if None.
+        prefix: what the databases' names begin with, so that changefeeds do not meet.
+
+    Raises:
+        NotFoundError: there is no such changefeed, or it has no published cut yet.
+    """
+    settings = settings or load_settings()
+    settings.changefeed(changefeed)
+    paths = LakePaths(root=settings.lake, changefeed=changefeed)
+    cut = require_cut(paths)
+    catalog = catalog or str(spark.catalog.currentCatalog())
+    place = _Place(spark, catalog, changefeed)
+    created: dict[tuple[str, str], _View] = {}
+    refused: list[RefusedView] = []
+    for view in _views_of(paths, cut):
+        database = prefix + view.database
+        key = (database.lower(), view.name.lower())
+        other = created.get(key)
+        if other is not None:
+            reason = f"{other.database}.{other.name} has the same name but for its case"
+        else:
+            reason = place.create(database, view)
+        if reason is None:
+            created[key] = view
+        else:
+            refused.append(RefusedView(database=view.database, name=view.name, reason=reason))
+    return Views(
+        cut=cut,
+        created=tuple((prefix + view.database, view.name) for view in created.values()),
+        dropped=place.drop_others(prefix, set(created)),
+        refused=tuple(refused),
+    )
+
+
+def _views_of(paths: LakePaths, cut: Cut) -> Iterator[_View]:
+    for mirror in cut.mirrors:
+        yield _View(
+            database=mirror.database, name=mirror.table, select=_mirror_select(paths, mirror)
+        )
+    # A table may have the name of another one's history; the table comes first.
+    for mirror in cut.mirrors:
+        if mirror.history_version is None:
+            continue
+        layout = HistoryLayout(schema=mirror.table_schema)
+        table = history_in_sql(paths, mirror)
+        shown = _listed([name for name in layout.names if name not in mirror.hidden])
+        yield _View(
+            database=mirror.database,
+            name=mirror.table + HISTORY,
+            select=f"SELECT {shown} FROM {table}",
+        )
+        yield _View(
+            database=mirror.database,
+            name=mirror.table + WITH_DELETED,
+            select=with_deleted_sql(mirror.table_schema, frozenset(mirror.hidden), table),
+        )
+
+
+def _mirror_select(paths: LakePaths, mirror: MirrorCut) -> str:
+    names = MirrorLayout(schema=mirror.table_schema).names
+    shown = _listed([name for name in names if name not in mirror.hidden])
+    return f"SELECT {shown} FROM {mirror_in_sql(paths, mirror)}"
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(quoted(name) for name in names)
+
+
+class _Place:
+    """A catalog, in which views of one changefeed are."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        catalog: str,
+        changefeed: str,
+        *,
+        location: Path | None = None,
+    ) -> None:
+        self._spark = spark
+        self._catalog = catalog
+        self._changefeed = changefeed
+        self._location = location
+        self._databases: dict[str, str | None] = {}
+        self.made: list[str] = []
+
+    def create(self, database: str, view: _View) -> str | None:
+        """Create or replace a view; return why it could not be."""
+        if database not in self._databases:
+            self._databases[database] = self._create_database(database)
+        if self._databases[database] is not None:
+            return self._databases[database]
+        name = self._name(database, view.name)
+        try:
+            if self._spark.catalog.tableExists(name) and not self._is_ours(name):
+                return "something that is not a view of this changefeed has this name already"
+            self._spark.sql(
+                f"CREATE OR REPLACE VIEW {name} TBLPROPERTIES "
+                f"('{_OWNER}' = '{self._changefeed}') AS {view.select}"
+            )
+        except PySparkException as error:
+            return _sentence(error)
+        except Py4JJavaError as error:
+            return str(error.java_exception).splitlines()[0]
+        return None
+
+    def drop_others(self, prefix: str, wanted: set[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+        """Drop the changefeed's views that are none of `wanted`; return them."""
+        dropped: list[tuple[str, str]] = []
+        for row in self._spark.sql(f"SHOW DATABASES IN {quoted(self._catalog)}").collect():
+            database = row[0]
+            if not database.lower().startswith(prefix.lower()):
+                continue
+            views = self._spark.sql(f"SHOW VIEWS IN {self._name(database)}").collect()
+            for view in views:
+                name = self._name(database, view["viewName"])
+                key = (database.lower(), view["viewName"].lower())
+                if not view["isTemporary"] and key not in wanted and self._is_ours(name):
+                    self._spark.sql(f"DROP VIEW {name}")
+                    dropped.append((database, view["viewName"]))
+        return tuple(dropped)
+
+    def remove(self) -> None:
+        """Remove the databases that this object made, with what is in them."""
+        for database in self.made:
+            self._spark.sql(f"DROP DATABASE IF EXISTS {self._name(database)} CASCADE")
+
+    def _create_database(self, database: str) -> str | None:
+        name = self._name(database)
+        try:
+            if self._spark.catalog.databaseExists(name):
+                return None
+            where = ""
+            if self._location is not None:
+                path = str(self._location).replace("\\", "\\\\").replace("'", "\\'")
+                where = f" LOCATION '{path}'"
+            self._spark.sql(f"CREATE DATABASE {name}{where}")
+        except PySparkException as error:
+            return _sentence(error)
+        except Py4JJavaError as error:
+            return str(error.java_exception).splitlines()[0]
+        self.made.append(database)
+        return None
+
+    def _is_ours(self, name: str) -> bool:
+        properties = self._spark.sql(f"SHOW TBLPROPERTIES {name}").collect()
+        return (_OWNER, self._changefeed) in {(row[0], row[1]) for row in properties}
+
+    def _name(self, *parts: str) -> str:
+        return ".".join(quoted(part) for part in (self._catalog, *parts))
+
+
+def _sentence(error: PySparkException) -> str:
+    return str(error).strip().splitlines()[0].partition(" SQLSTATE")[0]
+
+
+# Single queries ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def query(
+    spark: SparkSession,
+    settings: Settings,
+    changefeed: str,
+    text: str,
+    *,
+    as_of: int | None = None,
+) -> Iterator[DataFrame]:
+    """Yield the result of one query over the views of a changefeed.
+
+    Args:
+        spark: the session.
+        settings: the configuration.
+        changefeed: name of the changefeed.
+        text: the query.
+        as_of: TSO that the tables are read as of; the newest cut if None.
+
+    Raises:
+        QueryError: the text is no query, or names something that is not there.
+        NotFoundError: there is no such changefeed, or nothing is known as of then.
+    """
+    feed = settings.changefeed(changefeed)
+    paths = LakePaths(root=settings.lake, changefeed=changefeed)
+    cut = require_cut(paths)
+    names = require_query(spark, text)
+    session = spark.newSession()
+    with tempfile.TemporaryDirectory(prefix="ticdc-sql-") as folder:
+        place = _Place(
+            session, str(session.catalog.currentCatalog()), changefeed, location=Path(folder)
+        )
+        if as_of is None:
+            selects: dict[tuple[str, str], Callable[[], _View]] = {
+                (view.database.lower(), view.name.lower()): lambda view=view: view
+                for view in reversed(list(_views_of(paths, cut)))
+            }
+        else:
+            selects = _views_as_of(AsOf(session, paths, feed, as_of), Path(folder))
+        try:
+            for key in [key for key in selects if _is_named(key, names)]:
+                _make(place, selects.pop(key)())
+            yield _analysed(session, place, text, selects)
+        finally:
+            place.remove()
+
+
+def _views_as_of(moment: AsOf, folder: Path) -> dict[tuple[str, str], Callable[[], _View]]:
+    """Return how to make the view of each table as of a TSO: its rows are written beside."""
+
+    def write(number: int) -> _View:
+        mirror = moment.plan.mirrors[number]
+        found = moment.rows(mirror)
+        path = folder / str(number)
+        names = MirrorLayout(schema=found.schema).names
+        shown = [name for name in names if name not in found.hidden]
+        rows = found.frame.select(*(quoted(name) for name in shown))
+        own = SparkCommit(rows.sparkSession, path)
+        own.writer(rows).option("delta.columnMapping.mode", "name").save(str(path))
+        return _View(
+            database=mirror.database,
+            name=mirror.table,
+            select=f"SELECT {_listed(shown)} FROM delta.{quoted(str(path))}",
+        )
+
+    return {
+        (mirror.database.lower(), mirror.table.lower()): lambda number=number: write(number)
+        for number, mirror in enumerate(moment.plan.mirrors)
+    }
+
+
+def _analysed(
+    session: SparkSession,
+    place: _Place,
+    text: str,
+    selects: dict[tuple[str, str], Callable[[], _View]],
+) -> DataFrame:
+    """Return the query's result, once every table it asks for has its view."""
+    while True:
+        try:
+            return session.sql(text)
+        except AnalysisException as error:
+            view = _missing(error, selects)
+            if view is None:
+                raise QueryError(_sentence(error)) from None
+            _make(place, view())
+
+
+def _is_named(key: tuple[str, str], names: list[str]) -> bool:
+    place = f"{key[0]}, {key[1]}]"
+    return any(name == "[" + place or name.endswith(", " + place) for name in names)
+
+
+def _make(place: _Place, view: _View) -> None:
+    reason = place.create(view.database, view)
+    if reason is not None:
+        raise QueryError(f"{view.database}.{view.name}: {reason}")
+
+
+def _missing(
+    error: AnalysisException, selects: dict[tuple[str, str], Callable[[], _View]]
+) -> Callable[[], _View] | None:
+    """Return how to make the view that a query lacks; each is made once."""
+    if error.getCondition() not in {"TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"}:
+        return None
+    asked = (error.getMessageParameters() or {}).get("relationName", "").lower()
+    for database, name in selects:
+        if asked.endswith(f"{quoted(database)}.{quoted(name)}"):
+            return selects.pop((database, name))
+    return None
+
+
+def text_rows(frame: DataFrame) -> Iterator[list[str | None]]:
+    """Yield the rows of a result as texts: as Spark prints a value, binary as 0x and hex."""
+    F = functions(frame.sparkSession)
+    numbered = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
+    texts = [
+        F.concat(F.lit("0x"), F.lower(F.hex(field.name)))
+        if isinstance(field.dataType, T.BinaryType)
+        else F.col(field.name).cast("string")
+        for field in numbered.schema.fields
+    ]
+    for row in numbered.select(*texts).toLocalIterator(prefetchPartitions=True):
+        yield list(row)
+
+
+_REFUSED_NODES = {
+    "ScriptTransformation": "it runs a program",
+}
+_REFUSED_FUNCTIONS = frozenset({"reflect", "java_method", "try_reflect"})
+
+
+def require_query(spark: SparkSession, text: str) -> list[str]:
+    """Raise QueryError unless a text is one query by Spark's grammar, which only reads.
+
+    The parser's rule for queries takes no statement that changes something. Two things in a query
+    can: a program it pipes rows through, and a function that calls any method of Java.
+
+    Returns:
+        The names it reads from, in lower case, each as `[part, part]`.
+    """
+    session: Any = spark._jsparkSession  # the parser has no other way in
+    parser = session.sessionState().sqlParser()
+    try:
+        parser.parseQuery(text)
+        # The rule above alone would stop at the end of a query, and not look at what follows.
+        plan = parser.parsePlan(text)
+    except ParseException as error:
+        raise QueryError(f"not a query: {_sentence(error)}") from None
+    names: list[str] = []
+    for node in _nodes(json.loads(plan.toJSON())):
+        kind = str(node.get("class", "")).rpartition(".")[2]
+        if kind in _REFUSED_NODES:
+            raise QueryError(f"not a query that only reads: {_REFUSED_NODES[kind]}")
+        function = str(node.get("nameParts", "")).strip("[]").rpartition(",")[2].strip().lower()
+        if function in _REFUSED_FUNCTIONS:
+            raise QueryError(f"not a query that only reads: {function} calls any method of Java")
+        if "multipartIdentifier" in node:
+            names.append(str(node["multipartIdentifier"]).lower())
+    return names
+
+
+def _nodes(value: Any) -> Iterator[dict[str, Any]]:
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            yield item
+            stack += item.values()
+        elif isinstance(item, list):
+            stack += item

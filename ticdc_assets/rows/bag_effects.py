@@ -1,0 +1,138 @@
+"""Effects on a table without a key: of which change each is, and whether that was sent again.
+
+In: changes of the change log, the function from them to effects, and the watermarks of the log.
+Out: effects with what tells a replay (`folding.with_origins`). It is a function over batches, so it
+runs in this process and in Spark's workers. Effects on mirrors and on histories are taken alike.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_assets.rows.folding import with_origins
+from ticdc_assets.rows.mirror_rows import ArrowMap
+from ticdc_assets.wire.rows import PLACE
+
+Numbers = npt.NDArray[np.int64]
+
+_IDENTITY = ("topic", "partition", "database", "table", "commit_ts", "op", "before", "after")
+"""What two records have in common if one of them is the other, sent again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watermarks:
+    """The greatest watermark before each offset, of every partition of a topic.
+
+    Attributes:
+        rises: by topic and partition the offsets of watermarks above all before them, ascending,
+            and these watermarks.
+    """
+
+    rises: Mapping[tuple[str, int], tuple[Numbers, Numbers]]
+
+    def is_behind(self, topic: str, partition: int, offset: int, commit_ts: int) -> bool:
+        """Return whether a change comes behind a watermark at or above its commit ts."""
+        found = self.rises.get((topic, partition))
+        if found is None:
+            return False
+        offsets, stamps = found
+        place = int(np.searchsorted(offsets, offset))
+        return place > 0 and int(stamps[place - 1]) >= commit_ts
+
+
+def watermarks_of(batches: Iterable[pa.RecordBatch], until: int) -> Watermarks:
+    """Return watermarks as they rise.
+
+    Args:
+        batches: watermarks: topic, partition, offset and commit ts, in any order.
+        until: no change above this commit ts is asked for, so the first watermark at or above it
+            says all that later ones would.
+    """
+    found: dict[tuple[str, int], list[tuple[Numbers, Numbers]]] = {}
+    for batch in batches:
+        rows = pa.Table.from_batches([batch])
+        for place in rows.group_by(["topic", "partition"]).aggregate([]).to_pylist():
+            own = rows.filter(
+                (pc.field("topic") == place["topic"])
+                & (pc.field("partition") == place["partition"])
+            )
+            columns = (own["offset"].to_numpy(), own["commit_ts"].to_numpy())
+            found.setdefault((place["topic"], place["partition"]), []).append(columns)
+    return Watermarks(
+        {
+            place: _rising(
+                np.concatenate([offsets for offsets, _ in parts]),
+                np.concatenate([stamps for _, stamps in parts]),
+                until,
+            )
+            for place, parts in found.items()
+        }
+    )
+
+
+def _rising(offsets: Numbers, stamps: Numbers, until: int) -> tuple[Numbers, Numbers]:
+    order = np.argsort(offsets, kind="stable")
+    offsets, stamps = offsets[order], np.minimum(np.maximum.accumulate(stamps[order]), until)
+    rises = np.flatnonzero(np.diff(stamps, prepend=-1))
+    return offsets[rises], stamps[rises]
+
+
+def bag_effects(convert: ArrowMap, watermarks: Watermarks) -> ArrowMap:
+    """Return the function from changes to effects that say of which change they are.
+
+    Args:
+        convert: the function to effects.
+        watermarks: of the partitions that the changes come from.
+    """
+
+    def converted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            origins = _origins(batch, watermarks)
+            for effects in convert([batch]):
+                # What a history cannot read is at its place, and at no other.
+                own = [origins[place] for place in _places(effects)]
+                yield _with(effects, [item for item, _ in own], [item for _, item in own])
+
+    return converted
+
+
+def of_no_change(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return effects of rows that were there before, which are of no change and no replay."""
+    return _with(batch, [None] * batch.num_rows, [False] * batch.num_rows)
+
+
+def _with(
+    effects: pa.RecordBatch, identities: list[bytes | None], behind: list[bool]
+) -> pa.RecordBatch:
+    columns = [pa.array(identities, pa.binary(16)), pa.array(behind, pa.bool_())]
+    return pa.RecordBatch.from_arrays(
+        [*effects.columns, *columns], schema=with_origins(effects.schema)
+    )
+
+
+def _places(effects: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
+    if "sequence" in effects.schema.names:
+        sequence = effects.column("sequence")
+        columns = [sequence.field(name).to_pylist() for name in PLACE]
+    else:
+        columns = [effects.column(name).to_pylist() for name in PLACE]
+    return zip(*columns, strict=True)
+
+
+def _origins(
+    batch: pa.RecordBatch, watermarks: Watermarks
+) -> dict[tuple[object, ...], tuple[bytes, bool]]:
+    """Return for the place of each change its identity, and whether it is behind a watermark."""
+    origins: dict[tuple[object, ...], tuple[bytes, bool]] = {}
+    for row in batch.select([*PLACE, *(set(_IDENTITY) - set(PLACE))]).to_pylist():
+        identity = blake2b(repr([row[name] for name in _IDENTITY]).encode(), digest_size=16)
+        is_behind = watermarks.is_behind(
+            row["topic"], row["partition"], row["offset"], row["commit_ts"]
+        )
+        origins[tuple(row[name] for name in PLACE)] = (identity.digest(), is_behind)
+    return origins

@@ -1,0 +1,243 @@
+"""Effects of changes a column at a time: batches of the change log to effects, without Python rows.
+
+In: an Arrow batch of change log rows of one mirror. Out: the effects of those of them that are
+plain, and the others, which `mirror_rows` resolves one by one. Which way a row takes depends on the
+row and the mirror's plan alone, and both come to the same effects.
+
+Plain is a change of whole images that cites a schema whose columns are those at the cut, that no
+schema step or partition DDL is still to meet, and whose values are all plain (`values.columns`).
+"""
+
+# pyarrow ships no types, and numba hides those of what it compiles.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ticdc_assets.changelog.resolve import RowResolver
+from ticdc_assets.changelog.sequence import DELETE_RANK, PUT_RANK
+from ticdc_assets.events import Op
+from ticdc_assets.rows.effects import SEQUENCE_TYPE, effect_schema
+from ticdc_assets.schemas import TableSchema
+from ticdc_assets.values import key_text, text_of
+from ticdc_assets.values.column_loops import ABSENT, NULL, TEXT
+from ticdc_assets.values.columns import TypedColumn, typed_column
+from ticdc_assets.values.zones import CHANGEFEED_ZONE_NAMES
+from ticdc_assets.wire.image_reading import ImageReader, Images
+
+Flags = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
+
+
+class ColumnEffects:
+    """Makes effects of plain changes of one mirror, which must have a key.
+
+    Args:
+        resolver: resolves the others.
+        schema: of the mirror.
+        timezone: the changefeed's time zone (IANA name).
+    """
+
+    def __init__(self, resolver: RowResolver, schema: TableSchema, timezone: str) -> None:
+        self._resolver = resolver
+        self._schema = effect_schema(schema)
+        names = [column.name for column in schema.columns]
+        self._names = names
+        self._converters = [typed_column(column, timezone) for column in schema.columns]
+        self._key = [names.index(name) for name in schema.handle_key]
+        self._key_set = frozenset(self._key)
+        self._key_columns = [schema.columns[number] for number in self._key]
+        self._key_texts = [text_of(column, timezone) for column in self._key_columns]
+        self._reader = ImageReader(names, CHANGEFEED_ZONE_NAMES | {timezone})
+
+    def effects(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch | None, pa.RecordBatch]:
+        """Return the effects of the plain rows of `batch`, None if none is, and the other rows."""
+        rows = self._candidates(batch)
+        chosen = _taken(batch, rows)
+        before, after = (np.asarray(chosen.column(name).is_valid()) for name in ("before", "after"))
+        images = self._reader.read([chosen.column("before"), chosen.column("after")])
+        if images is None or not len(rows):
+            return None, batch
+        # Numbers of each row's images, those before first; of no meaning where it has none.
+        old = np.cumsum(before) - 1
+        new = np.cumsum(after) - 1 + np.count_nonzero(before)
+        typed = self._typed(images, old[before & after], new[before & after])
+        is_plain = images.plain
+        for number, column in enumerate(typed):
+            is_plain &= column.plain
+            if number in self._key_set:
+                is_plain &= images.forms[number] > NULL
+        plain = (~before | is_plain[old]) & (~after | is_plain[new])
+        others = np.ones(batch.num_rows, np.bool_)
+        others[rows[plain]] = False
+        old, new = np.where(before & plain, old, _NONE), np.where(after & plain, new, _NONE)
+        return self._built(chosen, images, typed, old, new), batch.filter(pa.array(others))
+
+    def _candidates(self, batch: pa.RecordBatch) -> Numbers:
+        """Return the numbers of the rows that are plain as far as can be told without images."""
+        before = np.asarray(batch.column("before").is_valid())
+        after = np.asarray(batch.column("after").is_valid())
+        # A change without an op, or with one that nobody knows, is none of these.
+        ops = batch.column("op").dictionary_encode()
+        known = [_NUMBERS.get(op, _NONE) for op in ops.dictionary.to_pylist()]
+        op = np.array([*known, _NONE])[ops.indices.fill_null(len(known)).to_numpy()]
+        inserts, updates, deletes = (op == number for number in _NUMBERS.values())
+        good = (after & ((inserts & ~before) | updates)) | (deletes & before & ~after)
+        good &= ~np.asarray(batch.column("handle_key_only").fill_null(False))
+        stamps = np.asarray(batch.column("commit_ts"))
+        version = batch.column("schema_version").dictionary_encode()
+        above = [self._resolver.kept_above(item) for item in version.dictionary.to_pylist()]
+        cited = version.indices.fill_null(len(above)).to_numpy()
+        good &= stamps > np.array([*above, 0], np.int64)[cited]
+        cites_none = np.flatnonzero(cited == len(above))
+        if len(cites_none):
+            stamps = stamps[cites_none]
+            numbers = np.searchsorted(np.array(self._resolver.bounds(), np.int64), stamps)
+            _, firsts, indices = np.unique(numbers, return_index=True, return_inverse=True)
+            above = [self._resolver.kept_above(None, int(stamps[first])) for first in firsts]
+            good[cites_none] &= stamps > np.array(above, np.int64)[indices]
+        return np.flatnonzero(good)
+
+    def _typed(self, images: Images, old: Numbers, new: Numbers) -> list[TypedColumn]:
+        """Return the columns of all images; `old` and `new` are those of one row each."""
+        # An image before may have only what changed.
+        counts, plain = images.counts, images.plain
+        shorter = plain[old] & plain[new] & (counts[old] < counts[new])
+        if shorter.any():
+            images.filled(old[shorter], new[shorter])
+        return [convert(images.column(number)) for number, convert in enumerate(self._converters)]
+
+    def _built(
+        self,
+        rows: pa.RecordBatch,
+        images: Images,
+        typed: Sequence[TypedColumn],
+        old: Numbers,
+        new: Numbers,
+    ) -> pa.RecordBatch:
+        """Return the effects of rows.
+
+        Args:
+            rows: the rows.
+            images: their images.
+            typed: the columns of these.
+            old: for each row the number of its image before, `_NONE` for none.
+            new: the same of its image after.
+        """
+        has_old, has_new = old != _NONE, new != _NONE
+        keys = self._keys(images, typed, np.concatenate([old[has_old], new[has_new]]))
+        # A row that keeps its identity is replaced, and needs no delete.
+        both = np.flatnonzero(has_old & has_new)
+        same = np.asarray(_equal(keys.take(pa.array(old[both])), keys.take(pa.array(new[both]))))
+        has_old[both[same]] = False
+        puts, deletes = np.flatnonzero(has_new), np.flatnonzero(has_old)
+        order = np.concatenate([puts, deletes])
+        put, gone = new[puts], old[deletes]
+        size = len(order)
+        is_delete = np.ones(size, np.bool_)
+        is_delete[: len(puts)] = False
+        es_only = np.asarray(rows.column("es_only").fill_null(False))[order]
+        ranks = np.where(is_delete | es_only, DELETE_RANK, PUT_RANK).astype(np.int32)
+        sequence = [
+            pa.array(ranks)
+            if field.name == "rank"
+            else _taken(rows.column(field.name), order).cast(field.type)
+            for field in SEQUENCE_TYPE
+        ]
+        is_new = np.asarray(_equal(rows.column("op"), Op.INSERT.value))[order]
+
+        def column(values: Any, *, is_key: bool) -> Any:
+            # Of a row that is gone only the key is known.
+            parts = [
+                _taken(values, put),
+                _taken(values, gone) if is_key else pa.nulls(len(gone), values.type),
+            ]
+            return pa.concat_arrays(parts) if len(gone) else parts[0]
+
+        values = {
+            "key": column(keys, is_key=True),
+            "sequence": pa.StructArray.from_arrays(sequence, fields=list(SEQUENCE_TYPE)),
+            "is_delete": pa.array(is_delete),
+            "is_new": pa.array(is_new),
+            "is_partial": pa.array(np.zeros(size, np.bool_)),
+            "missing": column(self._missing(images), is_key=False),
+            **{
+                f"c{number}": column(item.array, is_key=number in self._key_set)
+                for number, item in enumerate(typed)
+            },
+        }
+        return pa.RecordBatch.from_arrays(
+            [
+                values[field.name] if field.name in values else pa.nulls(size, field.type)
+                for field in self._schema
+            ],
+            schema=self._schema,
+        )
+
+    def _keys(
+        self, images: Images, typed: Sequence[TypedColumn], chosen: Numbers
+    ) -> "pa.Array[Any]":
+        """Return the identities of all images, null but for those chosen."""
+        forms = images.forms[self._key][:, chosen]
+        if all(typed[number].is_verbatim for number in self._key) and (forms == TEXT).all():
+            keys = images.keys(self._key, chosen)
+        else:
+            columns = [
+                map(render, _taken(typed[number].array, chosen).to_pylist())
+                for number, render in zip(self._key, self._key_texts, strict=True)
+            ]
+            keys = pa.array(
+                [
+                    "=" + key_text(values, self._key_columns)
+                    for values in zip(*columns, strict=True)
+                ],
+                pa.string(),
+            )
+        count = images.forms.shape[1]
+        places = np.full(count, _NONE, np.int64)
+        places[chosen] = np.arange(len(chosen))
+        return _taken(keys, places, places == _NONE)
+
+    def _missing(self, images: Images) -> "pa.Array[Any]":
+        """Return which columns each image lacks, null for none."""
+        kind = self._schema.field("missing").type
+        lacking = np.flatnonzero(images.plain & (images.counts < len(self._names)))
+        if not len(lacking):
+            return pa.nulls(len(images.counts), kind)
+        patterns, which = np.unique(images.forms[:, lacking] == ABSENT, axis=1, return_inverse=True)
+        lists = pa.array(
+            [
+                [name for name, lacks in zip(self._names, pattern, strict=True) if lacks]
+                for pattern in patterns.T.tolist()
+            ],
+            kind,
+        )
+        indices = np.full(len(images.counts), _NONE, np.int64)
+        indices[lacking] = which.reshape(-1)
+        return _taken(lists, indices, indices == _NONE)
+
+
+_NONE = -1
+_NUMBERS = {op.value: number for number, op in enumerate(Op)}
+
+
+def _taken(rows: Any, numbers: Numbers, absent: Flags | None = None) -> Any:
+    """Return rows of an array or a batch by number; null where `absent`."""
+    if absent is not None and absent.any():
+        return rows.take(pa.array(numbers, mask=absent))
+    count = len(numbers)
+    # Nothing is copied of rows that stand in a row.
+    if count and (numbers == np.arange(numbers[0], numbers[0] + count)).all():
+        return rows.slice(int(numbers[0]), count)
+    return rows.take(pa.array(numbers))
+
+
+def _equal(one: Any, other: Any) -> Any:
+    return pc.fill_null(pc.equal(one, other), False)

@@ -1,0 +1,395 @@
+"""Folds as work that is shared out: row groups of files to folded rows, for one mirror or for many.
+
+In: for each mirror where its changes and the rows before them are (`Rows`), and the functions from
+these to effects. Out: for each a `Folded`: its rows as a mirror has them, or as a MERGE needs them,
+the changes that did not fit, and counts.
+
+The parts are row groups of files, the step makes effects of them, the bucket is a hash of the key,
+and each bucket is folded for itself (`folding`). Few rows are tables in this process and stay here;
+many are read from files and written to files, so what a worker holds at a time is bounded
+(`_ROWS_PER_BUCKET`, `_READ_AHEAD`, `_HELD_BYTES`), whatever the number of changes and of mirrors.
+What a part has of a key is thinned before it goes to the key's bucket, so a key that changes all
+the time does not fill the worker that folds it. All mirrors that are new are one job, which reads
+the change log once.
+
+Why running it again is safe: see `files`; a folder of `scratch` is of nobody but this run.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from ticdc_assets.engine.executing import Executor
+from ticdc_assets.engine.files import WrittenFile
+from ticdc_assets.rows.bag_effects import of_no_change
+from ticdc_assets.rows.effects import effect_schema
+from ticdc_assets.rows.folding import (
+    FoldCounts,
+    FoldedRows,
+    KnownColumns,
+    fold_effects,
+    joined_counts,
+    never_sent,
+    thinned,
+    with_origins,
+)
+from ticdc_assets.rows.mirror_rows import ArrowMap, MirrorLayout, put_rows
+from ticdc_assets.rows.rows_of_work import (
+    READ_ROWS,
+    KeptRows,
+    RowPart,
+    Rows,
+    buckets_for,
+    in_buckets,
+    kept,
+    kept_rows,
+    numbered_names,
+)
+from ticdc_assets.schemas import TableSchema
+
+_READ_AHEAD = 100_000
+"""Rows of the change log that wait in a worker until there are enough of their mirror."""
+
+_HELD_BYTES = 64 << 20
+"""Bytes of a bucket's effects from which on they are thinned while more come."""
+
+
+# Folds ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """What is to come of a fold.
+
+    Attributes:
+        folder: where files of rows come; None to have all in this process.
+        faults: where files of faults come.
+        is_table: whether the folder is the mirror's own, and columns have its names in the files;
+            else they are numbered.
+        for_merge: whether the rows are the source of a MERGE (`merge_schema`), not a mirror's.
+    """
+
+    folder: Path | None = None
+    faults: Path | None = None
+    is_table: bool = False
+    for_merge: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorFold:
+    """What is folded for one mirror.
+
+    Attributes:
+        schema: the mirror's schema.
+        condition: which rows of the change log are its changes; None for all that are given.
+        convert: the function from changes to effects.
+        before: the rows that changes are folded over, with the functions from them to effects.
+        ddl_stamps: as of `folding.thinned`.
+        watched: keys of effects whose newest whole change is asked for.
+        output: what is to come of it.
+        rows: how many changes there are, about.
+        size: their bytes, about.
+    """
+
+    schema: TableSchema
+    condition: ds.Expression | None
+    convert: ArrowMap
+    before: Sequence[tuple[Rows, ArrowMap]] = ()
+    ddl_stamps: Sequence[int] = ()
+    watched: frozenset[str] = frozenset()
+    output: Output
+    rows: int
+    size: int = 0
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the table has a key."""
+        return bool(self.schema.handle_key)
+
+    @property
+    def effects(self) -> pa.Schema:
+        """Schema of its effects."""
+        return (
+            effect_schema(self.schema) if self.keyed else with_origins(effect_schema(self.schema))
+        )
+
+    def buckets(self, workers: int) -> int:
+        """Return among how many buckets its keys are spread, with so many workers."""
+        rows = self.rows + sum(rows.count for rows, _ in self.before)
+        size = self.size + sum(rows.size for rows, _ in self.before)
+        return buckets_for(rows, size, workers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folded:
+    """What came of a fold.
+
+    Attributes:
+        schema: of the mirror.
+        counts: in numbers.
+        never_sent: columns that every image of the put rows lacked.
+        newest: commit ts of the last whole change that fits, of the watched keys that have one.
+        rows: the rows that are there afterwards, or the source of a MERGE.
+        faults: the changes that did not fit (`FAULT_COLUMNS`).
+        before: what is known of the columns of the rows that the changes were folded over.
+        pieces: the rows, some at a time, if their values are too large to be held; then `rows` has
+            none.
+    """
+
+    schema: TableSchema
+    counts: FoldCounts
+    never_sent: frozenset[str]
+    newest: Mapping[str, int]
+    rows: KeptRows
+    faults: KeptRows
+    before: KnownColumns = field(default_factory=KnownColumns)
+    pieces: Callable[[], Iterator[pa.Table]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    mirror: int
+    counts: FoldCounts
+    missing: frozenset[tuple[str, ...]]
+    newest: Mapping[str, int]
+    rows: WrittenFile | pa.Table | None
+    faults: WrittenFile | pa.Table | None
+
+
+FAULT_COLUMNS = (
+    *("key", "sequence", "is_delete", "is_new", "is_partial"),
+    *("reason", "position", "expected", "got"),
+)
+"""Columns of effects that are left of a change that did not fit."""
+
+
+def fault_schema(schema: TableSchema) -> pa.Schema:
+    """Return the Arrow schema of the changes that did not fit."""
+    effects = effect_schema(schema)
+    return pa.schema([effects.field(name) for name in FAULT_COLUMNS])
+
+
+def merge_schema(schema: TableSchema) -> pa.Schema:
+    """Return the Arrow schema of a MERGE's source: `deleted`, `keeps`, and `s0`, `s1`, ...
+
+    These are the columns of the mirror, in its order. `keeps` says that a row that is there stays
+    as it is but for the mark.
+    """
+    layout = MirrorLayout(schema=schema).arrow
+    return pa.schema(
+        [
+            ("deleted", pa.bool_()),
+            ("keeps", pa.bool_()),
+            *((f"s{number}", item.type) for number, item in enumerate(layout)),
+        ]
+    )
+
+
+def run_folds(executor: Executor, log: Rows, mirrors: Sequence[MirrorFold]) -> list[Folded]:
+    """Fold the changes of mirrors over the rows before them.
+
+    Args:
+        executor: runs it; in this process if an output has no folder.
+        log: where all changes are.
+        mirrors: what is to be folded.
+    """
+    # The buckets of all mirrors are numbered through: `firsts` says where those of each begin.
+    buckets = [mirror.buckets(executor.workers) for mirror in mirrors]
+    *firsts, total = accumulate(buckets, initial=0)
+
+    def effects_of(some: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        parts = list(some)
+        changes = (batch for part in parts if part.mirror is None for batch in part.read())
+        found = (
+            (number, effects)
+            for number, rows in _divided(changes, mirrors)
+            for effects in mirrors[number].convert(rows)
+        )
+        for number, effects in found:
+            for bucket, rows in _sorted_out(effects, mirrors[number], buckets[number]):
+                yield firsts[number] + bucket, rows
+        for part in parts:
+            if part.mirror is None:
+                continue
+            mirror = mirrors[part.mirror]
+            _, convert = mirror.before[part.source]
+            for effects in convert(part.read()):
+                own = effects if mirror.keyed else of_no_change(effects)
+                for bucket, rows in _sorted_out(own, mirror, buckets[part.mirror]):
+                    yield firsts[part.mirror] + bucket, rows
+
+    def fold(bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Part]:
+        number = bisect_right(firsts, bucket) - 1
+        mirror = mirrors[number]
+        effects = _gathered(batches, mirror)
+        yield _part(number, mirror, fold_effects(effects, keyed=mirror.keyed))
+
+    parts = log.parts() if mirrors else []
+    for number, mirror in enumerate(mirrors):
+        for source, (rows, _) in enumerate(mirror.before):
+            parts += (replace(part, mirror=number, source=source) for part in rows.parts())
+    tasks = max(total, executor.workers)
+    found = executor.reduce(effects_of, parts, fold, tasks=tasks, buckets=total)
+    return [
+        _joined(mirror, [part for part in found if part.mirror == number])
+        for number, mirror in enumerate(mirrors)
+    ]
+
+
+def _divided(
+    batches: Iterable[pa.RecordBatch], mirrors: Sequence[MirrorFold]
+) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
+    """Yield the changes of each mirror, some thousands at a time, with the mirror's number."""
+    held: list[list[pa.Table]] = [[] for _ in mirrors]
+    counts = [0] * len(mirrors)
+    sizes = [0] * len(mirrors)
+
+    def taken(number: int) -> tuple[int, list[pa.RecordBatch]]:
+        table = pa.concat_tables(held[number]).combine_chunks()
+        held[number], counts[number], sizes[number] = [], 0, 0
+        return number, table.to_batches()
+
+    for batch in batches:
+        rows = pa.Table.from_batches([batch])
+        for number, mirror in enumerate(mirrors):
+            one = len(mirrors) == 1 or mirror.condition is None
+            own = rows if one else rows.filter(mirror.condition)
+            if own.num_rows:
+                held[number].append(own)
+                counts[number] += own.num_rows
+                sizes[number] += own.nbytes
+                if counts[number] >= READ_ROWS or sizes[number] >= _HELD_BYTES:
+                    yield taken(number)
+        if sum(counts) >= _READ_AHEAD or sum(sizes) >= 2 * _HELD_BYTES:
+            yield from (taken(number) for number, count in enumerate(counts) if count)
+    yield from (taken(number) for number, count in enumerate(counts) if count)
+
+
+def _sorted_out(
+    effects: pa.RecordBatch, mirror: MirrorFold, buckets: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield what is needed of effects, with the bucket that their keys belong to."""
+    table = pa.Table.from_batches([effects])
+    table = thinned(table, keyed=mirror.keyed, ddl_stamps=mirror.ddl_stamps)
+    for rows in table.combine_chunks().to_batches():
+        if buckets == 1:
+            yield 0, rows
+            continue
+        yield from in_buckets(rows, buckets)
+
+
+def _gathered(batches: Iterator[pa.RecordBatch], mirror: MirrorFold) -> pa.Table:
+    """Return the effects of a bucket, thinned each time that there are many more."""
+    held: list[pa.RecordBatch] = []
+    size, most = 0, _HELD_BYTES
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size > most:
+            table = thinned(
+                pa.Table.from_batches(held), keyed=mirror.keyed, ddl_stamps=mirror.ddl_stamps
+            )
+            held, size = table.to_batches(), table.nbytes
+            most = max(_HELD_BYTES, 2 * size)
+    return pa.Table.from_batches(held, mirror.effects)
+
+
+def _part(number: int, mirror: MirrorFold, folded: FoldedRows) -> _Part:
+    """Keep or write what is left of a bucket."""
+    output = mirror.output
+    rows = _output_rows(folded.rows, mirror)
+    faults = folded.rows.filter(ds.field("reason").is_valid()).select(list(FAULT_COLUMNS))
+    return _Part(
+        mirror=number,
+        counts=folded.counts,
+        missing=folded.missing,
+        newest=_newest(folded.rows, mirror.watched),
+        rows=kept(rows, output.folder, numbered=not output.is_table),
+        faults=kept(faults, output.faults, numbered=False),
+    )
+
+
+def _output_rows(folded: pa.Table, mirror: MirrorFold) -> pa.Table:
+    layout = MirrorLayout(schema=mirror.schema)
+    if not mirror.output.for_merge:
+        return put_rows(folded, layout)
+    fits = folded.filter(ds.field("reason").is_null()).combine_chunks()
+    target = merge_schema(mirror.schema)
+    if not fits.num_rows:
+        return target.empty_table()
+    places = [f"c{number}" for number in range(len(layout.schema.columns))]
+    stamps = fits["sequence"].chunk(0).field("commit_ts")
+    columns = [fits["is_delete"], fits["keeps_row"], *(fits[place] for place in places)]
+    return pa.table([*columns, stamps, fits["extra"]], schema=target)
+
+
+def _newest(folded: pa.Table, watched: frozenset[str]) -> dict[str, int]:
+    if not watched:
+        return {}
+    found = folded.filter(
+        ds.field("key").isin(list(watched)) & ds.field("reason").is_null() & ~ds.field("keeps_row")
+    )
+    rows = found.select(["key", "sequence"]).to_pylist()
+    return {row["key"]: row["sequence"]["commit_ts"] for row in rows}
+
+
+def _joined(mirror: MirrorFold, parts: Sequence[_Part]) -> Folded:
+    output = mirror.output
+    schema = mirror.schema
+    target = merge_schema(schema) if output.for_merge else MirrorLayout(schema=schema).arrow
+    counts = joined_counts(part.counts for part in parts)
+    missing = frozenset[tuple[str, ...]]().union(*(part.missing for part in parts))
+    stored = target.names if output.is_table else numbered_names(target)
+    faults = fault_schema(schema)
+    return Folded(
+        schema=schema,
+        counts=counts,
+        never_sent=never_sent(counts, missing),
+        newest={key: ts for part in parts for key, ts in part.newest.items()},
+        rows=kept_rows([part.rows for part in parts], target, stored, output.folder),
+        faults=kept_rows([part.faults for part in parts], faults, faults.names, output.faults),
+    )
+
+
+def fold_of_pieces(
+    schema: TableSchema,
+    folded: FoldedRows,
+    pieces: Callable[[], Iterator[pa.Table]],
+    watched: frozenset[str],
+) -> Folded:
+    """Return a folding of values that are too large to be held."""
+    layout = MirrorLayout(schema=schema)
+    faults = folded.rows.filter(ds.field("reason").is_valid()).select(list(FAULT_COLUMNS))
+    return Folded(
+        schema=schema,
+        counts=folded.counts,
+        never_sent=never_sent(folded.counts, folded.missing),
+        newest=_newest(folded.rows, watched),
+        rows=kept_rows([], layout.arrow, layout.names, None),
+        faults=kept_rows([faults], fault_schema(schema), faults.column_names, None),
+        pieces=lambda: (put_rows(rows, layout) for rows in pieces()),
+    )
+
+
+def faults_as_effects(schema: TableSchema) -> ArrowMap:
+    """Return the function from changes that did not fit elsewhere to effects on another table."""
+    target = effect_schema(schema)
+
+    def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays(
+                [
+                    batch.column(item.name)
+                    if item.name in FAULT_COLUMNS
+                    else pa.nulls(batch.num_rows, item.type)
+                    for item in target
+                ],
+                schema=target,
+            )
+
+    return convert

@@ -1,0 +1,284 @@
+"""Effects on a history: from changes and older versions, over Arrow batches.
+
+In: Arrow batches of the change log (`history_effects`), or of an older history (`Passage`). Out:
+effects, one row a put or delete, typed as the history's columns. Both are functions over batches,
+so they run in this process for a few rows and in Spark's workers for many. The meaning is
+`changelog.history_changes`; the same batches give the same effects.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from ticdc_assets.changelog.history_changes import (
+    HistoryResolver,
+    KeptText,
+    VersionCarrier,
+    first_cut_after,
+    surely_given,
+)
+from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
+from ticdc_assets.changelog.resolve import hands_over
+from ticdc_assets.changelog.sequence import rank_of
+from ticdc_assets.errors import InputError
+from ticdc_assets.events import Op
+from ticdc_assets.registry.evolution import CanonicalRow
+from ticdc_assets.rows.effects import RESCUED_TYPE, SEQUENCE_FIELDS
+from ticdc_assets.rows.history_layout import (
+    KEPT_TYPE,
+    OWN_PLACES,
+    column_places,
+    history_effect_schema,
+    typed_fields,
+)
+from ticdc_assets.rows.mirror_rows import PARTIAL, ArrowMap, MirrorLayout, canonical_rows
+from ticdc_assets.schemas import TableSchema
+from ticdc_assets.values import UNFIT, typed_array, typed_of
+from ticdc_assets.wire.rows import image_from_json
+
+
+def history_effects(plan: MirrorPlan, timezone: str, only_key: str | None = None) -> ArrowMap:
+    """Return the function from change log batches to effects on the history of `plan`'s table.
+
+    Args:
+        plan: the plan.
+        timezone: the changefeed's time zone (IANA name).
+        only_key: leave out rows of other keys, if set.
+    """
+    plan = _light(plan)
+
+    def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        resolver = HistoryResolver(plan, timezone)
+        build = _EffectBuilder(plan.schema, timezone).build
+        for batch in batches:
+            effects = [
+                effect
+                for row in batch.to_pylist()
+                for effect in _effects_of(resolver, row)
+                if only_key is None or effect["key"] == only_key
+            ]
+            yield build(effects)
+
+    return convert
+
+
+def _light(plan: MirrorPlan) -> MirrorPlan:
+    """Return the plan without what came before it: no worker needs that, and it may be large."""
+    return replace(plan, handover=None, earlier=None)
+
+
+def _effects_of(resolver: HistoryResolver, row: dict[str, Any]) -> list[dict[str, Any]]:
+    before, after = row["before"], row["after"]
+    place = {name: row[name] for name in SEQUENCE_FIELDS if name != "rank"}
+    try:
+        changes = resolver.resolve(
+            Op(row["op"]),
+            row["schema_version"],
+            commit_ts=row["commit_ts"],
+            before=None if before is None else image_from_json(before),
+            after=None if after is None else image_from_json(after),
+            partial=bool(row["handle_key_only"]),
+        )
+    except InputError:
+        return [_unread(place)]
+    return [
+        {
+            **place,
+            "key": "=" + change.key,
+            "rank": rank_of(is_delete=change.is_delete, es_only=bool(row["es_only"])),
+            "op": change.op,
+            "is_delete": change.is_delete,
+            "is_partial": change.partial,
+            "ends_at": change.ends_at,
+            "removed_by": change.ended_by,
+            "values": change.values,
+            "lost": change.lost,
+            "kept": _kept_items(change.kept),
+            "partial_ts": str(row["commit_ts"]) if change.partial else None,
+        }
+        for change in changes
+    ]
+
+
+def _kept_items(kept: tuple[KeptText, ...]) -> list[dict[str, Any]] | None:
+    names = KEPT_TYPE.value_type.names
+    return [dict(zip(names, item, strict=True)) for item in kept] or None
+
+
+def _unread(place: dict[str, Any]) -> dict[str, Any]:
+    """Return the effect that tells of a change or version that does not fit."""
+    return {**place, "key": "!", "rank": 0, "is_delete": False, "values": {}}
+
+
+_NOWHERE = {"commit_ts": 0, "rank": -1, "topic": "", "partition": -1, "offset": -1, "index": -1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """How versions go on to a plan.
+
+    Attributes:
+        schema: the schema they have.
+        plan: the plan they go on to.
+        timezone: the changefeed's time zone (IANA name).
+        since_ts: partition DDL below it has ended its versions already.
+        part: the part by which their rows are handed over, if they are.
+        ends: what ends the versions whose row is not handed over; None if all go on.
+        begins: how rows of another table begin anew; None if the versions are of this one.
+    """
+
+    schema: TableSchema
+    plan: MirrorPlan
+    timezone: str
+    since_ts: int = 0
+    part: HandoverPart | None = None
+    ends: str | None = None
+    begins: str | None = None
+
+    @property
+    def keeps_ended(self) -> bool:
+        """Whether versions that have ended are the same before and after."""
+        carrier = VersionCarrier(
+            self.schema, self.plan, self.timezone, part=self.part, since_ts=self.since_ts
+        )
+        before, after = typed_fields(self.schema), typed_fields(self.plan.schema)
+        return self.begins is None and not carrier.changes_rows and before == after
+
+    def effects(self, only_key: str | None = None) -> ArrowMap:
+        """Return the function from versions to effects."""
+        part = self.part and replace(self.part, plan=_light(self.part.plan))
+        passage = replace(self, plan=_light(self.plan), part=part)
+
+        def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            going = _Going(passage)
+            build = _EffectBuilder(passage.plan.schema, passage.timezone).build
+            for batch in batches:
+                effects = [
+                    effect
+                    for effect in going.effects(batch)
+                    if only_key is None or effect["key"] in ("", only_key)
+                ]
+                yield build(effects)
+
+        return convert
+
+
+class _Going:
+    """Turns versions into effects."""
+
+    def __init__(self, passage: Passage) -> None:
+        self._passage = passage
+        self._layout = MirrorLayout(schema=passage.schema)
+        self._resolver = HistoryResolver(passage.plan, passage.timezone)
+        self._carrier = VersionCarrier(
+            passage.schema,
+            passage.plan,
+            passage.timezone,
+            part=passage.part,
+            since_ts=passage.since_ts,
+        )
+        part = passage.part
+        self._given = None if part is None else hands_over(part, passage.timezone)
+        self._typed = {
+            column.name: typed_of(column, passage.timezone) for column in passage.schema.columns
+        }
+
+    def effects(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+        named = batch.select([*column_places(self._passage.schema), "extra"]).rename_columns(
+            [*(column.name for column in self._passage.schema.columns), self._layout.rescued]
+        )
+        rows = canonical_rows(named, self._layout, self._passage.timezone)
+        known = batch.select(list(OWN_PLACES)).to_pylist()
+        for row, version in zip(rows, known, strict=True):
+            try:
+                effect = self._effect(row, version)
+            except InputError:
+                effect = _unread(_NOWHERE)
+            if effect is not None:
+                yield effect
+
+    def _effect(self, row: CanonicalRow, version: dict[str, Any]) -> dict[str, Any] | None:
+        passage = self._passage
+        valid_to, ended_by = version["valid_to"], version["ended_by"]
+        valid_from, op = version["valid_from"], version["op"]
+        if passage.begins is not None:
+            if valid_to is not None or self._given is None or not self._given(row):
+                return None
+            valid_from, op = first_cut_after(passage.plan.floor_ts), passage.begins
+        elif (
+            valid_to is None
+            and passage.ends is not None
+            and not (self._given is not None and surely_given(self._given, row))
+        ):
+            valid_to, ended_by = first_cut_after(passage.plan.floor_ts), passage.ends
+        end = self._carrier.end(row, valid_from) if valid_to is None else None
+        extra = dict(version["extra"] or ())
+        carried = self._carrier.carry(row, self._lost(extra), ended=valid_to is not None)
+        return {
+            **_NOWHERE,
+            # What has ended meets no change any more.
+            "key": "" if valid_to is not None else "=" + self._resolver.key_of(carried.row),
+            "commit_ts": valid_from,
+            "op": op,
+            "is_delete": False,
+            "valid_to": valid_to,
+            "ended_by": ended_by,
+            "ends_at": end and end[0],
+            "removed_by": end and end[1],
+            "values": carried.row,
+            "lost": carried.lost,
+            "kept": _kept_items(carried.kept),
+            "partial_ts": extra.get(PARTIAL),
+        }
+
+    def _lost(self, extra: dict[str, str]) -> CanonicalRow:
+        """Return the texts that their typed column would hold, if they were of its type."""
+        return {
+            name: text
+            for name, text in extra.items()
+            if name != PARTIAL and name in self._typed and self._typed[name](text) is not UNFIT
+        }
+
+
+class _EffectBuilder:
+    """Builds effect batches with typed columns."""
+
+    def __init__(self, schema: TableSchema, timezone: str) -> None:
+        self._columns = schema.columns
+        self._timezone = timezone
+        self._schema = history_effect_schema(schema)
+
+    def build(self, effects: list[dict[str, Any]]) -> pa.RecordBatch:
+        extras: list[list[tuple[str, str]]] = [
+            [(PARTIAL, effect["partial_ts"])] if effect.get("partial_ts") else []
+            for effect in effects
+        ]
+        arrays: dict[str, pa.Array] = {}
+        for place, column in zip(column_places_of(self._columns), self._columns, strict=True):
+            name = column.name
+            texts: list[str | None] = []
+            for number, effect in enumerate(effects):
+                text = effect["values"].get(name)
+                if text is not None and name in effect.get("lost", ()):
+                    extras[number].append((name, text))
+                    text = None
+                texts.append(text)
+            arrays[place], unfit = typed_array(column, self._timezone, texts)
+            for number, text in enumerate(texts if unfit is not None else ()):
+                if text is not None and unfit is not None and unfit[number]:
+                    extras[number].append((name, text))
+        arrays["extra"] = pa.array([extra or None for extra in extras], RESCUED_TYPE)
+        for field in self._schema:
+            if field.name not in arrays:
+                values = [effect.get(field.name) for effect in effects]
+                arrays[field.name] = pa.array(values, field.type)
+        return pa.RecordBatch.from_arrays(
+            [arrays[name] for name in self._schema.names], schema=self._schema
+        )
+
+
+def column_places_of(columns: Iterable[object]) -> list[str]:
+    """Return where in a version these columns are."""
+    return [f"c{number}" for number, _ in enumerate(columns)]

@@ -1,0 +1,143 @@
+"""The columns of a history: of its Delta table, of its versions, and of the effects on it.
+
+In: the schema of an upstream table. Out: names and Arrow schemas. Pure: the same schema gives the
+same columns.
+
+A version's columns go by numbers here (`c0`, `c1`, ...), because a table's may have any name.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from ticdc_assets.mysql_types import arrow_type
+from ticdc_assets.rows.effects import RESCUED_TYPE, SEQUENCE_TYPE
+from ticdc_assets.rows.mirror_rows import MirrorLayout, free_name
+from ticdc_assets.schemas import TableSchema
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryLayout:
+    """The columns of a history's Delta table.
+
+    The upstream columns come first, by their own names; then ours, whose names get underscores at
+    their end until they collide with none upstream.
+    """
+
+    schema: TableSchema
+
+    @cached_property
+    def valid_from(self) -> str:
+        """Name of the column with the first cut that has the version."""
+        return free_name("_ticdc_valid_from", self.schema)
+
+    @cached_property
+    def valid_to(self) -> str:
+        """Name of the column with the first cut that has the version no longer."""
+        return free_name("_ticdc_valid_to", self.schema)
+
+    @cached_property
+    def op(self) -> str:
+        """Name of the column that says how the version came."""
+        return free_name("_ticdc_op", self.schema)
+
+    @cached_property
+    def ended_by(self) -> str:
+        """Name of the column that says how the version ended."""
+        return free_name("_ticdc_ended_by", self.schema)
+
+    @cached_property
+    def deleted_at(self) -> str:
+        """Name, in the table with deleted rows, of the column that says since when one is gone."""
+        return free_name("_ticdc_deleted_at", self.schema)
+
+    @cached_property
+    def newest(self) -> str:
+        """Name of a column that numbers the versions of a key, newest first."""
+        return free_name("_ticdc_newest", self.schema)
+
+    @cached_property
+    def rescued(self) -> str:
+        """Name of the map column with the exact text of what typed columns cannot hold."""
+        return MirrorLayout(schema=self.schema).rescued
+
+    @property
+    def own(self) -> list[str]:
+        """Our columns, in order."""
+        return [self.valid_from, self.valid_to, self.op, self.ended_by, self.rescued]
+
+    @property
+    def names(self) -> list[str]:
+        """All column names, in order."""
+        return [*(column.name for column in self.schema.columns), *self.own]
+
+    @property
+    def places(self) -> list[str]:
+        """Where in a version each of `names` is."""
+        return [*column_places(self.schema), *OWN_PLACES]
+
+
+OWN_PLACES = ("valid_from", "valid_to", "op", "ended_by", "extra")
+"""Where in a version our columns are."""
+
+
+def column_places(schema: TableSchema) -> list[str]:
+    """Return where in a version the table's columns are."""
+    return [f"c{number}" for number in range(len(schema.columns))]
+
+
+def version_schema(schema: TableSchema) -> pa.Schema:
+    """Return the Arrow schema of versions.
+
+    A row without `valid_from` is not a version: a change that could not be read, or with `is_head`
+    the end of a version that is not among these (see `fold_versions`).
+    """
+    return pa.schema(
+        [
+            *typed_fields(schema),
+            ("valid_from", pa.int64()),
+            ("valid_to", pa.int64()),
+            ("op", pa.string()),
+            ("ended_by", pa.string()),
+            ("extra", RESCUED_TYPE),
+            ("is_head", pa.bool_()),
+            ("partial_ts", pa.string()),
+        ]
+    )
+
+
+KEPT_TYPE = pa.list_(
+    pa.struct([("ddl_ts", pa.int64()), ("column", pa.string()), ("text", pa.string())])
+)
+"""Arrow type of `HistoryChange.kept`."""
+
+
+def history_effect_schema(schema: TableSchema) -> pa.Schema:
+    """Return the Arrow schema of effects on a history."""
+    return pa.schema(
+        [
+            ("key", pa.string()),
+            *SEQUENCE_TYPE,
+            ("op", pa.string()),
+            ("is_delete", pa.bool_()),
+            ("is_partial", pa.bool_()),
+            # Of a version that has ended already.
+            ("valid_to", pa.int64()),
+            ("ended_by", pa.string()),
+            # Of one that DDL ends if nothing does before.
+            ("ends_at", pa.int64()),
+            ("removed_by", pa.string()),
+            ("kept", KEPT_TYPE),
+            *typed_fields(schema),
+            ("extra", RESCUED_TYPE),
+        ]
+    )
+
+
+def typed_fields(schema: TableSchema) -> list[tuple[str, pa.DataType]]:
+    """Return the Arrow fields of the table's columns in a version."""
+    return [
+        (place, arrow_type(column))
+        for place, column in zip(column_places(schema), schema.columns, strict=True)
+    ]

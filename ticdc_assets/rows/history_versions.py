@@ -1,0 +1,276 @@
+"""Versions of rows: the fold of effects on a history, over Arrow batches.
+
+In: batches of effects, sorted by key and sequence. Out: versions, each from one cut to another.
+A function over batches, so it runs in this process for a few rows and in Spark's workers for many;
+the same effects give the same versions. `changelog.history_fold` is the reference.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ticdc_assets.changelog.history_changes import KeptText, VersionEvent, texts_at
+from ticdc_assets.rows.effects import RESCUED_TYPE
+from ticdc_assets.rows.history_layout import version_schema
+from ticdc_assets.rows.mirror_rows import PARTIAL, ArrowMap
+from ticdc_assets.schemas import TableSchema
+
+
+@dataclass(slots=True, eq=False)
+class _Version:
+    """A version while it is folded; `row` is a batch and a row's number in it."""
+
+    row: tuple[pa.RecordBatch, int]
+    valid_from: int | None
+    op: str | None
+    valid_to: int | None = None
+    ended_by: str | None = None
+    partial_ts: str | None = None
+    ends_at: int | None = None
+    removed_by: str | None = None
+    is_head: bool = False
+    kept: tuple[KeptText, ...] = ()
+
+
+def fold_versions(schema: TableSchema, *, heads: bool) -> ArrowMap:
+    """Return the function from effects, sorted by key and sequence, to versions.
+
+    Args:
+        schema: the table's schema.
+        heads: whether a key may have a version that is not among the effects. Then a row with
+            `is_head` tells for each key what becomes of it: `valid_to` and `ended_by` if it ends,
+            `partial_ts` if it is known in part from then on. Where there is no such version, a head
+            with `valid_from` is one by itself.
+    """
+    keyed = bool(schema.handle_key)
+    target = version_schema(schema)
+
+    def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        fold = _KeyFold(heads=heads) if keyed else _BagFold()
+        for batch in batches:
+            fold.take(batch)
+            if fold.done:
+                yield _built(fold.drain(), schema, target)
+        fold.finish()
+        if fold.done:
+            yield _built(fold.drain(), schema, target)
+
+    return convert
+
+
+_LIGHT = (
+    *("key", "commit_ts", "op", "is_delete", "is_partial", "valid_to", "ended_by"),
+    *("ends_at", "removed_by", "kept"),
+)
+
+
+class _Fold:
+    """Follows the effects of one key after the other."""
+
+    def __init__(self) -> None:
+        self.done: list[_Version] = []
+        self._key: str | None = None
+        self._there: list[_Version] = []
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Take in effects."""
+        rows = batch.select(list(_LIGHT)).to_pylist()
+        for number, effect in enumerate(rows):
+            row = (batch, number)
+            if effect["key"] == "!":
+                self.done.append(_Version(row, None, None))
+            elif effect["valid_to"] is not None:
+                ended = _begun(row, effect)
+                ended.valid_to, ended.ended_by = effect["valid_to"], effect["ended_by"]
+                self.done.append(ended)
+            else:
+                if effect["key"] != self._key:
+                    self.finish()
+                    self._key = effect["key"]
+                self._follow(row, effect)
+        self._settle_in()
+
+    def finish(self) -> None:
+        """End the key: what is there is current, but for what DDL ends."""
+        for version in self._there:
+            if version.ends_at is not None:
+                version.valid_to, version.ended_by = version.ends_at, version.removed_by
+            self.done.append(version)
+        self._there = []
+
+    def drain(self) -> list[_Version]:
+        """Return what is done, once."""
+        done, self.done = self.done, []
+        return done
+
+    def _follow(self, row: tuple[pa.RecordBatch, int], effect: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def _settle_in(self) -> None:
+        """Keep of a batch only the rows that are still needed."""
+        for version in self._there:
+            version.row = _alone(version.row)
+
+    def _end_removed(self, ts: int) -> None:
+        """End the versions that DDL took up to a cut."""
+        there: list[_Version] = []
+        for version in self._there:
+            if version.ends_at is not None and version.ends_at <= ts:
+                version.valid_to, version.ended_by = version.ends_at, version.removed_by
+                self.done.append(version)
+            else:
+                there.append(version)
+        self._there = there
+
+    def _end(self, version: _Version, at: int, by: str) -> None:
+        if version.valid_from is None or version.valid_from < at:
+            version.valid_to, version.ended_by = at, by
+            self.done.append(version)
+
+
+class _BagFold(_Fold):
+    """Of a table without a key: a version is a copy of a row; a delete ends the oldest."""
+
+    def _follow(self, row: tuple[pa.RecordBatch, int], effect: dict[str, Any]) -> None:
+        ts = effect["commit_ts"]
+        self._end_removed(ts)
+        if not effect["is_delete"]:
+            self._there.append(_begun(row, effect))
+        elif self._there:
+            self._end(self._there.pop(0), ts, effect["op"])
+
+
+class _KeyFold(_Fold):
+    """Of a table with a key: of the changes at one commit ts the last one counts."""
+
+    def __init__(self, *, heads: bool) -> None:
+        super().__init__()
+        self._heads = heads
+        self._is_known = not heads
+        self._ts: int | None = None
+        self._last: tuple[tuple[pa.RecordBatch, int], dict[str, Any]] | None = None
+        self._behind: tuple[tuple[pa.RecordBatch, int], dict[str, Any]] | None = None
+        self._replaced = False
+
+    def finish(self) -> None:
+        self._settle()
+        self._ts = None
+        super().finish()
+        self._is_known = not self._heads
+
+    def _settle_in(self) -> None:
+        super()._settle_in()
+        self._last = self._last and (_alone(self._last[0]), self._last[1])
+        self._behind = self._behind and (_alone(self._behind[0]), self._behind[1])
+
+    def _follow(self, row: tuple[pa.RecordBatch, int], effect: dict[str, Any]) -> None:
+        if effect["commit_ts"] != self._ts:
+            self._settle()
+            self._ts = effect["commit_ts"]
+        if effect["is_partial"]:
+            self._behind = (row, effect)
+        else:
+            self._last, self._behind = (row, effect), None
+        self._replaced = self._replaced or effect["is_delete"]
+
+    def _settle(self) -> None:
+        """Let the changes of one commit ts take effect."""
+        ts, last, behind, replaced = self._ts, self._last, self._behind, self._replaced
+        self._last = self._behind = None
+        self._replaced = False
+        if ts is None:
+            return
+        self._end_removed(ts)
+        if last is not None:
+            row, effect = last
+            by = effect["op"] if effect["is_delete"] else VersionEvent.UPDATE
+            if self._there:
+                self._end(self._there.pop(), ts, by)
+            elif not self._is_known:
+                self.done.append(_Version(row, None, None, ts, by, is_head=True))
+            if not effect["is_delete"]:
+                begun = _begun(row, effect)
+                begun.op = VersionEvent.UPDATE if replaced else begun.op
+                self._there = [begun]
+            self._is_known = True
+        if behind is not None:
+            row, effect = behind
+            if not self._there:
+                self._there = [_begun(row, effect)]
+                self._there[0].is_head = not self._is_known
+                self._is_known = True
+            self._there[0].partial_ts = str(ts)
+
+
+def _begun(row: tuple[pa.RecordBatch, int], effect: dict[str, Any]) -> _Version:
+    return _Version(
+        row,
+        effect["commit_ts"],
+        effect["op"],
+        ends_at=effect["ends_at"],
+        removed_by=effect["removed_by"],
+        kept=tuple(tuple(item.values()) for item in effect["kept"] or ()),
+    )
+
+
+def _alone(row: tuple[pa.RecordBatch, int]) -> tuple[pa.RecordBatch, int]:
+    batch, number = row
+    return (batch, number) if batch.num_rows == 1 else (batch.take(pa.array([number])), 0)
+
+
+def _built(versions: list[_Version], schema: TableSchema, target: pa.Schema) -> pa.RecordBatch:
+    """Return versions as a batch."""
+    taken: dict[int, tuple[pa.RecordBatch, list[int]]] = {}
+    order: dict[int, list[_Version]] = {}
+    for version in versions:
+        batch, number = version.row
+        taken.setdefault(id(batch), (batch, []))[1].append(number)
+        order.setdefault(id(batch), []).append(version)
+    places = [name for name in target.names if name.startswith("c") and name[1:].isdigit()]
+    rows = pa.Table.from_batches(
+        [
+            batch.select([*places, "extra"]).take(pa.array(numbers, pa.int64()))
+            for batch, numbers in taken.values()
+        ]
+    ).combine_chunks()
+    ordered = [version for group in order.values() for version in group]
+    extra = rows.column("extra")
+    if any(version.partial_ts is not None for version in ordered):
+        extra = pa.array(
+            [
+                entries if version.partial_ts is None else _marked(entries, version.partial_ts)
+                for entries, version in zip(extra.to_pylist(), ordered, strict=True)
+            ],
+            RESCUED_TYPE,
+        )
+    arrays: dict[str, Any] = {name: rows.column(name) for name in places}
+    texts = [texts_at(version.kept, version.valid_to) for version in ordered]
+    if any(texts):
+        extra = pa.array(
+            [
+                [item for item in entries or () if item[0] not in own] + list(own.items()) or None
+                for entries, own in zip(extra.to_pylist(), texts, strict=True)
+            ],
+            RESCUED_TYPE,
+        )
+        for name, column in zip(places, schema.columns, strict=True):
+            kept = [None if column.name in own else row for row, own in enumerate(texts)]
+            if None in kept:
+                arrays[name] = arrays[name].take(pa.array(kept, pa.int64()))
+    arrays["extra"] = extra
+    for name in target.names:
+        if name not in arrays:
+            values = [getattr(version, name) for version in ordered]
+            arrays[name] = pa.array(values, target.field(name).type)
+    table = pa.table([arrays[name] for name in target.names], schema=target)
+    return table.to_batches(max_chunksize=None)[0] if table.num_rows else _empty(target)
+
+
+def _marked(entries: list[tuple[str, str]] | None, ts: str) -> list[tuple[str, str]]:
+    return [(PARTIAL, ts), *(item for item in entries or () if item[0] != PARTIAL)]
+
+
+def _empty(target: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema=target)

@@ -1,0 +1,467 @@
+"""Rows of a mirror: from change log rows and older mirror rows to typed columns, and back to text.
+
+In: Arrow batches of change log rows, or of a mirror's own rows. Out: Arrow batches with one row an
+effect (put, delete or error), whose columns are typed as the mirror's. The work is Python over
+Arrow batches inside Spark's workers; the meaning is `changelog.resolve` and `values`.
+
+What a typed column cannot hold (zero dates and the like) is NULL there, and its exact text stands
+in the rescued data under the column's name. Under the empty name, which no column can have,
+stands the commit ts of a change that was sent as its handle key alone (`PARTIAL`): from then on the
+row's other columns are not known.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
+
+from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
+from ticdc_assets.changelog.resolve import (
+    CarriedRow,
+    ResolvedChange,
+    RowCarrier,
+    RowResolver,
+    part_carrier,
+)
+from ticdc_assets.changelog.sequence import PUT_RANK, REMOVED_RANK, rank_of
+from ticdc_assets.errors import ImageError, InputError
+from ticdc_assets.events import Op
+from ticdc_assets.mysql_types import Kind, arrow_type
+from ticdc_assets.registry.evolution import CanonicalRow, Casts
+from ticdc_assets.rows.effects import CASTS_TYPE, RESCUED_TYPE, SEQUENCE_TYPE, effect_schema
+from ticdc_assets.schemas import ColumnSchema, TableSchema
+from ticdc_assets.values import text_of, typed_array
+from ticdc_assets.wire.rows import image_from_json
+
+if TYPE_CHECKING:
+    from ticdc_assets.rows.column_effects import ColumnEffects
+
+ArrowMap: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+EXACT_KINDS = frozenset({Kind.INTEGER, Kind.BIT, Kind.YEAR, Kind.TEXT, Kind.BINARY, Kind.SET})
+"""Kinds whose typed column holds every value, so that the rescued data has no entry of them."""
+
+COLUMN_ROWS = 500
+"""Rows from which on a batch is worth being converted a column at a time."""
+
+PARTIAL = ""
+"""Key in the rescued data of a row whose newest change was sent as its handle key alone."""
+
+
+def map_batches(frame: DataFrame, function: ArrowMap, schema: T.StructType | str) -> DataFrame:
+    """Return what a function makes of the batches of a frame, whatever its columns are called.
+
+    Spark's own mapInArrow looks the columns up by names that it takes for syntax: one with a dot or
+    a backtick is not found.
+    """
+    names = frame.columns
+
+    def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return function(batch.rename_columns(names) for batch in batches)
+
+    return frame.toDF(*(f"c{number}" for number in range(len(names)))).mapInArrow(mapped, schema)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorLayout:
+    """The columns of a mirror's Delta table.
+
+    The upstream columns come first, by their own names; then two of ours, whose names get
+    underscores at their end until they collide with none upstream.
+    """
+
+    schema: TableSchema
+
+    @cached_property
+    def commit_ts(self) -> str:
+        """Name of our column with the commit ts of the row's last change."""
+        return free_name("_ticdc_commit_ts", self.schema)
+
+    @cached_property
+    def rescued(self) -> str:
+        """Name of our map column with the exact text of what typed columns cannot hold."""
+        return free_name("_rescued_data", self.schema)
+
+    @property
+    def names(self) -> list[str]:
+        """All column names, in order."""
+        return [*(column.name for column in self.schema.columns), self.commit_ts, self.rescued]
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """Arrow schema of the table."""
+        return pa.schema(
+            [
+                *((column.name, arrow_type(column)) for column in self.schema.columns),
+                (self.commit_ts, pa.int64()),
+                (self.rescued, RESCUED_TYPE),
+            ]
+        )
+
+    @cached_property
+    def spark(self) -> T.StructType:
+        """Spark schema of the table."""
+        return from_arrow_schema(self.arrow, prefer_timestamp_ntz=True)
+
+
+def free_name(name: str, schema: TableSchema) -> str:
+    """Return our column name `name`, with underscores at its end until the table has none such."""
+    taken = {column.name.lower() for column in schema.columns}
+    while name in taken:
+        name += "_"
+    return name
+
+
+def quoted(name: str) -> str:
+    """Return a column name quoted for Spark's parser: in backticks, which are doubled inside."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def spark_type_name(column: ColumnSchema) -> str:
+    """Return the Spark SQL name of a column's type in its mirror."""
+    return from_arrow_type(arrow_type(column), prefer_timestamp_ntz=True).simpleString()
+
+
+def put_rows(folded: pa.Table, layout: MirrorLayout) -> pa.Table:
+    """Return the rows that folded effects leave, as their mirror has them.
+
+    Args:
+        folded: effects with `copies`, as `folding.FoldedRows` describes them.
+        layout: of the mirror.
+    """
+    puts = folded.filter(ds.field("reason").is_null() & (ds.field("copies") > 0)).combine_chunks()
+    if not layout.schema.handle_key:
+        copies = puts["copies"].to_numpy()
+        puts = puts.take(pa.array(np.repeat(np.arange(len(copies)), copies))).combine_chunks()
+    columns = [puts[f"c{number}"] for number in range(len(layout.schema.columns))]
+    if not puts.num_rows:
+        return layout.arrow.empty_table()
+    stamps = puts["sequence"].chunk(0).field("commit_ts")
+    return pa.table([*columns, stamps, puts["extra"]], schema=layout.arrow)
+
+
+@dataclass(slots=True)
+class _Effect:
+    key: str
+    sequence: dict[str, object]
+    is_delete: bool
+    is_new: bool
+    values: CanonicalRow
+    missing: tuple[str, ...] = ()
+    is_partial: bool = False
+    partial_ts: str | None = None
+    error: InputError | None = None
+    casts: Casts = ()
+
+
+CHANGE_COLUMNS = (
+    "topic",
+    "partition",
+    "offset",
+    "index",
+    "op",
+    "commit_ts",
+    "schema_version",
+    "before",
+    "after",
+    "handle_key_only",
+    "es_only",
+)
+"""Columns of the change log that `change_effects` needs."""
+
+
+def change_effects(plan: MirrorPlan, timezone: str) -> ArrowMap:
+    """Return the function from change log batches to effects on the mirror of `plan`."""
+    plan = replace(
+        plan, handover=None, earlier=None
+    )  # nothing that a worker needs, and it may be large
+
+    def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        resolver = RowResolver(plan, timezone)
+        builder = _EffectBuilder(plan.schema, timezone)
+        key_columns = plan.schema.handle_key
+        columns: ColumnEffects | None = None
+        for batch in batches:
+            # Without a key all values are needed as text.
+            if key_columns and batch.num_rows >= COLUMN_ROWS:
+                columns = columns or _column_effects(resolver, plan.schema, timezone)
+                effects, batch = columns.effects(batch)
+                if effects is not None:
+                    yield effects
+                    if not batch.num_rows:
+                        continue
+            yield builder.build(list(_resolve_batch(resolver, key_columns, batch)))
+
+    return convert
+
+
+def _column_effects(resolver: RowResolver, schema: TableSchema, timezone: str) -> "ColumnEffects":
+    # Compiled loops take a moment to load.
+    from ticdc_assets.rows.column_effects import ColumnEffects
+
+    return ColumnEffects(resolver, schema, timezone)
+
+
+def _resolve_batch(
+    resolver: RowResolver, key_columns: tuple[str, ...], batch: pa.RecordBatch
+) -> Iterator[_Effect]:
+    for row in batch.to_pylist():
+        before, after = row["before"], row["after"]
+        try:
+            changes = resolver.resolve(
+                Op(row["op"]),
+                row["schema_version"],
+                commit_ts=row["commit_ts"],
+                before=None if before is None else image_from_json(before),
+                after=None if after is None else image_from_json(after),
+                partial=bool(row["handle_key_only"]),
+            )
+        except InputError as error:
+            place = f"{row['topic']}/{row['partition']}/{row['offset']}/{row['index']}"
+            yield _Effect("!" + place, _sequence(row, PUT_RANK), False, False, {}, error=error)
+            continue
+        for change in changes:
+            if change.removed_ts is not None and not key_columns:
+                continue  # the row, and who deleted it before, are gone
+            effect = _effect(change, row, key_columns)
+            yield effect
+            if change.removed_ts is not None and not change.is_delete:
+                yield _end_of(effect, key_columns)
+
+
+def _end_of(put: _Effect, key_columns: tuple[str, ...]) -> _Effect:
+    """Return the end that partition DDL made of a row."""
+    sequence = {**put.sequence, "rank": REMOVED_RANK}
+    values = {name: put.values[name] for name in key_columns}
+    return _Effect(put.key, sequence, True, put.is_new, values)
+
+
+def _effect(
+    change: ResolvedChange, row: dict[str, object], key_columns: tuple[str, ...]
+) -> _Effect:
+    values = change.values
+    if change.is_delete and key_columns:
+        values = {name: values[name] for name in key_columns}
+    rank = rank_of(is_delete=change.is_delete, es_only=bool(row["es_only"]))
+    return _Effect(
+        "=" + change.key,
+        _sequence(row, rank),
+        change.is_delete,
+        row["op"] == Op.INSERT,
+        values,
+        change.missing,
+        change.partial,
+        str(row["commit_ts"]) if change.partial else None,
+        change.fault,
+        () if change.is_delete and key_columns else change.casts,
+    )
+
+
+def _sequence(row: dict[str, object], rank: int) -> dict[str, object]:
+    return {
+        "commit_ts": row["commit_ts"],
+        "rank": rank,
+        "topic": row["topic"],
+        "partition": row["partition"],
+        "offset": row["offset"],
+        "index": row["index"],
+    }
+
+
+def _counted(effect: _Effect) -> list[tuple[str, int, int]] | None:
+    rows = -1 if effect.is_delete else 1
+    return [(name, ddl_ts, rows) for name, ddl_ts in effect.casts] or None
+
+
+class _EffectBuilder:
+    """Builds effect batches with typed columns."""
+
+    def __init__(self, schema: TableSchema, timezone: str) -> None:
+        self._columns = schema.columns
+        self._timezone = timezone
+        self._schema = effect_schema(schema)
+
+    def build(self, effects: list[_Effect]) -> pa.RecordBatch:
+        extras: list[list[tuple[str, str]] | None] = [None] * len(effects)
+        typed: list[pa.Array] = []
+        for number, effect in enumerate(effects):
+            if effect.partial_ts is not None:
+                extras[number] = [(PARTIAL, effect.partial_ts)]
+        for column in self._columns:
+            name = column.name
+            texts = [effect.values.get(name) for effect in effects]
+            array, unfit = typed_array(column, self._timezone, texts)
+            typed.append(array)
+            if unfit is None:
+                continue
+            for number, (text, is_unfit) in enumerate(zip(texts, unfit, strict=True)):
+                if is_unfit and text is not None:
+                    entries = extras[number]
+                    if entries is None:
+                        entries = extras[number] = []
+                    entries.append((name, text))
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array([effect.key for effect in effects], pa.string()),
+                pa.array([effect.sequence for effect in effects], SEQUENCE_TYPE),
+                pa.array([effect.is_delete for effect in effects], pa.bool_()),
+                pa.array([effect.is_new for effect in effects], pa.bool_()),
+                pa.array([effect.is_partial for effect in effects], pa.bool_()),
+                pa.array(
+                    [list(effect.missing) if effect.missing else None for effect in effects],
+                    pa.list_(pa.string()),
+                ),
+                *(
+                    pa.array(
+                        [
+                            None if effect.error is None else getattr(effect.error, name)
+                            for effect in effects
+                        ],
+                        pa.string(),
+                    )
+                    for name in ("reason", "position", "expected", "got")
+                ),
+                pa.array([_counted(effect) for effect in effects], CASTS_TYPE),
+                *typed,
+                pa.array(extras, RESCUED_TYPE),
+            ],
+            schema=self._schema,
+        )
+
+
+_Carry: TypeAlias = Callable[[CanonicalRow, int], CarriedRow | None]
+"""From a row and its commit ts to the row under the schema at the cut, None if it is gone."""
+
+
+def mirror_effects(
+    base: TableSchema, plan: MirrorPlan, timezone: str, since_ts: int, *, error_rank: int = -1
+) -> ArrowMap:
+    """Return the function from rows of a mirror as a cut has it to puts under `plan`'s schema.
+
+    A value that a step cannot carry over gives an error row without topic. If no change of the row
+    comes after it, the caller folds the mirror again from the change log, where the change it came
+    from can be quarantined.
+
+    Args:
+        base: schema of the mirror at that cut.
+        plan: its plan now.
+        timezone: the changefeed's time zone (IANA name).
+        since_ts: TSO of that cut.
+        error_rank: rank of an error row; below 0 it is one that the caller can help.
+    """
+    plan = replace(plan, handover=None, earlier=None)
+
+    def carry() -> _Carry:
+        carrier = RowCarrier(base, plan, timezone, since_ts=since_ts)
+
+        def carried(row: CanonicalRow, commit_ts: int) -> CarriedRow | None:
+            found = carrier.carry(row, commit_ts)
+            return found if found.removed_ts is None else None
+
+        return carried
+
+    return _row_effects(base, carry, plan, timezone, error_rank=error_rank)
+
+
+def part_effects(part: HandoverPart, plan: MirrorPlan, timezone: str) -> ArrowMap:
+    """Return the function from rows that are handed over to puts under `plan`'s schema.
+
+    A row that does not fit gives an error row without topic: which change it came from is not
+    known any more.
+    """
+    plan = replace(plan, handover=None, earlier=None)
+    part = replace(part, plan=replace(part.plan, handover=None, earlier=None))
+
+    def carry() -> _Carry:
+        carrier = part_carrier(part, plan, timezone)
+        return lambda row, _: carrier(row)
+
+    return _row_effects(part.plan.schema, carry, plan, timezone, error_rank=0)
+
+
+def _row_effects(
+    base: TableSchema,
+    make_carry: Callable[[], _Carry],
+    plan: MirrorPlan,
+    timezone: str,
+    *,
+    error_rank: int,
+) -> ArrowMap:
+    layout = MirrorLayout(schema=base)
+
+    def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        carry = make_carry()
+        resolver = RowResolver(plan, timezone)
+        builder = _EffectBuilder(plan.schema, timezone)
+        for batch in batches:
+            effects: list[_Effect] = []
+            stamps = batch.column(layout.commit_ts).to_pylist()
+            partial = _partial_since(batch, layout)
+            for number, row in enumerate(canonical_rows(batch, layout, timezone)):
+                sequence: dict[str, object] = {
+                    "commit_ts": stamps[number],
+                    "rank": -1,
+                    "topic": "",
+                    "partition": -1,
+                    "offset": -1,
+                    "index": -1,
+                }
+                casts: Casts = ()
+                try:
+                    carried = carry(row, stamps[number])
+                    if carried is None:
+                        continue
+                    key, values, error = resolver.key_of(carried), carried.row, carried.fault
+                    casts = carried.casts
+                except ImageError as raised:
+                    key, values, error = None, CanonicalRow(), raised
+                if error is not None:
+                    sequence["rank"] = error_rank
+                effect = _Effect(
+                    f"!{number}" if key is None else f"={key}", sequence, False, True, values
+                )
+                effect.error, effect.partial_ts = error, partial[number]
+                effect.casts = casts
+                effects.append(effect)
+            yield builder.build(effects)
+
+    return convert
+
+
+def canonical_rows(
+    batch: pa.RecordBatch, layout: MirrorLayout, timezone: str
+) -> Iterator[CanonicalRow]:
+    """Yield the rows of a mirror's batch as canonical text."""
+    columns: list[tuple[str, list[str | None]]] = []
+    for column in layout.schema.columns:
+        render = text_of(column, timezone)
+        columns.append(
+            (
+                column.name,
+                [
+                    None if value is None else render(value)
+                    for value in batch.column(column.name).to_pylist()
+                ],
+            )
+        )
+    extras = batch.column(layout.rescued).to_pylist()
+    for number, extra in enumerate(extras):
+        row: CanonicalRow = {name: values[number] for name, values in columns}
+        if extra:
+            row.update((name, text) for name, text in extra if name != PARTIAL)
+        yield row
+
+
+def _partial_since(batch: pa.RecordBatch, layout: MirrorLayout) -> list[str | None]:
+    """Return for each row since which commit ts it is known in part only."""
+    return [
+        dict(extra).get(PARTIAL) if extra else None
+        for extra in batch.column(layout.rescued).to_pylist()
+    ]

@@ -1,0 +1,262 @@
+"""Rows that steps read and leave: tables in this process, or row groups of Parquet files.
+
+In: a table, or files. Out: parts for an executor (`Rows`), buckets of keys for what is reduced, and
+what is left of it as a table or as files (`KeptRows`). Few rows stay in this process, many in
+files,
+and who goes on from them need not know which.
+
+Why running it again is safe: see `files`; the folders are of one run (`scratch`).
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from ticdc_assets.engine.files import FileWriter, WrittenFile, read_bounded_as, texts_of
+
+_ROWS_PER_BUCKET = 100_000
+"""Changes that are folded at a time, about: keys are spread over buckets by their hash."""
+
+_BYTES_PER_BUCKET = 256 << 20
+"""Bytes of their images, about."""
+
+READ_ROWS = 10_000
+"""Rows that a worker converts at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Rows that steps read: a table in this process, or row groups of Parquet files.
+
+    Attributes:
+        schema: their columns; in files these may go by other names (`stored`).
+        table: the rows, if they are in this process.
+        groups: path and numbers of row groups, if they are in files.
+        stored: names of the columns in the files, in order.
+        large: which of these may have large values.
+        condition: which of the rows in the files are meant, by the names of `schema`; all if None.
+        count: how many rows, about.
+        size: their bytes, about; 0 if nobody knows.
+    """
+
+    schema: pa.Schema
+    table: pa.Table | None = None
+    groups: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    stored: tuple[str, ...] = ()
+    large: tuple[str, ...] = ()
+    condition: ds.Expression | None = None
+    count: int
+    size: int = 0
+
+    @classmethod
+    def here(cls, table: pa.Table) -> "Rows":
+        """Return rows that are in this process."""
+        return cls(schema=table.schema, table=table, count=table.num_rows, size=table.nbytes)
+
+    @classmethod
+    def of_files(
+        cls, paths: Sequence[Path], schema: pa.Schema, stored: Sequence[str] | None = None
+    ) -> "Rows":
+        """Return the rows of whole files."""
+        footers = [(str(path), pq.read_metadata(path)) for path in paths]
+        names = tuple(schema.names if stored is None else stored)
+        return cls(
+            schema=schema,
+            groups=tuple((path, tuple(range(item.num_row_groups))) for path, item in footers),
+            stored=names,
+            large=texts_of(schema, names),
+            count=sum(footer.num_rows for _, footer in footers),
+        )
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches of bounded size."""
+        for part in self.parts():
+            yield from part.read()
+
+    def parts(self) -> "list[RowPart]":
+        """Return the parts that steps read."""
+        if self.table is not None:
+            return [RowPart(table=self.table)]
+        return [
+            RowPart(
+                path=path,
+                groups=numbers,
+                schema=self.schema,
+                stored=self.stored,
+                large=self.large,
+                condition=self.condition,
+            )
+            for path, numbers in self.groups
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowPart:
+    """Some rows, and which source of which mirror they are of; of the change log if of none."""
+
+    table: pa.Table | None = None
+    path: str = ""
+    groups: tuple[int, ...] = ()
+    schema: pa.Schema | None = None
+    stored: tuple[str, ...] = ()
+    large: tuple[str, ...] = ()
+    condition: ds.Expression | None = None
+    mirror: int | None = None
+    source: int = 0
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches of bounded size."""
+        if self.table is not None:
+            yield from self.table.to_batches(max_chunksize=READ_ROWS)
+            return
+        assert self.schema is not None
+        for number in self.groups:
+            yield from read_bounded_as(
+                Path(self.path),
+                number,
+                self.schema,
+                self.stored,
+                self.condition,
+                large=self.large,
+                most=READ_ROWS,
+            )
+
+
+def buckets_for(rows: int, size: int, workers: int) -> int:
+    """Return among how many buckets so many rows and bytes are spread, with so many workers."""
+    if workers == 1:
+        return 1
+    most = min(_ROWS_PER_BUCKET, math.ceil(rows / workers)) or 1
+    return max(1, math.ceil(rows / most), math.ceil(size / _BYTES_PER_BUCKET))
+
+
+def in_buckets(effects: pa.RecordBatch, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield effects with the bucket that their keys belong to."""
+    keys = effects.column("key").to_pylist()
+    hashes: Iterable[int] = (crc32(key.encode()) for key in keys)
+    if "identity" in effects.schema.names:
+        # A change whose row cannot be told is told by what it is.
+        identities = effects.column("identity").to_pylist()
+        hashes = (
+            crc32(own if key.startswith("!") and own is not None else key.encode())
+            for key, own in zip(keys, identities, strict=True)
+        )
+    places = np.fromiter(hashes, np.int64, len(keys)) % buckets
+    ordered = effects.take(pa.array(np.argsort(places, kind="stable")))
+    ends = np.cumsum(np.bincount(places, minlength=buckets)).tolist()
+    for bucket, (begin, end) in enumerate(pairwise([0, *ends])):
+        if end > begin:
+            yield bucket, ordered.slice(begin, end - begin)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptRows:
+    """Rows that buckets left: in this process, or in files.
+
+    Attributes:
+        schema: their columns, by their names.
+        stored: names of the columns in the files.
+        table: the rows, if they are in this process.
+        folder: where the files are.
+        files: the files, relative to the folder.
+    """
+
+    schema: pa.Schema
+    stored: tuple[str, ...]
+    table: pa.Table | None = None
+    folder: Path | None = None
+    files: tuple[WrittenFile, ...] = ()
+
+    @property
+    def paths(self) -> list[Path]:
+        """Paths of the files."""
+        return [] if self.folder is None else [self.folder / file.path for file in self.files]
+
+    def rows(self) -> Rows:
+        """Return the rows for another step."""
+        if self.table is not None:
+            return Rows.here(self.table)
+        return Rows.of_files(self.paths, self.schema, self.stored)
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the rows, a file at a time."""
+        if self.table is not None:
+            yield self.table
+        for path in self.paths:
+            # A file alone, not a part of a table whose partitions its path tells.
+            with pq.ParquetFile(path) as file:
+                found = file.read(columns=list(self.stored))
+            yield found.rename_columns(self.schema.names).cast(self.schema)
+
+    def read(self) -> pa.Table:
+        """Read the rows into this process."""
+        return pa.concat_tables([self.schema.empty_table(), *self.tables()])
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """Return the rows in Spark."""
+        if self.table is not None or not self.files:
+            return frame_of(spark, self.read())
+        stored = pa.schema(
+            [item.with_name(name) for item, name in zip(self.schema, self.stored, strict=True)]
+        )
+        # Spark takes no name with a blank in it from a file, but every name of a column.
+        read = spark.read.schema(from_arrow_schema(stored, prefer_timestamp_ntz=True))
+        return read.parquet(*map(str, self.paths)).toDF(*self.schema.names)
+
+
+def kept(
+    rows: pa.Table, folder: Path | None, *, numbered: bool = False
+) -> WrittenFile | pa.Table | None:
+    """Return rows as they are, or the file that they were written to; None of none."""
+    if folder is None:
+        return rows
+    if not rows.num_rows:
+        return None
+    if numbered:
+        rows = rows.rename_columns(numbered_names(rows.schema))
+    writer = FileWriter(folder, rows.schema)
+    writer.write(rows)
+    return writer.close()
+
+
+def numbered_names(schema: pa.Schema) -> list[str]:
+    """Return names of columns that any reader takes, in order."""
+    return [f"c{number}" for number in range(len(schema))]
+
+
+def kept_rows(
+    found: Sequence[WrittenFile | pa.Table | None],
+    schema: pa.Schema,
+    stored: Sequence[str],
+    folder: Path | None,
+) -> KeptRows:
+    """Return what is left of all buckets as one table (`kept`)."""
+    files = tuple(item for item in found if isinstance(item, WrittenFile))
+    tables = [item for item in found if isinstance(item, pa.Table)]
+    is_here = folder is None or bool(tables)
+    return KeptRows(
+        schema=schema,
+        stored=tuple(stored),
+        table=pa.concat_tables([schema.empty_table(), *tables]) if is_here else None,
+        folder=folder,
+        files=files,
+    )
+
+
+def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """Return rows that are here as a DataFrame."""
+    schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
+    if not rows.num_rows:
+        return spark.createDataFrame([], schema=schema)
+    # Of a table in more than one chunk Spark takes the first of each slice that it makes.
+    return spark.createDataFrame(rows.combine_chunks(), schema=schema)

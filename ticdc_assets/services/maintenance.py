@@ -1,0 +1,513 @@
+"""Maintenance: small files made one, files that nothing needs removed, logs cut short.
+
+In: a changefeed's tables. Out: the same rows in fewer files, and a `Maintaining` that says what was
+done. `maintain` does, in this order: retention (`retention.retain`), OPTIMIZE, VACUUM, and the
+cleaning of `_delta_log`. The caller holds the writer lock.
+
+What a kept cut needs is never removed:
+
+- OPTIMIZE of a mirror or a history makes a new version, which would be taken back as what a killed
+  run left. So once all are done a new cut is published: same TSO, same rows, the new versions.
+  Older cuts go on naming the versions they had.
+- A file that a version needs is only removed by a commit behind that version. So VACUUM keeps what
+  was removed from these tables since the oldest version that a kept cut names, and since that cut
+  was published. The same age, as configured, stands in their properties, so that a VACUUM by hand
+  keeps it too.
+- A log entry is needed by the versions behind it, from the last checkpoint on. Their logs are
+  cut off at the newest checkpoint at or below the oldest version that a kept cut names. Delta
+  itself goes by age and would not know that an old version is still named; so its own clean-up is
+  put off by a property (`delta.logRetentionDuration`).
+
+Files that workers wrote and no commit names, because their run was killed or failed, go first, and
+are counted: `remove_unnamed`.
+
+Why running it again is safe: each step is one commit, or removes what nothing names. A run killed
+between OPTIMIZE and publishing leaves mirrors that the next sync takes back.
+
+Not handled: Z-ORDER and clustering; object stores (the lake is a folder).
+"""
+
+import math
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+
+from ticdc_assets.config import Changefeed, Retention
+from ticdc_assets.engine.commits import (
+    first_removal,
+    named_files,
+    named_properties,
+    newest_version,
+    reached,
+    same_rows_at,
+)
+from ticdc_assets.engine.control import (
+    commit_metadata,
+    is_plain,
+    open_table,
+)
+from ticdc_assets.engine.files import WRITTEN_NAME
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import session_with
+from ticdc_assets.engine.spark_commits import carrying
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut, publish, read_cuts
+from ticdc_assets.pipeline.mirror_properties import mirror_properties
+from ticdc_assets.rows.mirror_rows import quoted
+from ticdc_assets.services.retention import Retaining, retain
+
+FEW_FILES = 8
+"""Files of a mirror or a history from which it is compacted."""
+
+MARGIN = timedelta(hours=1)
+"""How much longer than the oldest kept cut removed files of mirrors are kept."""
+
+LOG_KEPT = timedelta(days=30)
+"""How long log entries of tables other than mirrors are kept at least, as Delta's default is."""
+
+_OPTIMIZE_CONF = {
+    # Only small files are rewritten: a day's compaction must not write a large mirror anew.
+    "spark.databricks.delta.optimize.minFileSize": str(64 << 20),
+    "spark.databricks.delta.optimize.maxFileSize": str(256 << 20),
+}
+_VACUUM_CONF = {
+    # A VACUUM of its own session only: how long files are kept is worked out from the kept cuts.
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    # Delta would go by the table's property alone, and by RETAIN only if it is 0.
+    "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
+    # It would commit a version that no cut names.
+    "spark.databricks.delta.vacuum.logging.enabled": "false",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """A table in numbers.
+
+    Attributes:
+        files: files of its newest version.
+        disk_files: files in its folder, those of older versions and its log included.
+        disk_bytes: their bytes.
+    """
+
+    files: int = 0
+    disk_files: int = 0
+    disk_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableReport:
+    """What was done to one table.
+
+    Attributes:
+        name: the table's, for a mirror or a history with its id.
+        rows_removed: rows that retention removed.
+        unnamed_removed: files of killed or failed runs that were removed.
+        before: the table before.
+        after: the table afterwards.
+    """
+
+    name: str
+    rows_removed: int
+    unnamed_removed: int
+    before: TableState
+    after: TableState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maintaining:
+    """What one maintenance did, or would do.
+
+    Attributes:
+        retaining: what retention did.
+        tables: each table that is there.
+        cut: the cut that was published for optimised mirrors, None if none was.
+        dry_run: whether nothing was changed.
+    """
+
+    retaining: Retaining
+    tables: tuple[TableReport, ...]
+    cut: Cut | None
+    dry_run: bool
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines that tell people what was done, a table each and then the horizons."""
+        for item in self.tables:
+            removed = f", {item.rows_removed} rows removed" if item.rows_removed else ""
+            if item.unnamed_removed:
+                removed += f", {item.unnamed_removed} files removed that no commit names"
+            yield (
+                f"{item.name}: files {item.before.files} -> {item.after.files}, on disk "
+                f"{item.before.disk_files} files of {item.before.disk_bytes} bytes -> "
+                f"{item.after.disk_files} of {item.after.disk_bytes}{removed}"
+            )
+        retaining = self.retaining
+        for name, horizon in (
+            ("change_log", retaining.horizon),
+            ("raw_messages", retaining.raw_horizon),
+        ):
+            if horizon.cut is not None:
+                yield f"{name}: cut off below cut {horizon.number} at {horizon.cut.moment}"
+            else:
+                yield f"{name}: nothing was ever cut off"
+        yield from retaining.notes
+        if self.cut is not None:
+            yield f"cut {self.cut.number} names the compacted mirrors, at {self.cut.moment}"
+
+
+def maintain(
+    spark: SparkSession,
+    paths: LakePaths,
+    changefeed: Changefeed,
+    *,
+    now: datetime | None = None,
+    dry_run: bool = False,
+    margin: timedelta = MARGIN,
+) -> Maintaining:
+    """Run retention, OPTIMIZE and VACUUM once. The caller holds the writer lock.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        now: the time that ages are counted up to.
+        dry_run: whether only to count what would be removed.
+        margin: how much longer than the oldest kept cut removed files of mirrors are kept.
+    """
+    before = _states(paths)
+    # While these are counted they are still there; and a folder may go as a whole later.
+    unnamed = _remove_unnamed(paths, dry_run=dry_run)
+    retaining = retain(spark, paths, changefeed, now=now, dry_run=dry_run)
+    cut = None
+    if not dry_run:
+        for table in (paths.raw_messages, paths.change_log):
+            _optimize_days(spark, table)
+        cut = optimize_mirrors(spark, paths, changefeed.retention)
+        for path in _control_tables(paths):
+            _maintain_control(path)
+        vacuum(spark, paths, margin=margin)
+        _remove_unnamed_mirrors(paths)
+        clean_logs(paths)
+    after = before if dry_run else _states(paths)
+    removed = {
+        "raw_messages": retaining.records,
+        "change_log": retaining.changes,
+        "cuts": retaining.cuts,
+    }
+    return Maintaining(
+        retaining=retaining,
+        tables=tuple(
+            TableReport(
+                name=name,
+                rows_removed=removed.get(name, 0),
+                unnamed_removed=unnamed.get(name, 0),
+                before=state,
+                after=after.get(name, TableState()),
+            )
+            for name, state in before.items()
+        ),
+        cut=cut,
+        dry_run=dry_run,
+    )
+
+
+# Compaction -------------------------------------------------------------------------------------
+
+
+def _optimize_days(spark: SparkSession, table: Path) -> None:
+    """Compact the days of a table that are over."""
+    if open_table(table) is None:
+        return
+    today = datetime.now(UTC).date().isoformat()
+    session = carrying(spark, table).session(_OPTIMIZE_CONF)
+    optimized = DeltaTable.forPath(session, str(table)).optimize()
+    optimized.where(f"landed_day < '{today}'").executeCompaction()
+
+
+def optimize_mirrors(spark: SparkSession, paths: LakePaths, retention: Retention) -> Cut | None:
+    """Compact the mirrors and histories of the newest cut.
+
+    Returns:
+        The cut that was published for it, None if there was nothing to do.
+    """
+    cut = newest_cut(paths)
+    if cut is None:
+        return None
+    mirrors = tuple(_optimized(spark, paths, mirror, retention) for mirror in cut.mirrors)
+    if mirrors == cut.mirrors:
+        return None
+    made = cut.again(cut, mirrors=mirrors)
+    publish(paths, made)
+    return made
+
+
+def _optimized(
+    spark: SparkSession, paths: LakePaths, mirror: MirrorCut, retention: Retention
+) -> MirrorCut:
+    """Return a mirror with its history, both as they are after their compaction."""
+    version = _optimized_table(spark, mirror.path(paths), mirror.version, retention)
+    history_version = mirror.history_version
+    if history_version is not None:
+        history = paths.history(mirror.mirror_id)
+        history_version = _optimized_table(spark, history, history_version, retention)
+    return replace(mirror, version=version, history_version=history_version)
+
+
+def _optimized_table(spark: SparkSession, path: Path, version: int, retention: Retention) -> int:
+    """Compact a table that is at `version`, and bring its properties up to date.
+
+    Returns:
+        The version with the same rows that a cut may name now.
+    """
+    begin = same_rows_at(path, version)
+    table = open_table(path)
+    if table is None or begin is None:
+        return version  # a killed run is ahead of the cut: the next sync takes it back
+    wanted = mirror_properties(retention)
+    has = table.metadata().configuration
+    is_stale = any(has.get(name) != value for name, value in wanted.items())
+    if is_plain(table):
+        # One file, and Spark would refuse names that only column mapping allows.
+        if is_stale:
+            properties = named_properties(commit_metadata(path))
+            table.alter.set_table_properties(wanted, commit_properties=properties)
+    else:
+        if is_stale:
+            listed = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
+            session = carrying(spark, path).session()
+            session.sql(f"ALTER TABLE delta.{quoted(str(path))} SET TBLPROPERTIES ({listed})")
+        if len(table.file_uris()) >= FEW_FILES:
+            compacting = carrying(spark, path)
+            session = compacting.session(_OPTIMIZE_CONF)
+            DeltaTable.forPath(session, str(path)).optimize().executeCompaction()
+            compacting.find()
+    newest = reached(path, begin, None)
+    # What somebody else changed meanwhile is taken back by the next sync.
+    return version if newest is None else newest
+
+
+def _control_tables(paths: LakePaths) -> tuple[Path, ...]:
+    return (
+        paths.landings,
+        paths.change_groups,
+        paths.schema_registry,
+        paths.ddl_history,
+        paths.schema_conflicts,
+        paths.checksums,
+        paths.cuts,
+    )
+
+
+def _maintain_control(path: Path) -> None:
+    """Compact and vacuum a table that is written without Spark, by Delta's default age."""
+    table = open_table(path)
+    if table is None:
+        return
+    # Commits without rows carry on what the newest says, which is how far the writer is.
+    properties = named_properties(commit_metadata(path))
+    if len(table.file_uris()) > 1:
+        table.optimize.compact(commit_properties=properties)
+    # In full: what a killed run wrote and did not commit goes too, as old as the rest.
+    if table.vacuum(dry_run=True, full=True):
+        table.vacuum(dry_run=False, full=True, commit_properties=properties)
+
+
+# Removing files ---------------------------------------------------------------------------------
+
+
+def vacuum(spark: SparkSession, paths: LakePaths, *, margin: timedelta = MARGIN) -> None:
+    """Remove the files that neither the newest versions nor kept cuts need."""
+    session = session_with(spark, _VACUUM_CONF)
+    for table in (paths.raw_messages, paths.change_log, paths.quarantine):
+        if open_table(table) is not None:
+            DeltaTable.forPath(session, str(table)).vacuum()
+    cuts = read_cuts(paths)
+    if not cuts:
+        return
+    oldest = min(cut.published_at for cut in cuts)
+    for path, version in sorted(_oldest_versions(paths, cuts).items()):
+        if open_table(path) is None:
+            continue
+        # A cut names an old version where a mirror could not be made, or others wrote behind it.
+        since = min(oldest, first_removal(path, version) or oldest)
+        # Delta rounds to whole hours, down as well as up.
+        hours = math.ceil((datetime.now(UTC) - since + margin) / timedelta(hours=1))
+        DeltaTable.forPath(session, str(path)).vacuum(hours)
+
+
+def _oldest_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[Path, int]:
+    """Return the tables that cuts name versions of, with the oldest of these."""
+    oldest: dict[Path, int] = {}
+    for mirror in (mirror for cut in cuts for mirror in cut.mirrors):
+        named = {mirror.path(paths): mirror.version}
+        if mirror.history_version is not None:
+            named[paths.history(mirror.mirror_id)] = mirror.history_version
+        for path, version in named.items():
+            oldest[path] = min(version, oldest.get(path, version))
+    return oldest
+
+
+UNNAMED_KEPT = timedelta(hours=1)
+"""How old a file of a worker is at least that is removed because no commit names it."""
+
+
+def _remove_unnamed(paths: LakePaths, *, dry_run: bool) -> dict[str, int]:
+    """Remove what no commit names from the tables whose logs are whole; return how many files."""
+    newest: dict[Path, int] = {}
+    for cut in read_cuts(paths):
+        for path, version in _oldest_versions(paths, (cut,)).items():
+            newest[path] = max(version, newest.get(path, -1))
+    newest |= dict.fromkeys(_tables(paths), 0)
+    # A log that lacks what was committed would call good files unnamed: they are to be restored.
+    return {
+        name: remove_unnamed(path, dry_run=dry_run)
+        for name, path in _named(paths).items()
+        if newest_version(path) >= newest.get(path, -1)
+    }
+
+
+def remove_unnamed(table: Path, *, dry_run: bool = False, kept: timedelta = UNNAMED_KEPT) -> int:
+    """Remove the files of a table that workers wrote for a commit that was never made.
+
+    Who holds the writer lock knows that no such commit is still to come; the age is for what the
+    lock does not reach. Files that Spark or delta-rs write themselves have other names: they may be
+    a foreign writer's, whose commit comes yet, and go by age when the table is vacuumed.
+
+    Args:
+        table: folder of the table, whose log is whole.
+        dry_run: whether only to count.
+        kept: how old a file has to be.
+
+    Returns:
+        How many files.
+    """
+    written = [path for path in table.rglob("part-*") if WRITTEN_NAME.fullmatch(path.name)]
+    if not written:
+        return 0
+    named = named_files(table)
+    before = (datetime.now(UTC) - kept).timestamp()
+    unnamed = [
+        path
+        for path in written
+        if path.relative_to(table).as_posix() not in named and path.stat().st_mtime < before
+    ]
+    if not dry_run:
+        for path in unnamed:
+            path.unlink()
+    return len(unnamed)
+
+
+def _remove_unnamed_mirrors(paths: LakePaths) -> None:
+    """Remove the folders of mirrors and histories that no kept cut names: dropped tables."""
+    named = _oldest_versions(paths, read_cuts(paths))
+    for item in _folders(paths) if named else ():
+        if item not in named:
+            shutil.rmtree(item)
+
+
+# The logs ---------------------------------------------------------------------------------------
+
+_LOG_FILE = re.compile(
+    r"(?P<version>[0-9]{20})\.(?P<kind>json|crc|checkpoint(\.[0-9]+\.[0-9]+)?\.parquet)"
+)
+
+
+def clean_logs(paths: LakePaths, *, kept: timedelta = LOG_KEPT) -> int:
+    """Remove log entries that no version to be read needs; return how many files."""
+    cuts = read_cuts(paths)
+    removed = 0
+    for path, version in _oldest_versions(paths, cuts).items():
+        removed += _clean_log(path, version)
+    if not cuts:
+        return removed
+    # The log of the change log tells which landed batches a kept cut was made from.
+    moment = min(min(cut.published_at for cut in cuts), datetime.now(UTC) - kept)
+    for table in (paths.raw_messages, paths.change_log, paths.quarantine):
+        version = _version_at(table, moment)
+        if version is not None:
+            removed += _clean_log(table, version)
+    return removed
+
+
+def _clean_log(table: Path, version: int) -> int:
+    """Remove what stands before the newest checkpoint at or below `version`."""
+    files = _log_files(table)
+    checkpoints = [
+        number
+        for number, kind, _ in files
+        # One of several parts may be half written.
+        if kind == "checkpoint.parquet" and number <= version
+    ]
+    if not checkpoints:
+        return 0
+    gone = [path for number, _, path in files if number < max(checkpoints)]
+    for path in gone:
+        path.unlink()
+    return len(gone)
+
+
+def _version_at(table: Path, moment: datetime) -> int | None:
+    """Return the newest version that was committed before `moment`."""
+    before = [
+        number
+        for number, kind, path in _log_files(table)
+        if kind == "json" and path.stat().st_mtime < moment.timestamp()
+    ]
+    return max(before, default=None)
+
+
+def _log_files(table: Path) -> list[tuple[int, str, Path]]:
+    folder = table / "_delta_log"
+    if not folder.is_dir():
+        return []
+    found = ((_LOG_FILE.fullmatch(path.name), path) for path in folder.iterdir())
+    return sorted(
+        (int(match["version"]), match["kind"], path) for match, path in found if match is not None
+    )
+
+
+# In numbers -------------------------------------------------------------------------------------
+
+
+def _states(paths: LakePaths) -> dict[str, TableState]:
+    states = {name: _state(path) for name, path in _named(paths).items()}
+    return {name: state for name, state in states.items() if state.disk_files}
+
+
+def _named(paths: LakePaths) -> dict[str, Path]:
+    """Return the tables that are there, by the names that people are told."""
+    named = {path.name: path for path in _tables(paths)}
+    for path in _folders(paths):
+        named[f"{path.parent.name}/{path.name}"] = path
+    return named
+
+
+def _folders(paths: LakePaths) -> list[Path]:
+    """Return the folders of mirrors and histories, whether a cut names them or not."""
+    parents = (paths.mirror("0").parent, paths.history("0").parent)
+    return sorted(
+        item
+        for parent in parents
+        if parent.is_dir()
+        for item in parent.iterdir()
+        if item.is_dir() and item.name.replace("-", "").isdigit()
+    )
+
+
+def _tables(paths: LakePaths) -> Iterable[Path]:
+    return (paths.raw_messages, paths.change_log, paths.quarantine, *_control_tables(paths))
+
+
+def _state(path: Path) -> TableState:
+    table = open_table(path)
+    sizes = [item.stat().st_size for item in path.rglob("*") if item.is_file()]
+    return TableState(
+        files=0 if table is None else len(table.file_uris()),
+        disk_files=len(sizes),
+        disk_bytes=sum(sizes),
+    )

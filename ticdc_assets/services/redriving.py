@@ -1,0 +1,104 @@
+"""Re-driving: quarantined records once more, after a fix.
+
+In: the open rows of `quarantine` of stage `decode`, and their records in `raw_messages`. Out: what
+decodes now becomes a new batch of the change log, its quarantine rows are closed; what does not
+stays. The next apply gives each change its place by commit ts. Changes of stage `apply` need no
+decoding: the caller folds the mirrors they belong to again.
+
+Why running it again is safe: a row whose coordinates the change log has is left out, so a run
+killed between the append and the closing of the quarantine rows appends nothing twice.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+
+from pyspark.sql import SparkSession
+
+from ticdc_assets.config import Changefeed
+from ticdc_assets.engine.control import latest_version
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import functions
+from ticdc_assets.pipeline.change_files import write_frame
+from ticdc_assets.pipeline.change_statistics import add_to_groups
+from ticdc_assets.pipeline.decoding import (
+    CLOCK,
+    append_changes,
+    decode_new,
+    decoded,
+    decoded_position,
+)
+from ticdc_assets.pipeline.quarantine import Closing, close_rows, count_open, read_quarantine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redriving:
+    """What one re-drive did.
+
+    Attributes:
+        records: quarantined records tried again.
+        decoded: of these, decoded now.
+        still_quarantined: of these, still refused.
+        refold: (database, table) with quarantined row changes, to be folded again.
+        days: rows appended to the change log, by landing day.
+    """
+
+    records: int
+    decoded: int
+    still_quarantined: int
+    refold: frozenset[tuple[str, str]]
+    days: dict[date, int]
+
+
+def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Redriving:
+    """Decode the quarantined records again."""
+    # Finishes a batch that a killed run left half done.
+    days = decode_new(spark, paths, changefeed).days
+    refold = frozenset(
+        (row["database"], row["table"])
+        for row in read_quarantine(paths, tables=changefeed.tables)
+        if row["stage"] == "apply"
+    )
+    waiting = count_open(paths).decode
+    if not waiting or latest_version(paths.raw_messages) is None:
+        return Redriving(records=0, decoded=0, still_quarantined=0, refold=refold, days=days)
+    place = ["topic", "partition", "offset"]
+    event = [*place, "index"]
+    F = functions(spark)
+    open_rows = (
+        spark.read.format("delta")
+        .load(str(paths.quarantine))
+        .where("stage = 'decode' and redriven_at is null")
+        .select(*place, "index")
+        .distinct()
+    )
+    log = spark.read.format("delta").load(str(paths.change_log))
+    raw = spark.read.format("delta").load(str(paths.raw_messages))
+    records = raw.join(F.broadcast(open_rows), place, "left_semi")
+    batch, landed = decoded_position(paths)
+    batch += 1
+    # What was too far ahead of the clock then may not be by now.
+    records = records.withColumn(CLOCK, F.lit(datetime.now(UTC)))
+    rows = decoded(records, changefeed, batch).cache()
+    try:
+        good = rows.where(F.col("kind") != "error")
+        # Of a record of several rows some may be in the change log already.
+        new = good.join(log.select(*event), event, "left_anti")
+        if not new.isEmpty():
+            found = write_frame(new, batch=batch, log=paths.change_log, quarantine=paths.quarantine)
+            append_changes(spark, paths, found, batch=batch, landed=landed, redrive=True)
+            added = add_to_groups(spark, paths, batch, found.totals)
+            days = dict(Counter(days) + Counter(added.days))
+        fixed = good.join(F.broadcast(open_rows), event, "left_semi").select(*event).distinct()
+        done = fixed.count()
+        if done:
+            close_rows(spark, paths, "decode", fixed, Closing.REDRIVE)
+    finally:
+        rows.unpersist()
+    return Redriving(
+        records=waiting,
+        decoded=done,
+        still_quarantined=waiting - done,
+        refold=refold,
+        days=days,
+    )

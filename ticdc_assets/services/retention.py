@@ -1,0 +1,558 @@
+"""Retention: what the tables of a changefeed no longer need to keep, and the base that stays.
+
+In: the configured ages, the published cuts and what is open (held rows, quarantine). Out: rows
+taken out of `change_log` and `raw_messages` below a *base cut*, cuts that are older than wanted
+taken out of `cuts`, and a `Horizon` for each of the two tables that says which cut its base is.
+
+The base is a published cut that would be made the same today: no row came late to it, no schema
+came for rows it held, nothing it lacked was re-driven. What is at or below it is in its mirrors, so
+folds, reads as of a TSO and proofs start from those rows instead of from nothing. Rows that the
+base still lacks stay: those it holds, and those it has in quarantine. Of a table with a key all of
+its changes from the first such row on stay, because only they tell what became of a key; folding
+them over the base's rows again changes nothing. Of a table without a key exactly those rows stay,
+because there a change counts twice.
+
+The horizon is the transaction identifier of the very commit that removed the rows (application
+`retention`, version: the number of the base cut). So it holds if and only if they are gone, a run
+may be killed anywhere, and the next one goes on. The commit carries on the metadata of the one
+before, which is the memory of the position.
+
+A record of `raw_messages` goes when it is decodable and everything in it is at or below the base
+of `raw_messages` and not among what the base lacks; that is found out by decoding it once more, so
+it does not depend on what the change log still has.
+
+A table that is not mirrored is in no base. Its changes go with those of the others, and a mirror of
+it that is made later is marked. A cut that lacks a table which is mirrored by now is no base.
+
+Not handled: a row that lands after its place was removed cannot be told from a replay; who folds
+counts it. Ages count from the publishing of a cut, so a changefeed that publishes none keeps all.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from ticdc_assets.changelog.plan import MirrorPlan
+from ticdc_assets.config import Changefeed
+from ticdc_assets.engine.control import commit_metadata, read_rows, read_table, write_table
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import functions
+from ticdc_assets.engine.spark_commits import carrying
+from ticdc_assets.pipeline.ahead import is_ahead
+from ticdc_assets.pipeline.change_statistics import ChangeGroups, read_groups
+from ticdc_assets.pipeline.cut_schema import CUT_SCHEMA
+from ticdc_assets.pipeline.cuts import Cut, read_cuts
+from ticdc_assets.pipeline.decoding import decoded, decoded_position, landed_up_to, with_clocks
+from ticdc_assets.pipeline.horizons import APPLICATION, Horizon, read_horizon, read_raw_horizon
+from ticdc_assets.pipeline.quarantine import CLOSED_BY, Closing, read_quarantine
+from ticdc_assets.pipeline.schema_tables import SCHEMA_KINDS
+from ticdc_assets.pipeline.validity import Knowledge
+from ticdc_assets.wire.rows import PLACE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retaining:
+    """What one retention did, or would do.
+
+    Attributes:
+        horizon: that of the change log, after it.
+        raw_horizon: that of the raw messages, after it.
+        changes: rows removed from the change log.
+        records: records removed from the raw messages.
+        cuts: cuts removed.
+        notes: why less was removed than the ages allow, each a sentence.
+    """
+
+    horizon: Horizon
+    raw_horizon: Horizon
+    changes: int = 0
+    records: int = 0
+    cuts: int = 0
+    notes: tuple[str, ...] = ()
+
+
+def retain(
+    spark: SparkSession,
+    paths: LakePaths,
+    changefeed: Changefeed,
+    *,
+    now: datetime | None = None,
+    dry_run: bool = False,
+) -> Retaining:
+    """Remove what the configured ages let go. The caller holds the writer lock.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        now: the time that ages are counted up to.
+        dry_run: whether only to count.
+    """
+    now = now or datetime.now(UTC)
+    horizon, raw_horizon = read_horizon(paths), read_raw_horizon(paths)
+    groups, cuts = read_groups(paths), read_cuts(paths)
+    if not cuts:
+        return Retaining(horizon=horizon, raw_horizon=raw_horizon)
+    retention = changefeed.retention
+    notes: list[str] = []
+    changes = records = 0
+    if groups.batch != decoded_position(paths)[0]:
+        notes.append("nothing is cut off: a killed run is to be finished by a sync first")
+    else:
+        run = _CutOff(spark, paths, changefeed, groups, cuts, horizon, dry_run)
+        base = run.base(now, retention.change_log, horizon, "change_log", notes)
+        if base is not None:
+            changes = run.cut_change_log(base)
+            horizon = _moved(base, horizon, changes)
+        base = run.base(now, retention.raw_messages, raw_horizon, "raw_messages", notes)
+        if base is not None:
+            records = run.cut_raw_messages(base, notes)
+            raw_horizon = _moved(base, raw_horizon, records)
+    removed = _remove_cuts(paths, changefeed, now, horizon, raw_horizon, dry_run=dry_run)
+    return Retaining(
+        horizon=horizon,
+        raw_horizon=raw_horizon,
+        changes=changes,
+        records=records,
+        cuts=removed,
+        notes=tuple(notes),
+    )
+
+
+def _moved(base: Cut, before: Horizon, removed: int) -> Horizon:
+    return Horizon(tso=base.tso, batch=base.batch, cut=base) if removed else before
+
+
+# Cutting off ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lacking:
+    """Row changes at or below a base that it lacks, or that are needed to place what it lacks.
+
+    Attributes:
+        database: database they cite.
+        table: table they cite.
+        min_ts: lowest commit ts.
+        max_ts: highest commit ts.
+        schema_version: schema version they cite, None if any.
+        places: coordinates they stand at, None if anywhere.
+    """
+
+    database: str
+    table: str
+    min_ts: int
+    max_ts: int
+    schema_version: int | None = None
+    places: tuple[tuple[str, int, int, int], ...] | None = None
+
+    def condition(self, spark: SparkSession) -> Column:
+        """Return the condition on rows of the change log that they are these."""
+        F = functions(spark)
+        found = (
+            (F.col("kind") == "row")
+            & (F.col("database") == F.lit(self.database))
+            & (F.col("table") == F.lit(self.table))
+            & F.col("commit_ts").between(self.min_ts, self.max_ts)
+        )
+        if self.schema_version is not None:
+            found &= F.col("schema_version") == self.schema_version
+        if self.places is not None:
+            found &= reduce(or_, (_at(spark, place) for place in self.places))
+        return F.coalesce(found, F.lit(False))
+
+
+def _at(spark: SparkSession, place: tuple[str, int, int, int]) -> Column:
+    F = functions(spark)
+    topic, partition, offset, index = place
+    return (
+        (F.col("topic") == F.lit(topic))
+        & (F.col("partition") == partition)
+        & (F.col("offset") == offset)
+        & (F.col("index") == index)
+    )
+
+
+class _CutOff:
+    """One retention: finds bases and removes what is below them."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        paths: LakePaths,
+        changefeed: Changefeed,
+        groups: ChangeGroups,
+        cuts: Sequence[Cut],
+        horizon: Horizon,
+        dry_run: bool,
+    ) -> None:
+        self._spark = spark
+        self._paths = paths
+        self._changefeed = changefeed
+        self._cuts = cuts
+        self._horizon = horizon
+        self._dry_run = dry_run
+        self._known = Knowledge.of(paths, changefeed.timezone, groups)
+        # By the ids: a table may have been left out of older cuts by another name.
+        self._mirrored = {mirror.mirror_id for mirror in cuts[-1].mirrors}
+        self._registered = commit_metadata(paths.schema_registry).get("batch", 0)
+        self._newest_schemas = groups.newest_batch(SCHEMA_KINDS)
+        self._compared = _compared(paths, groups)
+        self._faults = [
+            row for row in read_quarantine(paths, open_only=False) if row["stage"] == "apply"
+        ]
+
+    # The base ---------------------------------------------------------------------------------
+
+    def base(
+        self,
+        now: datetime,
+        age: timedelta | None,
+        horizon: Horizon,
+        table: str,
+        notes: list[str],
+    ) -> Cut | None:
+        """Return the newest usable cut that is old enough and above the horizon, or None."""
+        if age is None:
+            return None
+        candidates = [
+            cut
+            for cut in self._cuts
+            if cut.published_at <= now - age and cut.number > horizon.number
+        ]
+        reason = None
+        for cut in _newest_of_days(candidates):
+            found = self._flaw(cut)
+            if found is None:
+                return cut
+            reason = reason or f"cut {cut.number} is no base: {found}"
+        if reason is not None:
+            notes.append(f"{table} is not cut off further: {reason}")
+        return None
+
+    def _flaw(self, cut: Cut) -> str | None:
+        """Return why a cut would not be made the same today, None if it would."""
+        if cut.failed:
+            return f"{len(cut.failed)} of its mirrors could not be made"
+        if cut.unaccounted:
+            return "row changes of it are not accounted for"
+        if is_ahead(cut.tso, cut.published_at, self._changefeed.max_ahead_seconds):
+            return "its TSO is ahead of the clock it was published by"
+        if cut.batch > self._compared:
+            return "its row checksums were not compared yet"
+        # A batch without DDL and bootstraps leaves the registry as it is.
+        if 0 < self._registered < min(cut.batch, self._newest_schemas):
+            return "its schemas were not registered yet"
+        if self._came_late(cut):
+            return "rows came late to it"
+        if self._known.is_corrected(cut):
+            return "rows of it were decoded again since, and differed"
+        then = self._known.plan(cut.tso)
+        left_out = {
+            mirror.mirror_id
+            for mirror in then.mirrors
+            if mirror.mirror_id not in self._mirrored
+            and not self._changefeed.tables.includes(mirror.database, mirror.table)
+        }
+        now, has = (
+            {item.mirror_id: item.digest for item in mirrors if item.mirror_id not in left_out}
+            for mirrors in (then.mirrors, cut.mirrors)
+        )
+        if cut.tables is not None and now.keys() - has.keys():
+            return "tables that it left out are mirrored by now"
+        if now != has:
+            return "what is known of its tables changed since"
+        if any(
+            row["commit_ts"] <= cut.tso
+            and row["redriven_at"] is not None
+            and row.get(CLOSED_BY) != Closing.LATER_CHANGE
+            and row["redriven_at"] > cut.published_at
+            for row in self._faults
+        ):
+            return "row changes that it had in quarantine were re-driven since"
+        return None
+
+    def _came_late(self, cut: Cut) -> bool:
+        """Whether rows landed after the cut that are at or below it and may be no replays."""
+        later = [item for item in self._cuts if item.number > cut.number]
+        told = [item for item in later if item.late]
+        if not told and not cut.es_only:
+            return False
+        if cut.number < self._horizon.number:
+            return True  # the rows that would tell are gone
+        found = read_table(
+            self._paths.change_log,
+            (ds.field("kind") == "row")
+            & (ds.field("batch") > cut.batch)
+            & (ds.field("commit_ts") <= cut.tso),
+            columns=["batch"],
+        )
+        return found is not None and found.num_rows > 0
+
+    def _lacking(self, base: Cut) -> list[_Lacking]:
+        """Return what the base lacks and what is needed to place it."""
+        plan = self._known.plan(base.tso)
+        faults = self._open_faults(base)
+        had = {mirror.mirror_id for mirror in base.mirrors}
+        lacking = [
+            _Lacking(
+                database=group.database,
+                table=group.table,
+                min_ts=group.min_ts,
+                max_ts=min(group.max_ts, base.tso),
+            )
+            for group in plan.held
+        ]
+        # Of held rows of no table all stay: a table may turn out to be mirrored.
+        for mirror in plan.mirrors:
+            if mirror.mirror_id not in had:
+                continue
+            own = [
+                row
+                for row in faults
+                if mirror.meets((row["database"], row["table"]), row["commit_ts"], row["commit_ts"])
+            ]
+            if not own and not mirror.held:
+                continue
+            if mirror.schema.handle_key:
+                first = min(
+                    [group.min_ts for group in mirror.held] + [row["commit_ts"] for row in own]
+                )
+                lacking += _all_since(mirror, first, base.tso)
+                continue
+            lacking += (
+                _Lacking(
+                    database=group.database,
+                    table=group.table,
+                    min_ts=group.min_ts,
+                    max_ts=min(group.max_ts, base.tso),
+                    schema_version=group.schema_version,
+                )
+                for group in mirror.held
+            )
+            lacking += (
+                _Lacking(
+                    database=row["database"],
+                    table=row["table"],
+                    min_ts=row["commit_ts"],
+                    max_ts=row["commit_ts"],
+                    places=(tuple(row[name] for name in PLACE),),
+                )
+                for row in own
+            )
+        return lacking
+
+    def _open_faults(self, base: Cut) -> list[dict[str, Any]]:
+        """Return the row changes in quarantine at or below the base, as the change log has them."""
+        places = {
+            tuple(row[name] for name in PLACE): row["commit_ts"]
+            for row in self._faults
+            if row["redriven_at"] is None and row["commit_ts"] <= base.tso
+        }
+        if not places:
+            return []
+        rows = read_table(
+            self._paths.change_log,
+            (ds.field("kind") == "row") & ds.field("commit_ts").isin(sorted(set(places.values()))),
+            columns=[*PLACE, "database", "table", "commit_ts"],
+        )
+        found = [] if rows is None else rows.to_pylist()
+        return [row for row in found if tuple(row[name] for name in PLACE) in places]
+
+    # The change log ---------------------------------------------------------------------------
+
+    def cut_change_log(self, base: Cut) -> int:
+        """Remove what is at or below the base and in it; return how many rows."""
+        F = functions(self._spark)
+        lacking = self._lacking(base)
+        needed = reduce(or_, (item.condition(self._spark) for item in lacking), F.lit(False))
+        # Watermarks tell replays of what stays.
+        first = min((item.min_ts for item in lacking), default=base.tso + 1)
+        rows = (F.col("kind") == "row") & (F.col("commit_ts") <= base.tso) & ~needed
+        watermarks = (F.col("kind") == "watermark") & (F.col("commit_ts") < first)
+        watermarks &= F.col("commit_ts") <= base.tso
+        bootstraps = (F.col("kind") == "bootstrap") & (
+            F.col("batch") <= min(base.batch, self._registered)
+        )
+        condition = F.coalesce(rows | watermarks | bootstraps, F.lit(False))
+        waiting = _waiting(self._paths)
+        if waiting:
+            # Batches that are compared with their checksums once more, whole.
+            condition &= ~F.col("batch").isin(waiting)
+        if self._dry_run:
+            log = self._spark.read.format("delta").load(str(self._paths.change_log))
+            return log.where(condition).count()
+        own = carrying(self._spark, self._paths.change_log)
+        session = own.session(_making_base(base))
+        DeltaTable.forPath(session, str(self._paths.change_log)).delete(condition)
+        made = own.find()
+        return 0 if made is None else made.metrics.get("numDeletedRows", 0)
+
+    # The raw messages -------------------------------------------------------------------------
+
+    def cut_raw_messages(self, base: Cut, notes: list[str]) -> int:
+        """Remove the records that are in the base in all that they say; return how many."""
+        landed = landed_up_to(self._paths, base.batch)
+        if landed is None:
+            notes.append("raw_messages is not cut off: its batches are not known any more")
+            return 0
+        F = functions(self._spark)
+        path = str(self._paths.raw_messages)
+        records = self._spark.read.format("delta").load(path).where(F.col("batch") <= landed)
+        gone = self._in_base(records, base).cache()
+        try:
+            count = gone.count()
+            if self._dry_run or not count:
+                return count
+            own = carrying(self._spark, self._paths.raw_messages)
+            (
+                DeltaTable.forPath(own.session(_making_base(base)), path)
+                .alias("t")
+                .merge(
+                    gone.alias("s"),
+                    (F.col("t.batch") <= landed)
+                    & (F.col("t.topic") == F.col("s.topic"))
+                    & (F.col("t.partition") == F.col("s.partition"))
+                    & (F.col("t.offset") == F.col("s.offset")),
+                )
+                .whenMatchedDelete()
+                .execute()
+            )
+            made = own.find()
+        finally:
+            gone.unpersist()
+        return 0 if made is None else made.metrics.get("numTargetRowsDeleted", 0)
+
+    def _in_base(self, records: DataFrame, base: Cut) -> DataFrame:
+        """Return the coordinates of records that are in the base in all that they say."""
+        F = functions(self._spark)
+        # What a claim check completes is in the same row, at the same commit ts.
+        records = with_clocks(self._spark, self._paths, records)
+        rows = decoded(records, replace(self._changefeed, claim_check=None), 0)
+        above = F.when(F.col("kind") == "ddl", F.col("commit_ts") >= base.tso).otherwise(
+            F.col("commit_ts") > base.tso
+        )
+        needed = reduce(
+            or_,
+            (item.condition(self._spark) for item in self._lacking(base)),
+            (F.col("kind") == "error") | F.coalesce(above, F.lit(False)),
+        )
+        return (
+            rows.groupBy("topic", "partition", "offset")
+            .agg(F.max(needed).alias("needed"))
+            .where(~F.col("needed"))
+            .select("topic", "partition", "offset")
+        )
+
+
+def _all_since(mirror: MirrorPlan, min_ts: int, max_ts: int) -> Iterable[_Lacking]:
+    for binding in mirror.bindings:
+        until = max_ts if binding.until_ts is None else min(max_ts, binding.until_ts)
+        if until >= min_ts:
+            yield _Lacking(
+                database=binding.database,
+                table=binding.table,
+                min_ts=max(min_ts, binding.after_ts + 1),
+                max_ts=until,
+            )
+
+
+def _newest_of_days(cuts: Iterable[Cut]) -> list[Cut]:
+    """Return the newest cut of each UTC day, newest first."""
+    days = {cut.published_at.astimezone(UTC).date(): cut for cut in cuts}
+    return sorted(days.values(), key=lambda cut: cut.number, reverse=True)
+
+
+def _newest_of_hours(cuts: Iterable[Cut]) -> list[Cut]:
+    return list({int(cut.published_at.timestamp()) // 3600: cut for cut in cuts}.values())
+
+
+def _compared(paths: LakePaths, groups: ChangeGroups) -> int:
+    """Return up to which batch the row checksums were compared."""
+    if not groups.checksums:
+        return groups.batch
+    return commit_metadata(paths.checksums).get("batch", 0)
+
+
+def _waiting(paths: LakePaths) -> list[int]:
+    return [row["batch"] for row in read_rows(paths.checksums) if row["waiting"]]
+
+
+def _making_base(base: Cut) -> dict[str, str]:
+    """Return the settings of a session whose next commit makes `base` the table's base."""
+    return {
+        "spark.databricks.delta.write.txnAppId": APPLICATION,
+        "spark.databricks.delta.write.txnVersion": str(base.number),
+    }
+
+
+# Cuts -------------------------------------------------------------------------------------------
+
+_EVERY_CUT = timedelta(days=1)
+"""How long every cut is kept, if cuts are not kept for ever; after that, one an hour."""
+
+
+def kept_cuts(
+    cuts: Sequence[Cut],
+    changefeed: Changefeed,
+    now: datetime,
+    *,
+    horizon: Horizon,
+    raw_horizon: Horizon,
+) -> list[Cut]:
+    """Return the cuts to keep, oldest first.
+
+    Those that are young enough, but of those older than a day only the newest of each hour: a run
+    that follows its source publishes one every few seconds, each with a version of every mirror
+    that has to stay. Moments between them are read from the change log. Beside these: the newest,
+    bases, and what may become one: the newest of each day, and those that say that rows came late.
+    """
+    retention = changefeed.retention
+    if retention.cuts is None:
+        return list(cuts)
+    kept = {cuts[-1].number, horizon.number, raw_horizon.number}
+    young = [cut for cut in cuts if cut.published_at > now - retention.cuts]
+    kept |= {cut.number for cut in young if cut.published_at > now - _EVERY_CUT or cut.late}
+    kept |= {cut.number for cut in _newest_of_hours(young)}
+    for age, below in (
+        (retention.change_log, horizon.number),
+        (retention.raw_messages, raw_horizon.number),
+    ):
+        if age is not None:
+            above = [cut for cut in cuts if cut.number > below]
+            kept |= {cut.number for cut in _newest_of_days(above)}
+            kept |= {cut.number for cut in above if cut.late}
+    return [cut for cut in cuts if cut.number in kept]
+
+
+def _remove_cuts(
+    paths: LakePaths,
+    changefeed: Changefeed,
+    now: datetime,
+    horizon: Horizon,
+    raw_horizon: Horizon,
+    *,
+    dry_run: bool,
+) -> int:
+    cuts = read_cuts(paths)
+    kept = kept_cuts(cuts, changefeed, now, horizon=horizon, raw_horizon=raw_horizon)
+    removed = len(cuts) - len(kept)
+    if removed and not dry_run:
+        numbers = [cut.number for cut in kept]
+        rows = read_table(paths.cuts, ds.field("number").isin(numbers))
+        assert rows is not None
+        write_table(
+            paths.cuts,
+            pa.Table.from_pylist(rows.to_pylist(), schema=CUT_SCHEMA),
+            overwrite=True,
+            metadata=commit_metadata(paths.cuts),
+        )
+    return removed

@@ -1,0 +1,156 @@
+"""Rewinding: the newest cut is an older one again, and syncs go on from there.
+
+In: a TSO or the number of a kept cut, and a changefeed whose newest cuts are wrong: a watermark far
+in the future moved them there, say. Out: what is too far ahead is out of the change log and in
+quarantine (`redecoding.redecode_ahead`), so that it counts no more; and one more cut, which says
+what the older one said. The cuts between the two are void (`cuts.Rewind`).
+
+A cut names a Delta version of every mirror, so going back moves no row. What the mirrors are ahead
+of the cut then, the next sync takes back, as it does after a killed run; and what landed since the
+older cut it applies as if it were new, since the cut says up to which batch it was made.
+
+Why running it again is safe: what is in quarantine is found there no more, and publishing is one
+append. A run killed before that has left only time stamps out that nothing should have believed.
+
+Not handled: cuts that retention removed, and cuts older than what the change log or the raw
+messages were cut off at, because what came after them is not there to be applied again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import SparkSession
+
+from ticdc_assets.config import Changefeed
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.errors import LakeDamagedError, NotFoundError
+from ticdc_assets.pipeline.change_statistics import read_groups
+from ticdc_assets.pipeline.cuts import Cut, Rewind, publish, read_cuts, require_cut
+from ticdc_assets.pipeline.damage import check_files
+from ticdc_assets.pipeline.decoding import decode_new
+from ticdc_assets.pipeline.horizons import read_horizon, read_raw_horizon
+from ticdc_assets.pipeline.quarantine import count_open, reopen_applied
+from ticdc_assets.services.redecoded_days import RedecodedDay
+from ticdc_assets.services.redecoding import redecode_ahead
+from ticdc_assets.tso import moment_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewinding:
+    """What one rewind did.
+
+    Attributes:
+        older: the cut that was gone back to.
+        before: the newest cut before.
+        cut: the newest cut now; `before` if it was the wanted one already.
+        days: landing days of which events were too far ahead.
+    """
+
+    older: Cut
+    before: Cut
+    cut: Cut
+    days: tuple[RedecodedDay, ...]
+
+    @property
+    def quarantined(self) -> int:
+        """Events that were too far ahead and are in quarantine now."""
+        return sum(day.quarantined for day in self.days)
+
+
+def rewind(
+    spark: SparkSession,
+    paths: LakePaths,
+    changefeed: Changefeed,
+    *,
+    by: str,
+    tso: int | None = None,
+    number: int | None = None,
+) -> Rewinding:
+    """Go back to the newest kept cut at or below a TSO, or to the cut of a number.
+
+    The caller holds the writer lock.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        by: who asks for it.
+        tso: the TSO, or the cut of a time (`tso.cut_of`).
+        number: the number; one of the two is given.
+
+    Raises:
+        NotFoundError: nothing is published yet, there is no such cut, or it cannot be gone back to.
+    """
+    before = require_cut(paths)
+    older = _wanted(paths, before, tso=tso, number=number)
+    _require_rows(paths, older)
+    # Finishes what a killed run left, and decodes what waits by the limit of today.
+    decode_new(spark, paths, changefeed)
+    days = redecode_ahead(spark, paths, changefeed)
+    cut = before
+    if older.number != before.number:
+        # What closed them since is not in the mirrors any more.
+        reopen_applied(spark, paths, commit_ts=older.tso, since=older.published_at)
+        cut = replace(
+            older.again(before),
+            quarantined=count_open(paths).decode,
+            steps_back=sum(item.steps_back for item in read_groups(paths).progress().values()),
+            rewind=Rewind(
+                number=older.number, from_number=before.number, from_tso=before.tso, by=by
+            ),
+        )
+        publish(paths, cut)
+    return Rewinding(older=older, before=before, cut=cut, days=days)
+
+
+def _wanted(paths: LakePaths, newest: Cut, *, tso: int | None, number: int | None) -> Cut:
+    """Return the cut to go back to."""
+    cuts = read_cuts(paths)
+    if number is not None:
+        found = [cut for cut in cuts if cut.number == number]
+        asked = f"cut {number}"
+    else:
+        assert tso is not None
+        asked = moment_text(tso, es_only=newest.es_only)
+        if tso > newest.tso:
+            raise NotFoundError(
+                f"changefeed {paths.changefeed!r} cannot be rewound to {asked}: its newest cut "
+                f"{newest.number} is below that, at {newest.moment}"
+            )
+        found = [cut for cut in cuts if cut.tso <= tso]
+    if not found:
+        kept = _listed(cuts)
+        raise NotFoundError(
+            f"changefeed {paths.changefeed!r} cannot be rewound to {asked}: no such cut is kept; "
+            f"the kept ones are {kept}"
+        )
+    older = found[-1]
+    for table, horizon in (
+        ("change_log", read_horizon(paths)),
+        ("raw_messages", read_raw_horizon(paths)),
+    ):
+        if older.number < horizon.number and horizon.cut is not None:
+            raise NotFoundError(
+                f"changefeed {paths.changefeed!r} cannot be rewound to {asked}: retention cut off "
+                f"{table} below cut {horizon.number} at {horizon.cut.moment}, so what came between "
+                "the two could not be applied again"
+            )
+    return older
+
+
+def _listed(cuts: Sequence[Cut]) -> str:
+    first, last = cuts[0], cuts[-1]
+    return f"cut {first.number} at {first.moment} to cut {last.number} at {last.moment}"
+
+
+def _require_rows(paths: LakePaths, cut: Cut) -> None:
+    """Refuse a cut that names a version which cannot be read any more."""
+    for mirror in cut.mirrors:
+        try:
+            check_files(paths, mirror)
+        except LakeDamagedError as error:
+            raise NotFoundError(
+                f"changefeed {paths.changefeed!r} cannot be rewound to cut {cut.number}: "
+                f"{mirror.database}.{mirror.table} at version {mirror.version} is not whole any "
+                f"more ({error.finding})"
+            ) from error

@@ -1,0 +1,141 @@
+"""Is every key once in every mirror? A MERGE that went wrong would show here first.
+
+In: the mirrors of a cut, at the versions that it names. Out: for each mirror with a handle key in
+which a key stands more than once, how many such keys there are and some of them. Only read, so
+running it again is safe; syncs may go on meanwhile, the versions stay.
+
+A key is compared by what the mirror holds of it: the typed columns, and the exact text beside them
+where a value fits no typed column. Text keys that differ in case only are equal upstream under most
+collations and count as two here. Tables without a key are bags, and not looked at.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import functions
+from ticdc_assets.errors import InputError
+from ticdc_assets.pipeline.cuts import Cut
+from ticdc_assets.pipeline.versions import mirror_in_spark
+from ticdc_assets.rows.mirror_rows import MirrorLayout, quoted
+from ticdc_assets.schemas import ColumnSchema, TableSchema
+from ticdc_assets.values.typed import text_of
+
+MAX_KEYS = 5
+"""Keys told of each table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatedKey:
+    """A key that is there more than once: column name to canonical text, and in how many rows."""
+
+    key: Mapping[str, str | None]
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatedKeys:
+    """A mirror with keys that are not unique: how many, and the first of them."""
+
+    database: str
+    table: str
+    keys: int
+    examples: tuple[RepeatedKey, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyCounts:
+    """What looking at all mirrors of a cut found.
+
+    Attributes:
+        cut: number of the cut.
+        tso: its TSO.
+        mirrors: mirrors with a key, which were looked at.
+        without_key: mirrors without one.
+        rows: rows looked at.
+        repeated: the mirrors with keys that are not unique.
+    """
+
+    cut: int
+    tso: int
+    mirrors: int
+    without_key: int
+    rows: int
+    repeated: tuple[RepeatedKeys, ...]
+
+
+def count_keys(spark: SparkSession, paths: LakePaths, cut: Cut, timezone: str) -> KeyCounts:
+    """Look for keys that are not unique in the mirrors of `cut`."""
+    keyed = [(item, item.table_schema) for item in cut.mirrors if item.table_schema.handle_key]
+    repeated: list[RepeatedKeys] = []
+    for mirror, schema in keyed:
+        # One row has one key, and an empty table none.
+        if mirror.rows < 2:
+            continue
+        keys, examples = _repeated(mirror_in_spark(spark, paths, mirror), schema, timezone)
+        if keys:
+            repeated.append(
+                RepeatedKeys(
+                    database=mirror.database, table=mirror.table, keys=keys, examples=examples
+                )
+            )
+    return KeyCounts(
+        cut=cut.number,
+        tso=cut.tso,
+        mirrors=len(keyed),
+        without_key=len(cut.mirrors) - len(keyed),
+        rows=sum(item.rows for item, _ in keyed),
+        repeated=tuple(repeated),
+    )
+
+
+def _repeated(
+    rows: DataFrame, schema: TableSchema, timezone: str
+) -> tuple[int, tuple[RepeatedKey, ...]]:
+    F = functions(rows.sparkSession)
+    layout = MirrorLayout(schema=schema)
+    # Columns of ours: names of key columns may be anything.
+    columns: list[Column] = []
+    for number, name in enumerate(schema.handle_key):
+        columns.append(F.col(quoted(name)).alias(f"c{number}"))
+        beside = F.lit(None).cast("string")
+        if layout.rescued in rows.columns:
+            beside = F.col(quoted(layout.rescued))[name]
+        columns.append(beside.alias(f"x{number}"))
+    names = [f"{kind}{number}" for number in range(len(schema.handle_key)) for kind in "cx"]
+    found = (
+        rows.select(*columns)
+        .groupBy(*names)
+        .agg(F.count("*").alias("copies"))
+        .where(F.col("copies") > 1)
+    )
+    first = found.orderBy(*names).limit(MAX_KEYS).toArrow().to_pylist()
+    if not first:
+        return 0, ()
+    examples = tuple(
+        RepeatedKey(
+            key={
+                name: _text(schema.column(name), row[f"c{number}"], row[f"x{number}"], timezone)
+                for number, name in enumerate(schema.handle_key)
+            },
+            rows=row["copies"],
+        )
+        for row in first
+    )
+    return len(first) if len(first) < MAX_KEYS else found.count(), examples
+
+
+def _text(
+    column: ColumnSchema | None, value: object, beside: str | None, timezone: str
+) -> str | None:
+    """Return a key's value as canonical text; as Python shows it where it has none."""
+    if beside is not None or value is None:
+        return beside
+    if column is None:
+        return str(value)
+    try:
+        return text_of(column, timezone)(value)
+    except (InputError, ValueError, ArithmeticError):
+        return str(value)

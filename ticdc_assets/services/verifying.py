@@ -1,0 +1,416 @@
+"""Verifying: do the mirrors of the newest cut follow from the landed records?
+
+In: the newest published cut and `raw_messages`. Out: a `Verification`: for each mirror whether it
+equals its rebuild (`rebuilding`), by the content hash of both (`comparing`), and where it does not
+the keys and columns that differ; what of the cut itself differs (schema, hidden columns, held and
+quarantined rows, mirrors that exist on one side only); and commits on a mirror's Delta table that
+no run of this package made.
+
+Why running it again is safe: nothing of the changefeed is written. The mirrors are read at the
+versions that the cut names, the records up to the batch it was made from, so syncs may go on
+meanwhile. The side place is gone when it ends.
+
+A mirror whose files are gone is told as such, with the error; it does not stop the others.
+
+What is not proved: that the landed records are all that the changefeed sent (landing stops at gaps,
+and says so), and that the code is right: the rebuild uses the same. It finds what has happened to
+the tables since: damaged or lost files, foreign writers, and any state that the order of syncs left
+in a mirror.
+"""
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_assets.config import Changefeed
+from ticdc_assets.engine.commits import commits_after, foreign_changes
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.errors import LakeDamagedError
+from ticdc_assets.isolation import first_sentence
+from ticdc_assets.pipeline.cuts import Cut, HeldRows, MirrorCut, require_cut
+from ticdc_assets.pipeline.damage import check_files
+from ticdc_assets.pipeline.mirrors import PARALLEL_MIRRORS
+from ticdc_assets.pipeline.versions import mirror_in_spark
+from ticdc_assets.reading.mirrors import require_mirror
+from ticdc_assets.services.comparing import (
+    NO_ROWS,
+    Content,
+    Differences,
+    RowCounts,
+    RowDifference,
+    column_differences,
+    content_of,
+    row_differences,
+)
+from ticdc_assets.services.rebuilding import Rebuilding, RefusedRecords, rebuilt
+
+EXAMPLES = 10
+"""Rows of a mirror that are shown at most where they differ."""
+
+
+class Finding(StrEnum):
+    """How a mirror compares with its rebuild."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    NOT_REBUILT = "not rebuilt"
+    """The cut has it, the landed records do not make it."""
+    NOT_IN_CUT = "not in the cut"
+    """The landed records make it, the cut does not have it."""
+    FAILED = "failed"
+    """The cut could not make it, or its rebuild cannot be made."""
+    UNREADABLE = "unreadable"
+    """The Delta version that the cut names cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedMirror:
+    """One mirror beside its rebuild.
+
+    Attributes:
+        database: database at the cut.
+        table: table at the cut.
+        finding: how they compare.
+        mirror: what the mirror holds; None if it cannot be read, or is not there.
+        rebuilt: what the rebuild holds; None if there is none.
+        differences: what differs besides rows, one clause each.
+        counts: how many rows differ.
+        examples: some of them.
+        foreign: commits on its Delta table behind the cut's version that no run of ours made.
+        error: why the mirror cannot be read, None if it can.
+    """
+
+    database: str
+    table: str
+    finding: Finding
+    mirror: Content | None = None
+    rebuilt: Content | None = None
+    differences: tuple[str, ...] = ()
+    counts: RowCounts = NO_ROWS
+    examples: tuple[RowDifference, ...] = ()
+    foreign: tuple[str, ...] = ()
+    error: str | None = None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it equals its rebuild and nobody else has written to it."""
+        return self.finding is Finding.EQUAL and not self.foreign
+
+    def findings(self) -> list[str]:
+        """Return what was found, a clause each, without any value of a row."""
+        found = [str(self.finding), *self.differences]
+        numbers = {
+            "changed": self.counts.changed,
+            "missing": self.counts.missing,
+            "too many": self.counts.too_many,
+        }
+        rows = ", ".join(f"{count} {what}" for what, count in numbers.items() if count)
+        found += [f"rows: {rows}"] if rows else []
+        if self.foreign:
+            found.append(
+                f"commits that no sync made: {', '.join(self.foreign)}; "
+                "the next sync takes them back"
+            )
+        return [*found, self.error] if self.error else found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What a verify found.
+
+    Attributes:
+        changefeed: name of the changefeed.
+        cut: number of the cut.
+        tso: its TSO.
+        moment: what people are told it is at.
+        proof_from: TSO from which on the proof holds; None if it is from the first landed record.
+        records: landed records that were decoded.
+        mirrors: by (database, table).
+        differences: what of the cut differs besides its mirrors, one clause each.
+        refused: records that were decoded once and are refused now.
+        decodable: events that wait in quarantine and can be decoded by now.
+        seconds: how long it took.
+    """
+
+    changefeed: str
+    cut: int
+    tso: int
+    moment: str
+    proof_from: int | None
+    records: int
+    mirrors: tuple[VerifiedMirror, ...]
+    differences: tuple[str, ...]
+    refused: tuple[RefusedRecords, ...]
+    decodable: int
+    seconds: float
+
+    @property
+    def equal(self) -> bool:
+        """Whether the cut follows from the landed records and nobody else has written to it."""
+        return not self.differences and all(item.is_sound for item in self.mirrors)
+
+    @property
+    def summary(self) -> str:
+        """What was found, in one sentence without any value of a row."""
+        at, total = f"cut {self.cut} at {self.moment}", len(self.mirrors)
+        if self.equal:
+            return (
+                f"{total} of {total} mirrors of {at} equal their rebuild from {self.records} "
+                f"landed records ({self.seconds:.1f} s)"
+            )
+        unsound = sum(not item.is_sound for item in self.mirrors)
+        beside = f", and {len(self.differences)} things beside them" if self.differences else ""
+        return f"{unsound} of {total} mirrors of {at} are not what the landed records make{beside}"
+
+    def notes(self) -> list[str]:
+        """Return what is to be known beside the comparison, a sentence each."""
+        notes: list[str] = []
+        if self.proof_from is not None:
+            notes.append(
+                f"The proof holds from {self.proof_from} on: older records are not kept, the "
+                "rebuild starts from what was kept of the mirrors there."
+            )
+        for item in self.refused:
+            of = "" if item.table is None else f" of {item.database}.{item.table}"
+            notes.append(
+                f"{item.records} landed records{of} were decoded once and are refused now "
+                f"({item.reason}): their changes are not in the rebuild."
+            )
+        if self.decodable:
+            notes.append(
+                f"{self.decodable} events in quarantine can be decoded by now; they are in no cut "
+                f"before: ticdc-assets redrive {self.changefeed}"
+            )
+        return notes
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as an object that JSON can hold; TSOs are numbers."""
+        found = {
+            "equal": self.equal,
+            "summary": self.summary,
+            **asdict(self),
+            "notes": self.notes(),
+        }
+        for item, mirror in zip(found["mirrors"], self.mirrors, strict=True):
+            item["sound"] = mirror.is_sound
+        return found
+
+
+def verify(
+    spark: SparkSession,
+    paths: LakePaths,
+    changefeed: Changefeed,
+    *,
+    table: tuple[str, str] | None = None,
+    examples: int = EXAMPLES,
+) -> Verification:
+    """Rebuild the mirrors of the newest cut from the landed records, and compare.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        table: (database, table) of the one mirror to verify; all if None.
+        examples: how many differing rows of a mirror to show at most.
+
+    Raises:
+        NotFoundError: there is no cut, or no such mirror in it.
+        BusyError: another verify of the changefeed is at work.
+    """
+    began = datetime.now(UTC)
+    cut = require_cut(paths)
+    if table is not None:
+        require_mirror(paths, *table)
+    with rebuilt(spark, paths, changefeed, cut, table=table) as rebuilding:
+        comparison = _Comparing(spark, paths, changefeed, rebuilding, examples)
+        mirrors = comparison.mirrors(cut, table)
+        differences = _cut_differences(cut, rebuilding, table)
+    return Verification(
+        changefeed=paths.changefeed,
+        cut=cut.number,
+        tso=cut.tso,
+        moment=cut.moment,
+        proof_from=rebuilding.proof_from,
+        records=rebuilding.records,
+        mirrors=tuple(mirrors),
+        differences=tuple(differences),
+        refused=rebuilding.refused,
+        decodable=rebuilding.decodable,
+        seconds=round((datetime.now(UTC) - began).total_seconds(), 3),
+    )
+
+
+# The cut ----------------------------------------------------------------------------------------
+
+
+def _cut_differences(
+    cut: Cut, rebuilding: Rebuilding, table: tuple[str, str] | None
+) -> Iterable[str]:
+    """Yield what differs between two cuts besides their mirrors."""
+    other = rebuilding.cut
+    if other is None:
+        yield f"no cut can be made from the landed records: {rebuilding.reason}"
+        return
+    if other.tso != cut.tso:
+        yield f"the cut is at {cut.moment}, the landed records lead to {other.moment} only"
+    ours, theirs = _held(cut.held, table), _held(other.held, table)
+    for name, schema_version in sorted(ours.keys() | theirs.keys()):
+        held = (ours.get((name, schema_version), 0), theirs.get((name, schema_version), 0))
+        if held[0] != held[1]:
+            yield (
+                f"{'.'.join(name)}: {held[0]} rows are held for schema version {schema_version}, "
+                f"rebuilt {held[1]}"
+            )
+
+
+def _held(
+    held: Iterable[HeldRows], table: tuple[str, str] | None
+) -> Mapping[tuple[tuple[str, str], int], int]:
+    return {
+        ((item.database, item.table), item.schema_version): item.rows
+        for item in held
+        if table is None or table == (item.database, item.table)
+    }
+
+
+# Mirrors ----------------------------------------------------------------------------------------
+
+
+class _Comparing:
+    """Compares the mirrors of a cut with their rebuilds."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        paths: LakePaths,
+        changefeed: Changefeed,
+        rebuilding: Rebuilding,
+        examples: int,
+    ) -> None:
+        self._spark = spark
+        self._paths = paths
+        self._changefeed = changefeed
+        self._rebuilding = rebuilding
+        self._examples = examples
+
+    def mirrors(self, cut: Cut, table: tuple[str, str] | None) -> list[VerifiedMirror]:
+        """Compare every mirror of either side, by (database, table)."""
+        ours = {(item.database, item.table): item for item in cut.mirrors}
+        other = self._rebuilding.cut
+        theirs = {(item.database, item.table): item for item in other.mirrors} if other else {}
+        failed = {
+            (item.database, item.table): item.sentence
+            for of in (other, cut)
+            for item in (of.failed if of else ())
+        }
+        names = sorted({*ours, *theirs, *failed}) if table is None else [table]
+
+        def compared(name: tuple[str, str]) -> VerifiedMirror:
+            if name in failed:
+                return VerifiedMirror(
+                    database=name[0], table=name[1], finding=Finding.FAILED, error=failed[name]
+                )
+            return self._mirror(name, ours.get(name), theirs.get(name))
+
+        with ThreadPoolExecutor(PARALLEL_MIRRORS) as pool:
+            return list(pool.map(compared, names))
+
+    def _mirror(
+        self, name: tuple[str, str], ours: MirrorCut | None, theirs: MirrorCut | None
+    ) -> VerifiedMirror:
+        database, table = name
+        made = None if theirs is None else self._content(self._rebuilding.paths, theirs)
+        if ours is None:
+            finding = Finding.NOT_IN_CUT
+            return VerifiedMirror(database=database, table=table, finding=finding, rebuilt=made)
+        foreign: tuple[str, ...] = ()
+        try:
+            check_files(self._paths, ours, footers=True)
+            foreign = tuple(_foreign_commits(self._paths, ours))
+            found = self._content(self._paths, ours)
+            if theirs is None or made is None:
+                return VerifiedMirror(
+                    database=database,
+                    table=table,
+                    finding=Finding.NOT_REBUILT,
+                    mirror=found,
+                    foreign=foreign,
+                )
+            differences = tuple(self._differences(ours, theirs))
+            rows = Differences(counts=NO_ROWS, examples=())
+            if found != made:
+                rows = self._row_differences(ours, theirs)
+        except (LakeDamagedError, PySparkException, Py4JJavaError) as error:
+            return VerifiedMirror(
+                database=database,
+                table=table,
+                finding=Finding.UNREADABLE,
+                rebuilt=made,
+                foreign=foreign,
+                error=str(error) if isinstance(error, LakeDamagedError) else first_sentence(error),
+            )
+        is_equal = found == made and not differences
+        return VerifiedMirror(
+            database=database,
+            table=table,
+            finding=Finding.EQUAL if is_equal else Finding.DIFFERENT,
+            mirror=found,
+            rebuilt=made,
+            differences=differences,
+            counts=rows.counts,
+            examples=rows.examples,
+            foreign=foreign,
+        )
+
+    def _content(self, paths: LakePaths, mirror: MirrorCut) -> Content:
+        return content_of(mirror_in_spark(self._spark, paths, mirror), mirror.table_schema)
+
+    def _frames(self, ours: MirrorCut, theirs: MirrorCut) -> tuple[DataFrame, DataFrame]:
+        return (
+            mirror_in_spark(self._spark, self._paths, ours),
+            mirror_in_spark(self._spark, self._rebuilding.paths, theirs),
+        )
+
+    def _differences(self, ours: MirrorCut, theirs: MirrorCut) -> Iterable[str]:
+        """Yield what differs besides rows."""
+        yield from column_differences(*self._frames(ours, theirs))
+        if ours.table_schema != theirs.table_schema:
+            yield "the schema at the cut is another one than the landed records lead to"
+        if set(ours.hidden) != set(theirs.hidden):
+            yield (
+                f"hidden columns are {', '.join(sorted(ours.hidden)) or 'none'}, "
+                f"rebuilt {', '.join(sorted(theirs.hidden)) or 'none'}"
+            )
+        for what in ("rows", "held", "quarantined"):
+            numbers = (getattr(ours, what), getattr(theirs, what))
+            if numbers[0] != numbers[1]:
+                yield f"the cut says {numbers[0]} {what}, rebuilt {numbers[1]}"
+
+    def _row_differences(self, ours: MirrorCut, theirs: MirrorCut) -> Differences:
+        """Return which rows differ, as far as the columns of both sides can be compared."""
+        mirror, rebuild = self._frames(ours, theirs)
+        if column_differences(mirror, rebuild):
+            return Differences(counts=NO_ROWS, examples=())
+        return row_differences(
+            mirror,
+            rebuild,
+            theirs.table_schema,
+            self._changefeed.timezone,
+            examples=self._examples,
+        )
+
+
+def _foreign_commits(paths: LakePaths, mirror: MirrorCut) -> Iterable[str]:
+    """Yield the commits behind the cut's version that no run of ours made and that change rows.
+
+    A sync that is at work, or was killed, is ahead of the cut too: its commits have ids.
+    """
+    for commit in foreign_changes(commits_after(mirror.path(paths), mirror.version)):
+        yield f"version {commit.version} ({commit.operation})"

@@ -1,0 +1,804 @@
+"""Commits: only of files that are there, each found by its own id, whatever others commit."""
+
+import copy
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from delta.exceptions import ConcurrentDeleteReadException
+from delta.tables import DeltaTable as SparkTable
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from ticdc_assets.config import Retention, TableChoice
+from ticdc_assets.engine import committing, executing
+from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.engine.commits import (
+    CommitError,
+    OwnCommit,
+    commits_after,
+    foreign_changes,
+    named_files,
+    newest_version,
+    reached,
+    read_commit,
+    same_rows_at,
+)
+from ticdc_assets.engine.committing import NotThereError, require_there
+from ticdc_assets.engine.control import (
+    commit_metadata,
+    find_commit_metadata,
+    read_rows,
+    write_table,
+)
+from ticdc_assets.engine.files import WRITTEN_NAME, FileWriter, WrittenFile
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import LazySession
+from ticdc_assets.engine.spark_commits import SparkCommit
+from ticdc_assets.pipeline import decoding, history, mirror_making, mirrors, overwriting
+from ticdc_assets.pipeline.cuts import MirrorCut
+from ticdc_assets.pipeline.decoding import DecodedFiles, decode_new, decoded_position
+from ticdc_assets.pipeline.mirror_making import Mode
+from ticdc_assets.pipeline.versions import history_in_spark
+from ticdc_assets.services import maintenance
+from ticdc_assets.services.maintenance import _maintain_control, maintain, remove_unnamed
+from ticdc_assets.services.retention import retain
+from ticdc_assets.services.verifying import Finding, verify
+from ticdc_assets.simulator.alterations import AddColumn
+from ticdc_assets.simulator.changefeed import StandInChangefeed
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
+from ticdc_assets_tests.lake.test_killed_runs import Killed, before
+from ticdc_assets_tests.simulator.builders import churn, fill
+
+T = ("d", "t")
+SCHEMA = pa.schema([("batch", pa.int64()), ("landed_day", pa.date32())])
+
+
+def written(table: Path, rows: int = 3) -> WrittenFile:
+    """Return a file as a worker writes it."""
+    values = pa.table({"batch": pa.array(range(rows), pa.int64())})
+    writer = FileWriter(table, values.schema, partition={"landed_day": "2026-01-02"})
+    writer.write(values)
+    return writer.close()
+
+
+def append(table: Path, files: list[WrittenFile], version: int) -> bool:
+    return append_files(
+        LazySession(),
+        table,
+        files,
+        SCHEMA,
+        app_id="land",
+        version=version,
+        metadata={"batch": version},
+        layout=BY_LANDING_DAY,
+    )
+
+
+# Only what is there -----------------------------------------------------------------------------
+
+
+def torn(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def overwritten(path: Path) -> None:
+    """Keep the size, lose the footer."""
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "elsewhere": (Path.unlink, "is no such file"),
+    "torn": (torn, "bytes"),
+    "zeros": (overwritten, "is no footer of Parquet"),
+    "folder": (lambda path: (path.unlink(), path.mkdir())[1], "bytes"),
+}
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_file_that_is_not_what_its_writer_said_is_not_committed(
+    damage: str, is_new: bool, tmp_path: Path
+) -> None:
+    table = tmp_path / "raw_messages"
+    if not is_new:
+        assert append(table, [written(table)], 1)
+    before_it = newest_version(table)
+    files = [written(table), written(table)]
+    change, got = DAMAGES[damage]
+    change(table / files[1].path)
+    with pytest.raises(NotThereError) as caught:
+        append(table, files, 2)
+    text = str(caught.value)
+    assert files[1].path in text
+    assert str(table) in text
+    assert got in text
+    assert "do not share the lake's folder" in text
+    assert "\n" not in text
+    # No position moved, and what is written once more is committed.
+    assert newest_version(table) == before_it
+    assert commit_metadata(table).get("batch") == (None if is_new else 1)
+    assert append(table, [written(table)], 2)
+    assert commit_metadata(table) == {"batch": 2}
+    assert len(read_rows(table)) == (3 if is_new else 6)
+
+
+def test_rows_and_places_have_to_be_those_that_were_told(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    file = written(table)
+    require_there(table, [file])
+    with pytest.raises(NotThereError, match=r"wrote \d+ bytes with 4 rows, here are 3 rows"):
+        require_there(table, [replace(file, rows=4)])
+    for path in (f"../t/{file.path}", str(table / file.path)):
+        with pytest.raises(NotThereError, match="leads out of the table's folder"):
+            require_there(table, [replace(file, path=path)])
+
+
+def test_looking_at_a_hundred_files_costs_little(tmp_path: Path) -> None:
+    files = [written(tmp_path / "t") for _ in range(100)]
+    began = time.process_time()
+    require_there(tmp_path / "t", files)
+    assert time.process_time() - began < 0.5
+
+
+def test_no_other_module_makes_commits_of_files(root: Path) -> None:
+    found = {
+        path.name
+        for path in (root / "ticdc_assets").rglob("*.py")
+        if any(name in path.read_text() for name in ("deltalake.transaction", "AddAction"))
+    }
+    assert found == {Path(committing.__file__).name}
+
+
+def test_every_commit_of_spark_is_one_that_names_itself(root: Path) -> None:
+    """Spark writes Delta tables through `SparkCommit` alone, which asks workers first."""
+    for path in (root / "ticdc_assets").rglob("*.py"):
+        if path.name != "spark_commits.py":
+            assert '.write.format("delta")' not in path.read_text(), path.name
+
+
+# By its own id ----------------------------------------------------------------------------------
+
+
+def table_of(folder: Path, rows: int) -> pa.Table:
+    return pa.table({"n": pa.array(range(rows), pa.int64())})
+
+
+def foreign_append(table: Path) -> None:
+    write_deltalake(str(table), table_of(table, 2), mode="append")
+
+
+def foreign_optimize(table: Path) -> None:
+    DeltaTable(str(table)).optimize.compact()
+
+
+def foreign_vacuum(table: Path) -> None:
+    vacuum = DeltaTable(str(table)).vacuum
+    vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+def foreign_delete(table: Path) -> None:
+    DeltaTable(str(table)).delete("n = 0")
+
+
+def foreign_properties(table: Path) -> None:
+    properties = {"delta.logRetentionDuration": "interval 9 days"}
+    DeltaTable(str(table)).alter.set_table_properties(properties)
+
+
+def own_append(table: Path, metadata: dict[str, Any]) -> OwnCommit:
+    own = OwnCommit(table, metadata)
+    write_deltalake(str(table), table_of(table, 5), mode="append", commit_properties=own.properties)
+    return own
+
+
+def test_a_commit_is_found_among_others(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    own_append(table, {"number": 1})
+    own = own_append(table, {"number": 2})
+    foreign_append(table)
+    foreign_optimize(table)
+    foreign_vacuum(table)
+    made = own.made()
+    assert made.version == 1
+    assert made.metrics["num_added_rows"] == 5
+    assert made.operation == "WRITE"
+    assert newest_version(table) > 3
+    # A commit that was not made is not one of somebody else's.
+    never = OwnCommit(table)
+    foreign_append(table)
+    assert never.find() is None
+    with pytest.raises(CommitError, match="there is none"):
+        never.made()
+
+
+@pytest.mark.parametrize(
+    ("change", "is_same"),
+    [
+        (foreign_optimize, True),
+        (foreign_vacuum, True),
+        (foreign_append, False),
+        (foreign_delete, False),
+        (foreign_properties, False),
+    ],
+)
+def test_compactions_and_vacuums_leave_the_rows(
+    change: Callable[[Path], Any], is_same: bool, tmp_path: Path
+) -> None:
+    table = tmp_path / "t"
+    own_append(table, {})
+    own_append(table, {})
+    assert same_rows_at(table, 1) == 1
+    change(table)
+    assert same_rows_at(table, 1) == (newest_version(table) if is_same else None)
+    assert bool(foreign_changes(commits_after(table, 1))) is not is_same
+    made = own_append(table, {}).made()
+    assert reached(table, 1, made) == (made.version if is_same else None)
+    # What is ours is none of these.
+    assert reached(table, made.version - 1, made) == made.version
+    assert same_rows_at(table, made.version - 1) is None
+    # A log that ends before the version has not its rows.
+    assert same_rows_at(table, 99) is None
+
+
+def test_what_others_write_into_their_commits_is_no_memory_of_ours(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+
+    def foreign(text: str) -> None:
+        write_deltalake(
+            str(table),
+            table_of(table, 1),
+            mode="append",
+            commit_properties=CommitProperties(custom_metadata={"userMetadata": text}),
+        )
+
+    foreign(json.dumps({"batch": 7, "landed": 6}))  # as older versions wrote it
+    assert commit_metadata(table) == {"batch": 7, "landed": 6}
+    own_append(table, {"batch": 8, "landed": 7})
+    for text in ("by hand", "[1]", json.dumps({"author": "me"}), "{"):
+        foreign(text)
+    own_append(table, {})
+    assert commit_metadata(table) == {"batch": 8, "landed": 7}
+    assert find_commit_metadata(table, lambda item: item["batch"] < 8) == {"batch": 7, "landed": 6}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]\n", '{"add": {"path": 1}}\n', '{"remove": 7}\n'])
+def test_a_broken_log_entry_is_told_in_one_sentence(text: str, tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    own_append(table, {})
+    entry = table / "_delta_log" / f"{1:020}.json"
+    entry.write_text(text)
+    with pytest.raises(CommitError, match="cannot be read") as caught:
+        same_rows_at(table, 0)
+    assert str(entry) in str(caught.value)
+
+
+# Beside a sync ----------------------------------------------------------------------------------
+
+
+class Life:
+    """A feed over one table of numbered rows."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.upstream = Upstream()
+        self.upstream.create_database("d")
+        self.upstream.create_table(
+            T,
+            (column("id", "int", nullable=False), column("v", "varchar(20)")),
+            primary_key=("id",),
+        )
+        fill(self.upstream, T, rows=40)
+        self.changefeed = StandInChangefeed(self.upstream, "d", partitions=2)
+        self.folder = folder
+        self.feed = Feed.of(spark, folder)
+
+    def copied(self, folder: Path) -> "Life":
+        """Return the life so far with an upstream, a capture and a lake of its own."""
+        other = copy.copy(self)
+        other.folder = folder
+        other.upstream, other.changefeed = copy.deepcopy((self.upstream, self.changefeed))
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        other.feed = Feed.of(self.feed.spark, folder)
+        return other
+
+    def write(self, seed: int) -> None:
+        churn(self.upstream, steps=10, seed=seed)
+        self.feed.write(self.changefeed.tick())
+
+    def synced(self) -> MirrorCut:
+        """Sync and hold the cut against the truth, its counts included."""
+        self.feed.sync()
+        assert self.feed.rows() == truth_rows(self.changefeed.truth())
+        (mirror,) = self.feed.cut.mirrors
+        assert mirror.rows == len(self.upstream.rows(T))
+        commit = read_commit(mirror.path(self.feed.paths), mirror.version)
+        assert commit.commit_id is not None or not commit.changes_rows
+        return mirror
+
+
+@pytest.fixture(scope="module")
+def synced_life(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Life:
+    found = Life(spark, tmp_path_factory.mktemp("life"))
+    found.feed.write(found.changefeed.tick())
+    found.synced()
+    return found
+
+
+@pytest.fixture
+def life(synced_life: Life, tmp_path: Path) -> Life:
+    return synced_life.copied(tmp_path)
+
+
+def treat_as_spark_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Spark merge into the mirror."""
+    treat_as_large(monkeypatch)
+    monkeypatch.setattr(overwriting, "PLAIN_ROWS", 0)
+
+
+@pytest.fixture(scope="module")
+def merged_life(synced_life: Life, tmp_path_factory: pytest.TempPathFactory) -> Life:
+    found = synced_life.copied(tmp_path_factory.mktemp("merged"))
+    with pytest.MonkeyPatch.context() as patch:
+        treat_as_spark_s(patch)
+        found.write(seed=1)
+        assert found.synced().mode == Mode.MERGE
+    return found
+
+
+@pytest.fixture
+def large(merged_life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Life:
+    """The same, whose mirror is one that Spark merges into."""
+    treat_as_spark_s(monkeypatch)
+    return merged_life.copied(tmp_path)
+
+
+def by_spark(spark: SparkSession, path: Path, operation: str) -> None:
+    """Do by hand what others do to a table."""
+    table = SparkTable.forPath(spark, str(path))
+    match operation:
+        case "optimize":
+            table.optimize().executeCompaction()
+        case "vacuum":
+            table.vacuum()
+        case "append":
+            spark.sql(f"INSERT INTO delta.`{path}` SELECT * FROM delta.`{path}` LIMIT 3")
+        case "delete":
+            table.delete("id % 3 = 0")
+        case _:
+            raise ValueError(operation)
+
+
+# Which operations leave the rows is told above, without Spark; here one of either kind will do.
+by_hand = pytest.mark.parametrize(
+    "operation",
+    [
+        "optimize",
+        "delete",
+        pytest.param("vacuum", marks=pytest.mark.slow),
+        pytest.param("append", marks=pytest.mark.slow),
+    ],
+)
+
+
+@pytest.mark.spark
+@by_hand
+def test_what_is_committed_right_behind_a_merge_is_not_published(
+    operation: str, large: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = large.feed.cut.mirrors[0].path(large.feed.paths)
+    find = SparkCommit.find
+
+    def found(self: SparkCommit) -> Any:
+        if self._table == path:
+            by_spark(large.feed.spark, path, operation)
+        return find(self)
+
+    large.write(seed=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(SparkCommit, "find", found)
+        mirror = large.synced()
+    assert mirror.mode == Mode.MERGE
+    assert newest_version(path) > mirror.version
+    assert read_commit(path, mirror.version).operation == "MERGE"
+    # What leaves the rows is kept, what does not is taken back; the next cut is right either way.
+    is_same = operation in ("optimize", "vacuum")
+    restored = [item for item in commits_after(path, mirror.version) if item.commit_id]
+    assert not restored
+    large.write(seed=3)
+    mirror = large.synced()
+    restored = [item for item in commits_after(path, 0) if item.operation == "RESTORE"]
+    assert bool(restored) is not is_same
+    assert large.feed.spark.read.format("delta").load(str(path)).count() == mirror.rows
+
+
+@pytest.mark.spark
+@by_hand
+def test_what_is_committed_before_a_merge_never_gets_into_a_cut(
+    operation: str, large: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = large.feed.cut.mirrors[0].path(large.feed.paths)
+    give = mirror_making.give_features
+
+    def given(spark: SparkSession, table: Path) -> None:
+        give(spark, table)
+        by_spark(large.feed.spark, path, operation)
+
+    large.write(seed=2)
+    with monkeypatch.context() as patch:
+        # Behind the look at what is there, and before the MERGE.
+        patch.setattr(mirror_making, "give_features", given)
+        mirror = large.synced()
+    is_same = operation in ("optimize", "vacuum")
+    assert mirror.mode == (Mode.MERGE if is_same else Mode.REWRITE)
+    assert large.feed.spark.read.format("delta").load(str(path)).count() == mirror.rows
+
+
+@pytest.mark.spark
+def test_a_merge_that_meets_another_commit_is_tried_again(
+    large: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = large.feed.cut.mirrors[0].path(large.feed.paths)
+    same_row, met = mirror_making._same_row, []
+
+    def meeting(session: SparkSession, *args: Any) -> Any:
+        condition = same_row(session, *args)
+        if not met:
+            met.append(newest_version(path))
+            raise _conflict(large.feed.spark, path)
+        return condition
+
+    def _conflict(spark: SparkSession, table: Path) -> Exception:
+        by_spark(spark, table, "optimize")
+        return ConcurrentDeleteReadException("files of the MERGE were compacted away")
+
+    large.write(seed=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(mirror_making, "_same_row", meeting)
+        mirror = large.synced()
+    assert met
+    assert (mirror.mode, large.feed.cut.failed) == (Mode.MERGE, ())
+
+
+@pytest.mark.spark
+def test_a_merge_with_nothing_to_do_counts_nothing(large: Life) -> None:
+    """Spark commits none then: the counts of the newest commit are those of an older MERGE."""
+    (mirror,) = large.feed.cut.mirrors
+    # A row that comes and goes between two cuts leaves a delete of a row that nobody has.
+    with large.upstream.transaction() as transaction:
+        transaction.insert(T, {"id": "900001", "v": "short"})
+    with large.upstream.transaction() as transaction:
+        transaction.delete(T, ("900001",))
+    large.feed.write(large.changefeed.tick())
+    after = large.synced()
+    assert (after.mode, after.version, after.rows) == (Mode.MERGE, mirror.version, mirror.rows)
+
+
+@pytest.mark.spark
+def test_a_carried_mirror_is_named_as_it_was_compacted_by_hand(large: Life) -> None:
+    """Its older files will be vacuumed away, however many cuts name them."""
+    path = large.feed.cut.mirrors[0].path(large.feed.paths)
+    by_spark(large.feed.spark, path, "optimize")
+    large.upstream.create_table(
+        ("d", "other"), (column("id", "int", nullable=False),), primary_key=("id",)
+    )
+    fill(large.upstream, ("d", "other"), rows=3)
+    large.feed.write(large.changefeed.tick())
+    large.feed.sync()
+    mirror = next(item for item in large.feed.cut.mirrors if item.table == "t")
+    assert (mirror.mode, mirror.version) == (Mode.CARRIED, newest_version(path))
+    assert read_commit(path, mirror.version).operation == "OPTIMIZE"
+    assert large.feed.rows() == truth_rows(large.changefeed.truth())
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("operation", ["append", "optimize", "vacuum"])
+@pytest.mark.parametrize("is_before", [True, False])
+def test_a_mirror_written_whole_is_published_as_it_was_written(
+    is_before: bool, operation: str, life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = life.feed.cut.mirrors[0].path(life.feed.paths)
+    write = overwriting.write_deltalake
+    done: list[int] = []
+
+    def by_hand() -> None:
+        by_spark(life.feed.spark, path, operation)
+
+    def writing(*args: Any, **kwargs: Any) -> None:
+        if is_before and not done:
+            by_hand()
+        write(*args, **kwargs)
+        if not is_before:
+            by_hand()
+        done.append(newest_version(path))
+
+    life.write(seed=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(overwriting, "write_deltalake", writing)
+        mirror = life.synced()
+    assert mirror.mode == Mode.REWRITE
+    # What came before is written over, once more where rows of it could be among ours.
+    assert len(done) == (2 if is_before and operation == "append" else 1)
+    life.write(seed=3)
+    life.synced()
+
+
+@pytest.mark.spark
+def test_a_writer_that_never_stops_fails_the_mirror_in_one_sentence(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (published,) = life.feed.cut.mirrors
+    path = published.path(life.feed.paths)
+    write = overwriting.write_deltalake
+
+    def writing(*args: Any, **kwargs: Any) -> None:
+        rows = DeltaTable(str(path)).to_pyarrow_table().slice(0, 2)
+        write_deltalake(str(path), rows, mode="append")
+        write(*args, **kwargs)
+
+    life.write(seed=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(overwriting, "write_deltalake", writing)
+        life.feed.sync()
+    (failed,) = life.feed.cut.failed
+    assert "is written by somebody else while it is made, 3 times" in failed.reason
+    (mirror,) = life.feed.cut.mirrors
+    assert (mirror.version, mirror.rows) == (published.version, published.rows)
+    life.synced()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("operation", ["vacuum", "delete"])
+def test_a_history_is_named_by_its_own_commit(
+    operation: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Life(spark, tmp_path)
+    keeping = replace(found.feed.changefeed, history=TableChoice(patterns=("*.*",)))
+    found.feed = replace(found.feed, changefeed=keeping)
+    treat_as_large(monkeypatch)
+    monkeypatch.setattr(history, "SMALL_HISTORY_ROWS", 0)
+    found.feed.write(found.changefeed.tick())
+    mirror = found.synced()
+    path = found.feed.paths.history(mirror.mirror_id)
+    find, give = SparkCommit.find, history.give_features
+
+    def finding(self: SparkCommit) -> Any:
+        if self._table == path:
+            by_spark(spark, path, operation)
+        return find(self)
+
+    def giving(session: SparkSession, table: Path) -> None:
+        give(session, table)
+        by_spark(spark, path, operation)
+
+    for seed, target in enumerate(
+        (None, (SparkCommit, "find", finding), (history, "give_features", giving)), 1
+    ):
+        found.write(seed=seed)
+        with monkeypatch.context() as patch:
+            if target is not None:
+                patch.setattr(*target)
+            mirror = found.synced()
+        rows = history_in_spark(spark, found.feed.paths, mirror)
+        assert rows.count() == mirror.history_rows
+        current = rows.where("_ticdc_valid_to is null").count()
+        assert current == mirror.rows
+
+
+@pytest.mark.spark
+def test_retention_counts_what_its_own_commit_removed(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life.write(seed=1)
+    life.synced()
+    kept = replace(
+        life.feed.changefeed, retention=Retention(change_log=timedelta(hours=1), cuts=None)
+    )
+    log = life.feed.paths.change_log
+    rows = life.feed.spark.read.format("delta").load(str(log)).count()
+    find = SparkCommit.find
+
+    def found(self: SparkCommit) -> Any:
+        if self._table == log:
+            by_spark(life.feed.spark, log, "vacuum")
+        return find(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SparkCommit, "find", found)
+        now = datetime.now(UTC) + timedelta(hours=2)
+        done = retain(life.feed.spark, life.feed.paths, kept, now=now)
+    left = life.feed.spark.read.format("delta").load(str(log)).count()
+    assert done.changes == rows - left > 0, done
+
+
+# Verify -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_verify_does_not_blame_a_half_finished_run_of_ours(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run makes a plain mirror Spark's, alters it and merges into it, and dies."""
+    treat_as_large(monkeypatch)
+    published = life.feed.cut.mirrors[0]
+    path = published.path(life.feed.paths)
+    life.upstream.alter_table(T, AddColumn(column=column("n", "int")))
+    life.write(seed=2)
+    with monkeypatch.context() as patch:
+        before(mirrors, "publish")(patch)
+        with pytest.raises(Killed):
+            life.feed.sync()
+    operations = [item.operation for item in commits_after(path, published.version)]
+    assert {"SET TBLPROPERTIES", "MERGE"} <= set(operations)
+    assert all(item.commit_id for item in commits_after(path, published.version))
+    found = verify(life.feed.spark, life.feed.paths, life.feed.changefeed)
+    assert found.equal, [item.findings() for item in found.mirrors]
+    # What leaves the rows is not blamed either, what others change is.
+    by_spark(life.feed.spark, path, "vacuum")
+    assert verify(life.feed.spark, life.feed.paths, life.feed.changefeed).equal
+    by_spark(life.feed.spark, path, "delete")
+    (item,) = verify(life.feed.spark, life.feed.paths, life.feed.changefeed).mirrors
+    assert item.finding is Finding.EQUAL
+    assert [text.partition(" (")[2] for text in item.foreign] == ["DELETE)"]
+    life.synced()
+
+
+# Workers that do not share the folder -----------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_a_decoding_whose_files_are_elsewhere_moves_no_position(
+    life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executing, "INLINE_ROWS", -1)
+    life.write(seed=1)
+    life.feed.land()
+    original = decoding.decode_into_files
+    lost: list[str] = []
+
+    def elsewhere(*args: Any, **kwargs: Any) -> DecodedFiles:
+        found = original(*args, **kwargs)
+        assert found.changes
+        for file in found.changes:
+            (kwargs["log"] / file.path).rename(tmp_path / Path(file.path).name)
+            lost.append(file.path)
+        return found
+
+    at = decoded_position(life.feed.paths), newest_version(life.feed.paths.change_log)
+    with monkeypatch.context() as patch:
+        patch.setattr(decoding, "decode_into_files", elsewhere)
+        with pytest.raises(NotThereError, match="do not share the lake's folder") as caught:
+            decode_new(life.feed.spark, life.feed.paths, life.feed.changefeed)
+    assert lost[0] in str(caught.value)
+    assert (decoded_position(life.feed.paths), newest_version(life.feed.paths.change_log)) == at
+    life.synced()
+
+
+@pytest.mark.spark
+def test_new_mirrors_whose_files_are_elsewhere_are_made_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror_making, "INLINE_ROWS", 1)
+    found = Life(spark, tmp_path)
+    found.feed.write(found.changefeed.tick())
+    original = mirror_making.overwrite_by_files
+    refused: list[NotThereError] = []
+
+    def elsewhere(files: Any, schema: Any, table: Path, *args: Any, **kwargs: Any) -> int:
+        if not refused:
+            torn(table / files()[0].path)
+        try:
+            return original(files, schema, table, *args, **kwargs)
+        except NotThereError as error:
+            refused.append(error)
+            raise
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mirror_making, "overwrite_by_files", elsewhere)
+        mirror = found.synced()
+    assert len(refused) == 1
+    # What is left of them is no commit's, and goes.
+    path = mirror.path(found.feed.paths)
+    left = {item.name for item in path.rglob("part-*") if WRITTEN_NAME.fullmatch(item.name)}
+    assert left
+    assert not named_files(path) & left
+    assert remove_unnamed(path, kept=timedelta()) == len(left)
+    found.synced()
+
+
+# Maintenance ------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_maintenance_removes_what_no_commit_names(large: Life) -> None:
+    paths = large.feed.paths
+    (mirror,) = large.feed.cut.mirrors
+    orphans = [
+        *(paths.raw_messages / written(paths.raw_messages).path for _ in range(2)),
+        paths.change_log / written(paths.change_log).path,
+        mirror.path(paths) / written(mirror.path(paths)).path,
+        # A new mirror's, whose run was killed before its first commit.
+        paths.mirror("99-0") / written(paths.mirror("99-0")).path,
+    ]
+    young = (
+        paths.raw_messages / "part-00000-5bd1b1a4-7d0a-4a5b-8f3e-0d3b5f1c2a11-c000.snappy.parquet"
+    )
+    young.write_bytes(orphans[0].read_bytes())
+    then = large.feed.rows_as_of(large.feed.cut.tso)
+    fresh = paths.raw_messages / written(paths.raw_messages).path
+    for path in orphans:
+        os.utime(path, (time.time() - 7200,) * 2)
+    counted = maintain(large.feed.spark, paths, large.feed.changefeed, dry_run=True)
+    assert all(path.exists() for path in orphans)
+    done = maintain(large.feed.spark, paths, large.feed.changefeed)
+    for report in (counted, done):
+        found = {item.name: item.unnamed_removed for item in report.tables if item.unnamed_removed}
+        assert found == {
+            "raw_messages": 2,
+            "change_log": 1,
+            f"mirrors/{mirror.mirror_id}": 1,
+            "mirrors/99-0": 1,
+        }
+    assert "2 files removed that no commit names" in "\n".join(done.lines())
+    assert not any(path.exists() for path in orphans)
+    assert fresh.exists()
+    # Somebody else may be about to commit it.
+    assert young.exists()
+    os.utime(young, (0, 0))
+    maintain(large.feed.spark, paths, large.feed.changefeed)
+    assert not young.exists()
+    assert large.feed.rows() == truth_rows(large.changefeed.truth())
+    assert large.feed.rows_as_of(large.feed.cut.tso) == then
+    large.write(seed=5)
+    large.synced()
+
+
+def test_files_that_only_a_checkpoint_names_stay(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    for version in range(1, 4):
+        append(table, [written(table)], version)
+    DeltaTable(str(table)).create_checkpoint()
+    for entry in sorted((table / "_delta_log").glob("*.json"))[:2]:
+        entry.unlink()
+    orphan = table / written(table).path
+    assert remove_unnamed(table) == 0
+    assert remove_unnamed(table, dry_run=True, kept=timedelta()) == 1
+    assert orphan.exists()
+    assert remove_unnamed(table, kept=timedelta()) == 1
+    assert not orphan.exists()
+    assert len(read_rows(table)) == 9
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_nothing_is_removed_where_a_log_lost_its_commits(is_gone: bool, tmp_path: Path) -> None:
+    paths = LakePaths(root=tmp_path, changefeed="feed")
+    append(paths.raw_messages, [written(paths.raw_messages)], 1)
+    if is_gone:
+        shutil.rmtree(paths.raw_messages / "_delta_log")
+    for path in paths.raw_messages.rglob("part-*"):
+        os.utime(path, (0, 0))
+    assert maintenance._remove_unnamed(paths, dry_run=False).get("raw_messages", 0) == 0
+    assert len(list(paths.raw_messages.rglob("part-*"))) == 1
+
+
+def test_control_tables_lose_what_was_never_committed(tmp_path: Path) -> None:
+    table = tmp_path / "cuts"
+    write_table(table, pa.table({"n": [1]}), overwrite=False, metadata={"number": 1})
+    orphan = table / "part-00000-5bd1b1a4-7d0a-4a5b-8f3e-0d3b5f1c2a11-c000.snappy.parquet"
+    pq.write_table(pa.table({"n": [2]}), orphan)
+    _maintain_control(table)
+    assert orphan.exists()
+    os.utime(orphan, (0, 0))
+    _maintain_control(table)
+    assert not orphan.exists()
+    assert commit_metadata(table) == {"number": 1}

@@ -1,0 +1,168 @@
+"""Histories: what the lake keeps is what the plain-Python reference says, in pieces or at once."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.changelog.history_fold import RowVersion, fold_history
+from ticdc_assets.config import TableChoice
+from ticdc_assets.pipeline import history
+from ticdc_assets.pipeline.cuts import MirrorCut
+from ticdc_assets.pipeline.versions import history_in_spark
+from ticdc_assets.reading.histories import read_history, read_with_deleted, row_versions
+from ticdc_assets.rows.history_layout import HistoryLayout
+from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows
+from ticdc_assets_tests.golden import Rows, Scenario, comparable
+from ticdc_assets_tests.lake.feeds import Feed
+
+pytestmark = pytest.mark.spark
+
+
+def with_history(feed: Feed, *patterns: str) -> Feed:
+    return replace(feed, changefeed=replace(feed.changefeed, history=TableChoice(patterns)))
+
+
+def kept(feed: Feed, mirror: MirrorCut) -> Counter[str]:
+    """Return the versions in a history as comparable texts."""
+    schema = mirror.table_schema
+    layout = HistoryLayout(schema=schema)
+    table = history_in_spark(feed.spark, feed.paths, mirror).toArrow().combine_chunks()
+    assert table.num_rows == mirror.history_rows
+    own = table.select([layout.valid_from, layout.valid_to, layout.op, layout.ended_by]).to_pylist()
+    found: Counter[str] = Counter()
+    rows = (
+        row
+        for batch in table.to_batches()
+        for row in canonical_rows(batch, MirrorLayout(schema=schema), feed.changefeed.timezone)
+    )
+    for row, values in zip(rows, own, strict=True):
+        text = comparable({name: row[name] for name in row if name not in mirror.hidden})
+        found[json.dumps([text, *values.values()])] += 1
+    return found
+
+
+def wanted(versions: list[RowVersion], mirror: MirrorCut) -> Counter[str]:
+    """Return the versions of the reference as comparable texts."""
+    columns = [column.name for column in mirror.table_schema.columns]
+    shown = [name for name in columns if name not in mirror.hidden]
+    found: Counter[str] = Counter()
+    for item in versions:
+        text = comparable({name: item.row.get(name) for name in shown})
+        found[json.dumps([text, item.valid_from, item.valid_to, item.op, item.ended_by])] += 1
+    return found
+
+
+def assert_as_the_reference(feed: Feed, scenario: Scenario) -> None:
+    reference = fold_history(scenario.events, feed.cut.tso, scenario.timezone)
+    assert {(item.database, item.table) for item in feed.cut.mirrors} == set(reference)
+    for mirror in feed.cut.mirrors:
+        name = (mirror.database, mirror.table)
+        found, versions = kept(feed, mirror), wanted(reference[name], mirror)
+        assert found == versions, (
+            f"{name}: {sum((versions - found).values())} missing, first "
+            f"{next(iter(versions - found), None)}; {sum((found - versions).values())} too many, "
+            f"first {next(iter(found - versions), None)}"
+        )
+
+
+def rows_at(feed: Feed, tso: int | None) -> Rows:
+    """Return what the histories say of a cut; of the newest one without a TSO."""
+    rows: Rows = {}
+    for mirror in feed.cut.mirrors:
+        found: Counter[str] = Counter()
+        for text, count in kept(feed, mirror).items():
+            row, valid_from, valid_to, _, _ = json.loads(text)
+            if valid_to is None if tso is None else (valid_from <= tso < (valid_to or tso + 1)):
+                found[row] += count
+        if found:
+            rows[mirror.database, mirror.table] = found
+    return rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("variant", "cuts"), [("simple-json", 3), ("open", 2)])
+def test_a_history_kept_in_pieces_is_what_the_reference_says(
+    variant: str,
+    cuts: int,
+    spark: SparkSession,
+    tmp_path: Path,
+    golden_dir: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also by a MERGE, which small histories are spared, and at the earlier watermarks."""
+    monkeypatch.setattr(history, "SMALL_HISTORY_ROWS", 20)
+    scenario = Scenario(golden_dir(variant, "shop"))
+    feed = with_history(feed_of(spark, tmp_path, scenario), "*.*")
+    size = len(scenario.records) // cuts + 1
+    for _ in range(cuts):
+        feed.sync(max_records=size)
+    assert_as_the_reference(feed, scenario)
+    assert rows_at(feed, None) == feed.rows()
+    for at in scenario.earlier:
+        state, said = scenario.state(at), rows_at(feed, at)
+        for name in state.keys() & said.keys():
+            assert said[name].total() == state[name].total(), (at, name)
+
+
+def feed_of(spark: SparkSession, folder: Path, scenario: Scenario) -> Feed:
+    return Feed.of(
+        spark,
+        folder,
+        capture=scenario.capture,
+        timezone=scenario.timezone,
+        wire_format=scenario.wire_format,
+    )
+
+
+def test_a_history_is_merged_taken_back_and_read(
+    spark: SparkSession,
+    tmp_path: Path,
+    golden_dir: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scenario = Scenario(golden_dir("simple-json", "types"))
+    feed = feed_of(spark, tmp_path, scenario)
+    first, last = scenario.earlier
+    feed.sync(until=first)
+    (mirror,) = feed.cut.mirrors
+    assert mirror.history_version is None
+    # Switched on: it begins with what the change log holds, though nothing new landed.
+    feed = with_history(feed, "kinds.types")
+    feed.sync(until=first)
+    (mirror,) = feed.cut.mirrors
+    assert mirror.history_version == 0
+    monkeypatch.setattr(history, "SMALL_HISTORY_ROWS", 0)
+    # A killed run that had merged, and did not publish.
+    killed = feed.spark.read.format("delta").load(str(feed.paths.history(mirror.mirror_id)))
+    killed.limit(3).write.format("delta").mode("append").save(
+        str(feed.paths.history(mirror.mirror_id))
+    )
+    feed.sync()
+    assert_as_the_reference(feed, scenario)
+    assert rows_at(feed, None) == feed.rows()
+    assert rows_at(feed, first) == scenario.state(first)
+    assert rows_at(feed, last) == scenario.state(last)
+    # Deleted rows are kept and flagged.
+    (mirror,) = feed.cut.mirrors
+    settings = feed.settings
+    found = read_with_deleted(spark, "feed", "kinds", "types", settings=settings)
+    present = found.where("_ticdc_deleted_at is null")
+    assert present.count() == mirror.rows < found.count()
+    assert found.select("id").distinct().count() == found.count()
+    then = read_with_deleted(spark, "feed", "kinds", "types", as_of=first, settings=settings)
+    present = then.where("_ticdc_deleted_at is null")
+    assert present.count() == scenario.state(first)["kinds", "types"].total()
+    versions = read_history(spark, "feed", "kinds", "types", settings=settings)
+    assert versions.count() == mirror.history_rows
+    # One row, from the history and from the change log.
+    key = str(versions.where("_ticdc_ended_by = 'update'").first()["id"])
+    told = row_versions(spark, feed.paths, feed.changefeed, mirror, key)
+    alone = replace(mirror, history_version=None)
+    assert row_versions(spark, feed.paths, feed.changefeed, alone, f"id={key}") == told
+    assert len(told) > 1
+    assert [line.valid_to for line in told[:-1]] == [line.valid_from for line in told[1:]]

@@ -1,0 +1,142 @@
+"""Schema changes of large mirrors: what needs no row to be written writes none."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.engine.control import open_table
+from ticdc_assets.pipeline import mirror_making
+from ticdc_assets.pipeline.mirror_making import Mode
+from ticdc_assets.simulator.alterations import (
+    AddColumn,
+    AlterAction,
+    DropColumn,
+    ModifyColumn,
+    RenameColumn,
+)
+from ticdc_assets.simulator.changefeed import StandInChangefeed
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.lake.test_killed_runs import Killed, after
+from ticdc_assets_tests.simulator.builders import churn, fill
+
+pytestmark = pytest.mark.spark
+
+T = ("d", "t")
+
+IN_PLACE: dict[str, tuple[AlterAction, ...]] = {
+    "add NULL": (AddColumn(column=column("more", "int")),),
+    "add first": (AddColumn(column=column("more", "varchar(9)"), place="first"),),
+    "add in the middle": (AddColumn(column=column("more", "datetime(3)"), place="after id"),),
+    "drop": (DropColumn(name="v"),),
+    "rename": (RenameColumn(name="v", new_name="w"),),
+    "widen": (ModifyColumn(name="n", column=column("n", "bigint")),),
+    "several": (
+        RenameColumn(name="v", new_name="w"),
+        DropColumn(name="d"),
+        AddColumn(column=column("v", "bigint"), place="first"),
+        ModifyColumn(name="n", column=column("n", "bigint")),
+    ),
+}
+REWRITTEN: dict[str, tuple[AlterAction, ...]] = {
+    "add with a default": (AddColumn(column=column("more", "int", nullable=False, default="5")),),
+    "another type": (ModifyColumn(name="n", column=column("n", "varchar(20)")),),
+}
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
+
+
+def started(spark: SparkSession, folder: Path) -> tuple[Feed, Upstream, StandInChangefeed]:
+    upstream = Upstream()
+    upstream.create_database("d")
+    upstream.create_table(
+        T,
+        (
+            column("id", "bigint", nullable=False),
+            column("v", "varchar(20)"),
+            column("n", "int"),
+            column("d", "datetime"),
+        ),
+        primary_key=("id",),
+    )
+    fill(upstream, T, rows=30)
+    changefeed = StandInChangefeed(upstream, "feed", partitions=2)
+    feed = Feed.of(spark, folder)
+    feed.write(changefeed.tick())
+    feed.sync()
+    return feed, upstream, changefeed
+
+
+def operations(feed: Feed) -> list[str]:
+    """Return what the commits of the mirror's table since the first were, oldest first."""
+    (mirror,) = feed.cut.mirrors
+    table = open_table(mirror.path(feed.paths))
+    assert table is not None
+    return [commit["operation"] for commit in reversed(table.history())][1:]
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("actions", IN_PLACE.values(), ids=IN_PLACE)
+def test_what_touches_no_row_is_altered(
+    actions: tuple[AlterAction, ...], spark: SparkSession, tmp_path: Path
+) -> None:
+    feed, upstream, changefeed = started(spark, tmp_path)
+    upstream.alter_table(T, *actions)
+    feed.write(changefeed.tick())
+    feed.sync()
+    (mirror,) = feed.cut.mirrors
+    assert mirror.mode == Mode.ALTER
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert "WRITE" not in " ".join(operations(feed))
+    churn(upstream, steps=10, seed=1)
+    feed.write(changefeed.tick())
+    feed.sync()
+    (mirror,) = feed.cut.mirrors
+    assert mirror.mode == Mode.MERGE
+    assert feed.rows() == truth_rows(changefeed.truth())
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("actions", REWRITTEN.values(), ids=REWRITTEN)
+def test_what_touches_rows_is_written_anew(
+    actions: tuple[AlterAction, ...], spark: SparkSession, tmp_path: Path
+) -> None:
+    feed, upstream, changefeed = started(spark, tmp_path)
+    upstream.alter_table(T, *actions)
+    churn(upstream, steps=10, seed=1)
+    feed.write(changefeed.tick())
+    feed.sync()
+    (mirror,) = feed.cut.mirrors
+    assert mirror.mode == Mode.REWRITE
+    assert feed.rows() == truth_rows(changefeed.truth())
+
+
+DEATHS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "altered": after(mirror_making, "alter"),
+    "altered and merged": after(mirror_making.MirrorMaker, "_merge"),
+}
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("die", DEATHS.values(), ids=DEATHS)
+def test_a_run_killed_after_altering_goes_on(
+    die: Callable[[pytest.MonkeyPatch], None], spark: SparkSession, tmp_path: Path
+) -> None:
+    feed, upstream, changefeed = started(spark, tmp_path)
+    upstream.alter_table(T, *IN_PLACE["several"])
+    churn(upstream, steps=10, seed=1)
+    feed.write(changefeed.tick())
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        die(monkeypatch)
+        with pytest.raises(Killed):
+            feed.sync()
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    earlier = changefeed.watermark_ts
+    assert feed.rows_as_of(earlier) == feed.rows()

@@ -1,0 +1,80 @@
+"""MERGE into large mirrors: which rows of the mirror it looks at, and what it leaves behind."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.pipeline.mirror_making import Mode
+from ticdc_assets.simulator.changefeed import StandInChangefeed
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
+
+pytestmark = pytest.mark.spark
+
+KEYS = {
+    "bigint unsigned": ("0", "9223372036854775808", "18446744073709551615"),
+    "decimal(30,2)": ("-1.50", "0.00", "9999999999999999999999999999.99"),
+    "double": ("-0", "-129631.5", "1.5"),
+    "varchar(20)": ("", "a ", "\u00e9\U0001f600"),
+    "varbinary(9)": ("0x", "0x00", "0xfffe"),
+    "date": ("0000-00-00", "2024-00-10", "2024-02-29"),
+}  # fmt: skip
+
+
+def plans(spark: SparkSession) -> list[str]:
+    """Return the plans of what Spark has run, as far as it remembers, oldest first."""
+    store = spark._jsparkSession.sharedState().statusStore()
+    found = store.executionsList()
+    return [found.apply(number).physicalPlanDescription() for number in range(found.size())]
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        ("double", "varchar(20)", "date"),
+        pytest.param(("bigint unsigned", "decimal(30,2)", "varbinary(9)"), marks=pytest.mark.slow),
+    ],
+    ids=", ".join,
+)
+def test_rows_that_cannot_match_are_left_out_and_all_others_are_not(
+    types: tuple[str, ...], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    treat_as_large(monkeypatch)
+    upstream = Upstream()
+    upstream.create_database("d")
+    for number, sql in enumerate(types):
+        key = column("k", sql, nullable=False)
+        columns = (key, column("n", "int", nullable=False), column("v", "int"))
+        upstream.create_table(("d", f"t{number}"), columns, primary_key=("n", "k"))
+    rows = [
+        (("d", f"t{number}"), (str(n), key))
+        for number, sql in enumerate(types)
+        for key in KEYS[sql]
+        for n in range(3)
+    ]
+    with upstream.transaction() as transaction:
+        for name, (n, key) in rows:
+            transaction.insert(name, {"k": key, "n": n, "v": "1"})
+    changefeed = StandInChangefeed(upstream, "d", partitions=1)
+    feed = Feed.of(spark, tmp_path)
+    feed.write(changefeed.tick())
+    feed.sync()
+    with upstream.transaction() as transaction:
+        for name, key in rows:
+            if key[0] == "0":
+                transaction.update(name, key, changes={"v": "2"})
+            if key[0] == "1":
+                transaction.delete(name, key)
+    feed.write(changefeed.tick())
+    feed.sync()
+    for mirror in feed.cut.mirrors:
+        assert mirror.mode == Mode.MERGE
+        assert mirror.unknown_deletes == 0
+    assert feed.rows() == truth_rows(changefeed.truth())
+    # Of the three joins of each, all have a filter.
+    assert sum("might_contain" in plan for plan in plans(spark)) >= 3 * len(types)
+    # And nothing of them is left.
+    assert not list(feed.paths.base.glob(".scratch-*"))
+    assert spark.conf.get("spark.sql.autoBroadcastJoinThreshold") != "-1"

@@ -1,0 +1,48 @@
+"""The totals of a batch: made of its files or of a frame, wherever that runs; all say the same."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.engine import executing
+from ticdc_assets.pipeline.change_files import totals_in_files, totals_of_frame
+from ticdc_assets.pipeline.change_statistics import read_groups
+from ticdc_assets.pipeline.decoding import decode_new
+from ticdc_assets.pipeline.landing import land
+from ticdc_assets.pipeline.totals import GROUP_KEY
+from ticdc_assets_tests.defs.small_shop import ODD, ORDERS, SmallShop
+
+pytestmark = pytest.mark.spark
+
+
+def by_group(groups: list[dict[str, Any]], *without: str) -> list[dict[str, Any]]:
+    kept = [{name: row[name] for name in row if name not in without} for row in groups]
+    return sorted(kept, key=lambda row: repr([row[name] for name in GROUP_KEY]))
+
+
+def test_totals_are_the_same_whatever_they_are_made_of(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = SmallShop(tmp_path)
+    shop.create_tables()
+    shop.insert(ORDERS, 3)
+    shop.send()
+    shop.insert(ODD, 2)
+    shop.send()
+    land(spark, shop.paths, shop.changefeed)
+    decode_new(spark, shop.paths, shop.changefeed)
+    groups = read_groups(shop.paths).rows
+    (batch,) = {row["last_batch"] for row in groups}
+
+    here = totals_in_files(spark, shop.paths.change_log, batch)
+
+    assert sum(row["rows"] for row in here if row["kind"] == "row") == 5
+    assert max(len(row["watermarks"]) for row in here) > 1
+    told = by_group(here, "watermarks", "landed_day")
+    assert told == by_group([*groups], "steps_back")
+    frame = spark.read.format("delta").load(str(shop.paths.change_log))
+    assert by_group(totals_of_frame(frame), "watermarks", "landed_day") == told
+    monkeypatch.setattr(executing, "INLINE_ROWS", -1)
+    assert by_group(totals_in_files(spark, shop.paths.change_log, batch)) == by_group(here)

@@ -1,0 +1,139 @@
+"""Reading as of any TSO: between cuts, after what came late, and where nothing is known."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.changelog.fold import fold
+from ticdc_assets.errors import ConfigError, NotFoundError
+from ticdc_assets.events import Event
+from ticdc_assets.reading import as_of
+from ticdc_assets.reading.mirrors import read_mirror
+from ticdc_assets.registry.history import Coordinates
+from ticdc_assets.tso import from_physical_ms, physical_ms, to_datetime
+from ticdc_assets_tests.golden import FORMATS, Rows, Scenario, assert_same_rows, comparable
+from ticdc_assets_tests.lake.feeds import Feed
+from ticdc_assets_tests.lake.test_golden_mirrors import renumbered
+
+pytestmark = pytest.mark.spark
+
+
+def reference(events: list[tuple[Coordinates, Event]], at: int, timezone: str) -> Rows:
+    """Return what the plain-Python fold makes of the events up to `at`, without NULLs."""
+    _, tables = fold(events, at, timezone)
+    rows: Rows = {}
+    for name, table in tables.items():
+        hidden = table.plan.generated
+        found = Counter(
+            comparable({key: text for key, text in row.items() if key not in hidden})
+            for row in table.listed()
+        )
+        if found:
+            rows[name] = found
+    return rows
+
+
+MANY = 20
+WITH_WATERMARKS = [variant for variant in FORMATS if variant != "canal-json-plain"]
+
+
+@pytest.mark.parametrize(
+    ("variant", "cuts", "moments", "few"),
+    [
+        ("simple-json", 3, 2, 0),
+        ("canal-json-updated", 1, 1, 0),
+        ("craft", 2, 6, as_of.SMALL_LOG_ROWS),
+        *(
+            pytest.param(variant, 2, MANY, few, marks=pytest.mark.slow)
+            for variant in WITH_WATERMARKS
+            for few in (as_of.SMALL_LOG_ROWS, 0)
+        ),
+    ],
+)
+def test_any_tso_is_what_a_fold_of_the_events_says(
+    variant: str,
+    cuts: int,
+    moments: int,
+    few: int,
+    spark: SparkSession,
+    tmp_path: Path,
+    golden_dir: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From the cut below (`few` is 0), or from all changes, which is sooner if they are few."""
+    monkeypatch.setattr(as_of, "SMALL_LOG_ROWS", few)
+    scenario = Scenario(golden_dir(variant, "shop"))
+    feed = Feed.of(
+        spark,
+        tmp_path,
+        capture=scenario.capture,
+        timezone=scenario.timezone,
+        wire_format=scenario.wire_format,
+    )
+    size = len(scenario.records) // cuts + 1
+    for _ in range(cuts):
+        feed.sync(max_records=size)
+    events = scenario.events
+    newest = feed.cut.tso
+    stamps = sorted({event.commit_ts for _, event in events if hasattr(event, "commit_ts")})
+    for at in random.Random(5).sample([ts for ts in stamps if ts <= newest], moments):
+        assert feed.rows_as_of(at) == reference(events, at, scenario.timezone), at
+    for at in scenario.earlier if moments == MANY else []:
+        assert_same_rows(feed.rows_as_of(at), scenario.state(at), variant=variant)
+
+
+def test_where_nothing_is_known_the_error_says_from_when_on(
+    spark: SparkSession, tmp_path: Path, golden_dir: Callable[..., Path]
+) -> None:
+    scenario = Scenario(golden_dir("simple-json", "types"))
+    feed = Feed.of(spark, tmp_path, capture=scenario.capture, timezone=scenario.timezone)
+    with pytest.raises(NotFoundError, match="no published cut yet"):
+        feed.rows_as_of(scenario.end)
+    first, last = scenario.earlier
+    feed.sync(until=last)
+    oldest = min(event.commit_ts for _, event in scenario.events if hasattr(event, "commit_ts"))
+    with pytest.raises(NotFoundError, match=f"the oldest change is at {oldest}"):
+        feed.rows_as_of(oldest - 1)
+    with pytest.raises(NotFoundError, match=f"the newest cut is at {last}"):
+        feed.rows_as_of(last + 1)
+
+    def read(moment: object) -> int:
+        return read_mirror(
+            spark, "feed", "kinds", "types", as_of=moment, settings=feed.settings
+        ).count()
+
+    assert read(first) == scenario.state(first)["kinds", "types"].total()
+    assert read(str(first)) == read(first)
+    assert read(to_datetime(first)) == read(from_physical_ms(physical_ms(first) + 1) - 1)
+    with pytest.raises(ConfigError, match="expected a TSO"):
+        read("yesterday")
+    with pytest.raises(NotFoundError, match="there were: "):
+        read_mirror(spark, "feed", "kinds", "none", as_of=last, settings=feed.settings)
+
+
+def test_what_came_late_is_in_its_place(
+    spark: SparkSession, tmp_path: Path, golden_dir: Callable[..., Path]
+) -> None:
+    """Rows that land after their cut are read at the older moment too, not only from then on."""
+    scenario = Scenario(golden_dir("canal-json", "shop"))
+    feed = Feed.of(spark, tmp_path, timezone=scenario.timezone, wire_format=scenario.wire_format)
+    first = scenario.earlier[0]
+    events = scenario.events
+    late = {
+        (place.partition, place.offset)
+        for place, event in events
+        if hasattr(event, "after") and event.commit_ts <= first and place.offset % 7 == 0
+    }
+    early = [item for item in scenario.records if (item.partition, item.offset) not in late]
+    rest = [item for item in scenario.records if (item.partition, item.offset) in late]
+    records = renumbered([*early, *rest])
+    feed.write(records)
+    feed.sync(max_records=len(early))
+    before = feed.rows_as_of(first)
+    feed.sync()
+    assert feed.cut.late == len(rest)
+    assert feed.rows_as_of(first) == reference(events, first, scenario.timezone) != before

@@ -1,0 +1,284 @@
+"""Folding: the same rows, counts and faults however the effects are shared out."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from ticdc_assets.engine.executing import Inline, OnSpark
+from ticdc_assets.rows.bag_effects import watermarks_of
+from ticdc_assets.rows.effects import effect_schema
+from ticdc_assets.rows.fold_runs import MirrorFold, Output, run_folds
+from ticdc_assets.rows.folding import (
+    FoldedRows,
+    fold_effects,
+    never_sent,
+    thinned,
+    with_origins,
+)
+from ticdc_assets.rows.rows_of_work import Rows
+from ticdc_assets.schemas import IndexSchema, TableSchema
+from ticdc_assets.simulator.columns import column
+
+SCHEMA = TableSchema(
+    database="d",
+    table="t",
+    table_id=1,
+    version=1,
+    columns=(column("id", "bigint", nullable=False), column("v", "varchar(9)")),
+    indexes=(
+        IndexSchema(name="primary", unique=True, primary=True, nullable=False, columns=("id",)),
+    ),
+)
+
+
+def casts_of(kind: str) -> st.SearchStrategy[list[tuple[str, int, int]] | None]:
+    if kind not in {"put", "before"}:
+        return st.none()
+    item = st.tuples(st.just("v"), st.integers(0, 5), st.just(1))
+    return st.none() | st.lists(item, min_size=1, max_size=2, unique=True)
+
+
+@st.composite
+def effects(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Effects on a few keys: puts, deletes, puts of the key alone, faults, and rows before them.
+
+    Values of puts may have been cast by two DDL.
+    """
+    found: list[dict[str, Any]] = []
+    for number in range(draw(st.integers(0, 12))):
+        key = draw(st.integers(0, 2))
+        kind = draw(st.sampled_from(["put", "put", "delete", "partial", "fault", "before"]))
+        ts = 0 if kind == "before" else draw(st.integers(1, 4))
+        if kind == "before" and any(item["sequence"]["rank"] < 0 for item in found):
+            continue
+        found.append(
+            {
+                "key": f"={key}",
+                "sequence": {
+                    "commit_ts": ts,
+                    "rank": -1 if kind == "before" else int(kind != "delete"),
+                    "topic": "t",
+                    "partition": 0,
+                    "offset": number,
+                    "index": 0,
+                },
+                "is_delete": kind == "delete",
+                "is_new": kind == "before" or draw(st.booleans()),
+                "is_partial": kind == "partial",
+                "missing": None,
+                "reason": "unfit" if kind == "fault" else None,
+                "position": "after.v" if kind == "fault" else None,
+                "expected": None,
+                "got": None,
+                "casts": draw(casts_of(kind)),
+                "c0": key,
+                "c1": None if kind in {"delete", "partial", "fault"} else f"v{number}",
+                "extra": [("", str(ts))] if kind == "partial" else None,
+            }
+        )
+    return found
+
+
+def table_of(items: list[dict[str, Any]], *, keyed: bool) -> pa.Table:
+    schema = effect_schema(SCHEMA)
+    return pa.Table.from_pylist(items, schema=schema if keyed else with_origins(schema))
+
+
+def told(folded: FoldedRows) -> tuple[Any, ...]:
+    """Return all that a fold says, in an order of its own."""
+    names = ["key", "reason", "position", "copies", "keeps_row", "is_delete", "c1", "extra"]
+    rows = []
+    for row in folded.rows.to_pylist():
+        values = {name: row[name] for name in names}
+        if row["reason"] is not None:
+            # Of a fault only the place counts.
+            values |= {"c1": None, "extra": None, "keeps_row": None}
+        rows.append((row["sequence"]["offset"], repr(values)))
+    counts = replace(folded.counts, casts=+folded.counts.casts)
+    return sorted(rows), counts, never_sent(folded.counts, folded.missing)
+
+
+@settings(max_examples=400)
+@given(items=effects(), seed=st.randoms(use_true_random=False), stamps=st.booleans())
+def test_a_fold_of_thinned_parts_is_the_fold_of_all(
+    items: list[dict[str, Any]], seed: Random, stamps: bool
+) -> None:
+    ddl_stamps = list(range(6)) if stamps else []
+    if not stamps:
+        items = [item | {"casts": None} for item in items]
+    whole = fold_effects(table_of(items, keyed=True), keyed=True)
+    parts = shared_out(items, seed, keyed=True, ddl_stamps=ddl_stamps)
+    assert told(fold_effects(parts, keyed=True)) == told(whole)
+
+
+def shared_out(
+    items: list[dict[str, Any]], seed: Random, *, keyed: bool, ddl_stamps: Sequence[int] = ()
+) -> pa.Table:
+    """Thin effects in parts, and what is left of these again, in any order."""
+    parts: list[list[dict[str, Any]]] = [[], [], []]
+    for item in items:
+        seed.choice(parts).append(item)
+    tables: list[pa.Table] = []
+    for part in parts:
+        seed.shuffle(part)
+        tables.append(thinned(table_of(part, keyed=keyed), keyed=keyed, ddl_stamps=ddl_stamps))
+    seed.shuffle(tables)
+    two = thinned(pa.concat_tables(tables[:2]), keyed=keyed, ddl_stamps=ddl_stamps)
+    return pa.concat_tables([two, tables[2]])
+
+
+def test_a_key_that_changes_all_the_time_is_moved_as_few_rows() -> None:
+    items = [effect("1", number) for number in range(5_000)]
+    assert thinned(table_of(items, keyed=True), keyed=True).num_rows == 2
+
+
+def effect(key: str, ts: int, *, is_delete: bool = False, **others: Any) -> dict[str, Any]:
+    return {
+        "key": f"={key}",
+        "sequence": {
+            "commit_ts": ts,
+            "rank": 0 if is_delete else 1,
+            "topic": "t",
+            "partition": 0,
+            "offset": others.pop("offset", ts),
+            "index": 0,
+        },
+        "is_delete": is_delete,
+        "is_new": False,
+        "is_partial": False,
+        "c0": int(key),
+        "c1": key,
+        **others,
+    }
+
+
+@st.composite
+def bags(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Puts and deletes of a few rows, some of them sent again behind a watermark."""
+    items: list[dict[str, Any]] = []
+    faulty = draw(st.sets(st.integers(0, 2), max_size=1))
+    for number in range(draw(st.integers(0, 14))):
+        key = draw(st.integers(0, 2))
+        items.append(
+            effect(
+                str(key),
+                draw(st.integers(1, 9)),
+                is_delete=draw(st.booleans()),
+                offset=number,
+                reason="unfit" if key in faulty else None,
+                identity=b"%016d" % draw(st.integers(0, 6)),
+                is_behind=draw(st.integers(0, 4)) == 0,
+                casts=draw(
+                    st.none() | st.just([{"column": "v", "ddl_ts": 3, "rows": 1}]),
+                ),
+            )
+        )
+    return items
+
+
+def counted_rows(items: list[dict[str, Any]]) -> tuple[dict[str, int], int]:
+    """Count the copies of each row one effect at a time, and the deletes of none."""
+    in_front = {item["identity"] for item in items if not item["is_behind"]}
+    copies: dict[str, int] = {}
+    unknown = 0
+    for item in sorted(items, key=lambda item: tuple(item["sequence"].values())):
+        if item["is_behind"] and item["identity"] in in_front:
+            continue
+        there = copies.get(item["key"], 0)
+        unknown += item["is_delete"] and not there
+        copies[item["key"]] = max(0, there - 1) if item["is_delete"] else there + 1
+    return copies, unknown
+
+
+@settings(max_examples=400)
+@given(items=bags(), seed=st.randoms(use_true_random=False))
+def test_a_bag_counts_its_rows(items: list[dict[str, Any]], seed: Random) -> None:
+    whole = fold_effects(table_of(items, keyed=False), keyed=False)
+    parts = shared_out(items, seed, keyed=False)
+    assert told(fold_effects(parts, keyed=False)) == told(whole)
+    fitting = [item | {"reason": None} for item in items]
+    folded = fold_effects(table_of(fitting, keyed=False), keyed=False)
+    copies, unknown = counted_rows(fitting)
+    assert {row["key"]: row["copies"] for row in folded.rows.to_pylist()} == copies
+    assert folded.counts.unknown_deletes == unknown
+    assert folded.counts.copies == sum(copies.values())
+
+
+@settings(max_examples=100)
+@given(
+    watermarks=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 20)), max_size=12),
+    until=st.integers(0, 20),
+)
+def test_a_change_behind_a_watermark_is_told(watermarks: list[tuple[int, int]], until: int) -> None:
+    rows = [
+        {"topic": "t", "partition": partition, "offset": 2 * offset, "commit_ts": ts}
+        for offset, (partition, ts) in enumerate(watermarks)
+    ]
+    schema = pa.schema(
+        [
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("offset", pa.int64()),
+            ("commit_ts", pa.int64()),
+        ]
+    )
+    halves = (rows[1::2], rows[::2])
+    found = watermarks_of([pa.RecordBatch.from_pylist(half, schema) for half in halves], until)
+    for offset in range(-1, 2 * len(rows) + 1, 2):
+        for partition in range(3):
+            for commit_ts in range(until + 1):
+                expected = any(
+                    row["partition"] == partition
+                    and row["offset"] < offset
+                    and row["commit_ts"] >= commit_ts
+                    for row in rows
+                )
+                assert found.is_behind("t", partition, offset, commit_ts) is expected
+
+
+@pytest.mark.spark
+@settings(
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(items=effects(), bag=bags())
+def test_both_executors_come_to_the_same(
+    items: list[dict[str, Any]], bag: list[dict[str, Any]], spark: SparkSession, tmp_path: Path
+) -> None:
+    heap = replace(SCHEMA, indexes=())
+
+    def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+
+    for schema, table in (
+        (SCHEMA, table_of(items, keyed=True)),
+        (heap, table_of(bag, keyed=False)),
+    ):
+        for for_merge in (True, False) if schema is SCHEMA else (False,):
+            found = []
+            for runs_on, folder in ((Inline(), None), (OnSpark(spark, tmp_path), tmp_path)):
+                fold = MirrorFold(
+                    schema=schema,
+                    condition=None,
+                    convert=convert,
+                    ddl_stamps=range(6),
+                    watched=frozenset({"=0", "=1"}),
+                    output=Output(folder=folder, faults=folder, for_merge=for_merge),
+                    rows=3,
+                )
+                log = Rows.here(pa.concat_tables([table.slice(0, 4), table.slice(4)]))
+                (folded,) = run_folds(runs_on, log, [fold])
+                assert (folded.rows.table is None) is (folder is not None)
+                rows = sorted(map(repr, folded.rows.read().to_pylist()))
+                faults = sorted(map(repr, folded.faults.read().to_pylist()))
+                in_spark = sorted(map(repr, folded.rows.frame(spark).toArrow().to_pylist()))
+                assert in_spark == rows
+                found.append((rows, faults, folded.counts, folded.never_sent, folded.newest))
+            assert found[0] == found[1]

@@ -1,0 +1,319 @@
+"""Maintenance: the same rows in fewer files, and every kept cut as readable as before."""
+
+import json
+import os
+import re
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.config import Retention, TableChoice
+from ticdc_assets.engine.control import commit_metadata, open_table
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.pipeline import history, mirror_making, overwriting
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut, read_cuts
+from ticdc_assets.pipeline.mirror_properties import mirror_properties
+from ticdc_assets.pipeline.mirrors import Outcome
+from ticdc_assets.pipeline.versions import history_in_spark
+from ticdc_assets.reading.mirrors import iterate_rows, published_table
+from ticdc_assets.services import maintenance
+from ticdc_assets.services.maintenance import clean_logs, maintain, optimize_mirrors
+from ticdc_assets.simulator.changefeed import StandInChangefeed
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.golden import Rows, comparable
+from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, truth_rows
+from ticdc_assets_tests.simulator.builders import churn, fill
+
+NAMES = (("d", "many"), ("d", "few"))
+
+
+@pytest.mark.parametrize(
+    ("retention", "hours"),
+    [
+        (Retention(cuts=timedelta(hours=1)), 7 * 24 + 1),
+        (Retention(cuts=timedelta(days=30)), 60 * 24),
+        (Retention(cuts=timedelta(days=1), change_log=timedelta(days=90)), 180 * 24),
+        (Retention(cuts=timedelta(days=9999)), 3650 * 24),
+    ],
+)
+def test_a_vacuum_by_hand_keeps_what_configured_cuts_need(retention: Retention, hours: int) -> None:
+    properties = mirror_properties(retention)
+    assert properties["delta.deletedFileRetentionDuration"] == f"interval {hours} hours"
+
+
+def test_where_cuts_are_kept_for_ever_nothing_goes() -> None:
+    assert set(mirror_properties(Retention(cuts=None)).values()) == {"interval 3650 days"}
+
+
+def test_a_log_is_cut_at_a_whole_checkpoint(tmp_path: Path) -> None:
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    for version in range(25):
+        (log / f"{version:020}.json").touch()
+        (log / f"{version:020}.crc").touch()
+    for version in (10, 20):
+        (log / f"{version:020}.checkpoint.parquet").touch()
+    (log / f"{24:020}.checkpoint.0000000001.0000000002.parquet").touch()
+    (log / "_last_checkpoint").touch()
+    assert maintenance._clean_log(tmp_path, 9) == 0
+    assert maintenance._clean_log(tmp_path, 19) == 20
+    assert min(path.name for path in log.glob("*.json")) == f"{10:020}.json"
+    assert maintenance._clean_log(tmp_path, 24) == 21
+    assert (log / "_last_checkpoint").exists()
+
+
+# With Spark -------------------------------------------------------------------------------------
+
+
+def rows_of(feed: Feed, cut: Cut) -> Rows:
+    """Return the rows of every mirror as a cut names it."""
+    rows: Rows = {}
+    for mirror in cut.mirrors:
+        table = published_table(feed.spark, feed.paths, mirror)
+        texts = iterate_rows([table], feed.changefeed.timezone)
+        rows[mirror.database, mirror.table] = Counter(
+            comparable(json.loads(text)) for _, _, text in texts
+        )
+    return {name: found for name, found in rows.items() if found}
+
+
+def grow_older(feed: Feed, hours: int) -> None:
+    """Make everything that is there older: files, the times in Delta's logs, cuts."""
+    seconds = hours * 3600
+    for path in feed.paths.base.rglob("*"):
+        if path.is_file():
+            stat = path.stat()
+            if path.suffix == ".json" and path.parent.name == "_delta_log":
+                path.write_text(_EPOCH_MS.sub(lambda m: _earlier(m, seconds), path.read_text()))
+            os.utime(path, (stat.st_atime - seconds, stat.st_mtime - seconds))
+    grow_cuts_older(feed.paths, hours)
+    for checksums in feed.paths.base.rglob("*.crc"):
+        checksums.unlink()
+    feed.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
+_EPOCH_MS = re.compile(r'"(deletionTimestamp|modificationTime|timestamp)":([0-9]{13})')
+
+
+def _earlier(match: re.Match[str], seconds: int) -> str:
+    return f'"{match[1]}":{int(match[2]) - seconds * 1000}'
+
+
+@pytest.mark.spark
+def test_kept_cuts_stay_readable_whatever_is_removed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "FEW_FILES", 2)
+    upstream = Upstream()
+    upstream.create_database("d")
+    for name in NAMES:
+        upstream.create_table(
+            name,
+            (column("id", "int", nullable=False), column("v", "varchar(20)")),
+            primary_key=("id",),
+        )
+        fill(upstream, name, rows=12)
+    changefeed = StandInChangefeed(upstream, "d", partitions=2)
+    feed = Feed.of(spark, tmp_path)
+    feed = replace(
+        feed, changefeed=replace(feed.changefeed, retention=Retention(cuts=timedelta(hours=25)))
+    )
+    for seed in range(4):
+        if seed == 1:
+            upstream.drop_table(NAMES[1])
+        if seed == 2:
+            # The first two overwrite, which leaves files behind; now they merge.
+            monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
+        churn(upstream, steps=6, seed=seed)
+        feed.write(changefeed.tick())
+        feed.sync()
+        grow_older(feed, 10)
+    cuts = read_cuts(feed.paths)
+    before = {cut.number: rows_of(feed, cut) for cut in cuts}
+    assert len(before) == 4
+    # Two of them are 40 and 30 hours old, two are younger than wanted.
+    trial = maintain(spark, feed.paths, feed.changefeed, dry_run=True)
+    assert (trial.retaining.cuts, trial.cut) == (2, None)
+    assert read_cuts(feed.paths) == cuts
+
+    files = set(data_files(feed.paths))
+    done = maintain(spark, feed.paths, feed.changefeed, margin=timedelta())
+    assert done.retaining.cuts == 2
+    assert done.cut == feed.cut
+    kept = read_cuts(feed.paths)
+    assert [cut.number for cut in kept] == [3, 4, 5]
+    assert {cut.number: rows_of(feed, cut) for cut in kept} == {
+        3: before[3],
+        4: before[4],
+        5: before[4],
+    }
+    assert (kept[2].tso, kept[2].batch) == (kept[1].tso, kept[1].batch)
+    # The table that was dropped is in no kept cut, and of the other one old files are gone.
+    mirror = feed.cut.mirrors[0]
+    assert list(feed.paths.mirror("0").parent.iterdir()) == [mirror.path(feed.paths)]
+    gone = [path for path in files - set(data_files(feed.paths)) if mirror.mirror_id in path.parts]
+    assert gone
+    assert min(item.after.disk_files for item in done.tables if item.after.files) > 0
+
+    # What was compacted is continued as if nothing had been.
+    assert feed.sync().outcome is Outcome.UNCHANGED
+    assert feed.cut.number == 5
+    churn(upstream, steps=6, seed=9)
+    feed.write(changefeed.tick())
+    assert feed.sync().outcome is Outcome.PUBLISHED
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert [mirror.mode for mirror in feed.cut.mirrors] == ["merge"]
+
+    # A cut is read whatever the age of the versions that it names.
+    grow_older(feed, 24 * 40)
+    assert rows_of(feed, kept[0]) == before[3]
+
+
+def data_files(paths: LakePaths) -> list[Path]:
+    """Return the files of mirrors but for their logs."""
+    return [
+        path
+        for path in paths.mirror("0").parent.rglob("*")
+        if path.is_file() and path.suffix in {".parquet", ".bin"} and "_delta_log" not in path.parts
+    ]
+
+
+@pytest.mark.spark
+def test_a_killed_optimize_is_finished_by_the_next(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(Exception):
+        """The death of a run."""
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
+    monkeypatch.setattr(maintenance, "FEW_FILES", 2)
+    upstream = Upstream()
+    upstream.create_database("d")
+    upstream.create_table(
+        NAMES[0],
+        (column("id", "int", nullable=False), column("v", "varchar(20)")),
+        primary_key=("id",),
+    )
+    changefeed = StandInChangefeed(upstream, "d")
+    feed = Feed.of(spark, tmp_path)
+    for seed in range(2):
+        fill(upstream, NAMES[0], rows=5, seed=seed)
+        feed.write(changefeed.tick())
+        feed.sync()
+    number, version = feed.cut.number, feed.cut.mirrors[0].version
+    with monkeypatch.context() as patch:
+        patch.setattr(maintenance, "publish", die)
+        with pytest.raises(Killed):
+            optimize_mirrors(spark, feed.paths, feed.changefeed.retention)
+    table = open_table(feed.paths.mirror(feed.cut.mirrors[0].mirror_id))
+    assert table is not None
+    assert table.version() > version
+    # It left the rows as they were, so the next one publishes what it made.
+    made = optimize_mirrors(spark, feed.paths, feed.changefeed.retention)
+    assert made is not None
+    assert made.mirrors[0].version == table.version()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    fill(upstream, NAMES[0], rows=5, seed=7)
+    feed.write(changefeed.tick())
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    made = optimize_mirrors(spark, feed.paths, feed.changefeed.retention)
+    assert made is not None
+    assert made.number == number + 3
+    assert feed.rows() == truth_rows(changefeed.truth())
+    position = commit_metadata(feed.paths.raw_messages)
+    maintain(spark, feed.paths, feed.changefeed)
+    assert commit_metadata(feed.paths.raw_messages) == position
+    assert clean_logs(feed.paths, kept=timedelta()) == 0
+
+
+@pytest.mark.spark
+def test_a_history_is_kept_for_as_long_as_its_mirror(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From its first version on; one of an older lake since the next maintenance."""
+    monkeypatch.setattr(maintenance, "FEW_FILES", 2)
+    monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
+    monkeypatch.setattr(history, "SMALL_HISTORY_ROWS", 0)
+    upstream = Upstream()
+    upstream.create_database("d")
+    changefeed = StandInChangefeed(upstream, "d")
+    retention = Retention(cuts=timedelta(days=40))
+    feed = Feed.of(spark, tmp_path)
+    feed = replace(
+        feed,
+        changefeed=replace(feed.changefeed, retention=retention, soft_delete=TableChoice(("*.*",))),
+    )
+    for name in NAMES:
+        upstream.create_table(
+            name,
+            (column("id", "int", nullable=False), column("v", "varchar(20)")),
+            primary_key=("id",),
+        )
+        fill(upstream, name, rows=5)
+        feed.write(changefeed.tick())
+        with monkeypatch.context() as patch:
+            if name == NAMES[0]:
+                patch.setattr(overwriting, "mirror_properties", lambda _: {})
+            feed.sync()
+    churn(upstream, steps=6, seed=1)
+    feed.write(changefeed.tick())
+    feed.sync()
+    cut, wanted = feed.cut, mirror_properties(retention).items()
+    older, newer = (cut.mirror(*name) for name in NAMES)
+    assert older is not None
+    assert newer is not None
+    assert not wanted & configuration(feed.paths.history(older.mirror_id)).items()
+    assert wanted <= configuration(feed.paths.history(newer.mirror_id)).items()
+    assert wanted <= configuration(feed.paths.mirror(newer.mirror_id)).items()
+    versions = {item.mirror_id: history_texts(feed, item) for item in cut.mirrors}
+
+    done = maintain(spark, feed.paths, feed.changefeed, margin=timedelta())
+    assert f"histories/{older.mirror_id}" in {item.name for item in done.tables}
+    made = done.cut
+    assert made is not None
+    for item in made.mirrors:
+        path = feed.paths.history(item.mirror_id)
+        assert wanted <= configuration(path).items()
+        table = open_table(path)
+        assert table is not None
+        assert (table.version(), len(table.file_uris())) == (item.history_version, 1)
+        assert history_texts(feed, item) == versions[item.mirror_id]
+    assert {item.mirror_id: history_texts(feed, item) for item in cut.mirrors} == versions
+    assert optimize_mirrors(spark, feed.paths, retention) is None
+
+    # And it is continued from there.
+    churn(upstream, steps=6, seed=9)
+    feed.write(changefeed.tick())
+    feed.sync()
+    current = {
+        (item.database, item.table): sum(
+            '"_ticdc_valid_to":null' in x for x in history_texts(feed, item)
+        )
+        for item in feed.cut.mirrors
+    }
+    assert current == {name: found.total() for name, found in feed.rows().items()}
+
+
+def configuration(path: Path) -> dict[str, str | None]:
+    table = open_table(path)
+    assert table is not None
+    return table.metadata().configuration
+
+
+def history_texts(feed: Feed, mirror: MirrorCut) -> list[str]:
+    """Return the versions of a table's rows as a cut names them."""
+    return sorted(
+        row["value"]
+        for row in history_in_spark(feed.spark, feed.paths, mirror)
+        .selectExpr("to_json(struct(*), map('ignoreNullFields', 'false')) as value")
+        .collect()
+    )

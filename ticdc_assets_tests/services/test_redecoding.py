@@ -1,0 +1,260 @@
+"""Decoding landing days again: what differs is put right, what does not is left alone."""
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+
+from ticdc_assets.config import Retention
+from ticdc_assets.engine.control import latest_version, read_rows
+from ticdc_assets.engine.session import functions
+from ticdc_assets.errors import NotFoundError
+from ticdc_assets.pipeline import landing, mirrors
+from ticdc_assets.pipeline.landing import landed_days
+from ticdc_assets.pipeline.mirrors import Outcome
+from ticdc_assets.pipeline.quarantine import count_open
+from ticdc_assets.services import redecoded_days
+from ticdc_assets.services.redecoded_days import RedecodedDay
+from ticdc_assets.services.redecoding import redecode
+from ticdc_assets.services.retention import retain
+from ticdc_assets.simulator.alterations import AddColumn
+from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.golden import Rows
+from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.simulator.builders import churn, fill
+
+pytestmark = pytest.mark.spark
+
+TODAY = datetime.now(UTC).date()
+YESTERDAY = TODAY - timedelta(days=1)
+KEYED, BAG, LEFT_ALONE = ("d", "keyed"), ("d", "bag"), ("d", "quiet")
+
+
+class Yesterday(datetime):
+    """A clock that is a day behind."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:
+        return datetime.now(tz) - timedelta(days=1)
+
+
+class Killed(BaseException):
+    """The death of a run."""
+
+
+Story = tuple[Feed, StandInChangefeed, Upstream]
+
+
+@pytest.fixture(scope="module")
+def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    """A feed with two landing days, each synced, and with one record in quarantine."""
+    upstream = Upstream()
+    upstream.create_database("d")
+    for name, key in ((KEYED, ("id",)), (BAG, ()), (LEFT_ALONE, ("id",))):
+        upstream.create_table(
+            name,
+            (column("id", "int", nullable=False), column("v", "varchar(20)")),
+            primary_key=key,
+        )
+        fill(upstream, name, rows=6)
+    changefeed = StandInChangefeed(
+        upstream, "d", partitions=2, options=FeedOptions(force_replicate=True)
+    )
+    feed = Feed.of(spark, tmp_path_factory.mktemp("story"))
+    feed.write(changefeed.tick())
+    feed.write([changefeed.inject(1, key=None, value=b"{")])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(landing, "datetime", Yesterday)
+        patch.setattr(mirrors, "datetime", Yesterday)
+        feed.sync()
+    upstream.alter_table(KEYED, AddColumn(column=column("n", "int", default="7")))
+    churn(upstream, steps=8, seed=1)
+    feed.write(changefeed.tick())
+    feed.sync()
+    assert landed_days(feed.paths) == [YESTERDAY, TODAY]
+    return feed, changefeed, upstream
+
+
+@pytest.fixture
+def feed(story: Story, tmp_path: Path) -> Feed:
+    """The story's feed with a lake of its own."""
+    shutil.copytree(story[0].paths.root, tmp_path / "lake")
+    return story[0].in_folder(tmp_path)
+
+
+def truth(story: Story) -> Rows:
+    return truth_rows(story[1].truth())
+
+
+def groups(feed: Feed) -> list[dict[str, Any]]:
+    """Return the totals, in an order of their own."""
+    return sorted(read_rows(feed.paths.change_groups), key=repr)
+
+
+def log_rows(feed: Feed) -> list[str]:
+    """Return the change log, whole."""
+    F = functions(feed.spark)
+    rows = feed.spark.read.format("delta").load(str(feed.paths.change_log))
+    return sorted(rows.select(F.to_json(F.struct("*")).alias("row")).toPandas()["row"])
+
+
+def damage(feed: Feed) -> None:
+    """Lose, change and add rows of yesterday: row changes, a watermark and DDL."""
+    F = functions(feed.spark)
+    table = DeltaTable.forPath(feed.spark, str(feed.paths.change_log))
+    yesterday = f"landed_day = date'{YESTERDAY}'"
+    rows = feed.spark.read.format("delta").load(str(feed.paths.change_log)).where(yesterday)
+    extra = (
+        rows.where("kind = 'row' and table = 'bag'")
+        .orderBy("offset")
+        .limit(1)
+        .withColumn("index", F.lit(99))
+    )
+    extra.write.format("delta").mode("append").save(str(feed.paths.change_log))
+    table.delete(f"{yesterday} and kind = 'row' and table = 'keyed' and offset % 2 = 0")
+    table.delete(f"{yesterday} and kind in ('ddl', 'bootstrap') and table = 'keyed'")
+    table.delete(f"{yesterday} and kind = 'watermark' and partition = 0")
+    table.update(
+        f"{yesterday} and kind = 'row' and table = 'keyed'",
+        {"after": F.lit('{"id": "1", "v": "wrong"}')},
+    )
+
+
+def again(feed: Feed, days: Iterable[date]) -> tuple[RedecodedDay, ...]:
+    return redecode(feed.spark, feed.paths, feed.changefeed, list(days)).days
+
+
+def versions(feed: Feed) -> list[int | None]:
+    paths = feed.paths
+    return [
+        latest_version(path)
+        for path in (paths.change_log, paths.change_groups, paths.quarantine, paths.cuts)
+    ]
+
+
+def test_what_was_lost_changed_or_added_is_put_right(story: Story, feed: Feed) -> None:
+    before, totals, log = versions(feed), groups(feed), log_rows(feed)
+    first = again(feed, [YESTERDAY, TODAY])
+    assert [item.equal for item in first] == [True, True]
+    assert (
+        sum(item.records for item in first)
+        == feed.spark.read.format("delta").load(str(feed.paths.raw_messages)).count()
+    )
+    assert versions(feed) == before, "what is equal is not written"
+
+    damage(feed)
+    one, two = again(feed, [TODAY, YESTERDAY])
+    assert one.day == YESTERDAY
+    assert one.replaced
+    assert one.restored
+    assert one.removed == 1
+    assert one.schemas
+    assert set(one.tables) == {KEYED, BAG}
+    assert two.equal
+    assert log_rows(feed) == log
+    assert groups(feed) == totals
+    applying = feed.sync()
+    assert applying.outcome is Outcome.PUBLISHED
+    assert applying.cut is not None
+    assert {item.table: item.mode for item in applying.cut.mirrors} == {
+        "keyed": "fold",
+        "bag": "fold",
+        "quiet": "carried",
+    }
+    assert feed.rows() == truth(story)
+    assert all(item.equal for item in again(feed, [YESTERDAY, TODAY]))
+    assert feed.sync().outcome is Outcome.UNCHANGED
+
+
+def test_a_killed_run_is_finished_and_syncs_go_on_between_days(
+    story: Story, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    totals = groups(feed)
+    damage(feed)
+    # The mirrors are made of what was wrong.
+    feed.sync(refold=[KEYED, BAG])
+    assert feed.rows() != truth(story)
+    with monkeypatch.context() as patch:
+
+        def dying(*_: Any) -> None:
+            raise Killed
+
+        patch.setattr(redecoded_days, "regroup", dying)
+        with pytest.raises(Killed):
+            again(feed, [YESTERDAY])
+    assert feed.sync().outcome is Outcome.PUBLISHED
+    assert feed.rows() == truth(story)
+    assert groups(feed) == totals
+    assert all(item.equal for item in again(feed, [YESTERDAY, TODAY]))
+
+
+def test_quarantine_is_renewed(story: Story, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    F = functions(feed.spark)
+    # A decoder that is broken: today's rows are lost to it, and so are told by their reason.
+    (fault,) = read_rows(feed.paths.quarantine)
+    DeltaTable.forPath(feed.spark, str(feed.paths.quarantine)).delete()
+    (day,) = again(feed, [YESTERDAY])
+    assert (day.quarantined, day.released, day.batch) == (1, 0, None)
+    (found,) = read_rows(feed.paths.quarantine)
+    assert {**found, "quarantined_at": None} == {**fault, "quarantined_at": None, "batch": 2}
+    assert count_open(feed.paths).decode == 1
+
+    # The records of the keyed table cannot be read any more: what they gave stays.
+    raw = DeltaTable.forPath(feed.spark, str(feed.paths.raw_messages))
+    text = F.decode("value", "UTF-8")
+    raw.update(
+        (F.col("landed_day") == F.lit(TODAY)) & text.contains('"table":"keyed"'),
+        {"value": F.encode(F.lit("{"), "UTF-8")},
+    )
+    log = log_rows(feed)
+    (day,) = again(feed, [TODAY])
+    assert (day.replaced, day.restored, day.removed, day.batch) == (0, 0, 0, None)
+    assert sum(item.records for item in day.refused)
+    assert {item.table for item in day.refused} == {"keyed"}
+    assert "keep their rows" in day.sentence()
+    assert log_rows(feed) == log
+    assert count_open(feed.paths).decode == 1
+    assert feed.rows() == truth(story)
+
+    # The record in quarantine is read now.
+    good = feed.spark.read.format("delta").load(str(feed.paths.raw_messages))
+    value = good.where(f"landed_day = date'{TODAY}'").where(text.contains("WATERMARK")).first()
+    assert value is not None
+    raw.update(
+        (F.col("offset") == fault["offset"]) & (F.col("partition") == fault["partition"]),
+        {"value": F.lit(bytes(value["value"]))},
+    )
+    (day,) = again(feed, [YESTERDAY])
+    assert (day.restored, day.released) == (1, 1)
+    assert count_open(feed.paths).decode == 0
+
+
+def test_behind_a_cut_off_totals_go_on_and_days_before_it_are_refused(
+    story: Story, feed: Feed
+) -> None:
+    keeping = replace(feed.changefeed, retention=Retention(change_log=timedelta(hours=1)))
+    assert retain(feed.spark, feed.paths, keeping).changes
+    totals, log = groups(feed), log_rows(feed)
+    with pytest.raises(NotFoundError, match=f"landed before {TODAY}"):
+        again(feed, [YESTERDAY, TODAY])
+    (day,) = again(feed, [TODAY])
+    assert day.equal
+
+    DeltaTable.forPath(feed.spark, str(feed.paths.change_log)).delete(
+        f"landed_day = date'{TODAY}' and kind in ('row', 'watermark')"
+    )
+    (day,) = again(feed, [TODAY])
+    assert day.restored
+    assert not day.removed
+    assert groups(feed) == totals
+    assert log_rows(feed) == log
+    assert feed.sync().outcome is Outcome.PUBLISHED
+    assert feed.rows() == truth(story)

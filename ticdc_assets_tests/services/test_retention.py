@@ -1,0 +1,283 @@
+"""Retention: what is cut off below a base cut changes no row, no later sync and no older moment."""
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.capture import CaptureRecord
+from ticdc_assets.config import CaptureSource, Changefeed, Retention
+from ticdc_assets.engine.control import read_table
+from ticdc_assets.errors import NotFoundError
+from ticdc_assets.pipeline.cuts import Cut, read_cuts
+from ticdc_assets.pipeline.horizons import BELOW, Horizon, read_horizon, read_raw_horizon
+from ticdc_assets.pipeline.positions import read_position
+from ticdc_assets.pipeline.quarantine import read_quarantine
+from ticdc_assets.services import retention
+from ticdc_assets.services.redriving import redrive
+from ticdc_assets.services.retention import kept_cuts, retain
+from ticdc_assets.simulator.alterations import AddColumn
+from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.wire.compression import Compression
+from ticdc_assets_tests.golden import Rows
+from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.simulator.builders import churn, fill
+
+DAY = timedelta(days=1)
+START = datetime(2026, 1, 1, 12, tzinfo=UTC)
+FEED = Changefeed(
+    name="feed",
+    wire_format="simple-json",
+    timezone="UTC",
+    source=CaptureSource(path=Path("/nowhere")),
+)
+
+
+# Which cuts are kept ----------------------------------------------------------------------------
+
+
+def cut_at(number: int, published_at: datetime, *, late: int = 0) -> Cut:
+    """A cut without mirrors."""
+    return Cut(
+        number=number,
+        tso=number,
+        published_at=published_at,
+        batch=number,
+        mirrors=(),
+        held=(),
+        quarantined=0,
+        replays=0,
+        late=late,
+        steps_back=0,
+        ignored={},
+    )
+
+
+def kept(
+    cuts: Sequence[Cut], ages: Retention, now: datetime, *, base: int = 0, raw_base: int = 0
+) -> list[int]:
+    horizons = [
+        Horizon(cut=next((cut for cut in cuts if cut.number == number), None))
+        for number in (base, raw_base)
+    ]
+    feed = replace(FEED, retention=ages)
+    found = kept_cuts(cuts, feed, now, horizon=horizons[0], raw_horizon=horizons[1])
+    return [cut.number for cut in found]
+
+
+def test_cuts_go_by_their_age_but_for_the_newest() -> None:
+    cuts = [cut_at(number, START + number * DAY) for number in range(1, 6)]
+    assert kept(cuts, Retention(cuts=None), START + 99 * DAY) == [1, 2, 3, 4, 5]
+    assert kept(cuts, Retention(cuts=3 * DAY), START + 6 * DAY) == [4, 5]
+    assert kept(cuts, Retention(cuts=3 * DAY), START + 99 * DAY) == [5]
+
+
+def test_cuts_older_than_a_day_are_thinned_to_one_an_hour() -> None:
+    minutes = [START + number * timedelta(minutes=20) for number in range(1, 13)]
+    cuts = [cut_at(number, at, late=number == 4) for number, at in enumerate(minutes, 1)]
+    ages = Retention(cuts=9 * DAY)
+    assert kept(cuts, ages, START + DAY) == list(range(1, 13))
+    # The newest of each hour, and the one that says that rows came late.
+    hours = sorted({(number * 20) // 60: number for number in range(1, 13)}.values())
+    assert kept(cuts, ages, START + 2 * DAY) == sorted({*hours, 4})
+    assert kept(cuts, Retention(cuts=None), START + 2 * DAY) == list(range(1, 13))
+
+
+def test_bases_and_what_may_become_one_are_kept() -> None:
+    hours = [START + number * timedelta(hours=3) for number in range(9)]
+    cuts = [cut_at(number, at, late=number == 2) for number, at in enumerate(hours, 1)]
+    ages = Retention(cuts=DAY, change_log=9 * DAY)
+    # The newest of each day, and the one that says that rows came late.
+    assert kept(cuts, ages, START + 5 * DAY) == [2, 4, 9]
+    assert kept(cuts, ages, START + 5 * DAY, base=1) == [1, 2, 4, 9]
+    assert kept(cuts, ages, START + 5 * DAY, base=4) == [4, 9]
+    assert kept(cuts, ages, START + 5 * DAY, base=4, raw_base=3) == [3, 4, 9]
+    ages = Retention(cuts=DAY, change_log=9 * DAY, raw_messages=9 * DAY)
+    assert kept(cuts, ages, START + 5 * DAY, base=4, raw_base=3) == [3, 4, 9]
+
+
+# With Spark -------------------------------------------------------------------------------------
+
+KEYED, BAG = ("d", "keyed"), ("d", "bag")
+
+
+def keeping(feed: Feed, ages: Retention) -> Feed:
+    return replace(feed, changefeed=replace(feed.changefeed, retention=ages))
+
+
+def cut_off(feed: Feed, cut: Cut) -> retention.Retaining:
+    """Retain at the moment at which `cut` is the newest that is old enough."""
+    return retain(feed.spark, feed.paths, feed.changefeed, now=cut.published_at + DAY)
+
+
+def log_rows(feed: Feed, condition: ds.Expression) -> list[dict[str, Any]]:
+    rows = read_table(
+        feed.paths.change_log, condition, columns=["batch", "kind", "table", "commit_ts", "offset"]
+    )
+    assert rows is not None
+    return rows.to_pylist()
+
+
+@pytest.mark.spark
+def test_what_is_cut_off_changes_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream = Upstream()
+    upstream.create_database("d")
+    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
+    upstream.create_table(KEYED, columns, primary_key=("id",))
+    upstream.create_table(BAG, columns)
+    options = FeedOptions(force_replicate=True)
+    changefeed = StandInChangefeed(upstream, "d", partitions=2, options=options)
+    feed = keeping(
+        Feed.of(spark, tmp_path),
+        Retention(raw_messages=DAY, change_log=DAY, cuts=timedelta(days=9)),
+    )
+    moments: list[int] = []
+    for seed in range(3):
+        fill(upstream, KEYED, rows=4, seed=seed)
+        churn(upstream, steps=12, seed=seed)
+        if seed == 2:
+            upstream.alter_table(
+                KEYED, AddColumn(column=column("n", "int", nullable=False, default="7"))
+            )
+        feed.write(changefeed.tick())
+        feed.sync()
+        moments.append(feed.cut.tso)
+    first, base, *_ = read_cuts(feed.paths)
+    stamps = [
+        row["commit_ts"]
+        for row in log_rows(feed, (ds.field("kind") == "row") & (ds.field("commit_ts") > base.tso))
+    ]
+    moments = [base.tso, random.Random(3).choice(stamps)]
+    before = {tso: feed.rows_as_of(tso) for tso in moments}
+    truth = truth_rows(changefeed.truth())
+    position = read_position(feed.paths)
+
+    # A run that dies between the change log and the raw messages leaves nothing half done.
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(retention._CutOff, "cut_raw_messages", die)
+        with pytest.raises(KeyboardInterrupt):
+            cut_off(feed, base)
+    assert (read_horizon(feed.paths).cut, read_raw_horizon(feed.paths).cut) == (base, None)
+    done = cut_off(feed, base)
+    assert done.changes == 0
+    assert done.records > 0
+    assert done.notes == ()
+    assert read_horizon(feed.paths) == read_raw_horizon(feed.paths) == done.raw_horizon
+    assert not log_rows(feed, (ds.field("kind") == "row") & (ds.field("commit_ts") <= base.tso))
+    assert read_position(feed.paths) == position
+
+    assert feed.rows() == truth
+    assert {tso: feed.rows_as_of(tso) for tso in moments} == before
+    with pytest.raises(NotFoundError, match=f"oldest that can be read is {base.tso}"):
+        feed.rows_as_of(base.tso - 1)
+    feed.sync(refold={KEYED, BAG})
+    assert feed.rows() == truth
+    assert [mirror.mode for mirror in feed.cut.mirrors] == ["fold", "fold"]
+    assert not any(mark.startswith(BELOW) for item in feed.cut.mirrors for mark in item.marks)
+
+    # What is sent again from below is not applied but counted; what is new is applied.
+    changefeed.restart(first.tso)
+    churn(upstream, steps=6, seed=8)
+    feed.write(changefeed.tick())
+    feed.sync()
+    assert feed.cut.unplaced > 0
+    assert feed.rows() == truth_rows(changefeed.truth())
+    feed.sync(refold={KEYED, BAG})
+    assert feed.rows() == truth_rows(changefeed.truth())
+
+
+@pytest.mark.spark
+def test_what_the_base_lacks_stays_until_it_can_be_applied(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    upstream = Upstream()
+    upstream.create_database("d")
+    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
+    waiting = ("d", "waiting")
+    for name in (KEYED, waiting):
+        upstream.create_table(name, columns, primary_key=("id",))
+        fill(upstream, name, rows=6)
+    options = FeedOptions(bootstraps=False)
+    changefeed = StandInChangefeed(upstream, "d", partitions=1, options=options)
+    records = list(changefeed.tick())
+    is_schema = [
+        b'"tableSchema"' in (item.value or b"") and b'"waiting"' in (item.value or b"")
+        for item in records
+    ]
+    (schema,) = (item for item, found in zip(records, is_schema, strict=True) if found)
+    refused = next(
+        item
+        for item in records
+        if item.value is not None and b'"keyed"' in item.value and b'"INSERT"' in item.value
+    )
+    feed = keeping(
+        Feed.of(spark, tmp_path), Retention(raw_messages=DAY, change_log=DAY, cuts=9 * DAY)
+    )
+    feed.write(
+        [
+            without(item)
+            if item is schema
+            else replace(item, value=pa.compress(item.value, codec="lz4", asbytes=True))
+            if item is refused
+            else item
+            for item in records
+        ]
+    )
+    feed.sync()
+    base = feed.cut
+    assert (base.held[0].rows, base.quarantined) == (len(upstream.rows(waiting)), 1)
+    fill(upstream, KEYED, rows=2, seed=5)
+    feed.write(changefeed.tick())
+    feed.sync()
+    done = cut_off(feed, base)
+    assert min(done.changes, done.records) > 0
+    below = (ds.field("kind") == "row") & (ds.field("commit_ts") <= base.tso)
+    assert {row["table"] for row in log_rows(feed, below)} == {"waiting"}
+    raw = read_table(feed.paths.raw_messages, columns=["offset"])
+    assert raw is not None
+    assert refused.offset in raw.column("offset").to_pylist()
+    assert [row["offset"] for row in read_quarantine(feed.paths)] == [refused.offset]
+
+    # The schema comes, from below the horizon.
+    feed.write([replace(schema, offset=changefeed.inject(0, key=None, value=b"").offset)])
+    feed.sync()
+    wanted: Rows = truth_rows(changefeed.truth())
+    assert feed.rows()[waiting] == wanted[waiting]
+    assert not feed.cut.held
+    assert not any(mark.startswith(BELOW) for item in feed.cut.mirrors for mark in item.marks)
+
+    # A fix comes, too: what became of the row since is in the base alone, so its mirror says so.
+    fixed = replace(feed.changefeed, compression=Compression.LZ4)
+    assert redrive(spark, feed.paths, fixed).decoded == 1
+    feed.sync()
+    assert (feed.cut.late, feed.cut.unplaced) == (1, 0)
+    assert feed.rows() == wanted
+    marked = {item.table: item.marks for item in feed.cut.mirrors}
+    assert marked["waiting"] == []
+    assert marked["keyed"] == [f"{BELOW}, since {base.tso}"]
+    fill(upstream, KEYED, rows=1, seed=9)
+    feed.write(changefeed.tick())
+    feed.sync()
+    assert feed.cut.mirror(*KEYED) is not None
+    assert feed.rows() == truth_rows(changefeed.truth())
+
+
+def without(record: CaptureRecord) -> CaptureRecord:
+    """Return an empty watermark in the place of a record."""
+    text = json.dumps({"version": 1, "type": "WATERMARK", "commitTs": 1, "buildTs": 1})
+    return replace(record, key=None, value=text.encode())

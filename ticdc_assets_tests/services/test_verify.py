@@ -1,0 +1,430 @@
+"""Verify: clean after any order of syncs, and every kind of damage is found with key and column."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+
+from ticdc_assets.config import ClaimCheck
+from ticdc_assets.engine.control import latest_version
+from ticdc_assets.engine.lock import side_lock, writer_lock
+from ticdc_assets.errors import BusyError, NotFoundError
+from ticdc_assets.pipeline.cuts import MirrorCut, publish
+from ticdc_assets.pipeline.decoding import decode_new
+from ticdc_assets.pipeline.quarantine import read_quarantine
+from ticdc_assets.pipeline.versions import mirror_in_spark
+from ticdc_assets.services import rebuilding
+from ticdc_assets.services.comparing import ColumnDifference, RowCounts, RowFinding
+from ticdc_assets.services.redriving import redrive
+from ticdc_assets.services.verifying import Finding, Verification, VerifiedMirror, verify
+from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.commands import files
+from ticdc_assets_tests.golden import (
+    FORMATS,
+    FULL_VARIANTS,
+    OPTIONS,
+    THREE_OF_THE_SHOP,
+    Scenario,
+)
+from ticdc_assets_tests.lake.feeds import Feed
+from ticdc_assets_tests.simulator.builders import churn, fill
+
+pytestmark = pytest.mark.spark
+
+PAIRS, BAG, DAYS, OTHER = ("d", "pairs"), ("d", "bag"), ("d", "o'days `x`"), ("d", "other")
+
+
+def verified(feed: Feed, table: tuple[str, str] | None = None) -> Verification:
+    return verify(feed.spark, feed.paths, feed.changefeed, table=table)
+
+
+def of(verification: Verification, name: tuple[str, str]) -> VerifiedMirror:
+    (found,) = [item for item in verification.mirrors if (item.database, item.table) == name]
+    return found
+
+
+def assert_clean(feed: Feed) -> Verification:
+    """Assert that all of a feed is equal to its rebuild, and that nothing else changed by it."""
+    before = files(feed.paths.base)
+    found = verified(feed)
+    assert found.differences == ()
+    different = [item for item in found.mirrors if not item.is_sound]
+    assert different == []
+    assert found.equal
+    assert len(found.mirrors) == len(feed.cut.mirrors)
+    for item, mirror in zip(found.mirrors, feed.cut.mirrors, strict=True):
+        assert item.mirror == item.rebuilt
+        assert item.mirror is not None
+        assert item.mirror.rows == mirror.rows
+    after = files(feed.paths.base)
+    assert after.pop("verify.lock", None) is not None
+    before.pop("verify.lock", None)
+    assert after == before
+    return found
+
+
+# Feeds ------------------------------------------------------------------------------------------
+
+
+class Life:
+    """An upstream with a table of two key columns, a bag, odd names, and its changefeed."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.upstream = Upstream(timezone="Asia/Tokyo")
+        self.upstream.create_database("d")
+        number, text = column("n", "int", nullable=False), column("v", "varchar(60)")
+        for name in (PAIRS, OTHER):
+            self.upstream.create_table(
+                name,
+                (number, column("k", "varchar(9)", nullable=False), text),
+                primary_key=("n", "k"),
+            )
+        self.upstream.create_table(BAG, (column("n", "int"), text))
+        self.upstream.create_table(
+            DAYS,
+            (number, column("d.`ay", "date"), column("at", "timestamp(3)"), column("f", "double")),
+            primary_key=("n",),
+        )
+        self.changefeed = StandInChangefeed(
+            self.upstream, "d", partitions=2, options=FeedOptions(force_replicate=True)
+        )
+        self.feed = Feed.of(spark, folder, timezone="Asia/Tokyo")
+        self.written = 0
+
+    def write(self) -> None:
+        """Append what was committed to the capture."""
+        records = list(self.changefeed.tick())
+        self.feed.write(records)
+        self.written += len(records)
+
+
+def lived(spark: SparkSession, folder: Path) -> Life:
+    """Return a life that was synced several times; the last batch is landed and in no cut."""
+    life = Life(spark, folder)
+    rows = [
+        (PAIRS, {"n": "1", "k": "a", "v": "axolotl"}),
+        (PAIRS, {"n": "2", "k": "a", "v": "dodo"}),
+        *((BAG, {"n": "7", "v": "the same"}) for _ in range(3)),
+        (BAG, {"n": None, "v": "a single one"}),
+        (DAYS, {"n": "1", "d.`ay": "0000-00-00", "at": "2024-02-29 08:00:00.125", "f": "-0"}),
+    ]
+    with life.upstream.transaction() as transaction:
+        for name, row in rows:
+            transaction.insert(name, row)
+    fill(life.upstream, OTHER, rows=9)
+    life.write()
+    life.feed.sync()
+    churn(life.upstream, steps=8, seed=1, tables=[OTHER])
+    with life.upstream.transaction() as transaction:
+        transaction.insert(BAG, {"n": "7", "v": "the same"})
+        transaction.update(PAIRS, ("2", "a"), changes={"v": "Quokka 22"})
+    life.write()
+    life.feed.sync()
+    churn(life.upstream, steps=5, seed=2, tables=[OTHER])
+    life.write()
+    life.feed.land()
+    decode_new(spark, life.feed.paths, life.feed.changefeed)
+    return life
+
+
+@pytest.fixture(scope="module")
+def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Life:
+    """A sound life; tests that damage it take a copy of its lake."""
+    return lived(spark, tmp_path_factory.mktemp("life"))
+
+
+@pytest.fixture
+def copied(whole: Life, tmp_path: Path) -> Feed:
+    feed = whole.feed.in_folder(tmp_path)
+    shutil.copytree(whole.feed.paths.root, feed.paths.root)
+    return feed
+
+
+# Sound ------------------------------------------------------------------------------------------
+
+
+def test_records_that_are_in_no_cut_do_not_matter(whole: Life) -> None:
+    assert 0 < assert_clean(whole.feed).records < whole.written
+
+
+def test_one_table_is_verified_alone(whole: Life) -> None:
+    found = verified(whole.feed, DAYS)
+    assert found.equal
+    assert [(item.database, item.table) for item in found.mirrors] == [DAYS]
+    with pytest.raises(NotFoundError, match="no mirror of database 'd', table 'none'"):
+        verified(whole.feed, ("d", "none"))
+
+
+def test_a_sync_goes_on_meanwhile_and_a_second_verify_does_not(whole: Life) -> None:
+    with writer_lock(whole.feed.paths):
+        assert verified(whole.feed, PAIRS).equal
+    with side_lock(whole.feed.paths), pytest.raises(BusyError, match="another verify"):
+        verified(whole.feed)
+
+
+def test_a_side_place_that_was_left_behind_is_removed(copied: Feed, tmp_path: Path) -> None:
+    left = copied.paths.side_place("abc")
+    (left.mirror("1")).mkdir(parents=True)
+    assert verified(copied, PAIRS).equal
+    assert not copied.paths.side_places.exists()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "kept").touch()
+    copied.paths.side_places.symlink_to(elsewhere)
+    with pytest.raises(RuntimeError), rebuilding_fails(copied):
+        verified(copied, PAIRS)
+    assert (elsewhere / "kept").exists()
+    assert not os.path.lexists(copied.paths.side_places)
+
+
+@contextmanager
+def rebuilding_fails(feed: Feed) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+
+        def fail(*_: object, **__: object) -> None:
+            assert feed.paths.side_places.is_dir()
+            raise RuntimeError("killed")
+
+        patch.setattr(rebuilding, "apply_changes", fail)
+        yield
+
+
+# Damaged ----------------------------------------------------------------------------------------
+
+
+def damage(feed: Feed, mirror: MirrorCut, old: bytes, new: bytes) -> None:
+    """Put other bytes into the data files of a mirror, where they stand."""
+    assert len(old) == len(new)
+    found = 0
+    for path in mirror.path(feed.paths).rglob("*.parquet"):
+        content = path.read_bytes()
+        if old in content:
+            path.write_bytes(content.replace(old, new))
+            # Hadoop's checksum beside the file would tell; whoever damages on purpose makes it new.
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+            found += 1
+    assert found
+
+
+def name_newest_versions(feed: Feed) -> None:
+    """Publish a cut that names the newest version of every mirror, with its rows."""
+    cut = feed.cut
+    mirrors: list[MirrorCut] = []
+    for mirror in cut.mirrors:
+        version = latest_version(mirror.path(feed.paths))
+        assert version is not None
+        named = replace(mirror, version=version)
+        rows = mirror_in_spark(feed.spark, feed.paths, named).count()
+        mirrors.append(replace(named, rows=rows))
+    publish(feed.paths, replace(cut, number=cut.number + 1, mirrors=tuple(mirrors)))
+
+
+def mirror_of(feed: Feed, name: tuple[str, str]) -> MirrorCut:
+    mirror = feed.cut.mirror(*name)
+    assert mirror is not None
+    return mirror
+
+
+def test_cells_rows_columns_and_files_that_are_damaged_are_found(copied: Feed) -> None:
+    def table(name: tuple[str, str]) -> DeltaTable:
+        return DeltaTable.forPath(copied.spark, str(mirror_of(copied, name).path(copied.paths)))
+
+    table(DAYS).update("n = 1", {"_rescued_data": "map('d.`ay', '0000-00-01')"})
+    table(BAG).delete("n is null")
+    copied.spark.sql(
+        f"insert into delta.`{mirror_of(copied, BAG).path(copied.paths)}` "
+        "select * from (select n, v, _ticdc_commit_ts, _rescued_data "
+        f"from delta.`{mirror_of(copied, BAG).path(copied.paths)}` where n = 7 limit 1)"
+    )
+    name_newest_versions(copied)
+    damage(copied, mirror_of(copied, PAIRS), b"Quokka 22", b"Quokka 23")
+    for path in mirror_of(copied, OTHER).path(copied.paths).rglob("*.parquet"):
+        path.unlink()
+    found = verified(copied)
+    assert not found.equal
+
+    pairs = of(found, PAIRS)
+    assert pairs.finding is Finding.DIFFERENT
+    assert pairs.counts == RowCounts(changed=1)
+    (row,) = pairs.examples
+    assert (row.finding, row.key) == (RowFinding.CHANGED, {"n": "2", "k": "a"})
+    assert row.columns == (ColumnDifference(name="v", mirror="Quokka 23", rebuilt="Quokka 22"),)
+
+    days = of(found, DAYS)
+    assert days.counts == RowCounts(changed=1)
+    (row,) = days.examples
+    assert row.key == {"n": "1"}
+    (cell,) = row.columns
+    assert cell == ColumnDifference(name="d.`ay", mirror="0000-00-01", rebuilt="0000-00-00")
+
+    bag = of(found, BAG)
+    assert bag.counts == RowCounts(missing=1, too_many=1)
+    told = {row.finding: (row.key["n"], row.key["v"], row.copies) for row in bag.examples}
+    assert told == {
+        RowFinding.MISSING: (None, "a single one", 1),
+        RowFinding.TOO_MANY: ("7", "the same", 1),
+    }
+
+    other = of(found, OTHER)
+    assert (other.finding, other.mirror) == (Finding.UNREADABLE, None)
+    assert other.rebuilt is not None
+    assert other.error
+    assert verified(copied, DAYS).mirrors == (days,)
+
+
+def test_rows_lost_and_added_foreign_commits_and_mirrors_of_one_side(copied: Feed) -> None:
+    pairs = mirror_of(copied, PAIRS)
+    place = str(pairs.path(copied.paths))
+    DeltaTable.forPath(copied.spark, place).delete("n = 1")
+    copied.spark.sql(
+        f"insert into delta.`{place}` select 9 as n, k, v, _ticdc_commit_ts, _rescued_data "
+        f"from delta.`{place}` where n = 2"
+    )
+    name_newest_versions(copied)
+    DeltaTable.forPath(copied.spark, place).delete("n = 2")
+    cut, bag = copied.cut, mirror_of(copied, BAG)
+    stranger = replace(bag, table="stranger", mirror_id="99")
+    shutil.copytree(bag.path(copied.paths), stranger.path(copied.paths))
+    kept = tuple(item for item in cut.mirrors if item.table != "bag")
+    publish(copied.paths, replace(cut, number=cut.number + 1, mirrors=(*kept, stranger)))
+    found = verified(copied)
+    lost = of(found, PAIRS)
+    assert lost.counts == RowCounts(missing=1, too_many=1)
+    assert {(row.finding, row.key["n"]) for row in lost.examples} == {
+        (RowFinding.MISSING, "1"),
+        (RowFinding.TOO_MANY, "9"),
+    }
+    assert [text.partition(" (")[2] for text in lost.foreign] == ["DELETE)"]
+    assert of(found, ("d", "stranger")).finding is Finding.NOT_REBUILT
+    assert of(found, BAG).finding is Finding.NOT_IN_CUT
+    assert of(found, DAYS).is_sound
+
+
+def test_a_foreign_commit_behind_the_cut_is_told_though_the_cut_is_sound(copied: Feed) -> None:
+    mirror = mirror_of(copied, PAIRS)
+    DeltaTable.forPath(copied.spark, str(mirror.path(copied.paths))).delete("n = 1")
+    found = verified(copied, PAIRS)
+    (item,) = found.mirrors
+    assert (item.finding, item.foreign) == (
+        Finding.EQUAL,
+        (f"version {mirror.version + 1} (DELETE)",),
+    )
+    assert not found.equal
+    copied.sync()
+    assert verified(copied, PAIRS).equal
+
+
+def test_a_cut_that_says_other_than_its_mirrors(copied: Feed) -> None:
+    cut = copied.cut
+    changed = replace(mirror_of(copied, PAIRS), rows=99, hidden=["v"], held=3)
+    others = tuple(item for item in cut.mirrors if item.table != "pairs")
+    publish(copied.paths, replace(cut, number=cut.number + 1, mirrors=(*others, changed)))
+    (item,) = verified(copied, PAIRS).mirrors
+    assert item.finding is Finding.DIFFERENT
+    assert set(item.differences) == {
+        "hidden columns are v, rebuilt none",
+        "the cut says 99 rows, rebuilt 2",
+        "the cut says 3 held, rebuilt 0",
+    }
+
+
+# Quarantine -------------------------------------------------------------------------------------
+
+
+def test_records_in_quarantine_and_redriven_ones(
+    spark: SparkSession, tmp_path: Path, golden_dir: Callable[..., Path]
+) -> None:
+    scenario = Scenario(golden_dir("options", "open-claim-check"))
+    storage = tmp_path / "storage"
+    storage.mkdir()
+    feed = feed_of(spark, tmp_path, scenario, ClaimCheck(location=str(storage), raw_value=False))
+    feed.sync()
+    waiting = feed.cut.quarantined
+    records = {(row["partition"], row["offset"]) for row in read_quarantine(feed.paths)}
+    assert waiting >= len(records) > 0
+    assert_clean(feed)
+    for file in (scenario.folder / "claim-check").iterdir():
+        (storage / file.name).write_bytes(file.read_bytes())
+    found = verified(feed)
+    assert found.equal
+    assert found.decodable == waiting
+    assert f"{waiting} events in quarantine can be decoded by now" in found.notes()[0]
+    redrive(spark, feed.paths, feed.changefeed)
+    # Decoded, and in no cut yet.
+    assert verified(feed).equal
+    feed.sync()
+    assert feed.cut.quarantined == 0
+    assert_clean(feed)
+    for file in storage.iterdir():
+        file.unlink()
+    found = verified(feed)
+    assert not found.equal
+    assert {item.reason for item in found.refused} == {"claim_check_missing"}
+    assert sum(item.records for item in found.refused) == len(records)
+    named = {(item.database, item.table) for item in found.refused}
+    different = {(item.database, item.table) for item in found.mirrors if not item.is_sound}
+    assert different
+    assert different <= named
+
+
+# Golden -----------------------------------------------------------------------------------------
+
+
+def feed_of(
+    spark: SparkSession, folder: Path, scenario: Scenario, claim_check: ClaimCheck | None = None
+) -> Feed:
+    return Feed.of(
+        spark,
+        folder,
+        capture=scenario.capture,
+        timezone=scenario.timezone,
+        wire_format=scenario.wire_format,
+        compression=scenario.compression,
+        claim_check=claim_check or scenario.claim_check,
+    )
+
+
+FOLDERS = [
+    *((variant, name) for variant in FORMATS for name in ("types", "shop")),
+    *(
+        (variant, name)
+        for variant in FULL_VARIANTS
+        for name in ("shop-replay", "shop-ddlwm", "corrupt")
+    ),
+    *((variant, "shop-middle") for variant in ("simple-json", "simple-avro")),
+    *(("options", option) for option in OPTIONS),
+]
+"""Every folder of golden messages."""
+
+
+@pytest.mark.parametrize(
+    ("variant", "name", "tables"),
+    [
+        ("simple-json", "shop", THREE_OF_THE_SHOP),
+        *(pytest.param(*folder, (), marks=pytest.mark.slow) for folder in FOLDERS),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "three" if value else "all",
+)
+def test_what_real_encoders_sent_is_verified(
+    variant: str,
+    name: str,
+    tables: tuple[tuple[str, str], ...],
+    spark: SparkSession,
+    tmp_path: Path,
+    golden_dir: Callable[..., Path],
+) -> None:
+    scenario = Scenario(golden_dir(variant, name))
+    feed = feed_of(spark, tmp_path, scenario)
+    if tables:
+        feed = feed.with_mirrors_of(tables)
+    for _ in range(2):
+        feed.sync(max_records=len(scenario.records) // 2 + 1)
+    assert assert_clean(feed).records == len(scenario.records)
