@@ -134,8 +134,6 @@ class RowPart:
 
 def buckets_for(rows: int, size: int, workers: int) -> int:
     """Return among how many buckets so many rows and bytes are spread, with so many workers."""
-    if workers == 1:
-        return 1
     most = min(_ROWS_PER_BUCKET, math.ceil(rows / workers)) or 1
     return max(1, math.ceil(rows / most), math.ceil(size / _BYTES_PER_BUCKET))
 

@@ -24,7 +24,7 @@ from ticdc_assets.engine.control import commit_metadata, read_table, write_table
 from ticdc_assets.engine.executing import Executor, OnSpark
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import MERGING
-from ticdc_assets.pipeline import change_folding, history, mirror_making
+from ticdc_assets.pipeline import change_folding, change_reading, history, mirror_making
 from ticdc_assets.pipeline.cut_schema import CUT_SCHEMA
 from ticdc_assets.pipeline.cuts import Cut, newest_cut
 from ticdc_assets.pipeline.decoding import decode_new
@@ -48,7 +48,7 @@ def treat_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (change_folding, history):
         monkeypatch.setattr(module, "executor", on_spark)
-    for module in (change_folding, history, mirror_making):
+    for module in (change_folding, change_reading, history, mirror_making):
         monkeypatch.setattr(module, "INLINE_ROWS", -1)
     monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
     threshold = "spark.sql.optimizer.runtime.bloomFilter.applicationSideScanSizeThreshold"

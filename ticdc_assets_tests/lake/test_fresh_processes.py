@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from ticdc_assets.engine import executing
 from ticdc_assets.engine.session import LazySession
-from ticdc_assets.pipeline import change_folding, mirror_making, overwriting
+from ticdc_assets.pipeline import change_folding, change_reading, mirror_making, overwriting
 from ticdc_assets.pipeline.cuts import MirrorCut, require_cut
 from ticdc_assets.simulator.alterations import DropColumn
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
@@ -114,7 +114,8 @@ def story(tmp_path_factory: pytest.TempPathFactory, java: None) -> Story:
         # All of it is small, so that no Spark is started here.
         for owner, limit in (
             (change_folding, "INLINE_ROWS"),
-            (change_folding, "INLINE_BYTES"),
+            (change_reading, "INLINE_ROWS"),
+            (change_reading, "INLINE_BYTES"),
             (mirror_making, "INLINE_ROWS"),
             (overwriting, "PLAIN_ROWS"),
             (mirror_making, "SMALL_MIRROR_ROWS"),

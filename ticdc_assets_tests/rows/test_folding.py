@@ -39,10 +39,11 @@ SCHEMA = TableSchema(
 )
 
 
-def casts_of(kind: str) -> st.SearchStrategy[list[tuple[str, int, int]] | None]:
+def casts_of(kind: str, ts: int) -> st.SearchStrategy[list[tuple[str, int, int]] | None]:
+    """Return casts by DDL that came after the change."""
     if kind not in {"put", "before"}:
         return st.none()
-    item = st.tuples(st.just("v"), st.integers(0, 5), st.just(1))
+    item = st.tuples(st.just("v"), st.integers(ts, 5), st.just(1))
     return st.none() | st.lists(item, min_size=1, max_size=2, unique=True)
 
 
@@ -78,7 +79,7 @@ def effects(draw: st.DrawFn) -> list[dict[str, Any]]:
                 "position": "after.v" if kind == "fault" else None,
                 "expected": None,
                 "got": None,
-                "casts": draw(casts_of(kind)),
+                "casts": draw(casts_of(kind, ts)),
                 "c0": key,
                 "c1": None if kind in {"delete", "partial", "fault"} else f"v{number}",
                 "extra": [("", str(ts))] if kind == "partial" else None,

@@ -1,0 +1,324 @@
+"""Reading the changes of mirrors: in this process where they are few, else as parts of files.
+
+In: the change log up to a batch, and up to where it was cut off. Out: row changes of a mirror
+(`Rows`), counts of them, and the watermarks that tell replays. What Spark alone can read (a table
+that somebody gave deletion vectors) is copied into files first. Nothing else is written, and the
+same change log gives the same changes.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, reduce
+from operator import or_
+from threading import Lock
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_assets.changelog.plan import Binding, MirrorPlan
+from ticdc_assets.config import Changefeed
+from ticdc_assets.engine.control import dataset_of, is_plain, open_table
+from ticdc_assets.engine.executing import INLINE_BYTES, INLINE_ROWS
+from ticdc_assets.engine.files import read_rows_bounded, row_groups
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.scratch import Scratch
+from ticdc_assets.engine.session import functions
+from ticdc_assets.pipeline.cuts import MirrorCut
+from ticdc_assets.pipeline.horizons import Horizon, read_horizon, redriven_batches
+from ticdc_assets.pipeline.totals import IMAGES
+from ticdc_assets.rows.bag_effects import Watermarks, watermarks_of
+from ticdc_assets.rows.mirror_rows import (
+    CHANGE_COLUMNS,
+)
+from ticdc_assets.rows.rows_of_work import Rows
+from ticdc_assets.wire.rows import PLACE
+
+READ_COLUMNS = (*CHANGE_COLUMNS, "kind", "batch", "database", "table")
+"""Columns that changes and the conditions on them are made of."""
+
+
+class ChangeReader:
+    """Reads the changes of mirrors.
+
+    Args:
+        spark: the session.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        batch: newest batch of the change log that is looked at.
+        scratch: where files come that nobody names.
+        horizon: up to where the change log was cut off; as its table says if None.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        paths: LakePaths,
+        changefeed: Changefeed,
+        *,
+        batch: int,
+        scratch: Scratch,
+        horizon: Horizon | None = None,
+    ) -> None:
+        self._spark = spark
+        self._paths = paths
+        self._changefeed = changefeed
+        self._batch = batch
+        self.scratch = scratch
+        self._lock = Lock()
+        self._opened: ds.Dataset | None = None
+        self.horizon = read_horizon(paths) if horizon is None else horizon
+
+    @cached_property
+    def redriven(self) -> tuple[int, ...]:
+        """Batches of re-driven records with changes at or below the horizon."""
+        return redriven_batches(self._paths, self.horizon)
+
+    def start(self, mirror: MirrorPlan) -> MirrorCut | None:
+        """Return what stands for the mirror's changes that are gone: its rows in the base cut.
+
+        None if there is no base, or it did not have the table, or not as of these rows.
+        """
+        base = self.horizon.mirror(mirror.mirror_id)
+        return base if base is not None and mirror.floor_ts <= self.horizon.tso else None
+
+    def log(self) -> DataFrame:
+        """Return the change log up to the batch."""
+        F = functions(self._spark)
+        return (
+            self._spark.read.format("delta")
+            .load(str(self._paths.change_log))
+            .where(F.col("batch") <= self._batch)
+        )
+
+    def has_more_bytes(self, mirror: MirrorPlan, above: int, until: int, *, than: int) -> bool:
+        """Return whether the images of the mirror's changes in (above, until] have more bytes."""
+        size = 0
+        for batch in self.change_pieces(mirror, above, until):
+            size += sum(batch.column(name).nbytes for name in IMAGES)
+            if size > than:
+                return True
+        return False
+
+    def change_pieces(self, mirror: MirrorPlan, above: int, until: int) -> Iterator[pa.RecordBatch]:
+        """Yield the mirror's row changes in (above, until], in batches of bounded size."""
+        log = self.dataset()
+        if log is None:
+            return
+        for batch in read_rows_bounded(
+            log,
+            self._paths.change_log,
+            self.condition_of(mirror, above, until),
+            columns=columns_in(log),
+            large=IMAGES,
+        ):
+            yield batch.select(list(CHANGE_COLUMNS))
+
+    def changes(self, mirror: MirrorPlan, above: int, until: int) -> Rows:
+        """Return the mirror's row changes in (above, until]: in this process if they are few."""
+        log = self.dataset()
+        if log is None:
+            return Rows.here(pa.schema([]).empty_table())
+        names = columns_in(log)
+        schema = pa.schema([log.schema.field(name) for name in names])
+        if not self.is_log_plain():
+            return self.copied(self._change_frame(mirror, above, until).select(*names), schema)
+        condition = self.condition_of(mirror, above, until)
+        found: list[pa.RecordBatch] = []
+        rows = size = 0
+        scanner = log.scanner(
+            columns=names, filter=condition, batch_readahead=1, fragment_readahead=1
+        )
+        for batch in scanner.to_batches():
+            found.append(batch)
+            rows += batch.num_rows
+            size += batch.nbytes
+            if rows > INLINE_ROWS or size > INLINE_BYTES:
+                break
+        else:
+            return Rows.here(pa.Table.from_batches(found, schema))
+        count = log.count_rows(filter=condition)
+        return Rows(
+            schema=schema,
+            groups=tuple(row_groups(log, self._paths.change_log, condition)),
+            stored=tuple(names),
+            large=IMAGES,
+            condition=condition,
+            count=count,
+            size=size * count // max(1, rows),
+        )
+
+    def copied(self, frame: DataFrame, schema: pa.Schema) -> Rows:
+        """Copy rows that Spark alone can read into files."""
+        folder = self.scratch.folder()
+        stored = [f"c{number}" for number in range(len(schema))]
+        frame.toDF(*stored).write.mode("overwrite").parquet(str(folder))
+        return Rows.of_files(sorted(folder.glob("*.parquet")), schema, stored)
+
+    def watermarks(self, above: int, until: int) -> Watermarks:
+        """Return the watermarks that tell replays of changes in (above, until]."""
+        columns = ["topic", "partition", "offset", "commit_ts"]
+        condition = (
+            (ds.field("kind") == "watermark")
+            & (ds.field("batch") <= self._batch)
+            & (ds.field("commit_ts") > above)
+        )
+        log = self.dataset()
+        if log is None:
+            return watermarks_of([], until)
+        scanner = log.scanner(columns=columns, filter=condition, batch_readahead=2)
+        return watermarks_of(scanner.to_batches(), until)
+
+    def condition_of(self, mirror: MirrorPlan, above: int, until: int) -> ds.Expression:
+        """Return the condition on the change log's rows that `change_rows` are of, for Arrow."""
+        condition = _is_change(mirror, above, until, ds.field, lambda field: field.is_null())
+        return condition & (ds.field("batch") <= self._batch) & self.placed(ds.field)
+
+    def rows_since(
+        self, columns: Sequence[str], *, batch: int, above: int, until: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the row changes at or below `until` that are above `above` or came after `batch`.
+
+        Those of before the change log was cut off, which nobody can place, are left out.
+        """
+        log = self.dataset()
+        if log is None:
+            return
+        condition = (
+            (ds.field("kind") == "row")
+            & (ds.field("batch") <= self._batch)
+            & (ds.field("commit_ts") <= until)
+            & ((ds.field("commit_ts") > above) | (ds.field("batch") > batch))
+            & self.placed(ds.field)
+        )
+        scanner = log.scanner(columns=list(columns), filter=condition, batch_readahead=2)
+        yield from scanner.to_batches()
+
+    def rows_at(self, faults: Collection[Mapping[str, Any]]) -> pa.Table | None:
+        """Return the row changes at the coordinates of `faults`, which have `commit_ts` too."""
+        log = self.dataset()
+        if log is None:
+            return None
+        stamps = sorted({fault["commit_ts"] for fault in faults})
+        condition = (ds.field("kind") == "row") & ds.field("commit_ts").isin(stamps)
+        rows = log.to_table(columns=list(CHANGE_COLUMNS), filter=condition)
+        places = {tuple(fault[name] for name in PLACE) for fault in faults}
+        found = zip(*(rows[name].to_pylist() for name in PLACE), strict=True)
+        return rows.filter(pa.array([place in places for place in found], pa.bool_()))
+
+    def count_rows(
+        self, bindings: Iterable[Binding], *, above: int, until: int, version: int | None = None
+    ) -> int:
+        """Return how many row changes in (above, until] cite one of the names in its time.
+
+        Args:
+            bindings: the names.
+            above: commit ts.
+            until: commit ts.
+            version: the schema version that they cite; None for any.
+        """
+        log = self.dataset()
+        if log is None:
+            return 0
+        condition = (
+            (ds.field("kind") == "row")
+            & (ds.field("batch") <= self._batch)
+            & (ds.field("commit_ts") > above)
+            & (ds.field("commit_ts") <= until)
+            & _is_named(bindings, ds.field)
+            & self.placed(ds.field)
+        )
+        if version is not None:
+            condition &= ds.field("schema_version") == version
+        return log.count_rows(filter=condition)
+
+    def has_late_rows(self, batch: int, tso: int) -> bool:
+        """Return whether row changes came after `batch` that are at or below `tso`.
+
+        It is asked at every cut and seldom so; without Spark it costs a look at the newest files.
+        """
+        log = self.dataset()
+        if log is None:
+            return True
+        condition = (
+            (ds.field("kind") == "row")
+            & (ds.field("batch") > batch)
+            & (ds.field("batch") <= self._batch)
+            & (ds.field("commit_ts") <= tso)
+            & self.placed(ds.field)
+        )
+        return log.scanner(columns=["batch"], filter=condition).head(1).num_rows > 0
+
+    def _change_frame(self, mirror: MirrorPlan, above: int, until: int) -> DataFrame:
+        """Return the mirror's row changes in (above, until] in Spark."""
+        F = functions(self._spark)
+        condition = _is_change(mirror, above, until, F.col, lambda field: field.isNull())
+        return self.log().where(condition & self.placed(F.col))
+
+    def placed(self, field: Callable[[str], Any]) -> Any:
+        """Return the condition on row changes that they have their place.
+
+        Those that landed after it was cut off do not, but for re-driven records.
+        """
+        return (
+            (field("commit_ts") > self.horizon.tso)
+            | (field("batch") <= self.horizon.batch)
+            | field("batch").isin(list(self.redriven))
+        )
+
+    def is_log_plain(self) -> bool:
+        """Return whether the files of the change log say by themselves which rows there are."""
+        table = open_table(self._paths.change_log)
+        return table is not None and is_plain(table)
+
+    def dataset(self) -> ds.Dataset | None:
+        """Return the change log for reading without Spark."""
+        with self._lock:
+            if self._opened is None:
+                table = open_table(self._paths.change_log)
+                self._opened = None if table is None else dataset_of(table, self._paths.change_log)
+            return self._opened
+
+
+def columns_in(log: ds.Dataset) -> list[str]:
+    """Return the columns of a change log that changes, and the conditions on them, are made of."""
+    return [name for name in READ_COLUMNS if name in log.schema.names]
+
+
+def _is_change(
+    mirror: MirrorPlan,
+    above: int,
+    until: int,
+    field: Callable[[str], Any],
+    is_null: Callable[[Any], Any],
+) -> Any:
+    """Return the condition on the change log's rows that they are of the mirror in (above, until].
+
+    Arrow's and Spark's expressions are written alike, but for the test on null.
+    """
+    version = field("schema_version")
+    return (
+        (field("kind") == "row")
+        & (field("commit_ts") > max(mirror.floor_ts, above))
+        & (field("commit_ts") <= until)
+        & (is_null(version) | version.isin([schema.version for schema in mirror.versions]))
+        & _is_named(mirror.bindings, field)
+    )
+
+
+def _is_named(bindings: Iterable[Binding], field: Callable[[str], Any]) -> Any:
+    """Return the condition on row changes that they cite a name while a table went by it."""
+
+    def bound(item: Binding) -> Any:
+        condition = (
+            (field("database") == item.database)
+            & (field("table") == item.table)
+            & (field("commit_ts") > item.after_ts)
+        )
+        return (
+            condition
+            if item.until_ts is None
+            else condition & (field("commit_ts") <= item.until_ts)
+        )
+
+    return reduce(or_, map(bound, bindings))
