@@ -29,7 +29,6 @@ from ticdc_assets.engine.executing import INLINE_ROWS, Inline, OnSpark, executor
 from ticdc_assets.engine.files import row_groups
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import functions
-from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.pipeline.change_reading import ChangeReader, columns_in
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.totals import IMAGES
@@ -51,7 +50,6 @@ from ticdc_assets.rows.fold_runs import (
 )
 from ticdc_assets.rows.folding import KnownColumns, fold_in_pieces, with_origins
 from ticdc_assets.rows.mirror_rows import (
-    EXACT_KINDS,
     ArrowMap,
     MirrorLayout,
     change_effects,
@@ -59,6 +57,7 @@ from ticdc_assets.rows.mirror_rows import (
     part_effects,
     quoted,
 )
+from ticdc_assets.rows.row_identity import has_exact_key
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.schemas import TableSchema
 
@@ -273,7 +272,7 @@ class ChangeFolding(ChangeReader):
             convert=mirror_effects(base.table_schema, mirror, zone, since_ts),
             is_settled=not is_touched(mirror, base.table_schema, since_ts)
             and base.table_schema.columns == mirror.schema.columns
-            and _tells_keys(mirror.schema),
+            and has_exact_key(mirror.schema),
         )
 
     def _mirror_rows(self, cut: MirrorCut, paths: LakePaths, above: int | None = None) -> Rows:
@@ -462,15 +461,6 @@ def hidden_columns(mirror: MirrorPlan, folded: Folded) -> list[str]:
         # A mirror that had rows knows its columns: only those that are new may join.
         hidden = (hidden & never) | (never - folded.before.columns)
     return sorted(hidden & {column.name for column in mirror.schema.columns})
-
-
-def _tells_keys(schema: TableSchema) -> bool:
-    """Whether rows have one key if and only if their typed key columns are equal."""
-    columns = {column.name: column for column in schema.columns}
-    # Rows of a table without a key have none to be told by.
-    return bool(schema.handle_key) and all(
-        kind_of(columns[name]) in EXACT_KINDS for name in schema.handle_key
-    )
 
 
 def _without_settled(

@@ -25,8 +25,6 @@ Not here: histories of tables that are gone. The last cut that had such a table 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import and_
 from pathlib import Path
 
 import pyarrow as pa
@@ -44,11 +42,11 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import Scratch
 from ticdc_assets.engine.session import functions
 from ticdc_assets.engine.spark_commits import SparkCommit
-from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.cuts import LAYOUT, MirrorCut
 from ticdc_assets.pipeline.horizons import read_horizon
 from ticdc_assets.pipeline.in_place import alter, rescued_renamed
+from ticdc_assets.pipeline.merging import marked, same_row
 from ticdc_assets.pipeline.overwriting import PLAIN_ROWS, give_features, overwrite, take_back
 from ticdc_assets.pipeline.versions import (
     former_rescued,
@@ -62,7 +60,7 @@ from ticdc_assets.rows.folding import with_origins, without_replays
 from ticdc_assets.rows.history_effects import Passage, history_effects
 from ticdc_assets.rows.history_layout import HistoryLayout, history_effect_schema, version_schema
 from ticdc_assets.rows.history_versions import fold_versions
-from ticdc_assets.rows.mirror_rows import EXACT_KINDS, PARTIAL, ArrowMap, MirrorLayout, quoted
+from ticdc_assets.rows.mirror_rows import PARTIAL, ArrowMap, MirrorLayout, quoted
 from ticdc_assets.rows.rows_of_work import (
     KeptRows,
     RowPart,
@@ -587,20 +585,21 @@ class HistoryWriter:
         values: dict[str, str | Column] = {
             quoted(name): F.col(f"s.{place}") for name, place in names.items()
         }
-        extra = quoted(layout.rescued)
-        others = F.map_filter(
-            F.coalesce(F.col(f"t.{extra}"), F.create_map().cast("map<string,string>")),
-            lambda name, _: name != PARTIAL,
-        )
-        marked = F.map_concat(others, F.create_map(F.lit(PARTIAL), F.col("s.partial_ts")))
+        rescued = quoted(layout.rescued)
+        mark = F.create_map(F.lit(PARTIAL), F.col("s.partial_ts"))
         ends: dict[str, str | Column] = {
             quoted(layout.valid_to): F.col("s.valid_to"),
             quoted(layout.ended_by): F.col("s.ended_by"),
-            extra: F.when(F.col("s.partial_ts").isNotNull(), marked).otherwise(F.col(f"t.{extra}")),
+            rescued: F.when(
+                F.col("s.partial_ts").isNotNull(), marked(self._spark, plan.schema, mark)
+            ).otherwise(F.col(f"t.{rescued}")),
         }
+        # The current version of the row whose head it is.
+        is_current = F.col("s.is_head") & F.col(f"t.{quoted(layout.valid_to)}").isNull()
+        places = {name: f"s.{place}" for name, place in names.items()}
         (
             table.alias("t")
-            .merge(source.alias("s"), _is_current_row(self._spark, plan.schema, layout))
+            .merge(source.alias("s"), is_current & same_row(self._spark, plan.schema, places))
             .whenMatchedUpdate(set=ends)
             .whenNotMatchedInsert(condition="s.valid_from is not null", values=values)
             .execute()
@@ -631,23 +630,3 @@ class HistoryWriter:
 
     def _metadata(self, plan: MirrorPlan) -> dict[str, object]:
         return {"tso": self._tso, "database": plan.database, "table": plan.table}
-
-
-def _is_current_row(spark: SparkSession, schema: TableSchema, layout: HistoryLayout) -> Column:
-    """Return the condition that `t` is the current version of the row whose head `s` is.
-
-    A key value that its typed column cannot hold is NULL there and told by the rescued data.
-    """
-    F = functions(spark)
-    conditions: list[Column] = [
-        F.col("s.is_head"),
-        F.col(f"t.{quoted(layout.valid_to)}").isNull(),
-    ]
-    for number, column in enumerate(schema.columns):
-        if column.name not in schema.handle_key:
-            continue
-        conditions.append(F.col(f"t.{quoted(column.name)}").eqNullSafe(F.col(f"s.c{number}")))
-        if kind_of(column) not in EXACT_KINDS:
-            exact = F.col(f"t.{quoted(layout.rescued)}")[column.name]
-            conditions.append(exact.eqNullSafe(F.col("s.extra")[column.name]))
-    return reduce(and_, conditions)

@@ -22,9 +22,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ticdc_assets.engine.spark_commits import SparkCommit
-from ticdc_assets.mysql_types import arrow_type, kind_of
+from ticdc_assets.mysql_types import arrow_type
 from ticdc_assets.registry.evolution import SchemaStep, added_value
-from ticdc_assets.rows.mirror_rows import EXACT_KINDS, MirrorLayout, quoted, spark_type_name
+from ticdc_assets.rows.mirror_rows import MirrorLayout, quoted, spark_type_name
+from ticdc_assets.rows.row_identity import may_be_rescued
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.values import cast_is_identity
 
@@ -86,7 +87,7 @@ def alterations(
     clauses += _placements(final, origin, present)
     return Alterations(
         clauses=tuple(clauses),
-        rescued=tuple(name for name in rescued if kind_of(columns[name]) not in EXACT_KINDS),
+        rescued=tuple(name for name in rescued if may_be_rescued(columns[name])),
     )
 
 

@@ -11,8 +11,6 @@ published cut names. What a killed run, or a foreign writer, left ahead of it is
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import reduce
-from operator import and_
 from pathlib import Path
 
 from delta.tables import DeltaTable
@@ -31,7 +29,6 @@ from ticdc_assets.engine.session import MERGING, functions, session_with
 from ticdc_assets.engine.spark_commits import SparkCommit
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import Failure, attempted
-from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.pipeline.change_folding import (
     ChangeFolding,
     hidden_columns,
@@ -45,6 +42,7 @@ from ticdc_assets.pipeline.cuts import (
 )
 from ticdc_assets.pipeline.history import HistoryBase, HistoryWriter, MadeHistory
 from ticdc_assets.pipeline.in_place import alter, alterations, rescued_renamed
+from ticdc_assets.pipeline.merging import marked, same_row
 from ticdc_assets.pipeline.misfits import Doubts, Misfits
 from ticdc_assets.pipeline.overwriting import (
     PLAIN_ROWS,
@@ -59,12 +57,10 @@ from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.pipeline.versions import former_rescued, mirror_in_spark
 from ticdc_assets.rows.fold_runs import Folded
 from ticdc_assets.rows.mirror_rows import (
-    EXACT_KINDS,
     PARTIAL,
     MirrorLayout,
     quoted,
 )
-from ticdc_assets.schemas import TableSchema
 
 SMALL_MIRROR_ROWS = PLAIN_ROWS
 """Rows up to which a mirror is rewritten whole: that costs less than a MERGE."""
@@ -425,12 +421,17 @@ class MirrorMaker:
         # Spark makes Bloom filters only of what seems to be filtered: this is true of all rows.
         always = F.col(names[layout.commit_ts].removeprefix("s.")) >= 0
         source = folded.rows.frame(session).where(always)
+        mark = F.map_filter(F.col(names[layout.rescued]), lambda name, _: name == PARTIAL)
         (
             DeltaTable.forPath(session, str(path))
             .alias("t")
-            .merge(source.alias("s"), _same_row(session, mirror.schema, layout, names))
+            .merge(source.alias("s"), same_row(session, mirror.schema, names))
             .whenMatchedDelete(F.col("s.deleted"))
-            .whenMatchedUpdate(F.col("s.keeps"), set=_marking(session, layout, names))
+            .whenMatchedUpdate(
+                F.col("s.keeps"),
+                # The row is there, but its change is known by its key alone.
+                set={quoted(layout.rescued): marked(session, mirror.schema, mark)},
+            )
             .whenMatchedUpdate(set=values)
             .whenNotMatchedInsert(condition=~F.col("s.deleted"), values=values)
             .execute()
@@ -486,40 +487,3 @@ class MirrorMaker:
             "database": mirror.database,
             "table": mirror.table,
         }
-
-
-def _marking(
-    spark: SparkSession, layout: MirrorLayout, names: dict[str, str]
-) -> dict[str, str | Column]:
-    """Return the update of a row whose change is known by its key alone: it stays, but marked."""
-    F = functions(spark)
-    extra = quoted(layout.rescued)
-    others = F.map_filter(
-        F.coalesce(F.col(f"t.{extra}"), F.create_map().cast("map<string,string>")),
-        lambda name, _: name != PARTIAL,
-    )
-    mark = F.map_filter(F.col(names[layout.rescued]), lambda name, _: name == PARTIAL)
-    return {extra: F.map_concat(others, mark)}
-
-
-def _same_row(
-    spark: SparkSession, schema: TableSchema, layout: MirrorLayout, names: dict[str, str]
-) -> Column:
-    """Return the condition that target `t` and source `s` are the same row.
-
-    A key value that its typed column cannot hold is NULL there and told by the rescued data.
-    """
-    F = functions(spark)
-    conditions: list[Column] = []
-    for name in schema.handle_key:
-        column = schema.column(name)
-        assert column is not None
-        target, is_exact = F.col(f"t.{quoted(name)}"), kind_of(column) in EXACT_KINDS
-        # Spark compares two expressions for each null-safe equality.
-        is_null_safe = column.nullable or not is_exact
-        source = F.col(names[name])
-        conditions.append(target.eqNullSafe(source) if is_null_safe else target == source)
-        if not is_exact:
-            exact = F.col(f"t.{quoted(layout.rescued)}")[name]
-            conditions.append(exact.eqNullSafe(F.col(names[layout.rescued])[name]))
-    return reduce(and_, conditions)

@@ -21,7 +21,6 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import READING, Scratch
 from ticdc_assets.engine.session import functions
 from ticdc_assets.errors import ConfigError, NotFoundError
-from ticdc_assets.mysql_types import kind_of
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.cuts import MirrorCut, require_cut, tso_as_of
 from ticdc_assets.pipeline.history import HistoryBase, HistoryFolding
@@ -32,12 +31,12 @@ from ticdc_assets.reading.mirrors import require_mirror
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import (
-    EXACT_KINDS,
     MirrorLayout,
     canonical_rows,
     map_batches,
     quoted,
 )
+from ticdc_assets.rows.row_identity import key_columns, may_be_rescued
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.tso import to_datetime
 from ticdc_assets.values import UNFIT, key_text, typed_of
@@ -146,8 +145,8 @@ def with_deleted_sql(
     # A key value that its typed column cannot hold is NULL there and told by the rescued data.
     identity += [
         f"{quoted(layout.rescued)}[{_literal(column.name)}]"
-        for column in schema.columns
-        if column.name in schema.handle_key and kind_of(column) not in EXACT_KINDS
+        for column in key_columns(schema)
+        if may_be_rescued(column)
     ]
     number = quoted(layout.newest)
     return (

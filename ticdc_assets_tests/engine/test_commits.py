@@ -449,7 +449,7 @@ def test_a_merge_that_meets_another_commit_is_tried_again(
     large: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = large.feed.cut.mirrors[0].path(large.feed.paths)
-    same_row, met = mirror_making._same_row, []
+    same_row, met = mirror_making.same_row, []
 
     def meeting(session: SparkSession, *args: Any) -> Any:
         condition = same_row(session, *args)
@@ -464,7 +464,7 @@ def test_a_merge_that_meets_another_commit_is_tried_again(
 
     large.write(seed=2)
     with monkeypatch.context() as patch:
-        patch.setattr(mirror_making, "_same_row", meeting)
+        patch.setattr(mirror_making, "same_row", meeting)
         mirror = large.synced()
     assert met
     assert (mirror.mode, large.feed.cut.failed) == (Mode.MERGE, ())

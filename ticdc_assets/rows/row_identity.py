@@ -1,0 +1,27 @@
+"""How a row is identified in a mirror and in a history: by its typed key, and by rescued text.
+
+In: a table's schema. Out: which columns tell a row from others. A key value that its typed column
+cannot hold is NULL there, and its exact text stands in the rescued data; so two rows are one if
+their typed keys are equal, and the rescued texts of those key columns that may have one. Pure.
+"""
+
+from ticdc_assets.mysql_types import kind_of
+from ticdc_assets.rows.mirror_rows import EXACT_KINDS
+from ticdc_assets.schemas import ColumnSchema, TableSchema
+
+
+def key_columns(schema: TableSchema) -> list[ColumnSchema]:
+    """Return the columns of a table's key, in its order; none without a key."""
+    columns = {column.name: column for column in schema.columns}
+    return [columns[name] for name in schema.handle_key]
+
+
+def may_be_rescued(column: ColumnSchema) -> bool:
+    """Return whether values of a column may stand in the rescued data."""
+    return kind_of(column) not in EXACT_KINDS
+
+
+def has_exact_key(schema: TableSchema) -> bool:
+    """Return whether a table has a key, and its typed columns alone tell a row from others."""
+    columns = key_columns(schema)
+    return bool(columns) and not any(map(may_be_rescued, columns))
