@@ -99,7 +99,7 @@ def show_profiles() -> None:
     messages = load_messages(FULL.messages)
     click.echo("decode_batch")
     click.echo(profile_decoding(messages))
-    click.echo("change_effects: row changes to the effects that a fold takes")
+    click.echo("change_operations: row changes to the operations that a fold takes")
     click.echo(profile_fold(messages))
 
 

@@ -1,10 +1,10 @@
-"""Decoding through to typed columns, in one process: messages to effects of a fold.
+"""Decoding through to typed columns, in one process: messages to operations of a fold.
 
-What decoding costs and what a fold's Python part costs (row changes to effects with typed columns)
-is measured apart, and both together beside a plain reading of the same documents.
+What decoding costs and what a fold's Python part costs (row changes to operations with typed
+columns) is measured apart, and both together beside a plain reading of the same documents.
 
-It runs in Spark's workers; here the same function (`change_effects`) gets the same Arrow batches in
-this process, so that it can be measured and profiled without Spark around it.
+It runs in Spark's workers; here the same function (`change_operations`) gets the same Arrow batches
+in this process, so that it can be measured and profiled without Spark around it.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from ticdc_assets.changelog.plan import MirrorPlan, build_plan, seen_shapes
 from ticdc_assets.events import RowChange
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.history import Coordinates
-from ticdc_assets.rows.mirror_rows import change_effects
+from ticdc_assets.rows.mirror_rows import change_operations
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.batch import decode_batch
@@ -38,7 +38,7 @@ GOALS: Mapping[WireFormat, Goal] = {
 
 
 def measure_folding(messages: Messages, *, repetitions: int) -> list[Result]:
-    """Return how fast messages become typed effects, beside json.loads of the messages.
+    """Return how fast messages become typed operations, beside json.loads of the messages.
 
     Args:
         messages: in the Simple protocol in JSON; those of the other formats are loaded here.
@@ -56,23 +56,23 @@ def measure_folding(messages: Messages, *, repetitions: int) -> list[Result]:
             for batch in batches:
                 decode_batch(wire_format, batch)
 
-        floor, decoding, effects = measure_in_turn(
+        floor, decoding, operations = measure_in_turn(
             [reading.work, decode_all, fold_work(own)], repetitions=repetitions
         )
         compared = f"{FASTER} json.loads"
         results += [
             Result(
                 section=SECTION,
-                what=f"{wire_format}: row changes to effects with typed columns",
-                sample=effects,
+                what=f"{wire_format}: row changes to operations with typed columns",
+                sample=operations,
                 count=own.rows,
                 base=floor,
                 compared=compared,
             ),
             Result(
                 section=SECTION,
-                what=f"{wire_format}: messages to effects with typed columns",
-                sample=decoding.plus(effects),
+                what=f"{wire_format}: messages to operations with typed columns",
+                sample=decoding.plus(operations),
                 count=own.rows,
                 base=floor,
                 compared=compared,
@@ -83,13 +83,13 @@ def measure_folding(messages: Messages, *, repetitions: int) -> list[Result]:
 
 
 def fold_work(messages: Messages) -> Callable[[], None]:
-    """Return the work of making effects of all row changes, for every mirror."""
+    """Return the work of making operations of all row changes, for every mirror."""
     plans = mirror_plans(messages)
     changes = changes_of(messages)
 
     def work() -> None:
         for plan in plans:
-            for _ in change_effects(plan, "UTC")(iter(changes.get(plan.name, []))):
+            for _ in change_operations(plan, "UTC")(iter(changes.get(plan.name, []))):
                 pass
 
     return work

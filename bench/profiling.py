@@ -1,7 +1,7 @@
 """Where the Python time goes: cProfile over `decode_batch` and over the Python part of a fold.
 
-The fold's Python part runs in Spark's workers; here the same function (`change_effects`) gets the
-same Arrow batches in this process, so that the profiler sees it.
+The fold's Python part runs in Spark's workers; here the same function (`change_operations`) gets
+the same Arrow batches in this process, so that the profiler sees it.
 """
 
 import cProfile
@@ -30,7 +30,7 @@ def profile_decoding(messages: Messages) -> str:
 
 
 def profile_fold(messages: Messages) -> str:
-    """Return what making effects of row changes spends its time on, over all mirrors."""
+    """Return what making operations of row changes spends its time on, over all mirrors."""
     return _profiled(fold_work(messages))
 
 

@@ -80,7 +80,7 @@ def test_repeated_messages_have_offsets_of_their_own(messages: Messages) -> None
     assert len(places) == len(repeated.records) == 3 * len(messages.records)
 
 
-def test_all_row_changes_become_effects(messages: Messages) -> None:
+def test_all_row_changes_become_operations(messages: Messages) -> None:
     named = {plan.name for plan in mirror_plans(messages)}
     changes = changes_of(messages)
     assert set(changes) <= named

@@ -55,7 +55,7 @@ KeptText: TypeAlias = tuple[int, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryChange:
-    """One effect on the history of a row.
+    """One operation on the history of a row.
 
     Attributes:
         key: identity of the row as one string; in a table without a key the whole row.

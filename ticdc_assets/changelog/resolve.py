@@ -51,7 +51,7 @@ from ticdc_assets.values import canonical_of, key_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedChange:
-    """One effect on a mirror.
+    """One row operation on a mirror.
 
     Attributes:
         key: identity of the row as one string; in a table without a key the whole row.

@@ -38,13 +38,12 @@ from ticdc_assets.pipeline.versions import (
     mirror_in_pieces,
     mirror_in_spark,
 )
-from ticdc_assets.rows.bag_effects import bag_effects
-from ticdc_assets.rows.effects import effect_schema
+from ticdc_assets.rows.bag_operations import bag_operations
 from ticdc_assets.rows.fold_runs import (
     Folded,
     MirrorFold,
     Output,
-    faults_as_effects,
+    faults_as_operations,
     fold_of_pieces,
     run_folds,
 )
@@ -52,12 +51,13 @@ from ticdc_assets.rows.folding import KnownColumns, fold_in_pieces, with_origins
 from ticdc_assets.rows.mirror_rows import (
     ArrowMap,
     MirrorLayout,
-    change_effects,
-    mirror_effects,
-    part_effects,
+    change_operations,
+    mirror_operations,
+    part_operations,
     quoted,
 )
 from ticdc_assets.rows.row_identity import has_exact_key
+from ticdc_assets.rows.row_operations import operation_schema
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.schemas import TableSchema
 
@@ -68,7 +68,7 @@ class _RowsBefore:
 
     Attributes:
         rows: the rows.
-        convert: the function from them to effects.
+        convert: the function from them to operations.
         pieces: the rows in batches of bounded size; None where it takes Spark.
         is_settled: whether they are what `convert` would make of them, so that those which no
             change is about need not be converted.
@@ -109,7 +109,7 @@ class ChangeFolding(ChangeReader):
                 pieces; it is so only if no row comes from another table or the base cut.
             table: folder of the table that files of rows are written for; None if nobody names
                 them.
-            watched: keys of effects whose newest whole change is asked for.
+            watched: keys of operations whose newest whole change is asked for.
         """
         before: list[_RowsBefore] = []
         known = KnownColumns()
@@ -153,15 +153,15 @@ class ChangeFolding(ChangeReader):
         until: int,
         watched: frozenset[str],
     ) -> Folded:
-        conversion = change_effects(mirror, self._changefeed.timezone)
+        conversion = change_operations(mirror, self._changefeed.timezone)
 
-        def effects() -> Iterator[pa.RecordBatch]:
+        def operations() -> Iterator[pa.RecordBatch]:
             for item in before:
                 assert item.pieces is not None
                 yield from item.convert(item.pieces())
             yield from conversion(self.change_pieces(mirror, above, until))
 
-        made = fold_in_pieces(effects, mirror.schema)
+        made = fold_in_pieces(operations, mirror.schema)
         return fold_of_pieces(mirror.schema, made.folded, made.pieces, watched)
 
     def _over(
@@ -187,7 +187,7 @@ class ChangeFolding(ChangeReader):
         if isinstance(runs_on, Inline):
             changes = replace(
                 changes,
-                table=pa.Table.from_batches(list(convert(changes.read())), _effects_of(mirror)),
+                table=pa.Table.from_batches(list(convert(changes.read())), _operations_of(mirror)),
             )
             convert = _as_they_are
             before, settled = _without_settled(before, changes.table, mirror.schema)
@@ -227,17 +227,17 @@ class ChangeFolding(ChangeReader):
         )
 
     def _conversion(self, mirror: MirrorPlan, above: int, until: int) -> ArrowMap:
-        """Return the function from the mirror's changes in (above, until] to effects."""
-        convert = change_effects(mirror, self._changefeed.timezone)
+        """Return the function from the mirror's changes in (above, until] to operations."""
+        convert = change_operations(mirror, self._changefeed.timezone)
         return self.with_origins(convert, mirror, above, until)
 
     def with_origins(
         self, convert: ArrowMap, mirror: MirrorPlan, above: int, until: int
     ) -> ArrowMap:
-        """Return a function to effects which tell replays, if the table has no key."""
+        """Return a function to operations which tell replays, if the table has no key."""
         if mirror.schema.handle_key:
             return convert
-        return bag_effects(convert, self.watermarks(above, until))
+        return bag_operations(convert, self.watermarks(above, until))
 
     def _rows_of_start(
         self, mirror: MirrorPlan, start: MirrorCut
@@ -254,7 +254,7 @@ class ChangeFolding(ChangeReader):
         known = KnownColumns(
             hidden=frozenset(start.hidden), columns=_columns(start.table_schema, rows.count)
         )
-        convert = mirror_effects(
+        convert = mirror_operations(
             start.table_schema,
             mirror,
             self._changefeed.timezone,
@@ -269,7 +269,7 @@ class ChangeFolding(ChangeReader):
         return _RowsBefore(
             rows=self._mirror_rows(base, self._paths),
             pieces=mirror_in_pieces(self._paths, base),
-            convert=mirror_effects(base.table_schema, mirror, zone, since_ts),
+            convert=mirror_operations(base.table_schema, mirror, zone, since_ts),
             is_settled=not is_touched(mirror, base.table_schema, since_ts)
             and base.table_schema.columns == mirror.schema.columns
             and has_exact_key(mirror.schema),
@@ -309,10 +309,10 @@ class ChangeFolding(ChangeReader):
     ) -> Iterator[_RowsBefore]:
         yield _RowsBefore(
             rows=fold.rows.rows(),
-            convert=part_effects(part, mirror, self._changefeed.timezone),
+            convert=part_operations(part, mirror, self._changefeed.timezone),
         )
         if fold.counts.errors:
-            yield _RowsBefore(rows=fold.faults.rows(), convert=faults_as_effects(mirror.schema))
+            yield _RowsBefore(rows=fold.faults.rows(), convert=faults_as_operations(mirror.schema))
 
     def _given(self, mirror: MirrorPlan) -> list[tuple[HandoverPart, Folded]]:
         """Fold what is handed over to the mirror, and before that what was handed over to it."""
@@ -382,9 +382,9 @@ class ChangeFolding(ChangeReader):
         return mirror.handover is None and self.start(mirror) is None
 
 
-def _effects_of(mirror: MirrorPlan) -> pa.Schema:
-    effects = effect_schema(mirror.schema)
-    return effects if mirror.schema.handle_key else with_origins(effects)
+def _operations_of(mirror: MirrorPlan) -> pa.Schema:
+    operations = operation_schema(mirror.schema)
+    return operations if mirror.schema.handle_key else with_origins(operations)
 
 
 def _as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -464,26 +464,26 @@ def hidden_columns(mirror: MirrorPlan, folded: Folded) -> list[str]:
 
 
 def _without_settled(
-    before: Sequence[_RowsBefore], effects: pa.Table, schema: TableSchema
+    before: Sequence[_RowsBefore], operations: pa.Table, schema: TableSchema
 ) -> tuple[list[_RowsBefore], pa.Table | None]:
-    """Leave out rows that no effect is about and that stay as they are; return these too."""
+    """Leave out rows that no operation is about and that stay as they are; return these too."""
     left: list[_RowsBefore] = []
     settled: pa.Table | None = None
     for item in before:
         if item.is_settled and item.rows.table is not None:
-            touched, settled = _touched_rows(item.rows.table, effects, schema)
+            touched, settled = _touched_rows(item.rows.table, operations, schema)
             item = replace(item, rows=Rows.here(touched))
         left.append(item)
     return left, settled
 
 
 def _touched_rows(
-    rows: pa.Table, effects: pa.Table, schema: TableSchema
+    rows: pa.Table, operations: pa.Table, schema: TableSchema
 ) -> tuple[pa.Table, pa.Table]:
-    """Divide a mirror's rows into those that effects are about and the others."""
+    """Divide a mirror's rows into those that operations are about and the others."""
     names = [column.name for column in schema.columns]
     places = [f"c{names.index(name)}" for name in schema.handle_key]
-    about = set(zip(*(effects[place].to_pylist() for place in places), strict=True))
+    about = set(zip(*(operations[place].to_pylist() for place in places), strict=True))
     keys = zip(*(rows[name].to_pylist() for name in schema.handle_key), strict=True)
     found = [key in about for key in keys]
     others = rows.filter(pa.array([not one for one in found], pa.bool_()))

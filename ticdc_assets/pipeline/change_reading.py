@@ -27,7 +27,7 @@ from ticdc_assets.engine.session import functions
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.horizons import Horizon, read_horizon, redriven_batches
 from ticdc_assets.pipeline.totals import IMAGES
-from ticdc_assets.rows.bag_effects import Watermarks, watermarks_of
+from ticdc_assets.rows.bag_operations import Watermarks, watermarks_of
 from ticdc_assets.rows.mirror_rows import (
     CHANGE_COLUMNS,
 )

@@ -54,13 +54,13 @@ from ticdc_assets.pipeline.versions import (
     history_in_spark,
     mirror_in_spark,
 )
-from ticdc_assets.rows.bag_effects import of_no_change
-from ticdc_assets.rows.effects import SEQUENCE_FIELDS
+from ticdc_assets.rows.bag_operations import of_no_change
 from ticdc_assets.rows.folding import with_origins, without_replays
-from ticdc_assets.rows.history_effects import Passage, history_effects
-from ticdc_assets.rows.history_layout import HistoryLayout, history_effect_schema, version_schema
+from ticdc_assets.rows.history_layout import HistoryLayout, history_operation_schema, version_schema
+from ticdc_assets.rows.history_operations import Passage, history_operations
 from ticdc_assets.rows.history_versions import fold_versions
 from ticdc_assets.rows.mirror_rows import PARTIAL, ArrowMap, MirrorLayout, quoted
+from ticdc_assets.rows.row_operations import SEQUENCE_FIELDS
 from ticdc_assets.rows.rows_of_work import (
     KeptRows,
     RowPart,
@@ -280,7 +280,7 @@ class HistoryFolding:
     ) -> Versions:
         """Fold the plan's changes in (above, until] behind the versions of `sources`."""
         changes = self._changes.changes(plan, above, until)
-        convert = history_effects(plan, self._timezone, only_key)
+        convert = history_operations(plan, self._timezone, only_key)
         return run_history(
             self._spark,
             self._paths,
@@ -289,7 +289,7 @@ class HistoryFolding:
                 schema=plan.schema,
                 convert=self._changes.with_origins(convert, plan, above, until),
                 before=[
-                    (rows, passage.effects(only_key), passage.keeps_ended and only_key is None)
+                    (rows, passage.operations(only_key), passage.keeps_ended and only_key is None)
                     for rows, passage in sources
                 ],
             ),
@@ -330,9 +330,9 @@ class HistoryFold:
 
     Attributes:
         schema: the table's schema.
-        convert: the function from changes to effects.
+        convert: the function from changes to operations.
         before: versions that changes are folded behind, each with the function from them to
-            effects, and whether those that have ended stay as they are.
+            operations, and whether those that have ended stay as they are.
         heads: as of `fold_versions`.
     """
 
@@ -371,17 +371,17 @@ def run_history(
     folder = None if isinstance(runs_on, Inline) else scratch.folder()
     buckets = buckets_for(count, size, runs_on.workers)
     keyed = bool(history.schema.handle_key)
-    effects_schema = history_effect_schema(history.schema)
+    operations_schema = history_operation_schema(history.schema)
     if not keyed:
-        effects_schema = with_origins(effects_schema)
+        operations_schema = with_origins(operations_schema)
     versions = version_schema(history.schema)
     fold = fold_versions(history.schema, heads=history.heads)
 
-    def effects_of(some: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def operations_of(some: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:
         for number, part in enumerate(some):
             if part.mirror is None:
-                for effects in history.convert(part.read()):
-                    yield from in_buckets(effects, buckets)
+                for operations in history.convert(part.read()):
+                    yield from in_buckets(operations, buckets)
                 continue
             _, convert, keeps_ended = history.before[part.source]
             for batch in part.read():
@@ -390,19 +390,21 @@ def run_history(
                     ended = batch.filter(batch.column("valid_to").is_valid())
                     yield buckets + number % buckets, ended
                     batch = batch.filter(batch.column("valid_to").is_null())
-                for effects in convert([batch]):
-                    own = effects if keyed else of_no_change(effects)
+                for operations in convert([batch]):
+                    own = operations if keyed else of_no_change(operations)
                     yield from in_buckets(own, buckets)
 
     def folded(bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Part]:
         if bucket >= buckets:
             rows = pa.Table.from_batches(batches, versions)
         else:
-            effects = pa.Table.from_batches(batches, effects_schema)
+            operations = pa.Table.from_batches(batches, operations_schema)
             if not keyed:
-                effects = without_replays(effects)
-            effects = effects.sort_by([(name, "ascending") for name in _ORDER]).combine_chunks()
-            rows = pa.Table.from_batches(fold(effects.to_batches()), versions)
+                operations = without_replays(operations)
+            operations = operations.sort_by(
+                [(name, "ascending") for name in _ORDER]
+            ).combine_chunks()
+            rows = pa.Table.from_batches(fold(operations.to_batches()), versions)
         begun = rows.num_rows - rows["valid_from"].null_count
         heads = rows.filter(ds.field("valid_from").is_null() & ds.field("is_head")).num_rows
         yield _Part(
@@ -416,7 +418,7 @@ def run_history(
     for source, (rows, _, _) in enumerate(history.before):
         parts += (replace(part, mirror=0, source=source) for part in rows.parts())
     found = runs_on.reduce(
-        effects_of,
+        operations_of,
         parts,
         folded,
         tasks=max(buckets, runs_on.workers),
@@ -619,7 +621,7 @@ class HistoryWriter:
 
     def _heads(self, plan: MirrorPlan, above: int) -> Versions:
         """Return the versions since a cut, and what becomes of those that were current at it."""
-        convert = history_effects(plan, self._changefeed.timezone)
+        convert = history_operations(plan, self._changefeed.timezone)
         return run_history(
             self._spark,
             self._paths,

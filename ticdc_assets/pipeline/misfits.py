@@ -33,14 +33,14 @@ from ticdc_assets.pipeline.quarantine import (
 )
 from ticdc_assets.rows.fold_runs import Folded
 from ticdc_assets.rows.mirror_rows import (
-    change_effects,
+    change_operations,
 )
 from ticdc_assets.rows.rows_of_work import frame_of
 from ticdc_assets.wire.rows import PLACE
 
 Place: TypeAlias = tuple[object, ...]
 Doubts: TypeAlias = dict[Place, list[tuple[str, int]]]
-"""By the place of a change that is in quarantine the keys of its effects, and their commit ts."""
+"""By the place of a change in quarantine the keys of its operations, and their commit ts."""
 
 
 class Misfits:
@@ -147,13 +147,13 @@ class Misfits:
         found: Doubts = {}
         if rows is None:
             return found
-        convert = change_effects(mirror, self._changefeed.timezone)
+        convert = change_operations(mirror, self._changefeed.timezone)
         for batch in convert(rows.to_batches()):
-            for effect in batch.select(["key", "sequence", "reason"]).to_pylist():
-                if effect["reason"] is not None:
-                    sequence = effect["sequence"]
+            for operation in batch.select(["key", "sequence", "reason"]).to_pylist():
+                if operation["reason"] is not None:
+                    sequence = operation["sequence"]
                     found.setdefault(_place_of(sequence), []).append(
-                        (effect["key"], sequence["commit_ts"])
+                        (operation["key"], sequence["commit_ts"])
                     )
         return found
 

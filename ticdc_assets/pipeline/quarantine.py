@@ -143,7 +143,7 @@ def append_faults(
 
 
 def apply_faults(rows: pa.Table, database: str, table: str, batch: int) -> pa.Table:
-    """Return effects that came to nothing as faults of a table, of a batch of the change log."""
+    """Return operations that came to nothing as faults of a table, of a batch of the change log."""
     sequence = rows["sequence"].combine_chunks()
     return _faults(
         rows.num_rows,

@@ -1,12 +1,12 @@
 """Folds as work that is shared out: row groups of files to folded rows, for one mirror or for many.
 
 In: for each mirror where its changes and the rows before them are (`Rows`), and the functions from
-these to effects. Out: for each a `Folded`: its rows as a mirror has them, or as a MERGE needs them,
-the changes that did not fit, and counts.
+these to operations. Out: for each a `Folded`: its rows as a mirror has them, or as a MERGE needs
+them, the changes that did not fit, and counts.
 
-The parts are row groups of files, the step makes effects of them, the bucket is a hash of the key,
-and each bucket is folded for itself (`folding`). Few rows are tables in this process and stay here;
-many are read from files and written to files, so what a worker holds at a time is bounded
+The parts are row groups of files, the step makes operations of them, the bucket is a hash of the
+key, and each bucket is folded for itself (`folding`). Few rows are tables in this process and stay
+here; many are read from files and written to files, so what a worker holds at a time is bounded
 (`_ROWS_PER_BUCKET`, `_READ_AHEAD`, `_HELD_BYTES`), whatever the number of changes and of mirrors.
 What a part has of a key is thinned before it goes to the key's bucket, so a key that changes all
 the time does not fill the worker that folds it. All mirrors that are new are one job, which reads
@@ -26,19 +26,19 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.engine.executing import Executor
 from ticdc_assets.engine.files import WrittenFile
-from ticdc_assets.rows.bag_effects import of_no_change
-from ticdc_assets.rows.effects import effect_schema
+from ticdc_assets.rows.bag_operations import of_no_change
 from ticdc_assets.rows.folding import (
     FoldCounts,
     FoldedRows,
     KnownColumns,
-    fold_effects,
+    fold_operations,
     joined_counts,
     never_sent,
     thinned,
     with_origins,
 )
 from ticdc_assets.rows.mirror_rows import ArrowMap, MirrorLayout, put_rows
+from ticdc_assets.rows.row_operations import operation_schema
 from ticdc_assets.rows.rows_of_work import (
     READ_ROWS,
     KeptRows,
@@ -56,7 +56,7 @@ _READ_AHEAD = 100_000
 """Rows of the change log that wait in a worker until there are enough of their mirror."""
 
 _HELD_BYTES = 64 << 20
-"""Bytes of a bucket's effects from which on they are thinned while more come."""
+"""Bytes of a bucket's operations from which on they are thinned while more come."""
 
 
 # Folds ------------------------------------------------------------------------------------------
@@ -87,10 +87,10 @@ class MirrorFold:
     Attributes:
         schema: the mirror's schema.
         condition: which rows of the change log are its changes; None for all that are given.
-        convert: the function from changes to effects.
-        before: the rows that changes are folded over, with the functions from them to effects.
+        convert: the function from changes to operations.
+        before: the rows that changes are folded over, with the functions from them to operations.
         ddl_stamps: as of `folding.thinned`.
-        watched: keys of effects whose newest whole change is asked for.
+        watched: keys of operations whose newest whole change is asked for.
         output: what is to come of it.
         rows: how many changes there are, about.
         size: their bytes, about.
@@ -112,10 +112,12 @@ class MirrorFold:
         return bool(self.schema.handle_key)
 
     @property
-    def effects(self) -> pa.Schema:
-        """Schema of its effects."""
+    def operations(self) -> pa.Schema:
+        """Schema of its operations."""
         return (
-            effect_schema(self.schema) if self.keyed else with_origins(effect_schema(self.schema))
+            operation_schema(self.schema)
+            if self.keyed
+            else with_origins(operation_schema(self.schema))
         )
 
     def buckets(self, workers: int) -> int:
@@ -165,13 +167,13 @@ FAULT_COLUMNS = (
     *("key", "sequence", "is_delete", "is_new", "is_partial"),
     *("reason", "position", "expected", "got"),
 )
-"""Columns of effects that are left of a change that did not fit."""
+"""Columns of operations that are left of a change that did not fit."""
 
 
 def fault_schema(schema: TableSchema) -> pa.Schema:
     """Return the Arrow schema of the changes that did not fit."""
-    effects = effect_schema(schema)
-    return pa.schema([effects.field(name) for name in FAULT_COLUMNS])
+    operations = operation_schema(schema)
+    return pa.schema([operations.field(name) for name in FAULT_COLUMNS])
 
 
 def merge_schema(schema: TableSchema) -> pa.Schema:
@@ -202,39 +204,39 @@ def run_folds(executor: Executor, log: Rows, mirrors: Sequence[MirrorFold]) -> l
     buckets = [mirror.buckets(executor.workers) for mirror in mirrors]
     *firsts, total = accumulate(buckets, initial=0)
 
-    def effects_of(some: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def operations_of(some: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:
         parts = list(some)
         changes = (batch for part in parts if part.mirror is None for batch in part.read())
         found = (
-            (number, effects)
+            (number, operations)
             for number, rows in _divided(changes, mirrors)
-            for effects in mirrors[number].convert(rows)
+            for operations in mirrors[number].convert(rows)
         )
-        for number, effects in found:
-            for bucket, rows in _sorted_out(effects, mirrors[number], buckets[number]):
+        for number, operations in found:
+            for bucket, rows in _sorted_out(operations, mirrors[number], buckets[number]):
                 yield firsts[number] + bucket, rows
         for part in parts:
             if part.mirror is None:
                 continue
             mirror = mirrors[part.mirror]
             _, convert = mirror.before[part.source]
-            for effects in convert(part.read()):
-                own = effects if mirror.keyed else of_no_change(effects)
+            for operations in convert(part.read()):
+                own = operations if mirror.keyed else of_no_change(operations)
                 for bucket, rows in _sorted_out(own, mirror, buckets[part.mirror]):
                     yield firsts[part.mirror] + bucket, rows
 
     def fold(bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Part]:
         number = bisect_right(firsts, bucket) - 1
         mirror = mirrors[number]
-        effects = _gathered(batches, mirror)
-        yield _part(number, mirror, fold_effects(effects, keyed=mirror.keyed))
+        operations = _gathered(batches, mirror)
+        yield _part(number, mirror, fold_operations(operations, keyed=mirror.keyed))
 
     parts = log.parts() if mirrors else []
     for number, mirror in enumerate(mirrors):
         for source, (rows, _) in enumerate(mirror.before):
             parts += (replace(part, mirror=number, source=source) for part in rows.parts())
     tasks = max(total, executor.workers)
-    found = executor.reduce(effects_of, parts, fold, tasks=tasks, buckets=total)
+    found = executor.reduce(operations_of, parts, fold, tasks=tasks, buckets=total)
     return [
         _joined(mirror, [part for part in found if part.mirror == number])
         for number, mirror in enumerate(mirrors)
@@ -271,10 +273,10 @@ def _divided(
 
 
 def _sorted_out(
-    effects: pa.RecordBatch, mirror: MirrorFold, buckets: int
+    operations: pa.RecordBatch, mirror: MirrorFold, buckets: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield what is needed of effects, with the bucket that their keys belong to."""
-    table = pa.Table.from_batches([effects])
+    """Yield what is needed of operations, with the bucket that their keys belong to."""
+    table = pa.Table.from_batches([operations])
     table = thinned(table, keyed=mirror.keyed, ddl_stamps=mirror.ddl_stamps)
     for rows in table.combine_chunks().to_batches():
         if buckets == 1:
@@ -284,7 +286,7 @@ def _sorted_out(
 
 
 def _gathered(batches: Iterator[pa.RecordBatch], mirror: MirrorFold) -> pa.Table:
-    """Return the effects of a bucket, thinned each time that there are many more."""
+    """Return the operations of a bucket, thinned each time that there are many more."""
     held: list[pa.RecordBatch] = []
     size, most = 0, _HELD_BYTES
     for batch in batches:
@@ -296,7 +298,7 @@ def _gathered(batches: Iterator[pa.RecordBatch], mirror: MirrorFold) -> pa.Table
             )
             held, size = table.to_batches(), table.nbytes
             most = max(_HELD_BYTES, 2 * size)
-    return pa.Table.from_batches(held, mirror.effects)
+    return pa.Table.from_batches(held, mirror.operations)
 
 
 def _part(number: int, mirror: MirrorFold, folded: FoldedRows) -> _Part:
@@ -376,9 +378,9 @@ def fold_of_pieces(
     )
 
 
-def faults_as_effects(schema: TableSchema) -> ArrowMap:
-    """Return the function from changes that did not fit elsewhere to effects on another table."""
-    target = effect_schema(schema)
+def faults_as_operations(schema: TableSchema) -> ArrowMap:
+    """Return the function from changes that did not fit to operations on another table."""
+    target = operation_schema(schema)
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -1,18 +1,18 @@
-"""Folding effects: the last one of each key, or for a table without a key how often each row is.
+"""Folding operations: the last one of each key, or for a table without a key how often each row is.
 
-An effect that came to nothing because a value does not fit (it has a `reason`) is void if the row
-changes again; else it is there beside the last one that fits, for the quarantine.
+An operation that came to nothing because a value does not fit (it has a `reason`) is void if the
+row changes again; else it is there beside the last one that fits, for the quarantine.
 
-A put that knows the key alone (`is_partial`) gives way to any other effect: it brings a row where
-none is there, and marks the one that is there (`mirror_rows.PARTIAL`).
+A put that knows the key alone (`is_partial`) gives way to any other operation: it brings a row
+where none is there, and marks the one that is there (`mirror_rows.PARTIAL`).
 
-In: effects (`effects.effect_schema`) as Arrow tables. Out: `FoldedRows`, which are one row a key
-with what a mirror needs to be written, and the counts of it. `fold_runs` runs these functions in
-this process or in Spark's workers.
+In: operations (`row_operations.operation_schema`) as Arrow tables. Out: `FoldedRows`, which are one
+row a key with what a mirror needs to be written, and the counts of it. `fold_runs` runs these
+functions in this process or in Spark's workers.
 
-A fold may be shared out: `thinned` leaves out of some effects what the fold of them and any others
-does not depend on, so that a key which changes a million times is moved as a few rows. Folding is
-pure and writes nothing.
+A fold may be shared out: `thinned` leaves out of some operations what the fold of them and any
+others does not depend on, so that a key which changes a million times is moved as a few rows.
+Folding is pure and writes nothing.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -31,8 +31,8 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.resolve import standing_casts
 from ticdc_assets.registry.evolution import Casts
-from ticdc_assets.rows.effects import RESCUED_TYPE, SEQUENCE_FIELDS, effect_schema
 from ticdc_assets.rows.mirror_rows import PARTIAL
+from ticdc_assets.rows.row_operations import RESCUED_TYPE, SEQUENCE_FIELDS, operation_schema
 from ticdc_assets.schemas import TableSchema
 
 Numbers = npt.NDArray[np.int64]
@@ -46,7 +46,7 @@ class FoldCounts:
     Attributes:
         copies: rows that are there after it, copies counted.
         changed: keys that a change touched.
-        unknown_deletes: keys whose first effect is a delete (bags: deletes of no row).
+        unknown_deletes: keys whose first operation is a delete (bags: deletes of no row).
         taken: keys that are gone and were there before, if all is well.
         errors: changes that did not fit.
         lost: rows of the older mirror that a schema step could not carry over.
@@ -80,11 +80,11 @@ class FoldCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldedRows:
-    """Folded effects.
+    """Folded operations.
 
     Attributes:
-        rows: one row a key: the columns of an effect, `copies`, and `keeps_row`, which says whether
-            a row that is there stays as it is but for the mark.
+        rows: one row a key: the columns of an operation, `copies`, and `keeps_row`, which says
+            whether a row that is there stays as it is but for the mark.
         counts: in numbers.
         missing: what images of put rows lacked, each list of names once; those that lacked nothing
             are not among them.
@@ -108,14 +108,14 @@ class KnownColumns:
     columns: frozenset[str] = frozenset()
 
 
-def fold_effects(effects: pa.Table, *, keyed: bool) -> FoldedRows:
-    """Fold effects on a table; none of another table with the same key may be missing.
+def fold_operations(operations: pa.Table, *, keyed: bool) -> FoldedRows:
+    """Fold operations on a table; none of another table with the same key may be missing.
 
     Args:
-        effects: the effects.
-        keyed: whether the table has a key; without one effects have `with_origins`.
+        operations: the operations.
+        keyed: whether the table has a key; without one operations have `with_origins`.
     """
-    return _fold_keys(effects) if keyed else _fold_bag(effects)
+    return _fold_keys(operations) if keyed else _fold_bag(operations)
 
 
 def never_sent(counts: FoldCounts, missing: Iterable[tuple[str, ...]]) -> frozenset[str]:
@@ -133,35 +133,35 @@ def never_sent(counts: FoldCounts, missing: Iterable[tuple[str, ...]]) -> frozen
 # With a key -------------------------------------------------------------------------------------
 
 
-def _fold_keys(effects: pa.Table) -> FoldedRows:
-    """Fold effects on a table with a key.
+def _fold_keys(operations: pa.Table) -> FoldedRows:
+    """Fold operations on a table with a key.
 
-    Most keys have whole puts and deletes that fit, and their first and last effect say everything:
-    they are found by one sort. The others are gone through one by one, as are
-    keys with values that were cast as in a lenient SQL mode.
+    Most keys have whole puts and deletes that fit, and their first and last operation say
+    everything: they are found by one sort. The others are gone through one by one, as are keys with
+    values that were cast as in a lenient SQL mode.
     """
-    effects = effects.combine_chunks()
-    size = effects.num_rows
+    operations = operations.combine_chunks()
+    size = operations.num_rows
     if not size:
-        return _fold_each(effects, np.empty(0, np.int64))
-    codes = _codes(effects)
-    faulty = effects.column("reason").is_valid().to_numpy()
-    special = faulty | effects.column("is_partial").to_numpy()
-    special |= effects.column("casts").is_valid().to_numpy()
-    order = _order(effects, codes)
-    ranks = effects.column("sequence").chunk(0).field("rank").to_numpy()
+        return _fold_each(operations, np.empty(0, np.int64))
+    codes = _codes(operations)
+    faulty = operations.column("reason").is_valid().to_numpy()
+    special = faulty | operations.column("is_partial").to_numpy()
+    special |= operations.column("casts").is_valid().to_numpy()
+    order = _order(operations, codes)
+    ranks = operations.column("sequence").chunk(0).field("rank").to_numpy()
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     ends = np.append(starts[1:], size) - 1
     is_plain = ~np.logical_or.reduceat(special[order], starts)
-    each = _fold_each(effects, order[np.repeat(~is_plain, ends - starts + 1)])
+    each = _fold_each(operations, order[np.repeat(~is_plain, ends - starts + 1)])
     changed = np.maximum.reduceat(ranks[order], starts)[is_plain] >= 0
     first, last = order[starts[is_plain]], order[ends[is_plain]]
-    is_delete = effects.column("is_delete").to_numpy()
+    is_delete = operations.column("is_delete").to_numpy()
     was_delete, is_gone = is_delete[first], is_delete[last]
-    is_new = effects.column("is_new").to_numpy()[first]
+    is_new = operations.column("is_new").to_numpy()[first]
     put = changed & ~is_gone
-    with_missing, lacking = _lacking(effects, last[put])
-    rows = effects.take(pa.array(last))
+    with_missing, lacking = _lacking(operations, last[put])
+    rows = operations.take(pa.array(last))
     rows = rows.append_column("copies", pa.array((~is_gone).astype(np.int32)))
     rows = rows.append_column("keeps_row", pa.array(np.zeros(len(last), np.bool_)))
     counts = FoldCounts(
@@ -179,14 +179,14 @@ def _fold_keys(effects: pa.Table) -> FoldedRows:
     )
 
 
-def _codes(effects: pa.Table) -> Numbers:
-    """Return a number for each effect, the same for those of one key."""
-    return effects.column("key").chunk(0).dictionary_encode().indices.to_numpy().astype(np.int64)
+def _codes(operations: pa.Table) -> Numbers:
+    """Return a number for each operation, the same for those of one key."""
+    return operations.column("key").chunk(0).dictionary_encode().indices.to_numpy().astype(np.int64)
 
 
-def _order(effects: pa.Table, codes: Numbers) -> Numbers:
-    """Return the places of effects by key, and of each key in the order of their sequence."""
-    sequence = effects.column("sequence").chunk(0)
+def _order(operations: pa.Table, codes: Numbers) -> Numbers:
+    """Return the places of operations by key, and of each key in the order of their sequence."""
+    sequence = operations.column("sequence").chunk(0)
     levels = [codes]
     for name in SEQUENCE_FIELDS:
         level = sequence.field(name)
@@ -203,26 +203,26 @@ def _order(effects: pa.Table, codes: Numbers) -> Numbers:
     return np.lexsort(levels[::-1])
 
 
-def _lacking(effects: pa.Table, puts: Numbers) -> tuple[int, frozenset[tuple[str, ...]]]:
+def _lacking(operations: pa.Table, puts: Numbers) -> tuple[int, frozenset[tuple[str, ...]]]:
     """Return of how many puts the image lacked columns, and which."""
-    missing = effects.column("missing").chunk(0)
+    missing = operations.column("missing").chunk(0)
     if missing.null_count == len(missing):
         return 0, frozenset()
     lists = missing.take(pa.array(puts)).drop_null()
     return len(lists), frozenset(map(tuple, lists.to_pylist()))
 
 
-def _fold_each(all_effects: pa.Table, places: Numbers) -> FoldedRows:
-    """Fold the effects at `places`, which are all of their keys, in their order, one by one."""
-    effects = all_effects.take(pa.array(places))
-    sequence = effects.column("sequence").combine_chunks()
+def _fold_each(all_operations: pa.Table, places: Numbers) -> FoldedRows:
+    """Fold the operations at `places`, which are all of their keys, in their order, one by one."""
+    operations = all_operations.take(pa.array(places))
+    sequence = operations.column("sequence").combine_chunks()
     stamps = sequence.field("commit_ts").to_pylist()
     ranks = sequence.field("rank").to_pylist()
-    keys = effects.column("key").to_pylist()
-    is_delete = effects.column("is_delete").to_pylist()
-    is_partial = effects.column("is_partial").to_pylist()
-    faulty = effects.column("reason").is_valid().to_pylist()
-    casts = _standing_casts(keys, stamps, effects.column("casts").to_pylist())
+    keys = operations.column("key").to_pylist()
+    is_delete = operations.column("is_delete").to_pylist()
+    is_partial = operations.column("is_partial").to_pylist()
+    faulty = operations.column("reason").is_valid().to_pylist()
+    casts = _standing_casts(keys, stamps, operations.column("casts").to_pylist())
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     faults: dict[str, int] = {}
@@ -247,8 +247,8 @@ def _fold_each(all_effects: pa.Table, places: Numbers) -> FoldedRows:
             last[key] = number
         else:
             marked[key] = str(stamps[number])
-    is_new = effects.column("is_new").to_pylist()
-    missing = effects.column("missing").to_pylist()
+    is_new = operations.column("is_new").to_pylist()
+    missing = operations.column("missing").to_pylist()
     puts = [key for key in last if key in changed and not is_delete[last[key]]]
     lacking = [missing[last[key]] for key in puts]
     bad = list(faults.values())
@@ -263,7 +263,7 @@ def _fold_each(all_effects: pa.Table, places: Numbers) -> FoldedRows:
         puts=len(puts),
         casts=casts,
     )
-    folded = effects.take(pa.array([*last.values(), *bad], pa.int64()))
+    folded = operations.take(pa.array([*last.values(), *bad], pa.int64()))
     copies = [int(not is_delete[number]) for number in last.values()] + [0] * len(bad)
     folded = folded.append_column("copies", pa.array(copies, pa.int32()))
     keeps = [key not in whole for key in last] + [False] * len(bad)
@@ -280,7 +280,7 @@ def _fold_each(all_effects: pa.Table, places: Numbers) -> FoldedRows:
 def _standing_casts(
     keys: Sequence[str], stamps: Sequence[int], casts: Sequence[list[dict[str, Any]] | None]
 ) -> Counter[tuple[str, int]]:
-    """Return the casts of effects, in their order, whose row stood at the DDL."""
+    """Return the casts of operations, in their order, whose row stood at the DDL."""
     counted: Counter[tuple[str, int]] = Counter()
     pending: dict[str, Casts] = {}
     for key, ts, own in zip(keys, stamps, casts, strict=True):
@@ -307,41 +307,41 @@ def _with_marks(folded: pa.Table, marks: list[str | None]) -> pa.Table:
 # Without a key ----------------------------------------------------------------------------------
 
 
-def with_origins(effects: pa.Schema) -> pa.Schema:
-    """Return the Arrow schema of effects on a table without a key.
+def with_origins(operations: pa.Schema) -> pa.Schema:
+    """Return the Arrow schema of operations on a table without a key.
 
     Without a key a replay cannot be told from a second identical row, but by this: a change that
     comes behind a watermark at or above its commit ts, while the same change stands before that
-    watermark, was sent again. So an effect says of which change it is (`identity`, a digest of all
-    of it but its offset; null if of none) and whether that `is_behind` such a watermark.
+    watermark, was sent again. So an operation says of which change it is (`identity`, a digest of
+    all of it but its offset; null if of none) and whether that `is_behind` such a watermark.
     """
-    return pa.schema([*effects, ("identity", pa.binary(16)), ("is_behind", pa.bool_())])
+    return pa.schema([*operations, ("identity", pa.binary(16)), ("is_behind", pa.bool_())])
 
 
-def without_replays(effects: pa.Table) -> pa.Table:
-    """Leave out the effects of changes that were sent again, and what tells them.
+def without_replays(operations: pa.Table) -> pa.Table:
+    """Leave out the operations of changes that were sent again, and what tells them.
 
-    None of another effect of the same change may be missing.
+    None of another operation of the same change may be missing.
     """
-    behind = effects.column("is_behind")
+    behind = operations.column("is_behind")
     if pc.any(behind).as_py():
-        in_front = effects.filter(pc.invert(behind)).column("identity").unique()
-        is_replay = pc.and_(behind, pc.is_in(effects.column("identity"), value_set=in_front))
-        effects = effects.filter(pc.invert(is_replay))
-    return effects.drop_columns(["identity", "is_behind"])
+        in_front = operations.filter(pc.invert(behind)).column("identity").unique()
+        is_replay = pc.and_(behind, pc.is_in(operations.column("identity"), value_set=in_front))
+        operations = operations.filter(pc.invert(is_replay))
+    return operations.drop_columns(["identity", "is_behind"])
 
 
-def _fold_bag(effects: pa.Table) -> FoldedRows:
-    """Fold effects on a table without a key: count each row; a delete of none is told."""
-    effects = without_replays(effects).combine_chunks()
-    size = effects.num_rows
+def _fold_bag(operations: pa.Table) -> FoldedRows:
+    """Fold operations on a table without a key: count each row; a delete of none is told."""
+    operations = without_replays(operations).combine_chunks()
+    size = operations.num_rows
     if not size:
-        return _fold_each(effects, np.empty(0, np.int64))
-    codes = _codes(effects)
-    order = _order(effects, codes)
+        return _fold_each(operations, np.empty(0, np.int64))
+    codes = _codes(operations)
+    order = _order(operations, codes)
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     ends = np.append(starts[1:], size) - 1
-    is_delete = effects.column("is_delete").to_numpy()
+    is_delete = operations.column("is_delete").to_numpy()
     # How many copies there would be if a delete of none took one all the same; the least of that
     # is how many deletes took none.
     running = np.cumsum(np.where(is_delete[order], -1, 1))
@@ -349,21 +349,21 @@ def _fold_bag(effects: pa.Table) -> FoldedRows:
     unknown = np.maximum(0, -np.minimum.reduceat(running, starts))
     copies = running[ends] + unknown
     last = order[ends]
-    faulty = effects.column("reason").is_valid().to_numpy()[last]
+    faulty = operations.column("reason").is_valid().to_numpy()[last]
     # What no longer fits and is gone again does not matter.
     stays = ~faulty | (copies > 0)
     in_group = np.repeat(stays, ends - starts + 1)
-    ranks = effects.column("sequence").chunk(0).field("rank").to_numpy()
+    ranks = operations.column("sequence").chunk(0).field("rank").to_numpy()
     changed = np.maximum.reduceat(ranks[order], starts) >= 0
     own_rank = ranks[last]
     fits = ~faulty
     put = fits & changed & ~is_delete[last]
-    with_missing, lacking = _lacking(effects, last[put])
+    with_missing, lacking = _lacking(operations, last[put])
     casts: Counter[tuple[str, int]] = Counter()
-    for own in effects.column("casts").take(pa.array(order[in_group])).drop_null().to_pylist():
+    for own in operations.column("casts").take(pa.array(order[in_group])).drop_null().to_pylist():
         for item in own:
             casts[item["column"], item["ddl_ts"]] += item["rows"]
-    rows = effects.take(pa.array(last[stays]))
+    rows = operations.take(pa.array(last[stays]))
     rows = rows.append_column("copies", pa.array(copies[stays].astype(np.int32)))
     keeps = np.zeros(int(np.count_nonzero(stays)), np.bool_)
     return FoldedRows(
@@ -385,44 +385,44 @@ def _fold_bag(effects: pa.Table) -> FoldedRows:
 # Sharing out ------------------------------------------------------------------------------------
 
 
-def thinned(effects: pa.Table, *, keyed: bool, ddl_stamps: Sequence[int] = ()) -> pa.Table:
-    """Leave out of some effects what the fold of them and any others does not depend on.
+def thinned(operations: pa.Table, *, keyed: bool, ddl_stamps: Sequence[int] = ()) -> pa.Table:
+    """Leave out of some operations what the fold of them and any others does not depend on.
 
-    Of a key its first effect tells whether the row was there, its last whole one what the row is,
-    its last partial one the mark, its last fault what is in quarantine. A value that a DDL cast
+    Of a key its first operation tells whether the row was there, its last whole one what the row
+    is, its last partial one the mark, its last fault what is in quarantine. A value that a DDL cast
     counts if its row stood then, so what came last up to each such DDL stays too. Of a row without
-    a key every effect counts, but the values of one of them do for all.
+    a key every operation counts, but the values of one of them do for all.
 
     Args:
-        effects: effects on one table, in any order.
+        operations: operations on one table, in any order.
         keyed: whether the table has a key.
         ddl_stamps: commit ts of the DDL that may cast values as in a lenient SQL mode, ascending.
     """
-    effects = effects.combine_chunks()
-    size = effects.num_rows
+    operations = operations.combine_chunks()
+    size = operations.num_rows
     if not size:
-        return effects
-    keys = effects.column("key").chunk(0).dictionary_encode()
+        return operations
+    keys = operations.column("key").chunk(0).dictionary_encode()
     if len(keys.dictionary) == size:
-        return effects
+        return operations
     codes = keys.indices.to_numpy().astype(np.int64)
-    order = _order(effects, codes)
+    order = _order(operations, codes)
     group = codes[order]
     if not keyed:
         # A replay may be left out yet, so it does not stand for what is no replay.
-        valued = effects.column("is_behind").to_numpy()[order]
+        valued = operations.column("is_behind").to_numpy()[order]
         numbers = np.flatnonzero(~valued)
         own = group[numbers]
         valued[numbers[np.append(own[1:] != own[:-1], True)[: len(numbers)]]] = True
-        return _without_values(effects, order, valued)
-    sequence = effects.column("sequence").chunk(0)
+        return _without_values(operations, order, valued)
+    sequence = operations.column("sequence").chunk(0)
     begins = np.diff(group, prepend=-1) != 0
     if ddl_stamps:
         stamps = sequence.field("commit_ts").to_numpy()[order]
         begins |= np.diff(np.searchsorted(np.array(ddl_stamps), stamps), prepend=-1) != 0
     starts = np.flatnonzero(begins)
-    fits = effects.column("reason").is_null().to_numpy()[order]
-    partial = effects.column("is_partial").to_numpy()[order]
+    fits = operations.column("reason").is_null().to_numpy()[order]
+    partial = operations.column("is_partial").to_numpy()[order]
     ranks = sequence.field("rank").to_numpy()[order]
     kept = begins.copy()
     kept[np.append(starts[1:], size) - 1] = True
@@ -440,22 +440,22 @@ def thinned(effects: pa.Table, *, keyed: bool, ddl_stamps: Sequence[int] = ()) -
     first_fit = np.minimum.reduceat(np.where(fits, numbers, size), starts)
     kept[first_fit[first_fit < size]] = True
     kept |= valued
-    return _without_values(effects, order[kept], valued[kept])
+    return _without_values(operations, order[kept], valued[kept])
 
 
-def _without_values(effects: pa.Table, places: Numbers, valued: Flags) -> pa.Table:
-    """Return the effects at `places`, with values where `valued`."""
+def _without_values(operations: pa.Table, places: Numbers, valued: Flags) -> pa.Table:
+    """Return the operations at `places`, with values where `valued`."""
     if valued.all():
-        return effects.take(pa.array(places))
+        return operations.take(pa.array(places))
     taken = pa.array(places)
     with_values = pa.array(places, mask=~valued)
     # The typed columns have numbers; the names of the others are known.
     return pa.table(
         [
-            effects.column(name).take(taken if name in _PLACING else with_values)
-            for name in effects.column_names
+            operations.column(name).take(taken if name in _PLACING else with_values)
+            for name in operations.column_names
         ],
-        schema=effects.schema,
+        schema=operations.schema,
     )
 
 
@@ -463,7 +463,7 @@ _PLACING = frozenset(
     {"key", "sequence", "is_delete", "is_new", "is_partial", "casts", "identity", "is_behind"}
     | {"reason", "position", "expected", "got"}
 )
-"""Columns of an effect that count even where its values do not."""
+"""Columns of an operation that count even where its values do not."""
 
 
 # In pieces --------------------------------------------------------------------------------------
@@ -475,7 +475,7 @@ class FoldInPieces:
 
     Attributes:
         folded: without values.
-        pieces: gives the effects whose rows are there afterwards, some at a time, with `copies`.
+        pieces: gives the operations whose rows are there afterwards, some at a time, with `copies`.
     """
 
     folded: FoldedRows
@@ -483,22 +483,22 @@ class FoldInPieces:
 
 
 def fold_in_pieces(
-    effects: Callable[[], Iterator[pa.RecordBatch]], schema: TableSchema
+    operations: Callable[[], Iterator[pa.RecordBatch]], schema: TableSchema
 ) -> FoldInPieces:
-    """Fold effects on a table with a key in this process, whose values are too large to be held.
+    """Fold operations on a table with a key in this process, whose values are too large to be held.
 
     They are gone through twice: without their values to see which of them are left, and with them
     to have these. All but the values of a piece is held.
 
     Args:
-        effects: gives all effects, in the same order each time.
+        operations: gives all operations, in the same order each time.
         schema: of the table.
     """
     # The values are last, and behind them the rescued data, which may be as large.
-    names = effect_schema(schema).names[: -len(schema.columns) - 1]
+    names = operation_schema(schema).names[: -len(schema.columns) - 1]
     plain: list[pa.Table] = []
     place = 0
-    for batch in effects():
+    for batch in operations():
         places = pa.array(np.arange(place, place + batch.num_rows))
         place += batch.num_rows
         rows = pa.Table.from_batches([batch]).select(names)
@@ -509,7 +509,7 @@ def fold_in_pieces(
                 pa.array(np.arange(batch.num_rows))
             )
         )
-    nothing = effect_schema(schema).empty_table().select([*names, "extra"])
+    nothing = operation_schema(schema).empty_table().select([*names, "extra"])
     nothing = nothing.append_column("place", pa.array([], pa.int64()))
     folded = _fold_keys(pa.concat_tables([nothing, *plain]))
     del plain
@@ -520,7 +520,7 @@ def fold_in_pieces(
 
     def pieces() -> Iterator[pa.Table]:
         place = 0
-        for batch in effects():
+        for batch in operations():
             begin, end = np.searchsorted(wanted, [place, place + batch.num_rows]).tolist()
             rows = pa.Table.from_batches([batch.take(pa.array(wanted[begin:end] - place))])
             place += batch.num_rows

@@ -1,4 +1,4 @@
-"""The columns of a history: of its Delta table, of its versions, and of the effects on it.
+"""The columns of a history: of its Delta table, of its versions, and of the operations on it.
 
 In: the schema of an upstream table. Out: names and Arrow schemas. Pure: the same schema gives the
 same columns.
@@ -12,8 +12,8 @@ from functools import cached_property
 import pyarrow as pa
 
 from ticdc_assets.mysql_types import arrow_type
-from ticdc_assets.rows.effects import RESCUED_TYPE, SEQUENCE_TYPE
 from ticdc_assets.rows.mirror_rows import MirrorLayout, free_name
+from ticdc_assets.rows.row_operations import RESCUED_TYPE, SEQUENCE_TYPE
 from ticdc_assets.schemas import TableSchema
 
 
@@ -113,8 +113,8 @@ KEPT_TYPE = pa.list_(
 """Arrow type of `HistoryChange.kept`."""
 
 
-def history_effect_schema(schema: TableSchema) -> pa.Schema:
-    """Return the Arrow schema of effects on a history."""
+def history_operation_schema(schema: TableSchema) -> pa.Schema:
+    """Return the Arrow schema of operations on a history."""
     return pa.schema(
         [
             ("key", pa.string()),

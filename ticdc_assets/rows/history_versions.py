@@ -1,8 +1,8 @@
-"""Versions of rows: the fold of effects on a history, over Arrow batches.
+"""Versions of rows: the fold of operations on a history, over Arrow batches.
 
-In: batches of effects, sorted by key and sequence. Out: versions, each from one cut to another.
+In: batches of operations, sorted by key and sequence. Out: versions, each from one cut to another.
 A function over batches, so it runs in this process for a few rows and in Spark's workers for many;
-the same effects give the same versions. `changelog.history_fold` is the reference.
+the same operations give the same versions. `changelog.history_fold` is the reference.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from ticdc_assets.changelog.history_changes import KeptText, VersionEvent, texts_at
-from ticdc_assets.rows.effects import RESCUED_TYPE
 from ticdc_assets.rows.history_layout import version_schema
 from ticdc_assets.rows.mirror_rows import PARTIAL, ArrowMap
+from ticdc_assets.rows.row_operations import RESCUED_TYPE
 from ticdc_assets.schemas import TableSchema
 
 
@@ -35,11 +35,11 @@ class _Version:
 
 
 def fold_versions(schema: TableSchema, *, heads: bool) -> ArrowMap:
-    """Return the function from effects, sorted by key and sequence, to versions.
+    """Return the function from operations, sorted by key and sequence, to versions.
 
     Args:
         schema: the table's schema.
-        heads: whether a key may have a version that is not among the effects. Then a row with
+        heads: whether a key may have a version that is not among the operations. Then a row with
             `is_head` tells for each key what becomes of it: `valid_to` and `ended_by` if it ends,
             `partial_ts` if it is known in part from then on. Where there is no such version, a head
             with `valid_from` is one by itself.
@@ -67,7 +67,7 @@ _LIGHT = (
 
 
 class _Fold:
-    """Follows the effects of one key after the other."""
+    """Follows the operations of one key after the other."""
 
     def __init__(self) -> None:
         self.done: list[_Version] = []
@@ -75,21 +75,21 @@ class _Fold:
         self._there: list[_Version] = []
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """Take in effects."""
+        """Take in operations."""
         rows = batch.select(list(_LIGHT)).to_pylist()
-        for number, effect in enumerate(rows):
+        for number, operation in enumerate(rows):
             row = (batch, number)
-            if effect["key"] == "!":
+            if operation["key"] == "!":
                 self.done.append(_Version(row, None, None))
-            elif effect["valid_to"] is not None:
-                ended = _begun(row, effect)
-                ended.valid_to, ended.ended_by = effect["valid_to"], effect["ended_by"]
+            elif operation["valid_to"] is not None:
+                ended = _begun(row, operation)
+                ended.valid_to, ended.ended_by = operation["valid_to"], operation["ended_by"]
                 self.done.append(ended)
             else:
-                if effect["key"] != self._key:
+                if operation["key"] != self._key:
                     self.finish()
-                    self._key = effect["key"]
-                self._follow(row, effect)
+                    self._key = operation["key"]
+                self._follow(row, operation)
         self._settle_in()
 
     def finish(self) -> None:
@@ -105,7 +105,7 @@ class _Fold:
         done, self.done = self.done, []
         return done
 
-    def _follow(self, row: tuple[pa.RecordBatch, int], effect: dict[str, Any]) -> None:
+    def _follow(self, row: tuple[pa.RecordBatch, int], operation: dict[str, Any]) -> None:
         raise NotImplementedError
 
     def _settle_in(self) -> None:
@@ -133,13 +133,13 @@ class _Fold:
 class _BagFold(_Fold):
     """Of a table without a key: a version is a copy of a row; a delete ends the oldest."""
 
-    def _follow(self, row: tuple[pa.RecordBatch, int], effect: dict[str, Any]) -> None:
-        ts = effect["commit_ts"]
+    def _follow(self, row: tuple[pa.RecordBatch, int], operation: dict[str, Any]) -> None:
+        ts = operation["commit_ts"]
         self._end_removed(ts)
-        if not effect["is_delete"]:
-            self._there.append(_begun(row, effect))
+        if not operation["is_delete"]:
+            self._there.append(_begun(row, operation))
         elif self._there:
-            self._end(self._there.pop(0), ts, effect["op"])
+            self._end(self._there.pop(0), ts, operation["op"])
 
 
 class _KeyFold(_Fold):
@@ -165,15 +165,15 @@ class _KeyFold(_Fold):
         self._last = self._last and (_alone(self._last[0]), self._last[1])
         self._behind = self._behind and (_alone(self._behind[0]), self._behind[1])
 
-    def _follow(self, row: tuple[pa.RecordBatch, int], effect: dict[str, Any]) -> None:
-        if effect["commit_ts"] != self._ts:
+    def _follow(self, row: tuple[pa.RecordBatch, int], operation: dict[str, Any]) -> None:
+        if operation["commit_ts"] != self._ts:
             self._settle()
-            self._ts = effect["commit_ts"]
-        if effect["is_partial"]:
-            self._behind = (row, effect)
+            self._ts = operation["commit_ts"]
+        if operation["is_partial"]:
+            self._behind = (row, operation)
         else:
-            self._last, self._behind = (row, effect), None
-        self._replaced = self._replaced or effect["is_delete"]
+            self._last, self._behind = (row, operation), None
+        self._replaced = self._replaced or operation["is_delete"]
 
     def _settle(self) -> None:
         """Let the changes of one commit ts take effect."""
@@ -184,34 +184,34 @@ class _KeyFold(_Fold):
             return
         self._end_removed(ts)
         if last is not None:
-            row, effect = last
-            by = effect["op"] if effect["is_delete"] else VersionEvent.UPDATE
+            row, operation = last
+            by = operation["op"] if operation["is_delete"] else VersionEvent.UPDATE
             if self._there:
                 self._end(self._there.pop(), ts, by)
             elif not self._is_known:
                 self.done.append(_Version(row, None, None, ts, by, is_head=True))
-            if not effect["is_delete"]:
-                begun = _begun(row, effect)
+            if not operation["is_delete"]:
+                begun = _begun(row, operation)
                 begun.op = VersionEvent.UPDATE if replaced else begun.op
                 self._there = [begun]
             self._is_known = True
         if behind is not None:
-            row, effect = behind
+            row, operation = behind
             if not self._there:
-                self._there = [_begun(row, effect)]
+                self._there = [_begun(row, operation)]
                 self._there[0].is_head = not self._is_known
                 self._is_known = True
             self._there[0].partial_ts = str(ts)
 
 
-def _begun(row: tuple[pa.RecordBatch, int], effect: dict[str, Any]) -> _Version:
+def _begun(row: tuple[pa.RecordBatch, int], operation: dict[str, Any]) -> _Version:
     return _Version(
         row,
-        effect["commit_ts"],
-        effect["op"],
-        ends_at=effect["ends_at"],
-        removed_by=effect["removed_by"],
-        kept=tuple(tuple(item.values()) for item in effect["kept"] or ()),
+        operation["commit_ts"],
+        operation["op"],
+        ends_at=operation["ends_at"],
+        removed_by=operation["removed_by"],
+        kept=tuple(tuple(item.values()) for item in operation["kept"] or ()),
     )
 
 

@@ -1,7 +1,7 @@
 """Rows of a mirror: from change log rows and older mirror rows to typed columns, and back to text.
 
 In: Arrow batches of change log rows, or of a mirror's own rows. Out: Arrow batches with one row an
-effect (put, delete or error), whose columns are typed as the mirror's. The work is Python over
+operation (put, delete or error), whose columns are typed as the mirror's. The work is Python over
 Arrow batches inside Spark's workers; the meaning is `changelog.resolve` and `values`.
 
 What a typed column cannot hold (zero dates and the like) is NULL there, and its exact text stands
@@ -35,13 +35,18 @@ from ticdc_assets.errors import ImageError, InputError
 from ticdc_assets.events import Op
 from ticdc_assets.mysql_types import Kind, arrow_type
 from ticdc_assets.registry.evolution import CanonicalRow, Casts
-from ticdc_assets.rows.effects import CASTS_TYPE, RESCUED_TYPE, SEQUENCE_TYPE, effect_schema
+from ticdc_assets.rows.row_operations import (
+    CASTS_TYPE,
+    RESCUED_TYPE,
+    SEQUENCE_TYPE,
+    operation_schema,
+)
 from ticdc_assets.schemas import ColumnSchema, TableSchema
 from ticdc_assets.values import text_of, typed_array
 from ticdc_assets.wire.rows import image_from_json
 
 if TYPE_CHECKING:
-    from ticdc_assets.rows.column_effects import ColumnEffects
+    from ticdc_assets.rows.column_operations import ColumnOperations
 
 ArrowMap: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -130,10 +135,10 @@ def spark_type_name(column: ColumnSchema) -> str:
 
 
 def put_rows(folded: pa.Table, layout: MirrorLayout) -> pa.Table:
-    """Return the rows that folded effects leave, as their mirror has them.
+    """Return the rows that folded operations leave, as their mirror has them.
 
     Args:
-        folded: effects with `copies`, as `folding.FoldedRows` describes them.
+        folded: operations with `copies`, as `folding.FoldedRows` describes them.
         layout: of the mirror.
     """
     puts = folded.filter(ds.field("reason").is_null() & (ds.field("copies") > 0)).combine_chunks()
@@ -148,7 +153,7 @@ def put_rows(folded: pa.Table, layout: MirrorLayout) -> pa.Table:
 
 
 @dataclass(slots=True)
-class _Effect:
+class _Operation:
     key: str
     sequence: dict[str, object]
     is_delete: bool
@@ -174,27 +179,27 @@ CHANGE_COLUMNS = (
     "handle_key_only",
     "es_only",
 )
-"""Columns of the change log that `change_effects` needs."""
+"""Columns of the change log that `change_operations` needs."""
 
 
-def change_effects(plan: MirrorPlan, timezone: str) -> ArrowMap:
-    """Return the function from change log batches to effects on the mirror of `plan`."""
+def change_operations(plan: MirrorPlan, timezone: str) -> ArrowMap:
+    """Return the function from change log batches to operations on the mirror of `plan`."""
     plan = replace(
         plan, handover=None, earlier=None
     )  # nothing that a worker needs, and it may be large
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         resolver = RowResolver(plan, timezone)
-        builder = _EffectBuilder(plan.schema, timezone)
+        builder = _OperationBuilder(plan.schema, timezone)
         key_columns = plan.schema.handle_key
-        columns: ColumnEffects | None = None
+        columns: ColumnOperations | None = None
         for batch in batches:
             # Without a key all values are needed as text.
             if key_columns and batch.num_rows >= COLUMN_ROWS:
-                columns = columns or _column_effects(resolver, plan.schema, timezone)
-                effects, batch = columns.effects(batch)
-                if effects is not None:
-                    yield effects
+                columns = columns or _column_operations(resolver, plan.schema, timezone)
+                operations, batch = columns.operations(batch)
+                if operations is not None:
+                    yield operations
                     if not batch.num_rows:
                         continue
             yield builder.build(list(_resolve_batch(resolver, key_columns, batch)))
@@ -202,16 +207,18 @@ def change_effects(plan: MirrorPlan, timezone: str) -> ArrowMap:
     return convert
 
 
-def _column_effects(resolver: RowResolver, schema: TableSchema, timezone: str) -> "ColumnEffects":
+def _column_operations(
+    resolver: RowResolver, schema: TableSchema, timezone: str
+) -> "ColumnOperations":
     # Compiled loops take a moment to load.
-    from ticdc_assets.rows.column_effects import ColumnEffects
+    from ticdc_assets.rows.column_operations import ColumnOperations
 
-    return ColumnEffects(resolver, schema, timezone)
+    return ColumnOperations(resolver, schema, timezone)
 
 
 def _resolve_batch(
     resolver: RowResolver, key_columns: tuple[str, ...], batch: pa.RecordBatch
-) -> Iterator[_Effect]:
+) -> Iterator[_Operation]:
     for row in batch.to_pylist():
         before, after = row["before"], row["after"]
         try:
@@ -225,32 +232,32 @@ def _resolve_batch(
             )
         except InputError as error:
             place = f"{row['topic']}/{row['partition']}/{row['offset']}/{row['index']}"
-            yield _Effect("!" + place, _sequence(row, PUT_RANK), False, False, {}, error=error)
+            yield _Operation("!" + place, _sequence(row, PUT_RANK), False, False, {}, error=error)
             continue
         for change in changes:
             if change.removed_ts is not None and not key_columns:
                 continue  # the row, and who deleted it before, are gone
-            effect = _effect(change, row, key_columns)
-            yield effect
+            operation = _operation(change, row, key_columns)
+            yield operation
             if change.removed_ts is not None and not change.is_delete:
-                yield _end_of(effect, key_columns)
+                yield _end_of(operation, key_columns)
 
 
-def _end_of(put: _Effect, key_columns: tuple[str, ...]) -> _Effect:
+def _end_of(put: _Operation, key_columns: tuple[str, ...]) -> _Operation:
     """Return the end that partition DDL made of a row."""
     sequence = {**put.sequence, "rank": REMOVED_RANK}
     values = {name: put.values[name] for name in key_columns}
-    return _Effect(put.key, sequence, True, put.is_new, values)
+    return _Operation(put.key, sequence, True, put.is_new, values)
 
 
-def _effect(
+def _operation(
     change: ResolvedChange, row: dict[str, object], key_columns: tuple[str, ...]
-) -> _Effect:
+) -> _Operation:
     values = change.values
     if change.is_delete and key_columns:
         values = {name: values[name] for name in key_columns}
     rank = rank_of(is_delete=change.is_delete, es_only=bool(row["es_only"]))
-    return _Effect(
+    return _Operation(
         "=" + change.key,
         _sequence(row, rank),
         change.is_delete,
@@ -275,28 +282,28 @@ def _sequence(row: dict[str, object], rank: int) -> dict[str, object]:
     }
 
 
-def _counted(effect: _Effect) -> list[tuple[str, int, int]] | None:
-    rows = -1 if effect.is_delete else 1
-    return [(name, ddl_ts, rows) for name, ddl_ts in effect.casts] or None
+def _counted(operation: _Operation) -> list[tuple[str, int, int]] | None:
+    rows = -1 if operation.is_delete else 1
+    return [(name, ddl_ts, rows) for name, ddl_ts in operation.casts] or None
 
 
-class _EffectBuilder:
-    """Builds effect batches with typed columns."""
+class _OperationBuilder:
+    """Builds operation batches with typed columns."""
 
     def __init__(self, schema: TableSchema, timezone: str) -> None:
         self._columns = schema.columns
         self._timezone = timezone
-        self._schema = effect_schema(schema)
+        self._schema = operation_schema(schema)
 
-    def build(self, effects: list[_Effect]) -> pa.RecordBatch:
-        extras: list[list[tuple[str, str]] | None] = [None] * len(effects)
+    def build(self, operations: list[_Operation]) -> pa.RecordBatch:
+        extras: list[list[tuple[str, str]] | None] = [None] * len(operations)
         typed: list[pa.Array] = []
-        for number, effect in enumerate(effects):
-            if effect.partial_ts is not None:
-                extras[number] = [(PARTIAL, effect.partial_ts)]
+        for number, operation in enumerate(operations):
+            if operation.partial_ts is not None:
+                extras[number] = [(PARTIAL, operation.partial_ts)]
         for column in self._columns:
             name = column.name
-            texts = [effect.values.get(name) for effect in effects]
+            texts = [operation.values.get(name) for operation in operations]
             array, unfit = typed_array(column, self._timezone, texts)
             typed.append(array)
             if unfit is None:
@@ -309,26 +316,29 @@ class _EffectBuilder:
                     entries.append((name, text))
         return pa.RecordBatch.from_arrays(
             [
-                pa.array([effect.key for effect in effects], pa.string()),
-                pa.array([effect.sequence for effect in effects], SEQUENCE_TYPE),
-                pa.array([effect.is_delete for effect in effects], pa.bool_()),
-                pa.array([effect.is_new for effect in effects], pa.bool_()),
-                pa.array([effect.is_partial for effect in effects], pa.bool_()),
+                pa.array([operation.key for operation in operations], pa.string()),
+                pa.array([operation.sequence for operation in operations], SEQUENCE_TYPE),
+                pa.array([operation.is_delete for operation in operations], pa.bool_()),
+                pa.array([operation.is_new for operation in operations], pa.bool_()),
+                pa.array([operation.is_partial for operation in operations], pa.bool_()),
                 pa.array(
-                    [list(effect.missing) if effect.missing else None for effect in effects],
+                    [
+                        list(operation.missing) if operation.missing else None
+                        for operation in operations
+                    ],
                     pa.list_(pa.string()),
                 ),
                 *(
                     pa.array(
                         [
-                            None if effect.error is None else getattr(effect.error, name)
-                            for effect in effects
+                            None if operation.error is None else getattr(operation.error, name)
+                            for operation in operations
                         ],
                         pa.string(),
                     )
                     for name in ("reason", "position", "expected", "got")
                 ),
-                pa.array([_counted(effect) for effect in effects], CASTS_TYPE),
+                pa.array([_counted(operation) for operation in operations], CASTS_TYPE),
                 *typed,
                 pa.array(extras, RESCUED_TYPE),
             ],
@@ -340,7 +350,7 @@ _Carry: TypeAlias = Callable[[CanonicalRow, int], CarriedRow | None]
 """From a row and its commit ts to the row under the schema at the cut, None if it is gone."""
 
 
-def mirror_effects(
+def mirror_operations(
     base: TableSchema, plan: MirrorPlan, timezone: str, since_ts: int, *, error_rank: int = -1
 ) -> ArrowMap:
     """Return the function from rows of a mirror as a cut has it to puts under `plan`'s schema.
@@ -367,10 +377,10 @@ def mirror_effects(
 
         return carried
 
-    return _row_effects(base, carry, plan, timezone, error_rank=error_rank)
+    return _row_operations(base, carry, plan, timezone, error_rank=error_rank)
 
 
-def part_effects(part: HandoverPart, plan: MirrorPlan, timezone: str) -> ArrowMap:
+def part_operations(part: HandoverPart, plan: MirrorPlan, timezone: str) -> ArrowMap:
     """Return the function from rows that are handed over to puts under `plan`'s schema.
 
     A row that does not fit gives an error row without topic: which change it came from is not
@@ -383,10 +393,10 @@ def part_effects(part: HandoverPart, plan: MirrorPlan, timezone: str) -> ArrowMa
         carrier = part_carrier(part, plan, timezone)
         return lambda row, _: carrier(row)
 
-    return _row_effects(part.plan.schema, carry, plan, timezone, error_rank=0)
+    return _row_operations(part.plan.schema, carry, plan, timezone, error_rank=0)
 
 
-def _row_effects(
+def _row_operations(
     base: TableSchema,
     make_carry: Callable[[], _Carry],
     plan: MirrorPlan,
@@ -399,9 +409,9 @@ def _row_effects(
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         carry = make_carry()
         resolver = RowResolver(plan, timezone)
-        builder = _EffectBuilder(plan.schema, timezone)
+        builder = _OperationBuilder(plan.schema, timezone)
         for batch in batches:
-            effects: list[_Effect] = []
+            operations: list[_Operation] = []
             stamps = batch.column(layout.commit_ts).to_pylist()
             partial = _partial_since(batch, layout)
             for number, row in enumerate(canonical_rows(batch, layout, timezone)):
@@ -424,13 +434,13 @@ def _row_effects(
                     key, values, error = None, CanonicalRow(), raised
                 if error is not None:
                     sequence["rank"] = error_rank
-                effect = _Effect(
+                operation = _Operation(
                     f"!{number}" if key is None else f"={key}", sequence, False, True, values
                 )
-                effect.error, effect.partial_ts = error, partial[number]
-                effect.casts = casts
-                effects.append(effect)
-            yield builder.build(effects)
+                operation.error, operation.partial_ts = error, partial[number]
+                operation.casts = casts
+                operations.append(operation)
+            yield builder.build(operations)
 
     return convert
 

@@ -138,19 +138,19 @@ def buckets_for(rows: int, size: int, workers: int) -> int:
     return max(1, math.ceil(rows / most), math.ceil(size / _BYTES_PER_BUCKET))
 
 
-def in_buckets(effects: pa.RecordBatch, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield effects with the bucket that their keys belong to."""
-    keys = effects.column("key").to_pylist()
+def in_buckets(operations: pa.RecordBatch, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield operations with the bucket that their keys belong to."""
+    keys = operations.column("key").to_pylist()
     hashes: Iterable[int] = (crc32(key.encode()) for key in keys)
-    if "identity" in effects.schema.names:
+    if "identity" in operations.schema.names:
         # A change whose row cannot be told is told by what it is.
-        identities = effects.column("identity").to_pylist()
+        identities = operations.column("identity").to_pylist()
         hashes = (
             crc32(own if key.startswith("!") and own is not None else key.encode())
             for key, own in zip(keys, identities, strict=True)
         )
     places = np.fromiter(hashes, np.int64, len(keys)) % buckets
-    ordered = effects.take(pa.array(np.argsort(places, kind="stable")))
+    ordered = operations.take(pa.array(np.argsort(places, kind="stable")))
     ends = np.cumsum(np.bincount(places, minlength=buckets)).tolist()
     for bucket, (begin, end) in enumerate(pairwise([0, *ends])):
         if end > begin:

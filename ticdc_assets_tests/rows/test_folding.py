@@ -1,4 +1,4 @@
-"""Folding: the same rows, counts and faults however the effects are shared out."""
+"""Folding: the same rows, counts and faults however the operations are shared out."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from ticdc_assets.engine.executing import Inline, OnSpark
-from ticdc_assets.rows.bag_effects import watermarks_of
-from ticdc_assets.rows.effects import effect_schema
+from ticdc_assets.rows.bag_operations import watermarks_of
 from ticdc_assets.rows.fold_runs import MirrorFold, Output, run_folds
 from ticdc_assets.rows.folding import (
     FoldedRows,
-    fold_effects,
+    fold_operations,
     never_sent,
     thinned,
     with_origins,
 )
+from ticdc_assets.rows.row_operations import operation_schema
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.schemas import IndexSchema, TableSchema
 from ticdc_assets.simulator.columns import column
@@ -48,8 +48,8 @@ def casts_of(kind: str, ts: int) -> st.SearchStrategy[list[tuple[str, int, int]]
 
 
 @st.composite
-def effects(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Effects on a few keys: puts, deletes, puts of the key alone, faults, and rows before them.
+def operations(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Operations on a few keys: puts, deletes, puts of the key alone, faults, and rows before them.
 
     Values of puts may have been cast by two DDL.
     """
@@ -89,7 +89,7 @@ def effects(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 def table_of(items: list[dict[str, Any]], *, keyed: bool) -> pa.Table:
-    schema = effect_schema(SCHEMA)
+    schema = operation_schema(SCHEMA)
     return pa.Table.from_pylist(items, schema=schema if keyed else with_origins(schema))
 
 
@@ -108,22 +108,22 @@ def told(folded: FoldedRows) -> tuple[Any, ...]:
 
 
 @settings(max_examples=400)
-@given(items=effects(), seed=st.randoms(use_true_random=False), stamps=st.booleans())
+@given(items=operations(), seed=st.randoms(use_true_random=False), stamps=st.booleans())
 def test_a_fold_of_thinned_parts_is_the_fold_of_all(
     items: list[dict[str, Any]], seed: Random, stamps: bool
 ) -> None:
     ddl_stamps = list(range(6)) if stamps else []
     if not stamps:
         items = [item | {"casts": None} for item in items]
-    whole = fold_effects(table_of(items, keyed=True), keyed=True)
+    whole = fold_operations(table_of(items, keyed=True), keyed=True)
     parts = shared_out(items, seed, keyed=True, ddl_stamps=ddl_stamps)
-    assert told(fold_effects(parts, keyed=True)) == told(whole)
+    assert told(fold_operations(parts, keyed=True)) == told(whole)
 
 
 def shared_out(
     items: list[dict[str, Any]], seed: Random, *, keyed: bool, ddl_stamps: Sequence[int] = ()
 ) -> pa.Table:
-    """Thin effects in parts, and what is left of these again, in any order."""
+    """Thin operations in parts, and what is left of these again, in any order."""
     parts: list[list[dict[str, Any]]] = [[], [], []]
     for item in items:
         seed.choice(parts).append(item)
@@ -137,11 +137,11 @@ def shared_out(
 
 
 def test_a_key_that_changes_all_the_time_is_moved_as_few_rows() -> None:
-    items = [effect("1", number) for number in range(5_000)]
+    items = [operation("1", number) for number in range(5_000)]
     assert thinned(table_of(items, keyed=True), keyed=True).num_rows == 2
 
 
-def effect(key: str, ts: int, *, is_delete: bool = False, **others: Any) -> dict[str, Any]:
+def operation(key: str, ts: int, *, is_delete: bool = False, **others: Any) -> dict[str, Any]:
     return {
         "key": f"={key}",
         "sequence": {
@@ -169,7 +169,7 @@ def bags(draw: st.DrawFn) -> list[dict[str, Any]]:
     for number in range(draw(st.integers(0, 14))):
         key = draw(st.integers(0, 2))
         items.append(
-            effect(
+            operation(
                 str(key),
                 draw(st.integers(1, 9)),
                 is_delete=draw(st.booleans()),
@@ -186,7 +186,7 @@ def bags(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 def counted_rows(items: list[dict[str, Any]]) -> tuple[dict[str, int], int]:
-    """Count the copies of each row one effect at a time, and the deletes of none."""
+    """Count the copies of each row one operation at a time, and the deletes of none."""
     in_front = {item["identity"] for item in items if not item["is_behind"]}
     copies: dict[str, int] = {}
     unknown = 0
@@ -202,11 +202,11 @@ def counted_rows(items: list[dict[str, Any]]) -> tuple[dict[str, int], int]:
 @settings(max_examples=400)
 @given(items=bags(), seed=st.randoms(use_true_random=False))
 def test_a_bag_counts_its_rows(items: list[dict[str, Any]], seed: Random) -> None:
-    whole = fold_effects(table_of(items, keyed=False), keyed=False)
+    whole = fold_operations(table_of(items, keyed=False), keyed=False)
     parts = shared_out(items, seed, keyed=False)
-    assert told(fold_effects(parts, keyed=False)) == told(whole)
+    assert told(fold_operations(parts, keyed=False)) == told(whole)
     fitting = [item | {"reason": None} for item in items]
-    folded = fold_effects(table_of(fitting, keyed=False), keyed=False)
+    folded = fold_operations(table_of(fitting, keyed=False), keyed=False)
     copies, unknown = counted_rows(fitting)
     assert {row["key"]: row["copies"] for row in folded.rows.to_pylist()} == copies
     assert folded.counts.unknown_deletes == unknown
@@ -249,7 +249,7 @@ def test_a_change_behind_a_watermark_is_told(watermarks: list[tuple[int, int]], 
 @settings(
     max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(items=effects(), bag=bags())
+@given(items=operations(), bag=bags())
 def test_both_executors_come_to_the_same(
     items: list[dict[str, Any]], bag: list[dict[str, Any]], spark: SparkSession, tmp_path: Path
 ) -> None:

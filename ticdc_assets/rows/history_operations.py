@@ -1,9 +1,9 @@
-"""Effects on a history: from changes and older versions, over Arrow batches.
+"""Operations on a history: from changes and older versions, over Arrow batches.
 
-In: Arrow batches of the change log (`history_effects`), or of an older history (`Passage`). Out:
-effects, one row a put or delete, typed as the history's columns. Both are functions over batches,
-so they run in this process for a few rows and in Spark's workers for many. The meaning is
-`changelog.history_changes`; the same batches give the same effects.
+In: Arrow batches of the change log (`history_operations`), or of an older history (`Passage`). Out:
+operations, one row a put or delete, typed as the history's columns. Both are functions over
+batches, so they run in this process for a few rows and in Spark's workers for many. The meaning is
+`changelog.history_changes`; the same batches give the same operations.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,22 +25,22 @@ from ticdc_assets.changelog.sequence import rank_of
 from ticdc_assets.errors import InputError
 from ticdc_assets.events import Op
 from ticdc_assets.registry.evolution import CanonicalRow
-from ticdc_assets.rows.effects import RESCUED_TYPE, SEQUENCE_FIELDS
 from ticdc_assets.rows.history_layout import (
     KEPT_TYPE,
     OWN_PLACES,
     column_places,
-    history_effect_schema,
+    history_operation_schema,
     typed_fields,
 )
 from ticdc_assets.rows.mirror_rows import PARTIAL, ArrowMap, MirrorLayout, canonical_rows
+from ticdc_assets.rows.row_operations import RESCUED_TYPE, SEQUENCE_FIELDS
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.values import UNFIT, typed_array, typed_of
 from ticdc_assets.wire.rows import image_from_json
 
 
-def history_effects(plan: MirrorPlan, timezone: str, only_key: str | None = None) -> ArrowMap:
-    """Return the function from change log batches to effects on the history of `plan`'s table.
+def history_operations(plan: MirrorPlan, timezone: str, only_key: str | None = None) -> ArrowMap:
+    """Return the function from change log batches to operations on the history of `plan`'s table.
 
     Args:
         plan: the plan.
@@ -51,15 +51,15 @@ def history_effects(plan: MirrorPlan, timezone: str, only_key: str | None = None
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         resolver = HistoryResolver(plan, timezone)
-        build = _EffectBuilder(plan.schema, timezone).build
+        build = _OperationBuilder(plan.schema, timezone).build
         for batch in batches:
-            effects = [
-                effect
+            operations = [
+                operation
                 for row in batch.to_pylist()
-                for effect in _effects_of(resolver, row)
-                if only_key is None or effect["key"] == only_key
+                for operation in _operations_of(resolver, row)
+                if only_key is None or operation["key"] == only_key
             ]
-            yield build(effects)
+            yield build(operations)
 
     return convert
 
@@ -69,7 +69,7 @@ def _light(plan: MirrorPlan) -> MirrorPlan:
     return replace(plan, handover=None, earlier=None)
 
 
-def _effects_of(resolver: HistoryResolver, row: dict[str, Any]) -> list[dict[str, Any]]:
+def _operations_of(resolver: HistoryResolver, row: dict[str, Any]) -> list[dict[str, Any]]:
     before, after = row["before"], row["after"]
     place = {name: row[name] for name in SEQUENCE_FIELDS if name != "rank"}
     try:
@@ -108,7 +108,7 @@ def _kept_items(kept: tuple[KeptText, ...]) -> list[dict[str, Any]] | None:
 
 
 def _unread(place: dict[str, Any]) -> dict[str, Any]:
-    """Return the effect that tells of a change or version that does not fit."""
+    """Return the operation that tells of a change or version that does not fit."""
     return {**place, "key": "!", "rank": 0, "is_delete": False, "values": {}}
 
 
@@ -146,27 +146,27 @@ class Passage:
         before, after = typed_fields(self.schema), typed_fields(self.plan.schema)
         return self.begins is None and not carrier.changes_rows and before == after
 
-    def effects(self, only_key: str | None = None) -> ArrowMap:
-        """Return the function from versions to effects."""
+    def operations(self, only_key: str | None = None) -> ArrowMap:
+        """Return the function from versions to operations."""
         part = self.part and replace(self.part, plan=_light(self.part.plan))
         passage = replace(self, plan=_light(self.plan), part=part)
 
         def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             going = _Going(passage)
-            build = _EffectBuilder(passage.plan.schema, passage.timezone).build
+            build = _OperationBuilder(passage.plan.schema, passage.timezone).build
             for batch in batches:
-                effects = [
-                    effect
-                    for effect in going.effects(batch)
-                    if only_key is None or effect["key"] in ("", only_key)
+                operations = [
+                    operation
+                    for operation in going.operations(batch)
+                    if only_key is None or operation["key"] in ("", only_key)
                 ]
-                yield build(effects)
+                yield build(operations)
 
         return convert
 
 
 class _Going:
-    """Turns versions into effects."""
+    """Turns versions into operations."""
 
     def __init__(self, passage: Passage) -> None:
         self._passage = passage
@@ -185,7 +185,7 @@ class _Going:
             column.name: typed_of(column, passage.timezone) for column in passage.schema.columns
         }
 
-    def effects(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    def operations(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         named = batch.select([*column_places(self._passage.schema), "extra"]).rename_columns(
             [*(column.name for column in self._passage.schema.columns), self._layout.rescued]
         )
@@ -193,13 +193,13 @@ class _Going:
         known = batch.select(list(OWN_PLACES)).to_pylist()
         for row, version in zip(rows, known, strict=True):
             try:
-                effect = self._effect(row, version)
+                operation = self._operation(row, version)
             except InputError:
-                effect = _unread(_NOWHERE)
-            if effect is not None:
-                yield effect
+                operation = _unread(_NOWHERE)
+            if operation is not None:
+                yield operation
 
-    def _effect(self, row: CanonicalRow, version: dict[str, Any]) -> dict[str, Any] | None:
+    def _operation(self, row: CanonicalRow, version: dict[str, Any]) -> dict[str, Any] | None:
         passage = self._passage
         valid_to, ended_by = version["valid_to"], version["ended_by"]
         valid_from, op = version["valid_from"], version["op"]
@@ -242,26 +242,26 @@ class _Going:
         }
 
 
-class _EffectBuilder:
-    """Builds effect batches with typed columns."""
+class _OperationBuilder:
+    """Builds operation batches with typed columns."""
 
     def __init__(self, schema: TableSchema, timezone: str) -> None:
         self._columns = schema.columns
         self._timezone = timezone
-        self._schema = history_effect_schema(schema)
+        self._schema = history_operation_schema(schema)
 
-    def build(self, effects: list[dict[str, Any]]) -> pa.RecordBatch:
+    def build(self, operations: list[dict[str, Any]]) -> pa.RecordBatch:
         extras: list[list[tuple[str, str]]] = [
-            [(PARTIAL, effect["partial_ts"])] if effect.get("partial_ts") else []
-            for effect in effects
+            [(PARTIAL, operation["partial_ts"])] if operation.get("partial_ts") else []
+            for operation in operations
         ]
         arrays: dict[str, pa.Array] = {}
         for place, column in zip(column_places_of(self._columns), self._columns, strict=True):
             name = column.name
             texts: list[str | None] = []
-            for number, effect in enumerate(effects):
-                text = effect["values"].get(name)
-                if text is not None and name in effect.get("lost", ()):
+            for number, operation in enumerate(operations):
+                text = operation["values"].get(name)
+                if text is not None and name in operation.get("lost", ()):
                     extras[number].append((name, text))
                     text = None
                 texts.append(text)
@@ -272,7 +272,7 @@ class _EffectBuilder:
         arrays["extra"] = pa.array([extra or None for extra in extras], RESCUED_TYPE)
         for field in self._schema:
             if field.name not in arrays:
-                values = [effect.get(field.name) for effect in effects]
+                values = [operation.get(field.name) for operation in operations]
                 arrays[field.name] = pa.array(values, field.type)
         return pa.RecordBatch.from_arrays(
             [arrays[name] for name in self._schema.names], schema=self._schema

@@ -1,4 +1,4 @@
-"""What effects look like in Arrow: what changes do to the rows of a mirror, one row an effect.
+"""Row operations in Arrow: what changes do to the rows of a mirror, one row an operation.
 
 Made by `mirror_rows` from rows of the change log and of mirrors, folded by `folding`.
 """
@@ -32,8 +32,8 @@ CASTS_TYPE = pa.list_(
 """Arrow type of the values that were cast as in a lenient SQL mode: column, DDL, and how many."""
 
 
-def effect_schema(schema: TableSchema) -> pa.Schema:
-    """Return the Arrow schema of effects: one row a put, delete or error.
+def operation_schema(schema: TableSchema) -> pa.Schema:
+    """Return the Arrow schema of operations: one row a put, delete or error.
 
     An error has a `reason`. If its row could be told, it is a put or delete that came to nothing,
     and any later one of the same key makes it void. `is_new` says that the row was not there before

@@ -1,8 +1,9 @@
-"""Effects on a table without a key: of which change each is, and whether that was sent again.
+"""Operations on a table without a key: of which change each is, and whether that was sent again.
 
-In: changes of the change log, the function from them to effects, and the watermarks of the log.
-Out: effects with what tells a replay (`folding.with_origins`). It is a function over batches, so it
-runs in this process and in Spark's workers. Effects on mirrors and on histories are taken alike.
+In: changes of the change log, the function from them to operations, and the watermarks of the log.
+Out: operations with what tells a replay (`folding.with_origins`). It is a function over batches, so
+it runs in this process and in Spark's workers. Operations on mirrors and on histories are taken
+alike.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -82,45 +83,45 @@ def _rising(offsets: Numbers, stamps: Numbers, until: int) -> tuple[Numbers, Num
     return offsets[rises], stamps[rises]
 
 
-def bag_effects(convert: ArrowMap, watermarks: Watermarks) -> ArrowMap:
-    """Return the function from changes to effects that say of which change they are.
+def bag_operations(convert: ArrowMap, watermarks: Watermarks) -> ArrowMap:
+    """Return the function from changes to operations that say of which change they are.
 
     Args:
-        convert: the function to effects.
+        convert: the function to operations.
         watermarks: of the partitions that the changes come from.
     """
 
     def converted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             origins = _origins(batch, watermarks)
-            for effects in convert([batch]):
+            for operations in convert([batch]):
                 # What a history cannot read is at its place, and at no other.
-                own = [origins[place] for place in _places(effects)]
-                yield _with(effects, [item for item, _ in own], [item for _, item in own])
+                own = [origins[place] for place in _places(operations)]
+                yield _with(operations, [item for item, _ in own], [item for _, item in own])
 
     return converted
 
 
 def of_no_change(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return effects of rows that were there before, which are of no change and no replay."""
+    """Return operations of rows that were there before, which are of no change and no replay."""
     return _with(batch, [None] * batch.num_rows, [False] * batch.num_rows)
 
 
 def _with(
-    effects: pa.RecordBatch, identities: list[bytes | None], behind: list[bool]
+    operations: pa.RecordBatch, identities: list[bytes | None], behind: list[bool]
 ) -> pa.RecordBatch:
     columns = [pa.array(identities, pa.binary(16)), pa.array(behind, pa.bool_())]
     return pa.RecordBatch.from_arrays(
-        [*effects.columns, *columns], schema=with_origins(effects.schema)
+        [*operations.columns, *columns], schema=with_origins(operations.schema)
     )
 
 
-def _places(effects: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
-    if "sequence" in effects.schema.names:
-        sequence = effects.column("sequence")
+def _places(operations: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
+    if "sequence" in operations.schema.names:
+        sequence = operations.column("sequence")
         columns = [sequence.field(name).to_pylist() for name in PLACE]
     else:
-        columns = [effects.column(name).to_pylist() for name in PLACE]
+        columns = [operations.column(name).to_pylist() for name in PLACE]
     return zip(*columns, strict=True)
 
 

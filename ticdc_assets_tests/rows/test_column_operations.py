@@ -1,4 +1,4 @@
-"""Effects made a column at a time are those made row by row."""
+"""Operations made a column at a time are those made row by row."""
 
 import pyarrow as pa
 import pytest
@@ -9,8 +9,8 @@ from ticdc_assets.changelog.resolve import RowResolver
 from ticdc_assets.events import RowChange
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.rows import mirror_rows
-from ticdc_assets.rows.column_effects import ColumnEffects
-from ticdc_assets.rows.mirror_rows import CHANGE_COLUMNS, change_effects
+from ticdc_assets.rows.column_operations import ColumnOperations
+from ticdc_assets.rows.mirror_rows import CHANGE_COLUMNS, change_operations
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets_tests.golden import FORMATS, OPTIONS, Scenario
 from ticdc_assets_tests.wire.golden import ROOT, needs_golden
@@ -64,22 +64,22 @@ def changes_of(log: pa.Table, plan: MirrorPlan) -> list[pa.RecordBatch]:
     return [part for batch in batches for part in (batch.slice(0, 3), batch.slice(3))]
 
 
-def effects_of(plan: MirrorPlan, timezone: str, changes: list[pa.RecordBatch]) -> list[str]:
-    batches = list(change_effects(plan, timezone)(iter(changes)))
+def operations_of(plan: MirrorPlan, timezone: str, changes: list[pa.RecordBatch]) -> list[str]:
+    batches = list(change_operations(plan, timezone)(iter(changes)))
     return sorted(repr(row) for batch in batches for row in batch.to_pylist())
 
 
 @pytest.mark.parametrize("folder", SCENARIOS)
-def test_both_ways_make_the_same_effects(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_ways_make_the_same_operations(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = Scenario(ROOT / folder)
     log = log_of(scenario)
     asked = 0
     for plan in plans_of(scenario):
         changes = changes_of(log, plan)
         monkeypatch.setattr(mirror_rows, "COLUMN_ROWS", 10**9)
-        wanted = effects_of(plan, scenario.timezone, changes)
+        wanted = operations_of(plan, scenario.timezone, changes)
         monkeypatch.setattr(mirror_rows, "COLUMN_ROWS", 1)
-        assert effects_of(plan, scenario.timezone, changes) == wanted, plan.name
+        assert operations_of(plan, scenario.timezone, changes) == wanted, plan.name
         asked += len(wanted)
     assert asked
 
@@ -92,11 +92,11 @@ def test_most_rows_are_plain(folder: str) -> None:
     for plan in plans_of(scenario):
         if not plan.schema.handle_key:
             continue
-        columns = ColumnEffects(
+        columns = ColumnOperations(
             RowResolver(plan, scenario.timezone), plan.schema, scenario.timezone
         )
         for batch in changes_of(log, plan):
-            _, others = columns.effects(batch)
+            _, others = columns.operations(batch)
             asked, left = asked + batch.num_rows, left + others.num_rows
     # Simple Avro sends the top bit of a BIT or SET as a sign, which the loops leave to others.
     assert left <= asked * 0.4, (left, asked)

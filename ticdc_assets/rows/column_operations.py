@@ -1,8 +1,8 @@
-"""Effects of changes a column at a time: batches of the change log to effects, without Python rows.
+"""Row operations a column at a time: from batches of the change log, without Python rows.
 
-In: an Arrow batch of change log rows of one mirror. Out: the effects of those of them that are
+In: an Arrow batch of change log rows of one mirror. Out: the operations of those of them that are
 plain, and the others, which `mirror_rows` resolves one by one. Which way a row takes depends on the
-row and the mirror's plan alone, and both come to the same effects.
+row and the mirror's plan alone, and both come to the same operations.
 
 Plain is a change of whole images that cites a schema whose columns are those at the cut, that no
 schema step or partition DDL is still to meet, and whose values are all plain (`values.columns`).
@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from ticdc_assets.changelog.resolve import RowResolver
 from ticdc_assets.changelog.sequence import DELETE_RANK, PUT_RANK
 from ticdc_assets.events import Op
-from ticdc_assets.rows.effects import SEQUENCE_TYPE, effect_schema
+from ticdc_assets.rows.row_operations import SEQUENCE_TYPE, operation_schema
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.values import key_text, text_of
 from ticdc_assets.values.column_loops import ABSENT, NULL, TEXT
@@ -36,8 +36,8 @@ Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
 
-class ColumnEffects:
-    """Makes effects of plain changes of one mirror, which must have a key.
+class ColumnOperations:
+    """Makes operations of plain changes of one mirror, which must have a key.
 
     Args:
         resolver: resolves the others.
@@ -47,7 +47,7 @@ class ColumnEffects:
 
     def __init__(self, resolver: RowResolver, schema: TableSchema, timezone: str) -> None:
         self._resolver = resolver
-        self._schema = effect_schema(schema)
+        self._schema = operation_schema(schema)
         names = [column.name for column in schema.columns]
         self._names = names
         self._converters = [typed_column(column, timezone) for column in schema.columns]
@@ -57,8 +57,8 @@ class ColumnEffects:
         self._key_texts = [text_of(column, timezone) for column in self._key_columns]
         self._reader = ImageReader(names, CHANGEFEED_ZONE_NAMES | {timezone})
 
-    def effects(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch | None, pa.RecordBatch]:
-        """Return the effects of the plain rows of `batch`, None if none is, and the other rows."""
+    def operations(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch | None, pa.RecordBatch]:
+        """Return the operations of plain rows of `batch`, None if none is, and the other rows."""
         rows = self._candidates(batch)
         chosen = _taken(batch, rows)
         before, after = (np.asarray(chosen.column(name).is_valid()) for name in ("before", "after"))
@@ -122,7 +122,7 @@ class ColumnEffects:
         old: Numbers,
         new: Numbers,
     ) -> pa.RecordBatch:
-        """Return the effects of rows.
+        """Return the operations of rows.
 
         Args:
             rows: the rows.
