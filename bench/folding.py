@@ -17,7 +17,8 @@ from bench.measuring import measure_in_turn
 from bench.messages import Messages
 from bench.results import FASTER, Result
 from ticdc_assets.changelog.fold import collect_history, group_rows
-from ticdc_assets.changelog.plan import MirrorPlan, build_plan, seen_shapes
+from ticdc_assets.changelog.plan import MirrorPlan, seen_shapes
+from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.events import RowChange
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.history import Coordinates

@@ -18,9 +18,9 @@ from ticdc_assets.changelog.plan import (
     Plan,
     RowGroup,
     TableName,
-    build_plan,
     seen_shapes,
 )
+from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.resolve import (
     ResolvedChange,
     RowResolver,

@@ -29,7 +29,8 @@ from ticdc_assets.changelog.history_changes import (
     surely_given,
     texts_at,
 )
-from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, TableName, build_plan
+from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, TableName
+from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.resolve import hands_over
 from ticdc_assets.events import Event, RowChange
 from ticdc_assets.registry.evolution import CanonicalRow

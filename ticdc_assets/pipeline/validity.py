@@ -19,9 +19,9 @@ from ticdc_assets.changelog.plan import (
     Plan,
     RowGroup,
     TableName,
-    build_plan,
     seen_shapes,
 )
+from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.pipeline.change_statistics import ChangeGroups, Repair, read_groups
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut

@@ -10,7 +10,8 @@ import pytest
 
 from ticdc_assets.changelog import resolve
 from ticdc_assets.changelog.fold import FoldedTable
-from ticdc_assets.changelog.plan import RowGroup, build_plan
+from ticdc_assets.changelog.plan import RowGroup
+from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.resolve import RowResolver, part_carrier
 from ticdc_assets.errors import ImageError
 from ticdc_assets.events import Bootstrap, DdlEvent, Event, Image, Op, RowChange

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.changelog import plan
+from ticdc_assets.changelog import lineage_plans
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.config import TableChoice
 from ticdc_assets.defs.status_metadata import check_verdict
@@ -209,7 +209,7 @@ def test_the_plan_of_a_table_that_fails_is_that_table_s(
     feed, changefeed, upstream = shop(spark, tmp_path)
     upstream.alter_table(("d", "bad"), AddColumn(column=column("n", "int")))
     feed.write(changefeed.tick())
-    real = plan.diff
+    real = lineage_plans.diff
 
     def broken(old: TableSchema, *rest: Any, **named: Any) -> Any:
         if old.table == "bad":
@@ -217,7 +217,7 @@ def test_the_plan_of_a_table_that_fails_is_that_table_s(
         return real(old, *rest, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(plan, "diff", broken)
+        patch.setattr(lineage_plans, "diff", broken)
         feed.sync()
     assert [item.table for item in feed.cut.failed] == ["bad"]
     assert [item.table for item in feed.cut.mirrors] == ["good"]
@@ -257,7 +257,7 @@ def test_a_change_that_no_mirror_takes_fails_the_check_until_it_is_mended(
 ) -> None:
     feed, changefeed, upstream = shop(spark, tmp_path)
     feed.write(changefeed.tick())
-    real = plan._Builder._planned
+    real = lineage_plans.LineagePlans._planned
 
     def forgetful(self: Any, lineage: Any) -> Any:
         made = real(self, lineage)
@@ -266,7 +266,7 @@ def test_a_change_that_no_mirror_takes_fails_the_check_until_it_is_mended(
     upstream.alter_table(("d", "bad"), AddColumn(column=column("n", "int")))
     feed.write(changefeed.tick())
     with monkeypatch.context() as patch:
-        patch.setattr(plan._Builder, "_planned", forgetful)
+        patch.setattr(lineage_plans.LineagePlans, "_planned", forgetful)
         feed.unchecked_sync()
         (account,) = feed.cut.unaccounted
         assert (account.table, account.unaccounted) == ("bad", 4)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.changelog import plan
+from ticdc_assets.changelog import lineage_plans
 from ticdc_assets.changelog.fold import fold
 from ticdc_assets.changelog.history_fold import fold_history
 from ticdc_assets.pipeline.quarantine import read_quarantine
@@ -126,7 +126,7 @@ def test_a_lake_that_refused_such_values_casts_them(
     feed = Feed.of(spark, tmp_path)
     feed.write(changefeed.tick())
     with monkeypatch.context() as older:
-        older.setattr(plan, "_lenient_columns", lambda steps: [])
+        older.setattr(lineage_plans, "_lenient_columns", lambda steps: [])
         older.setattr(evolution, "lenient_cast_of", lambda old, new, zone: refusal(old, new))
         feed.sync()
     assert (feed.cut.mirrors[0].quarantined, feed.cut.mirrors[0].casts) == (2, {})

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from ticdc_assets.changelog.plan import build_plan
+from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.resolve import RowResolver
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.registry.catalog import complete

@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 
 from ticdc_assets.changelog.fold import collect_history, group_rows
-from ticdc_assets.changelog.plan import MirrorPlan, build_plan, seen_shapes
+from ticdc_assets.changelog.plan import MirrorPlan, seen_shapes
+from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.resolve import RowResolver
 from ticdc_assets.events import RowChange
 from ticdc_assets.registry.catalog import complete

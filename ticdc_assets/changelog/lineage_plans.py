@@ -1,0 +1,224 @@
+"""From a table's lineage to the plan of its mirror.
+
+In: a `Lineage` that has met all DDL and rows below a cut, and the row groups. Out: its `MirrorPlan`
+with the steps between its schema versions, its marks, its handover and its digest, or the
+`FailedPlan` of a table for which that was not possible. It is a pure function: finishing a lineage
+again gives the same plan.
+"""
+
+import hashlib
+import json
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from ticdc_assets.changelog.lineages import (
+    Lineage,
+    ReceivedRows,
+)
+from ticdc_assets.changelog.plan import (
+    FailedPlan,
+    Handover,
+    HandoverPart,
+    Mark,
+    MirrorPlan,
+    RowGroup,
+)
+from ticdc_assets.events import DdlEvent
+from ticdc_assets.isolation import Failure
+from ticdc_assets.registry.ddl import (
+    DdlStatement,
+)
+from ticdc_assets.registry.evolution import SchemaStep, column_renames, diff, unknown_defaults
+from ticdc_assets.schemas import schema_to_json
+
+
+class LineagePlans:
+    """Makes the plans of the lineages of one cut, each once."""
+
+    def __init__(self, groups: Sequence[RowGroup], cut_ts: int) -> None:
+        self._groups = groups
+        self._cut_ts = cut_ts
+        self._finished: dict[Lineage, MirrorPlan] = {}
+
+    def finish(self, lineage: Lineage) -> MirrorPlan:
+        """Return the plan of a table, and of those whose rows it was handed first.
+
+        A snapshot refers to older ones only: this does not go deep.
+        """
+        found = self._finished.get(lineage)
+        if found is None:
+            found = self._finished[lineage] = self._planned(lineage)
+        return found
+
+    def _planned(self, lineage: Lineage) -> MirrorPlan:
+        versions = tuple(lineage.versions[version] for version in sorted(lineage.versions))
+        steps: list[SchemaStep] = []
+        marks = list(lineage.marks)
+        numbers = [version.version for version in versions]
+        leading: dict[int, list[tuple[DdlEvent, DdlStatement]]] = {}
+        for event, statement in lineage.ddls:
+            if event.schema is not None:
+                # To the version it made, or the first one known behind that.
+                place = bisect_left(numbers, event.schema.version)
+                leading.setdefault(place, []).append((event, statement))
+        for place, (old, new) in enumerate(pairwise(versions), start=1):
+            between = leading.get(place, [])
+            step = diff(
+                old,
+                new,
+                statements=[statement for _, statement in between],
+                # TRUNCATE, RENAME and partition DDL that come later keep the version.
+                ddl_ts=between[0][0].commit_ts if between else None,
+                inferred=not between,
+            )
+            if step.inferred and step.changes_rows:
+                marks.append(
+                    Mark(reason="schema changed without a DDL message", since_ts=new.version)
+                )
+            marks += [
+                Mark(
+                    reason=f"the default of added column {name!r} is not understood: older rows "
+                    "have NULL",
+                    since_ts=new.version,
+                )
+                for name in unknown_defaults(step)
+            ]
+            steps.append(step)
+        marks += self._partial_marks(lineage)
+        handover = self._handover(lineage.received)
+        if handover is not None:
+            inherited = [mark for part in handover.parts for mark in part.plan.marks]
+            marks += inherited
+        schema = versions[-1]
+        generated = frozenset(column.name for column in schema.columns if column.virtual)
+        database, table = lineage.name
+        described: dict[str, object] = {
+            "id": lineage.mirror_id,
+            "bindings": [
+                [item.database, item.table, item.after_ts, item.until_ts]
+                for item in lineage.bindings
+            ],
+            "floor": lineage.floor_ts,
+            "versions": [
+                {**schema_to_json(item), "schema": "", "table": "", "tableID": 0}
+                for item in versions
+            ],
+            "renames": [sorted(column_renames([item]).items()) for _, item in lineage.ddls],
+            "held": sorted(
+                {(item.database, item.table, item.schema_version) for item in lineage.held}
+            ),
+            "removals": [[item.ts, item.rows.described()] for item in lineage.removals],
+            "handover": handover and _described(handover),
+        }
+        # Where there is none, the digest is that of the versions that refused such values.
+        if lenient := _lenient_columns(steps):
+            described["lenient"] = lenient
+        digest = hashlib.sha256(
+            json.dumps(described, sort_keys=True, ensure_ascii=True).encode()
+        ).hexdigest()
+        earlier = None if lineage.earlier is None else self.finish(lineage.earlier)
+        given = [part.plan for part in handover.parts] if handover is not None else []
+        pasts = [digest, *(item and item.past_digest for item in (earlier, *given))]
+        return MirrorPlan(
+            mirror_id=lineage.mirror_id,
+            database=database,
+            table=table,
+            table_id=lineage.table_id,
+            bindings=tuple(lineage.bindings),
+            floor_ts=lineage.floor_ts,
+            schema=schema,
+            versions=versions,
+            steps=tuple(steps),
+            generated=generated,
+            held=tuple(lineage.held),
+            strays=tuple(lineage.strays),
+            marks=_once(marks),
+            removals=tuple(lineage.removals),
+            handover=handover,
+            digest=digest,
+            earlier=earlier,
+            past_digest=hashlib.sha256(json.dumps(pasts).encode()).hexdigest(),
+        )
+
+    def _handover(self, received: ReceivedRows | None) -> Handover | None:
+        if received is None:
+            return None
+        return Handover(
+            ts=received.ts,
+            parts=tuple(
+                HandoverPart(
+                    plan=self.finish(part.lineage),
+                    schema=received.schema,
+                    within=part.within,
+                    outside=part.outside,
+                )
+                for part in received.parts
+            ),
+        )
+
+    def _partial_marks(self, lineage: Lineage) -> list[Mark]:
+        """Mark a table some of whose row changes were sent as their handle key alone."""
+        cut = [
+            group
+            for group in self._groups
+            if group.partial
+            and group.max_ts > lineage.floor_ts
+            and lineage.bound_between(group.name, group.min_ts, min(group.max_ts, self._cut_ts))
+        ]
+        if not cut:
+            return []
+        reason = (
+            "row changes were sent as their handle key alone: their other columns are not known"
+        )
+        return [Mark(reason=reason, since_ts=min(group.min_ts for group in cut))]
+
+
+def failed_plan(lineage: Lineage, failure: Failure) -> FailedPlan:
+    """Return what is told of a table that could not be planned."""
+    database, table = lineage.name
+    return FailedPlan(
+        mirror_id=lineage.mirror_id,
+        database=database,
+        table=table,
+        table_id=lineage.table_id,
+        bindings=tuple(lineage.bindings),
+        floor_ts=lineage.floor_ts,
+        reason=failure.reason,
+    )
+
+
+def _once(marks: Iterable[Mark]) -> tuple[Mark, ...]:
+    """Return each reason once, since it holds first, in the order in which they come."""
+    first: dict[str, Mark] = {}
+    for mark in marks:
+        known = first.get(mark.reason)
+        if known is None or mark.since_ts < known.since_ts:
+            first[mark.reason] = mark
+    return tuple(first.values())
+
+
+def _described(handover: Handover) -> object:
+    """Return what decides which rows are handed over."""
+    return [
+        handover.ts,
+        [
+            [
+                part.plan.digest,
+                part.schema.version,
+                part.within and part.within.described(),
+                part.outside and part.outside.described(),
+            ]
+            for part in handover.parts
+        ],
+    ]
+
+
+def _lenient_columns(steps: Iterable[SchemaStep]) -> list[list[object]]:
+    """Return the columns into whose new types values go that do not fit, with when."""
+    return [
+        [step.to_version, item.column.name]
+        for step in steps
+        for item in step.columns
+        if step.ddl_ts is not None and item.may_cast_leniently
+    ]

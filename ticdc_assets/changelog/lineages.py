@@ -1,0 +1,128 @@
+"""A table through its renames and truncates, while a plan is being built.
+
+In: what `planning` meets in the order of commit ts: names, schemas, DDL, removed rows. Out: the
+same, gathered for one table; `lineage_plans` makes a `MirrorPlan` of it. A lineage lives for the
+making of one plan and is kept nowhere.
+"""
+
+from dataclasses import dataclass, field
+
+from ticdc_assets.changelog.plan import (
+    Binding,
+    HeldGroup,
+    Mark,
+    PartitionRows,
+    Removal,
+    TableName,
+    any_meets,
+)
+from ticdc_assets.events import DdlEvent
+from ticdc_assets.registry.ddl import (
+    DdlStatement,
+)
+from ticdc_assets.registry.partitions import (
+    PartitionError,
+    TablePartitions,
+)
+from ticdc_assets.schemas import TableSchema
+
+
+@dataclass(eq=False)
+class Lineage:
+    """A table through its renames and truncates, while the plan is being built.
+
+    Two are the same only if they are one object: a snapshot equals the table in all but time.
+    """
+
+    mirror_id: str
+    ids: set[int]
+    table_id: int
+    bindings: list[Binding]
+    has_id: bool = True
+    floor_ts: int = 0
+    versions: dict[int, TableSchema] = field(default_factory=dict[int, TableSchema])
+    ddls: list[tuple[DdlEvent, DdlStatement]] = field(
+        default_factory=list[tuple[DdlEvent, DdlStatement]]
+    )
+    held: list[HeldGroup] = field(default_factory=list[HeldGroup])
+    strays: list[HeldGroup] = field(default_factory=list[HeldGroup])
+    marks: list[Mark] = field(default_factory=list[Mark])
+    partitions: TablePartitions | None = None
+    unknown_partitions: str | None = "its CREATE TABLE was not seen"
+    removals: list[Removal] = field(default_factory=list[Removal])
+    received: "ReceivedRows | None" = None
+    earlier: "Lineage | None" = None
+
+    @property
+    def name(self) -> TableName:
+        """The name it went by last."""
+        last = self.bindings[-1]
+        return (last.database, last.table)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still goes by a name."""
+        return self.bindings[-1].until_ts is None
+
+    @property
+    def schema(self) -> TableSchema:
+        """The newest schema known so far."""
+        return self.versions[max(self.versions)]
+
+    @property
+    def held_above(self) -> int:
+        """Held rows above it are of this table: those of before a handover are, too."""
+        return self.floor_ts if self.received is None else self.received.held_above
+
+    def known_partitions(self) -> TablePartitions:
+        """Return how the rows are spread, or raise PartitionError."""
+        if self.partitions is None:
+            raise PartitionError(self.unknown_partitions or "no partitions are known of it")
+        return self.partitions
+
+    def take_id(self, schema: TableSchema) -> None:
+        """Take over the table's id."""
+        self.ids.add(schema.table_id)
+        self.table_id = schema.table_id
+        self.has_id = True
+
+    def lose_id(self) -> None:
+        """Forget the id.
+
+        EXCHANGE PARTITION gives it to the partition, and no message tells the new one. The next
+        table that is exchanged may get the old one.
+        """
+        self.ids.clear()
+        self.has_id = False
+
+    def mark(self, reason: str, event: DdlEvent) -> None:
+        """Note that rows may differ for a reason, since a DDL."""
+        self.marks.append(Mark(reason=reason, since_ts=event.commit_ts))
+
+    def bound_between(self, name: TableName, min_ts: int, max_ts: int) -> bool:
+        """Whether the table went by `name` at some commit ts in [min_ts, max_ts]."""
+        return any_meets(self.bindings, name, min_ts, max_ts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineagePart:
+    """A part of a handover, while the plan is being built."""
+
+    lineage: Lineage
+    within: PartitionRows | None = None
+    outside: PartitionRows | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedRows:
+    """The rows that a table began anew with; those held for it before are still counted."""
+
+    ts: int
+    parts: tuple[LineagePart, ...]
+    schema: TableSchema
+    held_above: int
+
+
+def name_of(schema: TableSchema) -> TableName:
+    """Return the name under which a schema describes its table."""
+    return (schema.database, schema.table)

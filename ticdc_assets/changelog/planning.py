@@ -1,0 +1,590 @@
+"""Planning a cut: from the schema history and the rows that cite it to the plan.
+
+In: the schema history (schemas and DDL; completed by `registry.catalog` where messages carry no
+schemas) and, for each (database, table, table id, schema version or shape) that row changes cite,
+between which commit ts they lie. All of it is derived from the change log.
+Out: a `Plan` at W, as `plan` describes it.
+
+The plan is a pure function of what is known, recomputed for each cut and kept nowhere: an earlier
+arrival order leaves no trace, and planning again gives the same plan.
+
+Two kinds of DDL move rows without row events. DROP and TRUNCATE PARTITION remove the rows of some
+partitions (`lineage_partitions`). Where a table's rows change hands or their identity (EXCHANGE
+PARTITION, another primary key, FLASHBACK of what was truncated) the table begins anew with the rows
+that others had at that moment (`Handover`), which are planned like mirrors of that moment. What a
+definition does not tell exactly is marked, never guessed.
+"""
+
+from bisect import bisect_right
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from ticdc_assets.changelog.cited_rows import attach_groups
+from ticdc_assets.changelog.lineage_partitions import (
+    PARTITION_REASON,
+    repartition,
+    rows_meant,
+    spread_by_create,
+)
+from ticdc_assets.changelog.lineage_plans import LineagePlans, failed_plan
+from ticdc_assets.changelog.lineages import (
+    Lineage,
+    LineagePart,
+    ReceivedRows,
+    name_of,
+)
+from ticdc_assets.changelog.plan import (
+    Binding,
+    FailedPlan,
+    MirrorPlan,
+    Plan,
+    RowGroup,
+    TableName,
+)
+from ticdc_assets.events import DdlEvent
+from ticdc_assets.isolation import Failure, attempted
+from ticdc_assets.registry.ddl import (
+    DdlAction,
+    PartitionAction,
+    PartitionChange,
+)
+from ticdc_assets.registry.ddl_tokens import shown_sql
+from ticdc_assets.registry.evolution import column_renames
+from ticdc_assets.registry.history import (
+    RegisteredDdl,
+    SchemaHistory,
+    folded_name,
+    of_one_partition,
+)
+from ticdc_assets.registry.renames import Rename, settle
+from ticdc_assets.schemas import TableSchema
+
+
+def build_plan(
+    history: SchemaHistory, groups: Iterable[RowGroup], cut_ts: int, timezone: str
+) -> Plan:
+    """Return the plan of the cut at `cut_ts`.
+
+    Args:
+        history: schemas and DDL, completed where messages carry no schemas.
+        groups: the row changes in numbers.
+        cut_ts: the TSO.
+        timezone: the changefeed's time zone (IANA name): whether the rows of a partition can be
+            told may hang on it.
+    """
+    below = [group for group in groups if group.min_ts <= cut_ts]
+    return _Builder(history, below, cut_ts, timezone).build()
+
+
+class _Builder:
+    def __init__(
+        self, history: SchemaHistory, groups: Sequence[RowGroup], cut_ts: int, timezone: str
+    ) -> None:
+        self._history = history
+        self._timezone = timezone
+        self._cut_ts = cut_ts
+        self._groups = sorted(groups, key=lambda group: (group.min_ts, group.name))
+        self._lineages: list[Lineage] = []
+        # Tables as they were at some moment, oldest first: what handovers are made of.
+        self._snapshots: list[Lineage] = []
+        self._truncated: dict[int, Lineage] = {}
+        self._plans = LineagePlans(self._groups, cut_ts)
+        self._names: dict[TableName, Lineage] = {}
+        self._freed: dict[TableName, int] = {}
+        self._used_ids: set[str] = set()
+        self._ignored: dict[str, int] = {}
+
+    def build(self) -> Plan:
+        met = 0
+        ddls = [ddl for ddl in self._history.ddls if ddl.event.commit_ts < self._cut_ts]
+        position = 0
+        while position < len(ddls):
+            commit_ts = ddls[position].event.commit_ts
+            end = position
+            while end < len(ddls) and ddls[end].event.commit_ts == commit_ts:
+                end += 1
+            met = self._meet_rows(met, commit_ts)
+            self._apply_ddls(ddls[position:end])
+            position = end
+        self._meet_rows(met, self._cut_ts)
+        held = attach_groups(
+            self._groups,
+            self._history,
+            self._cut_ts,
+            lineages=self._lineages,
+            snapshots=self._snapshots,
+        )
+        # A snapshot refers to older ones only: none of this goes deep. One that fails fails again
+        # where it is needed.
+        for snapshot in self._snapshots:
+            self._attempt(snapshot)
+        mirrors: list[MirrorPlan] = []
+        failed: list[FailedPlan] = []
+        for lineage in self._lineages:
+            if not lineage.alive:
+                continue
+            plan = self._attempt(lineage)
+            if isinstance(plan, Failure):
+                failed.append(failed_plan(lineage, plan))
+            else:
+                mirrors.append(plan)
+        return Plan(
+            cut_ts=self._cut_ts,
+            mirrors=tuple(sorted(mirrors, key=lambda mirror: mirror.name)),
+            held=tuple(held),
+            ignored=tuple(sorted(self._ignored.items())),
+            failed=tuple(sorted(failed, key=lambda item: (item.database, item.table))),
+            gone=tuple(
+                binding
+                for lineage in self._lineages
+                if not lineage.alive
+                for binding in lineage.bindings
+            ),
+        )
+
+    def _attempt(self, lineage: Lineage) -> MirrorPlan | Failure:
+        """Return the plan of one table; what is wrong with it is wrong with that table alone."""
+        return attempted(
+            lambda: self._plans.finish(lineage), f"the plan of {'.'.join(lineage.name)}"
+        )
+
+    # Rows -------------------------------------------------------------------------------------
+
+    def _meet_rows(self, met: int, until_ts: int) -> int:
+        """Let a table begin where its first known row is, for the groups up to `until_ts`.
+
+        Args:
+            met: how many groups were met before.
+            until_ts: commit ts.
+
+        Returns:
+            How many are met now.
+        """
+        end = bisect_right(self._groups, until_ts, lo=met, key=lambda group: group.min_ts)
+        for group in self._groups[met:end]:
+            schema = self._schema_of(group)
+            if schema is None:
+                continue
+            present = self._names.get(group.name)
+            if present is None:
+                self._begin(group.name, schema, after_ts=self._freed.get(group.name, 0))
+            elif group.schema_version is None:
+                # Only rows tell of this version: it belongs to the table they were met in.
+                present.versions[schema.version] = schema
+        return end
+
+    def _schema_of(self, group: RowGroup) -> TableSchema | None:
+        """Return the schema that the group cites, or that it proves, or None."""
+        if group.schema_version is None:
+            return self._history.observed(group.database, group.table, group.min_ts)
+        return self._history.at(group.database, group.table, group.schema_version)
+
+    # DDL --------------------------------------------------------------------------------------
+
+    def _apply_ddls(self, ddls: Sequence[RegisteredDdl]) -> None:
+        """Apply the DDL of one commit ts; the renames of one statement take effect at once.
+
+        Messages without a commit ts may bring several statements of one millisecond; their order is
+        kept.
+        """
+        renames = [ddl for ddl in ddls if _is_rename(ddl.event)]
+        if not any(ddl.event.es_only for ddl in renames):
+            self._rename(renames)
+            for ddl in ddls:
+                if not _is_rename(ddl.event):
+                    self._apply_ddl(ddl)
+            return
+        for is_rename, together in groupby(ddls, key=lambda ddl: _is_rename(ddl.event)):
+            if is_rename:
+                self._rename(list(together))
+                continue
+            for ddl in together:
+                self._apply_ddl(ddl)
+
+    def _apply_ddl(self, ddl: RegisteredDdl) -> None:
+        event = ddl.event
+        match event.ddl_type:
+            case "CREATE" if event.schema is not None:
+                self._create(ddl, event.schema)
+            case "CREATE" | "ERASE":
+                self._erase(ddl)
+            case "TRUNCATE":
+                self._truncate(ddl)
+            case "QUERY":
+                self._query(ddl)
+            case _ if event.schema is not None or event.pre_schema is not None:
+                self._alter(ddl)
+            case _:
+                self._ignore(f"{event.ddl_type} without schema")
+
+    def _create(self, ddl: RegisteredDdl, schema: TableSchema) -> None:
+        name = name_of(schema)
+        present = self._names.get(name)
+        if present is not None and schema.table_id in present.ids:
+            self._note(present, ddl)
+            spread_by_create(present, ddl.statement, self._named)
+            return
+        if present is not None:
+            self._unbind(present, ddl.event.commit_ts)
+        lineage = self._begin(name, schema, after_ts=ddl.event.commit_ts)
+        lineage.floor_ts = ddl.event.commit_ts
+        self._note(lineage, ddl)
+        spread_by_create(lineage, ddl.statement, self._named)
+
+    def _erase(self, ddl: RegisteredDdl) -> None:
+        """End a table: by DROP, or because another one is created that is not understood."""
+        event = ddl.event
+        schema = event.pre_schema or event.schema
+        name = name_of(schema) if schema is not None else (event.database, event.table)
+        lineage = self._find(schema) if schema is not None else self._names.get(name)
+        if lineage is not None:
+            if schema is not None:
+                lineage.take_id(schema)
+            self._unbind(lineage, event.commit_ts)
+        elif name[1]:
+            self._freed[name] = event.commit_ts
+        else:
+            self._ignore(f"{event.ddl_type} without schema")
+
+    def _truncate(self, ddl: RegisteredDdl) -> None:
+        lineage = self._find_or_begin(ddl.event)
+        if lineage is None:
+            self._ignore("TRUNCATE without schema")
+            return
+        if ddl.event.pre_schema is not None:
+            lineage.take_id(ddl.event.pre_schema)
+        # FLASHBACK may bring these rows back as another table.
+        lineage.earlier = self._snapshot(lineage, ddl.event.commit_ts)
+        self._truncated[lineage.table_id] = lineage.earlier
+        lineage.floor_ts = ddl.event.commit_ts
+        lineage.received = None
+        lineage.removals.clear()
+        # A truncated table has no rows left that could differ.
+        lineage.marks.clear()
+        self._note(lineage, ddl)
+
+    def _alter(self, ddl: RegisteredDdl) -> None:
+        event, statement = ddl.event, ddl.statement
+        changes = [change.partition for change in statement.changes if change.partition is not None]
+        for change in changes:
+            if change.action is PartitionAction.EXCHANGE:
+                self._exchange(ddl, change)
+                return
+        lineage = self._find_or_begin(event)
+        if lineage is None:
+            return
+        before = self._snapshot(lineage, event.commit_ts) if _changes_key(ddl) else None
+        self._note(lineage, ddl)
+        if before is not None:
+            # Which changes are of one row is a matter of the key they were made under.
+            self._hand_over(lineage, event.commit_ts, [LineagePart(lineage=before)], before.schema)
+        for change in changes:
+            repartition(lineage, change, event, timezone=self._timezone)
+
+    def _exchange(self, ddl: RegisteredDdl, change: PartitionChange) -> None:
+        """Swap the rows of a partition with those of a table.
+
+        TiCDC names both tables in the text. Of the schemas the Simple protocol sends, the one
+        after is the partitioned table's and the one before is the other's.
+        """
+        event = ddl.event
+        if event.schema is None or change.other is None:
+            self._ignore(f"{event.ddl_type} without schema")
+            return
+        lineage = self._find(event.schema)
+        if lineage is None:
+            name = name_of(event.schema)
+            lineage = self._begin(name, event.schema, after_ts=self._freed.get(name, 0))
+        other_name = (change.other.database or lineage.name[0], change.other.table)
+        other = self._named(other_name)
+        sent = event.pre_schema
+        if other is None and sent is not None and _same_name(name_of(sent), other_name):
+            other = self._find_or_begin(event)
+        before = self._snapshot(lineage, event.commit_ts)
+        self._note(lineage, ddl, [event.schema])
+        rows = rows_meant(lineage, change, event.schema, event=event, timezone=self._timezone)
+        if other is None:
+            reason = f"{PARTITION_REASON} ({change.action}): the other table is not known"
+            lineage.mark(reason, event)
+            return
+        if rows is None:
+            other.mark(f"{PARTITION_REASON} ({change.action})", event)
+            return
+        other_before = self._snapshot(other, event.commit_ts)
+        parts = [LineagePart(lineage=before, outside=rows), LineagePart(lineage=other_before)]
+        self._hand_over(lineage, event.commit_ts, parts, event.schema)
+        parts = [LineagePart(lineage=before, within=rows)]
+        self._hand_over(other, event.commit_ts, parts, other.schema)
+        other.lose_id()
+        lineage.earlier, other.earlier = before, other_before
+
+    # Handovers --------------------------------------------------------------------------------
+
+    def _snapshot(self, lineage: Lineage, ts: int) -> Lineage:
+        """Return the table as it is at `ts`."""
+        bindings = list(lineage.bindings)
+        if bindings[-1].until_ts is None:
+            bindings[-1] = replace(bindings[-1], until_ts=ts)
+        snapshot = replace(
+            lineage,
+            ids=set(lineage.ids),
+            bindings=bindings,
+            versions=dict(lineage.versions),
+            ddls=list(lineage.ddls),
+            held=[],
+            strays=[],
+            marks=list(lineage.marks),
+            removals=list(lineage.removals),
+        )
+        self._snapshots.append(snapshot)
+        return snapshot
+
+    def _hand_over(
+        self, lineage: Lineage, ts: int, parts: Sequence[LineagePart], schema: TableSchema
+    ) -> None:
+        """Let a table begin anew with the rows of `parts`."""
+        own = [part.lineage for part in parts if part.lineage.mirror_id == lineage.mirror_id]
+        lineage.earlier = own[0] if own else None
+        lineage.received = ReceivedRows(
+            ts=ts, parts=tuple(parts), schema=schema, held_above=lineage.held_above
+        )
+        lineage.floor_ts = ts
+        lineage.removals.clear()
+        lineage.marks.clear()  # those of the parts are its own
+
+    def _query(self, ddl: RegisteredDdl) -> None:
+        event, statement = ddl.event, ddl.statement
+        match statement.action:
+            case DdlAction.DROP_DATABASE if statement.database is not None:
+                database = statement.database.lower()
+                for lineage in list(self._names.values()):
+                    if lineage.name[0].lower() == database:
+                        self._unbind(lineage, event.commit_ts)
+            case DdlAction.RECOVER_TABLE | DdlAction.FLASHBACK_TABLE:
+                self._recover(ddl)
+            case DdlAction.ALTER_TABLE if event.schema is not None:
+                self._alter(ddl)
+            case _:
+                self._ignore(str(statement.action))
+
+    def _recover(self, ddl: RegisteredDdl) -> None:
+        event = ddl.event
+        if event.schema is None:
+            self._ignore(str(ddl.statement.action))
+            return
+        name = (event.schema.database, event.schema.table)
+        gone = next(
+            (
+                lineage
+                for lineage in reversed(self._lineages)
+                if not lineage.alive
+                and lineage.has_id
+                and event.schema.table_id == lineage.table_id
+            ),
+            None,
+        )
+        truncated = self._truncated.get(event.schema.table_id)
+        if gone is None and truncated is not None:
+            lineage = self._begin(name, event.schema, after_ts=event.commit_ts)
+            lineage.partitions = truncated.partitions
+            lineage.unknown_partitions = truncated.unknown_partitions
+            self._hand_over(
+                lineage, event.commit_ts, [LineagePart(lineage=truncated)], event.schema
+            )
+        elif gone is None:
+            lineage = self._begin(name, event.schema, after_ts=event.commit_ts)
+            lineage.mark("recovered table: its rows before that are not known", event)
+        else:
+            self._bind(gone, name, event.commit_ts)
+            lineage = gone
+        self._note(lineage, ddl)
+
+    def _rename(self, ddls: Sequence[RegisteredDdl]) -> None:
+        """Rename tables, all of one commit ts at once, so that swaps do not collide.
+
+        TiCDC sends one event per pair, with the schemas as they were before the whole statement;
+        the table id tells which table is meant, and `registry.renames` which name it got last.
+        """
+        pairs: list[tuple[TableSchema, TableSchema]] = []
+        for ddl in ddls:
+            before, after = ddl.event.pre_schema, ddl.event.schema
+            assert before is not None
+            assert after is not None
+            pairs.append((before, after))
+        tables = {_identity(item): item for item in reversed(self._names.values())}
+        present = {folded_name(*name): _identity(item) for name, item in self._names.items()}
+        meant = self._tables_meant([before for before, _ in pairs], tables)
+        settled = settle(
+            [Rename(_folded_name(before), _folded_name(after)) for before, after in pairs],
+            present,
+            [meant[before.table_id] for before, _ in pairs],
+            in_order=of_one_partition(ddls),
+        )
+        moves: dict[Lineage, RegisteredDdl] = {}
+        for number in settled.order:
+            ddl, before = ddls[number], pairs[number][0]
+            lineage = tables.get(settled.tables[number])
+            if lineage is None:
+                name = name_of(before)
+                occupant = self._names.get(name)
+                lineage = self._begin(name, before, after_ts=self._freed.get(name, 0))
+                tables[settled.tables[number]] = lineage
+                if occupant is not None:
+                    self._names[name] = occupant
+            was = self._snapshot(lineage, ddl.event.commit_ts) if _changes_key(ddl) else None
+            self._note(lineage, ddl)
+            if was is not None:
+                self._hand_over(
+                    lineage, ddl.event.commit_ts, [LineagePart(lineage=was)], was.schema
+                )
+            if not settled.certain:
+                lineage.mark("which table took which name cannot be told", ddl.event)
+            moves[lineage] = ddl
+        for lineage, ddl in moves.items():
+            self._unbind(lineage, ddl.event.commit_ts)
+        for lineage, ddl in moves.items():
+            assert ddl.event.schema is not None
+            target = name_of(ddl.event.schema)
+            present_there = self._names.get(target)
+            if present_there is not None:
+                self._unbind(present_there, ddl.event.commit_ts)
+            self._bind(lineage, target, ddl.event.commit_ts)
+
+    def _tables_meant(
+        self, schemas: Sequence[TableSchema], tables: Mapping[Hashable, Lineage]
+    ) -> dict[int, Hashable]:
+        """Return for each table id of renames which table it means.
+
+        One that is not known by its id is the table of its name, unless that one is renamed, too.
+        """
+        cited = {schema.table_id for schema in schemas}
+        meant: dict[int, Hashable] = {}
+        for schema in schemas:
+            found = self._names.get(name_of(schema))
+            if schema.table_id in tables or found is None or _identity(found) in cited:
+                continue
+            meant.setdefault(schema.table_id, _identity(found))
+        return {table_id: meant.get(table_id, table_id) for table_id in cited}
+
+    # Tables -----------------------------------------------------------------------------------
+
+    def _begin(self, name: TableName, schema: TableSchema, *, after_ts: int) -> Lineage:
+        mirror_id = str(schema.table_id)
+        number = 2
+        while mirror_id in self._used_ids:
+            mirror_id = f"{schema.table_id}-{number}"
+            number += 1
+        self._used_ids.add(mirror_id)
+        lineage = Lineage(
+            mirror_id=mirror_id, ids={schema.table_id}, table_id=schema.table_id, bindings=[]
+        )
+        lineage.versions[schema.version] = schema
+        self._lineages.append(lineage)
+        self._bind(lineage, name, after_ts)
+        return lineage
+
+    def _find(self, schema: TableSchema) -> Lineage | None:
+        """Find the table by its id, else by its name.
+
+        The id wins: within a multi-table rename the names overlap, and where a rename was missed
+        the id still tells.
+        """
+        for lineage in self._names.values():
+            if lineage.has_id and lineage.table_id == schema.table_id:
+                return lineage
+        return self._names.get(name_of(schema))
+
+    def _named(self, name: TableName) -> Lineage | None:
+        """Find a table by a name out of a text, which may be written in another case."""
+        found = self._names.get(name)
+        if found is not None:
+            return found
+        return next((self._names[item] for item in self._names if _same_name(item, name)), None)
+
+    def _find_or_begin(self, event: DdlEvent) -> Lineage | None:
+        schema = event.pre_schema or event.schema
+        if schema is None:
+            return None
+        lineage = self._find(schema)
+        if lineage is None:
+            name = name_of(schema)
+            lineage = self._begin(name, schema, after_ts=self._freed.get(name, 0))
+        return lineage
+
+    def _note(
+        self, lineage: Lineage, ddl: RegisteredDdl, schemas: Sequence[TableSchema] = ()
+    ) -> None:
+        """Take over what a DDL says of the table's structure, by its schemas or these."""
+        event, statement = ddl.event, ddl.statement
+        for schema in schemas or (event.pre_schema, event.schema):
+            if schema is not None:
+                lineage.versions.setdefault(schema.version, schema)
+        if event.schema is not None:
+            lineage.take_id(event.schema)
+        if statement.changes or not _keeps_version(event):
+            lineage.ddls.append((event, statement))
+        if statement.unparsed is not None and event.ddl_type == "ALTER":
+            piece = shown_sql(statement.unparsed)
+            lineage.mark(f"DDL text not understood: {piece}", event)
+            if lineage.partitions is not None and "PARTITION" in event.sql.upper():
+                lineage.partitions = None
+                lineage.unknown_partitions = "a DDL text since is not understood"
+        for note in ddl.notes:
+            lineage.mark(note, event)
+
+    def _bind(self, lineage: Lineage, name: TableName, after_ts: int) -> None:
+        lineage.bindings.append(
+            Binding(database=name[0], table=name[1], after_ts=after_ts, until_ts=None)
+        )
+        self._names[name] = lineage
+
+    def _unbind(self, lineage: Lineage, until_ts: int) -> None:
+        last = lineage.bindings[-1]
+        lineage.bindings[-1] = Binding(
+            database=last.database, table=last.table, after_ts=last.after_ts, until_ts=until_ts
+        )
+        if self._names.get(lineage.name) is lineage:
+            del self._names[lineage.name]
+        self._freed[lineage.name] = until_ts
+
+    def _ignore(self, what: str) -> None:
+        self._ignored[what] = self._ignored.get(what, 0) + 1
+
+
+def _changes_key(ddl: RegisteredDdl) -> bool:
+    """Whether rows are told apart by other columns after a DDL than before it."""
+    before, after = ddl.event.pre_schema, ddl.event.schema
+    if before is None or after is None:
+        return False
+    renamed = {old.lower(): new for new, old in column_renames([ddl.statement]).items()}
+    key = {renamed.get(name.lower(), name.lower()) for name in before.handle_key}
+    return key != {name.lower() for name in after.handle_key}
+
+
+def _keeps_version(event: DdlEvent) -> bool:
+    """Whether the table's schema is the same after a DDL, as after TRUNCATE and RENAME."""
+    before, after = event.pre_schema, event.schema
+    return before is not None and after is not None and before.version == after.version
+
+
+def _same_name(left: TableName, right: TableName) -> bool:
+    return [name.lower() for name in left] == [name.lower() for name in right]
+
+
+def _is_rename(event: DdlEvent) -> bool:
+    return (
+        event.ddl_type not in {"CREATE", "ERASE", "QUERY"}
+        and event.schema is not None
+        and event.pre_schema is not None
+        and name_of(event.schema) != name_of(event.pre_schema)
+    )
+
+
+def _identity(lineage: Lineage) -> Hashable:
+    """Return by what the renames of one moment tell a table: its id, if it is known."""
+    return lineage.table_id if lineage.has_id else lineage.mirror_id
+
+
+def _folded_name(schema: TableSchema) -> TableName:
+    return folded_name(schema.database, schema.table)
