@@ -23,15 +23,13 @@ from dataclasses import replace
 from typing import Final
 
 from ticdc_assets.registry.ddl_alter import drop_index_change, take_changes, take_tiflash
-from ticdc_assets.registry.ddl_columns import (
-    ColumnClause,
+from ticdc_assets.registry.ddl_columns import ColumnClause, take_column
+from ticdc_assets.registry.ddl_indexes import (
     stands_index,
-    take_column,
     take_if_exists,
     take_index,
     take_index_body,
     take_index_name,
-    with_charset,
 )
 from ticdc_assets.registry.ddl_partitions import (
     take_option,
@@ -64,6 +62,7 @@ from ticdc_assets.registry.ddl_statement import (
     TableRename,
 )
 from ticdc_assets.registry.ddl_tokens import NUMBER, UNPARSED_LIMIT, Cursor, tokenize
+from ticdc_assets.registry.ddl_types import with_charset
 
 __all__ = [
     "MAX_SQL_LENGTH",

@@ -14,17 +14,18 @@ from typing import Final
 
 from ticdc_assets.registry.ddl_columns import (
     ColumnClause,
-    IndexClause,
-    stands_index,
     take_charset_name,
     take_column,
     take_column_definition,
-    take_default,
+)
+from ticdc_assets.registry.ddl_indexes import (
+    IndexClause,
+    stands_index,
     take_enforced,
     take_if_exists,
     take_index,
-    with_charset,
 )
+from ticdc_assets.registry.ddl_literals import take_default
 from ticdc_assets.registry.ddl_partitions import (
     take_definitions,
     take_less_than,
@@ -41,6 +42,7 @@ from ticdc_assets.registry.ddl_statement import (
     PartitionChange,
 )
 from ticdc_assets.registry.ddl_tokens import Cursor
+from ticdc_assets.registry.ddl_types import with_charset
 
 
 def drop_index_change(name: str, *, conditional: bool, text: str) -> AlterChange:

@@ -36,7 +36,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ticdc_assets.registry.ddl_columns import with_charset
 from ticdc_assets.registry.ddl_statement import (
     ChangeKind,
     ColumnDefinition,
@@ -45,6 +44,7 @@ from ticdc_assets.registry.ddl_statement import (
     GeneratedKind,
     TableOption,
 )
+from ticdc_assets.registry.ddl_types import with_charset
 from ticdc_assets.registry.inferred_defaults import sent_default
 from ticdc_assets.schemas import ColumnSchema
 

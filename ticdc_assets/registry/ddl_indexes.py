@@ -1,0 +1,212 @@
+"""Index and constraint definitions, as CREATE TABLE, ALTER TABLE and CREATE INDEX write them.
+
+In: a `Cursor` that stands on a definition. Out: `IndexClause` or `IndexDefinition`, or None where
+there is none. Foreign keys and checks are read to their end and make no index: they say nothing of
+a mirror's rows. What is not understood is noted on the cursor's tokens. Reading the same text again
+gives the same.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from ticdc_assets.registry.ddl_literals import take_numbers
+from ticdc_assets.registry.ddl_statement import (
+    IndexDefinition,
+    IndexKind,
+    IndexPart,
+)
+from ticdc_assets.registry.ddl_tokens import Cursor
+
+
+def take_enforced(cursor: Cursor) -> bool:
+    """Take `[NOT] ENFORCED`."""
+    return cursor.take("NOT", "ENFORCED") or cursor.take("ENFORCED")
+
+
+def take_references(cursor: Cursor) -> bool:
+    """Take what stands after REFERENCES: the table, its columns and the actions."""
+    if cursor.take_table_name() is None:
+        return False
+    cursor.take_group()
+    if cursor.take("MATCH"):
+        cursor.take_any(("FULL", "PARTIAL", "SIMPLE"))
+    while cursor.take("ON", "DELETE") or (
+        # ON UPDATE CURRENT_TIMESTAMP belongs to the column again.
+        cursor.word(2) in _REFERENCE_ACTIONS and cursor.take("ON", "UPDATE")
+    ):
+        if not cursor.take_any(_REFERENCE_ACTIONS):
+            return False
+        cursor.take_any(("NULL", "DEFAULT", "ACTION"))
+    return True
+
+
+_REFERENCE_ACTIONS: Final = ("RESTRICT", "CASCADE", "SET", "NO")
+
+_INDEX_KINDS: Final = {
+    "INDEX": IndexKind.PLAIN,
+    "KEY": IndexKind.PLAIN,
+    "UNIQUE": IndexKind.UNIQUE,
+    "FULLTEXT": IndexKind.FULLTEXT,
+    "SPATIAL": IndexKind.SPATIAL,
+    "VECTOR": IndexKind.VECTOR,
+    "COLUMNAR": IndexKind.COLUMNAR,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexClause:
+    """An index or another constraint: `index` is None for foreign keys and checks."""
+
+    name: str | None
+    index: IndexDefinition | None
+    conditional: bool
+
+
+def stands_index(cursor: Cursor) -> bool:
+    """Whether an index or constraint definition, not a column, stands here."""
+    word = cursor.word()
+    if word in ("VECTOR", "COLUMNAR"):
+        # No reserved words: `vector` alone is a column's name.
+        return cursor.word(1) in ("INDEX", "KEY")
+    return word in _INDEX_KINDS or word in ("PRIMARY", "CONSTRAINT", "FOREIGN", "CHECK")
+
+
+def take_index(cursor: Cursor) -> IndexClause | None:
+    """Take an index or constraint definition of CREATE TABLE or ALTER TABLE ... ADD."""
+    symbol: str | None = None
+    if cursor.take("CONSTRAINT") and cursor.word() not in _CONSTRAINED:
+        symbol = cursor.take_name()
+    if cursor.take("CHECK"):
+        if cursor.take_group() is None:
+            cursor.missing()
+            return None
+        take_enforced(cursor)
+        return IndexClause(name=symbol, index=None, conditional=False)
+    if cursor.take("FOREIGN", "KEY"):
+        conditional = take_if_exists(cursor)
+        name = cursor.take_name()
+        if cursor.take_group() is None or not (
+            cursor.take("REFERENCES") and take_references(cursor)
+        ):
+            cursor.missing()
+            return None
+        return IndexClause(name=symbol or name, index=None, conditional=conditional)
+    if cursor.take("PRIMARY", "KEY"):
+        kind = IndexKind.PRIMARY
+    elif word := cursor.take_any(_INDEX_KINDS):
+        kind = _INDEX_KINDS[word]
+        if word not in ("INDEX", "KEY"):
+            cursor.take_any(("INDEX", "KEY"))
+    else:
+        cursor.missing()
+        return None
+    conditional = take_if_exists(cursor)
+    name = take_index_name(cursor)
+    if kind is IndexKind.PRIMARY:
+        name = None
+    elif name is None:
+        name = symbol
+    index = take_index_body(cursor, name, kind)
+    return None if index is None else IndexClause(name=name, index=index, conditional=conditional)
+
+
+_CONSTRAINED: Final = ("CHECK", "FOREIGN", "PRIMARY", "UNIQUE")
+
+
+def take_if_exists(cursor: Cursor) -> bool:
+    """Take `IF EXISTS` or `IF NOT EXISTS`."""
+    return cursor.take("IF", "EXISTS") or cursor.take("IF", "NOT", "EXISTS")
+
+
+def take_index_name(cursor: Cursor) -> str | None:
+    """Take an index name, if there is one before the parentheses, and USING after it."""
+    # USING can stand without a name; TYPE cannot, so a first `type` is the name.
+    name = None if cursor.word() == "USING" else cursor.take_name()
+    if cursor.word() in ("USING", "TYPE") and cursor.is_name(1):
+        cursor.at += 2
+    return name
+
+
+def take_index_body(cursor: Cursor, name: str | None, kind: IndexKind) -> IndexDefinition | None:
+    """Take the parts and options of an index."""
+    group = cursor.take_group()
+    if group is None:
+        cursor.missing()
+        return None
+    parts: list[IndexPart] = []
+    while not group.done:
+        part = _take_part(group)
+        if part is None or (not group.take_char(",") and not group.done):
+            group.expect_done()
+        if part is not None:
+            parts.append(part)
+    if not parts:
+        group.missing()
+        return None
+    clustered: bool | None = None
+    visible = True
+    condition: str | None = None
+    while word := cursor.take_any(_INDEX_OPTIONS):
+        if word in ("CLUSTERED", "NONCLUSTERED"):
+            clustered = word == "CLUSTERED"
+        elif word in ("VISIBLE", "INVISIBLE"):
+            visible = word == "VISIBLE"
+        elif word == "WHERE":
+            start = cursor.at
+            cursor.skip_item()
+            condition = cursor.text(start)
+        elif word == "WITH":
+            cursor.take("PARSER")
+            cursor.take_name()
+        elif word not in ("GLOBAL", "LOCAL", "ADD_COLUMNAR_REPLICA_ON_DEMAND"):
+            cursor.take_char("=")
+            cursor.skip_token()
+    return IndexDefinition(
+        name=name,
+        kind=kind,
+        parts=tuple(parts),
+        clustered=clustered,
+        visible=visible,
+        condition=condition,
+    )
+
+
+_INDEX_OPTIONS: Final = frozenset(
+    (
+        "ADD_COLUMNAR_REPLICA_ON_DEMAND",
+        "CLUSTERED",
+        "COMMENT",
+        "ENGINE_ATTRIBUTE",
+        "GLOBAL",
+        "INVISIBLE",
+        "KEY_BLOCK_SIZE",
+        "LOCAL",
+        "NONCLUSTERED",
+        "PRE_SPLIT_REGIONS",
+        "SECONDARY_ENGINE_ATTRIBUTE",
+        "TYPE",
+        "USING",
+        "VISIBLE",
+        "WHERE",
+        "WITH",
+    )
+)
+
+
+def _take_part(cursor: Cursor) -> IndexPart | None:
+    length: int | None = None
+    column: str | None = None
+    expression: str | None = None
+    inside = cursor.take_group()
+    if inside is not None:
+        expression = inside.text()
+    else:
+        column = cursor.take_name()
+        if column is None:
+            return None
+        numbers = take_numbers(cursor)
+        length = numbers[0] if numbers else None
+    order = cursor.take_any(("ASC", "DESC"))
+    return IndexPart(
+        column=column, length=length, expression=expression, descending=order == "DESC"
+    )

@@ -1,0 +1,110 @@
+"""Defaults, literals and numbers in definitions.
+
+In: a `Cursor` that stands on one. Out: a `DefaultValue` (a literal, or an expression as its text),
+numbers, or None where there is none. Reading the same text again gives the same.
+"""
+
+from dataclasses import replace
+
+from ticdc_assets.registry.ddl_statement import (
+    DefaultKind,
+    DefaultValue,
+    LiteralForm,
+)
+from ticdc_assets.registry.ddl_tokens import BITS, HEX, NUMBER, WORD, Cursor
+
+
+def take_numbers(cursor: Cursor) -> list[int]:
+    """Take `(n)` or `(n, m)`."""
+    group = cursor.take_group()
+    numbers: list[int] = []
+    while group is not None and not group.done:
+        number = group.take_integer()
+        if number is None or (not group.take_char(",") and not group.done):
+            group.expect_done()
+            break
+        numbers.append(number)
+    return numbers
+
+
+def decoded(literal: DefaultValue) -> str | None:
+    """Return the text that a hexadecimal or bit literal spells in UTF-8."""
+    digits = literal.value or ""
+    if literal.form is LiteralForm.BITS:
+        digits = f"{int(digits or '0', 2):x}"
+        digits = digits.zfill(len(digits) + len(digits) % 2)
+    try:
+        return bytes.fromhex(digits).decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def take_default(cursor: Cursor) -> DefaultValue | None:
+    """Take what stands after DEFAULT or SET DEFAULT."""
+    start = cursor.at
+    constant = _take_constant(cursor)
+    if constant is not None:
+        return constant
+    group = cursor.take_group()
+    if group is None and not take_call(cursor):
+        return None
+    text = cursor.text(start)
+    while group is not None and not group.done:
+        # A constant in parentheses is that constant.
+        constant = _take_constant(group)
+        if constant is not None and group.done:
+            return replace(constant, text=text)
+        inner = group.take_group()
+        group = inner if group.done else None
+    return DefaultValue(kind=DefaultKind.EXPRESSION, text=text)
+
+
+def _take_constant(cursor: Cursor) -> DefaultValue | None:
+    start = cursor.at
+    if cursor.take("NULL"):
+        return DefaultValue(kind=DefaultKind.NULL, text=cursor.text(start))
+    return take_literal(cursor)
+
+
+def take_literal(cursor: Cursor) -> DefaultValue | None:
+    """Take a string, number, truth value, or hexadecimal or bit literal."""
+    start = cursor.at
+    form, value = LiteralForm.STRING, None
+    if cursor.word() in ("DATE", "TIME", "TIMESTAMP") and cursor.is_string(1):
+        cursor.at += 1
+    introduced = cursor.kind() == WORD and cursor.raw().startswith("_")
+    if introduced and cursor.kind(1) in (HEX, BITS):
+        cursor.at += 1
+    kind = cursor.kind()
+    if kind == HEX:
+        digits = cursor.raw()[2:].removesuffix("'").lower()
+        form, value = LiteralForm.HEX, digits.zfill(len(digits) + len(digits) % 2)
+        cursor.at += 1
+    elif kind == BITS:
+        form, value = LiteralForm.BITS, cursor.raw()[2:].removesuffix("'")
+        cursor.at += 1
+    elif word := cursor.take_any(("TRUE", "FALSE")):
+        form, value = LiteralForm.NUMBER, str(int(word == "TRUE"))
+    elif (sign := cursor.is_char("-") or cursor.is_char("+")) or kind == NUMBER:
+        negative = cursor.is_char("-")
+        if not sign or cursor.kind(1) == NUMBER:
+            cursor.at += int(sign)
+            form, value = LiteralForm.NUMBER, ("-" if negative else "") + cursor.raw()
+            cursor.at += 1
+    else:
+        value = cursor.take_string()
+    if value is None:
+        cursor.at = start
+        return None
+    return DefaultValue(kind=DefaultKind.LITERAL, text=cursor.text(start), form=form, value=value)
+
+
+def take_call(cursor: Cursor) -> bool:
+    """Take `CURRENT_TIMESTAMP`, `now(6)`, `NEXT VALUE FOR s` or any other call."""
+    if cursor.take("NEXT", "VALUE", "FOR"):
+        return cursor.take_table_name() is not None
+    if not cursor.word():
+        return False
+    cursor.at += 1
+    cursor.take_group()
+    return True
