@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from ticdc_assets.changelog.carrying import handover_steps, part_carrier
 from ticdc_assets.changelog.plan import (
     HandoverPart,
     MirrorPlan,
@@ -21,14 +22,7 @@ from ticdc_assets.changelog.plan import (
     seen_shapes,
 )
 from ticdc_assets.changelog.planning import build_plan
-from ticdc_assets.changelog.resolve import (
-    ResolvedChange,
-    RowResolver,
-    casts_after,
-    handover_steps,
-    part_carrier,
-    standing_casts,
-)
+from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver, casts_after, standing_casts
 from ticdc_assets.changelog.sequence import SequenceKey, rank_of
 from ticdc_assets.errors import ImageError, InputError
 from ticdc_assets.events import Bootstrap, DdlEvent, Event, Image, Op, RowChange, Watermark

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
+from ticdc_assets.changelog.carrying import RowCarrier
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, Removal
-from ticdc_assets.changelog.resolve import ResolvedChange, RowCarrier, RowResolver
+from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver
 from ticdc_assets.errors import ImageError
 from ticdc_assets.events import Image, Op
 from ticdc_assets.registry.evolution import (

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
+from ticdc_assets.changelog.carrying import hands_over
 from ticdc_assets.changelog.fold import collect_history, group_rows, ordered_changes
 from ticdc_assets.changelog.history_changes import (
     HistoryChange,
@@ -31,7 +32,6 @@ from ticdc_assets.changelog.history_changes import (
 )
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, TableName
 from ticdc_assets.changelog.planning import build_plan
-from ticdc_assets.changelog.resolve import hands_over
 from ticdc_assets.events import Event, RowChange
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.history import Coordinates

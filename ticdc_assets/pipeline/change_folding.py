@@ -23,8 +23,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from ticdc_assets.changelog.carrying import handover_steps
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
-from ticdc_assets.changelog.resolve import casts_after, handover_steps
+from ticdc_assets.changelog.resolve import casts_after
 from ticdc_assets.engine.executing import INLINE_ROWS, Inline, OnSpark, executor
 from ticdc_assets.engine.files import row_groups
 from ticdc_assets.engine.paths import LakePaths

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ticdc_assets.changelog.carrying import hands_over
 from ticdc_assets.changelog.history_changes import (
     HistoryResolver,
     KeptText,
@@ -20,7 +21,6 @@ from ticdc_assets.changelog.history_changes import (
     surely_given,
 )
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
-from ticdc_assets.changelog.resolve import hands_over
 from ticdc_assets.changelog.sequence import rank_of
 from ticdc_assets.errors import InputError
 from ticdc_assets.events import Op

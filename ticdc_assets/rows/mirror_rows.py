@@ -22,14 +22,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
+from ticdc_assets.changelog.carrying import CarriedRow, RowCarrier, part_carrier
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
-from ticdc_assets.changelog.resolve import (
-    CarriedRow,
-    ResolvedChange,
-    RowCarrier,
-    RowResolver,
-    part_carrier,
-)
+from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver
 from ticdc_assets.changelog.sequence import PUT_RANK, REMOVED_RANK, rank_of
 from ticdc_assets.errors import ImageError, InputError
 from ticdc_assets.events import Op

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from ticdc_assets.changelog import resolve
+from ticdc_assets.changelog import carrying
+from ticdc_assets.changelog.carrying import part_carrier
 from ticdc_assets.changelog.fold import FoldedTable
 from ticdc_assets.changelog.plan import RowGroup
 from ticdc_assets.changelog.planning import build_plan
-from ticdc_assets.changelog.resolve import RowResolver, part_carrier
+from ticdc_assets.changelog.resolve import RowResolver
 from ticdc_assets.errors import ImageError
 from ticdc_assets.events import Bootstrap, DdlEvent, Event, Image, Op, RowChange
 from ticdc_assets.registry import partition_rules
@@ -201,7 +202,7 @@ def test_what_is_compiled_grows_with_the_days_alone(
     monkeypatch.setattr(
         partition_rules, "cursor_over", counting(bounds, partition_rules.cursor_over)
     )
-    monkeypatch.setattr(resolve, "partition_test", counting(tests, resolve.partition_test))
+    monkeypatch.setattr(carrying, "partition_test", counting(tests, carrying.partition_test))
     end = max(ddl.event.commit_ts for ddl in history.ddls) + 1
     (plan,) = build_plan(history, groups, end, "UTC").mirrors
     assert len(plan.removals) == days

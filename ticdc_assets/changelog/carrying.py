@@ -1,0 +1,264 @@
+"""Carrying rows of an earlier schema to the schema at a cut.
+
+In: a row under one schema version of a table, its commit ts, and the table's `MirrorPlan`. Out: the
+row under the schema at the cut (`CarriedRow`), through the schema steps in between, with what did
+not survive them; and whether partition DDL took it away. A row of another table is carried to the
+one that it was handed over to. Carrying is pure, so doing it again gives the same row.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from typing import TypeAlias
+
+from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, PartitionRows
+from ticdc_assets.errors import ImageError, shorten
+from ticdc_assets.registry.evolution import (
+    CanonicalRow,
+    Casts,
+    RowTransform,
+    SchemaStep,
+    StepNotes,
+    diff,
+    key_names,
+)
+from ticdc_assets.registry.partitions import PartitionError, partition_test
+from ticdc_assets.schemas import TableSchema
+from ticdc_assets.tso import MAX_TSO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarriedRow:
+    """A row under the schema at the cut.
+
+    Attributes:
+        row: its values; those that did not survive a schema step are absent.
+        removed_ts: commit ts of the partition DDL that took it away, None if none did.
+        fault: why a value did not survive, None if all did.
+        lost: (schema version, column, value) of those that did not.
+        casts: as of `ResolvedChange`.
+    """
+
+    row: CanonicalRow
+    removed_ts: int | None = None
+    fault: ImageError | None = None
+    lost: tuple[tuple[int, str, str | None], ...] = ()
+    casts: Casts = ()
+
+
+_RowTest: TypeAlias = Callable[[CanonicalRow], bool]
+_Stage: TypeAlias = tuple[RowTransform | None, int, _RowTest | None]
+"""A step to the schema version, or commit ts and test of a partition DDL."""
+
+
+class UpgradePath:
+    """What rows of a table meet on their way to the cut: schema steps and partition DDL.
+
+    A table may have thousands of both, and rows that cite thousands of its versions. So these share
+    what they meet, and a test is compiled when the first row is asked.
+    """
+
+    def __init__(self, plan: MirrorPlan, timezone: str, *, since_ts: int = 0) -> None:
+        self._timezone = timezone
+        self._removals = [removal for removal in plan.removals if removal.ts >= since_ts]
+        self._versions = list(accumulate((item.version for item in self._removals), max))
+        self._from_versions = [step.from_version for step in plan.steps]
+        self.stamps = [removal.ts for removal in self._removals]
+        self._stages: list[_Stage] = []
+        # Where in the stages each step is, and their end.
+        self._places: list[int] = []
+        schemas = {item.version: item for item in plan.versions}
+        keys = key_names(plan.steps, plan.schema.handle_key)
+        for number, step in enumerate(plan.steps):
+            self._places.append(len(self._stages))
+            if step.changes_rows:
+                transform = RowTransform(step, timezone, exact=keys[number])
+                self._stages.append((transform, step.to_version, None))
+            for due in range(self._due_before(number), self._due_before(number + 1)):
+                test = self.test(due, schemas[step.to_version])
+                self._stages.append((None, self.stamps[due], test))
+        self._places.append(len(self._stages))
+
+    def from_version(self, version: int) -> tuple[int, Sequence[_Stage]]:
+        """Return what rows of a schema version meet.
+
+        Returns:
+            How many of the partition DDLs come before the next step, and all from that step on.
+        """
+        number = bisect_left(self._from_versions, version)
+        return self._due_before(number), self._stages[self._places[number] :]
+
+    def _due_before(self, number: int) -> int:
+        """Return how many of the partition DDLs come before a step, or the end."""
+        if number == len(self._from_versions):
+            return len(self._removals)
+        return bisect_right(self._versions, self._from_versions[number])
+
+    def test(self, number: int, schema: TableSchema) -> _RowTest:
+        """Return the test whether a partition DDL took a row of `schema` away."""
+        rows = self._removals[number].rows
+        compiled: _RowTest | None = None
+
+        def test(row: CanonicalRow) -> bool:
+            nonlocal compiled
+            if compiled is None:
+                compiled = _partition_test(rows, schema, self._timezone)
+            return compiled(row)
+
+        return test
+
+
+class RowCarrier:
+    """Carries rows of one schema to the schema at the cut, through all that happened in between.
+
+    Args:
+        schema: the schema that the rows have; its version is one of `plan` or below.
+        plan: the plan of the table at the cut.
+        timezone: the changefeed's time zone (IANA name).
+        since_ts: partition DDL below it has taken its rows already.
+        first: a step that the rows have to take to `schema` before all.
+        path: what rows of the plan meet since `since_ts`, if it is known already.
+    """
+
+    def __init__(
+        self,
+        schema: TableSchema,
+        plan: MirrorPlan,
+        timezone: str,
+        *,
+        since_ts: int = 0,
+        first: SchemaStep | None = None,
+        path: UpgradePath | None = None,
+    ) -> None:
+        self._schema = schema
+        self._path = path or UpgradePath(plan, timezone, since_ts=since_ts)
+        self._count, self._stages = self._path.from_version(schema.version)
+        self._soon: dict[int, _Stage] = {}
+        self._first: list[_Stage] = []
+        if first is not None and first.changes_rows:
+            self._first.append((RowTransform(first, timezone), first.to_version, None))
+
+    def kept_above(self) -> int:
+        """Return the commit ts above which rows stay as they are; `MAX_TSO` if none does."""
+        if self._first or self._stages:
+            return MAX_TSO
+        return self._path.stamps[self._count - 1] if self._count else 0
+
+    def carry(self, row: CanonicalRow, commit_ts: int) -> CarriedRow:
+        """Return the row under the final schema.
+
+        Args:
+            row: the row.
+            commit_ts: its commit ts: partition DDL that was before it did not touch it.
+
+        Raises:
+            ImageError: the row does not tell its partition.
+        """
+        removed_ts: int | None = None
+        lost: list[tuple[int, str, str | None]] = []
+        fault: ImageError | None = None
+        casts: Casts = ()
+        for transform, ts, test in chain(self._first, self._due(commit_ts), self._stages):
+            if transform is not None:
+                notes = StepNotes()
+                row = transform(row, notes)
+                if casts or notes.cast:
+                    casts = transform.after(casts, notes)
+                for name, value, error in notes.lost:
+                    lost.append((ts, name, value))
+                    fault = fault or ImageError(
+                        error.reason, error.position, error.expected, error.got
+                    )
+            elif test is None or removed_ts is not None or commit_ts > ts or lost:
+                pass  # a row that did not fit any more was not there any more
+            elif _asked(test, row):
+                removed_ts = ts
+        return CarriedRow(
+            row=row,
+            removed_ts=removed_ts,
+            fault=fault,
+            lost=tuple(lost),
+            # Of a row that is refused nothing counts.
+            casts=() if fault is not None else casts,
+        )
+
+    def _due(self, commit_ts: int) -> Iterator[_Stage]:
+        """Yield the partition DDL before the next step that a row may have been taken by."""
+        stamps = self._path.stamps
+        for number in range(bisect_left(stamps, commit_ts, 0, self._count), self._count):
+            stage = self._soon.get(number)
+            if stage is None:
+                stage = (None, stamps[number], self._path.test(number, self._schema))
+                self._soon[number] = stage
+            yield stage
+
+
+def hands_over(part: HandoverPart, timezone: str) -> Callable[[CanonicalRow], bool]:
+    """Return the test whether a row of a part's table is one of those that were handed over.
+
+    It raises ImageError for a row that does not tell its partition.
+    """
+    tests = [
+        (partition_test(rows.partitions, rows.names, part.plan.schema, timezone), wanted)
+        for rows, wanted in ((part.within, True), (part.outside, False))
+        if rows is not None
+    ]
+    return lambda row: all(_asked(test, row) is wanted for test, wanted in tests)
+
+
+def handover_steps(part: HandoverPart, plan: MirrorPlan) -> list[SchemaStep]:
+    """Return the steps from a part's table to the end of the plan of the table that received it."""
+    return [diff(part.plan.schema, part.schema), *plan.steps_since(part.schema.version)]
+
+
+def part_carrier(
+    part: HandoverPart, plan: MirrorPlan, timezone: str
+) -> Callable[[CanonicalRow], CarriedRow | None]:
+    """Return the function from rows of a part's table to those of the table that received them.
+
+    Args:
+        part: the part.
+        plan: the plan, at the cut, of the table that received it.
+        timezone: the changefeed's time zone (IANA name).
+
+    Returns:
+        A function that returns None for a row that was not handed over, or that partition DDL
+        took away since. It raises ImageError as `RowCarrier` does.
+    """
+    is_given = hands_over(part, timezone)
+    first = diff(part.plan.schema, part.schema)
+    carrier = RowCarrier(part.schema, plan, timezone, first=first)
+
+    def carry(row: CanonicalRow) -> CarriedRow | None:
+        if not is_given(row):
+            return None
+        # All partition DDL that the plan still knows of came after the handover.
+        carried = carrier.carry(row, 0)
+        return carried if carried.removed_ts is None else None
+
+    return carry
+
+
+def _asked(test: Callable[[CanonicalRow], bool], row: CanonicalRow) -> bool:
+    """Ask whether a row is in some partitions; one that does not tell is refused."""
+    try:
+        return test(row)
+    except PartitionError as error:
+        raise ImageError(
+            "unknown_partition", "row", "what tells the row's partition", shorten(str(error), 200)
+        ) from error
+
+
+def _partition_test(rows: PartitionRows, schema: TableSchema, timezone: str) -> _RowTest:
+    try:
+        return partition_test(rows.partitions, rows.names, schema, timezone)
+    except PartitionError as error:
+        return _refusing(error)
+
+
+def _refusing(error: PartitionError) -> _RowTest:
+    def test(_: CanonicalRow) -> bool:
+        raise error
+
+    return test
