@@ -22,8 +22,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from ticdc_assets.registry.ddl_alter import drop_index_change, take_changes, take_tiflash
+from ticdc_assets.registry.ddl_alter import drop_index_change, take_changes
 from ticdc_assets.registry.ddl_columns import ColumnClause, take_column
+from ticdc_assets.registry.ddl_databases import alter_database, create_database, drop_database
 from ticdc_assets.registry.ddl_indexes import (
     stands_index,
     take_if_exists,
@@ -32,7 +33,6 @@ from ticdc_assets.registry.ddl_indexes import (
     take_index_name,
 )
 from ticdc_assets.registry.ddl_partitions import (
-    take_option,
     take_options,
     take_partitioning,
 )
@@ -179,65 +179,6 @@ def _named_table(cursor: Cursor) -> TableName | None:
     if name is None:
         cursor.missing()
     return name
-
-
-def _database_options(cursor: Cursor) -> tuple[TableOption, ...]:
-    options: list[TableOption] = []
-    while not cursor.done:
-        options.extend(take_options(cursor))
-        if cursor.take("READ", "ONLY"):
-            cursor.take_char("=")
-            options.append(TableOption(name="read_only", value=cursor.raw()))
-            cursor.skip_token()
-        elif cursor.take("SET") and take_tiflash(cursor):
-            pass
-        elif not cursor.done:
-            cursor.expect_done()
-    return tuple(options)
-
-
-def _create_database(cursor: Cursor) -> DdlStatement:
-    conditional = take_if_exists(cursor)
-    name = cursor.take_name()
-    if name is None:
-        cursor.missing()
-    return DdlStatement(
-        action=DdlAction.CREATE_DATABASE,
-        database=name,
-        conditional=conditional,
-        options=_database_options(cursor),
-    )
-
-
-def _drop_database(cursor: Cursor) -> DdlStatement:
-    conditional = take_if_exists(cursor)
-    name = cursor.take_name()
-    if name is None:
-        cursor.missing()
-    cursor.take_any(("RESTRICT", "CASCADE"))
-    return DdlStatement(action=DdlAction.DROP_DATABASE, database=name, conditional=conditional)
-
-
-def _alter_database(cursor: Cursor) -> DdlStatement:
-    # The name may be left out, then options follow at once.
-    start = cursor.at
-    name = None
-    if cursor.word() not in ("DEFAULT", "CHARACTER", "COLLATE", "SET"):
-        # The other option words are ordinary names too: they are options if an option is all
-        # that stands here, or if another one follows.
-        option = take_option(cursor) if cursor.word() in _DATABASE_OPTION_WORDS else None
-        unnamed = option is not None and (cursor.done or take_option(cursor) is not None)
-        cursor.at = start
-        if not unnamed:
-            name = cursor.take_name()
-            if name is None:
-                cursor.missing()
-    return DdlStatement(
-        action=DdlAction.ALTER_DATABASE, database=name, options=_database_options(cursor)
-    )
-
-
-_DATABASE_OPTION_WORDS: Final = ("CHARSET", "ENCRYPTION", "PLACEMENT")
 
 
 def _drop_many(action: DdlAction) -> Callable[[Cursor], DdlStatement]:
@@ -593,8 +534,8 @@ _OBJECTS: Final = frozenset(("TABLE", "TABLES", "DATABASE", "SCHEMA", "SEQUENCE"
 
 _CREATED: Final[dict[str, _Statement]] = {
     "TABLE": _create_table,
-    "DATABASE": _create_database,
-    "SCHEMA": _create_database,
+    "DATABASE": create_database,
+    "SCHEMA": create_database,
     "SEQUENCE": _sequence(DdlAction.CREATE_SEQUENCE),
     "INDEX": _create_index,
     **dict.fromkeys(_INDEX_WORDS, _create_index),
@@ -615,16 +556,16 @@ def _drop_index_statement(cursor: Cursor) -> DdlStatement | None:
 _DROPPED: Final[dict[str, _Statement]] = {
     "TABLE": _drop_many(DdlAction.DROP_TABLE),
     "TABLES": _drop_many(DdlAction.DROP_TABLE),
-    "DATABASE": _drop_database,
-    "SCHEMA": _drop_database,
+    "DATABASE": drop_database,
+    "SCHEMA": drop_database,
     "SEQUENCE": _drop_many(DdlAction.DROP_SEQUENCE),
     "VIEW": _drop_view,
     "INDEX": _drop_index_statement,
 }
 _ALTERED: Final[dict[str, _Statement]] = {
     "TABLE": _alter_table,
-    "DATABASE": _alter_database,
-    "SCHEMA": _alter_database,
+    "DATABASE": alter_database,
+    "SCHEMA": alter_database,
     "SEQUENCE": _sequence(DdlAction.ALTER_SEQUENCE),
     **dict.fromkeys(("VIEW", "ALGORITHM", "DEFINER", "SQL"), _view(DdlAction.ALTER_VIEW)),
 }
