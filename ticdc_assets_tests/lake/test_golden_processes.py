@@ -36,7 +36,7 @@ OFTEN = {
     ("canal-json", "types"),
     ("craft", "shop"),
 }
-"""The first has a table without a key; the others need no Spark."""
+"""The first has a table without a key."""
 
 
 def test_no_folder_is_forgotten_here(golden_dir: Callable[..., Path]) -> None:
