@@ -112,16 +112,26 @@ def cpu_seconds(statements: Sequence[str]) -> float:
     return min(found)
 
 
+def in_proportion(statements: Callable[[int], Sequence[str]], size: int) -> bool:
+    """Return whether twice the size takes about twice the time, in one of a few tries.
+
+    What grows with the square does so in each; a busy machine is not as steady.
+    """
+    for _ in range(4):
+        once, twice = (cpu_seconds(statements(many)) for many in (size, 2 * size))
+        if twice < 3 * once + 0.05:
+            return True
+    return False
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_text_of_twice_the_size_takes_about_twice_the_time(name: str) -> None:
-    once, twice = (cpu_seconds([CREATE, TEXTS[name](size)]) for size in (20_000, 40_000))
-    assert twice < 3 * once + 0.05
+    assert in_proportion(lambda size: [CREATE, TEXTS[name](size)], 20_000)
 
 
 @pytest.mark.parametrize("name", MANY)
 def test_twice_as_many_statements_take_about_twice_the_time(name: str) -> None:
-    once, twice = (cpu_seconds(MANY[name](count)) for count in (1_000, 2_000))
-    assert twice < 3 * once + 0.05
+    assert in_proportion(MANY[name], 1_000)
 
 
 @pytest.mark.parametrize("name", ["parentheses of a default", "parentheses of a partition"])
