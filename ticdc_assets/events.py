@@ -16,6 +16,12 @@ from typing import TypeAlias
 
 from ticdc_assets.schemas import RowShape, TableSchema
 
+SNAPSHOT_DDL = "SNAPSHOT"
+"""Type of the DDL event that says: from here on the table's rows are those of an export.
+
+Its commit ts is the export's TSO, its text the table's CREATE TABLE there.
+"""
+
 
 class Op(StrEnum):
     """What a row change did."""
@@ -23,6 +29,8 @@ class Op(StrEnum):
     INSERT = "insert"
     UPDATE = "update"
     DELETE = "delete"
+    SNAPSHOT = "snapshot"
+    """The row stood in an export of its table; no message says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

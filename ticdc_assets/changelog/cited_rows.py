@@ -60,6 +60,8 @@ def attach_groups(
             for lineage in by_name.get(group.name, ())
             # A snapshot needs no more than the rows between its floor and its moment.
             if (lineage not in past or lineage.held_above < max_ts)
+            # The schemas of before an export say nothing of a table that begins with it.
+            and (lineage.exported is None or lineage.floor_ts < max_ts)
             and lineage.bound_between(group.name, group.min_ts, max_ts)
         ]
         schema = history.at(group.database, group.table, group.schema_version)

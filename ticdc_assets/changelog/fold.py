@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 
 from ticdc_assets.changelog.carrying import handover_steps, part_carrier
 from ticdc_assets.changelog.plan import (
+    ExportedRows,
     HandoverPart,
     MirrorPlan,
     Plan,
@@ -96,7 +97,7 @@ def group_rows(events: Iterable[tuple[Coordinates, Event]]) -> list[RowGroup]:
     """Return the row changes in numbers, one group per schema or shape cited."""
     groups: dict[tuple[object, ...], RowGroup] = {}
     for _, event in events:
-        if not isinstance(event, RowChange):
+        if not isinstance(event, RowChange) or event.op is Op.SNAPSHOT:
             continue
         group = RowGroup(
             database=event.database,
@@ -129,8 +130,12 @@ def fold(
     return plan, {mirror.name: folder.table(mirror) for mirror in plan.mirrors}
 
 
-def belongs(mirror: MirrorPlan, event: RowChange) -> bool:
+def belongs(mirror: MirrorPlan, place: Coordinates, event: RowChange) -> bool:
     """Whether a row change is one of the mirror's, by its name at its commit ts."""
+    if event.op is Op.SNAPSHOT:
+        return mirror.exported == ExportedRows(
+            ts=event.commit_ts, seed=place.partition, database=event.database, table=event.table
+        )
     return event.commit_ts > mirror.floor_ts and any(
         (binding.database, binding.table) == (event.database, event.table)
         and event.commit_ts > binding.after_ts
@@ -185,7 +190,7 @@ def ordered_changes(
     versions = {schema.version for schema in plan.versions}
     changes: list[tuple[SequenceKey, Coordinates, EffectT_co]] = []
     for place, event in rows:
-        if not belongs(plan, event):
+        if not belongs(plan, place, event):
             continue
         if event.schema_version is not None and event.schema_version not in versions:
             continue  # held

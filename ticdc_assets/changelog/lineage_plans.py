@@ -111,7 +111,9 @@ class LineagePlans:
             "removals": [[item.ts, item.rows.described()] for item in lineage.removals],
             "handover": handover and _described(handover),
         }
-        # Where there is none, the digest is that of the versions that refused such values.
+        # Where there is none, the digest is that of programs that knew of none.
+        if lineage.exported is not None:
+            described["exported"] = lineage.exported.described()
         if lenient := _lenient_columns(steps):
             described["lenient"] = lenient
         digest = hashlib.sha256(
@@ -136,6 +138,7 @@ class LineagePlans:
             marks=_once(marks),
             removals=tuple(lineage.removals),
             handover=handover,
+            exported=lineage.exported,
             digest=digest,
             earlier=earlier,
             past_digest=hashlib.sha256(json.dumps(pasts).encode()).hexdigest(),

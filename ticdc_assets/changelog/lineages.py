@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from ticdc_assets.changelog.plan import (
     Binding,
+    ExportedRows,
     HeldGroup,
     Mark,
     PartitionRows,
@@ -32,6 +33,8 @@ class Lineage:
     """A table through its renames and truncates, while the plan is being built.
 
     Two are the same only if they are one object: a snapshot equals the table in all but time.
+
+    `is_whole` says that all of its rows are known: from its CREATE on, or from an export.
     """
 
     mirror_id: str
@@ -51,6 +54,8 @@ class Lineage:
     unknown_partitions: str | None = "its CREATE TABLE was not seen"
     removals: list[Removal] = field(default_factory=list[Removal])
     received: "ReceivedRows | None" = None
+    exported: ExportedRows | None = None
+    is_whole: bool = False
     earlier: "Lineage | None" = None
 
     @property
@@ -73,6 +78,14 @@ class Lineage:
     def held_above(self) -> int:
         """Held rows above it are of this table: those of before a handover are, too."""
         return self.floor_ts if self.received is None else self.received.held_above
+
+    def begins_anew(self, ts: int) -> None:
+        """Let the rows of before `ts`, and what was to be said of them, count no more."""
+        self.floor_ts = ts
+        self.received = None
+        self.exported = None
+        self.removals.clear()
+        self.marks.clear()
 
     def known_partitions(self) -> TablePartitions:
         """Return how the rows are spread, or raise PartitionError."""

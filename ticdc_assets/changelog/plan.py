@@ -199,6 +199,27 @@ class Handover:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedRows:
+    """The rows of an export that a table begins with (`seed`).
+
+    Attributes:
+        ts: TSO of the export.
+        seed: number of the seed.
+        database: database that the rows cite.
+        table: table that the rows cite.
+    """
+
+    ts: int
+    seed: int
+    database: str
+    table: str
+
+    def described(self) -> object:
+        """Return what says which rows these are, for a digest."""
+        return [self.ts, self.seed, self.database, self.table]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorPlan:
     """How one mirror comes from the change log.
 
@@ -208,7 +229,7 @@ class MirrorPlan:
         table: name at the cut.
         table_id: logical table id at the cut.
         bindings: names through time; rows are found by them.
-        floor_ts: row changes at or below it do not count (CREATE, TRUNCATE, a handover).
+        floor_ts: row changes at or below it do not count (CREATE, TRUNCATE, a handover, an export).
         schema: schema at the cut.
         versions: every schema version its rows may cite, ascending; the last is `schema`'s.
         steps: one step between each two neighbours of `versions`.
@@ -218,7 +239,10 @@ class MirrorPlan:
             a schema version of another table: they are counted and held.
         marks: reasons why the mirror may differ from its table.
         removals: rows that partition DDL took away, in the order of time.
-        handover: the rows it has at `floor_ts`, None for none.
+        handover: the rows of other tables that it has at `floor_ts`, None for none.
+        exported: the rows of an export that it has at `floor_ts`, None for none.
+        incomplete_until: TSO of an export above the cut without which rows are missing, None if
+            none is known.
         digest: hash over everything above that decides how rows become the mirror.
         earlier: the table before `floor_ts`, None if it began then; of no account to the mirror.
         past_digest: hash over this digest and those of all that came before.
@@ -239,6 +263,8 @@ class MirrorPlan:
     marks: tuple[Mark, ...]
     removals: tuple[Removal, ...] = ()
     handover: Handover | None = None
+    exported: ExportedRows | None = None
+    incomplete_until: int | None = field(default=None, compare=False)
     digest: str
     earlier: "MirrorPlan | None" = field(default=None, compare=False, repr=False)
     past_digest: str = ""
@@ -291,6 +317,7 @@ class Plan:
         ignored: DDL that has no effect on mirrors, by action (views, databases, unknown text).
         failed: tables that exist and whose plan could not be made, by (database, table).
         gone: names of tables that do not exist any more, through time.
+        exported_above: names that exports above the cut have rows of, with the lowest TSO of these.
     """
 
     cut_ts: int
@@ -299,6 +326,7 @@ class Plan:
     ignored: tuple[tuple[str, int], ...]
     failed: tuple[FailedPlan, ...] = ()
     gone: tuple[Binding, ...] = ()
+    exported_above: tuple[tuple[TableName, int], ...] = ()
 
     def of_tables(self, wanted: Callable[[str, str], bool]) -> "Plan":
         """Return the plan of some tables: those whose database and name at the cut are wanted.

@@ -21,6 +21,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from ticdc_assets.changelog.cited_rows import attach_groups
+from ticdc_assets.changelog.exported_tables import ExportedTables, begin_with_export
 from ticdc_assets.changelog.lineage_partitions import (
     PARTITION_REASON,
     repartition,
@@ -55,6 +56,7 @@ from ticdc_assets.registry.history import (
     RegisteredDdl,
     SchemaHistory,
     folded_name,
+    is_snapshot,
     of_one_partition,
 )
 from ticdc_assets.registry.renames import Rename, settle
@@ -94,10 +96,11 @@ class _Builder:
         self._freed: dict[TableName, int] = {}
         self._used_ids: set[str] = set()
         self._ignored: dict[str, int] = {}
+        self._exported = ExportedTables(history, cut_ts)
 
     def build(self) -> Plan:
         met = 0
-        ddls = [ddl for ddl in self._history.ddls if ddl.event.commit_ts < self._cut_ts]
+        ddls = self._exported.in_cut(self._history.ddls)
         position = 0
         while position < len(ddls):
             commit_ts = ddls[position].event.commit_ts
@@ -128,7 +131,7 @@ class _Builder:
             if isinstance(plan, Failure):
                 failed.append(failed_plan(lineage, plan))
             else:
-                mirrors.append(plan)
+                mirrors.append(self._exported.with_completeness(plan, lineage))
         return Plan(
             cut_ts=self._cut_ts,
             mirrors=tuple(sorted(mirrors, key=lambda mirror: mirror.name)),
@@ -141,6 +144,7 @@ class _Builder:
                 if not lineage.alive
                 for binding in lineage.bindings
             ),
+            exported_above=self._exported.above,
         )
 
     def _attempt(self, lineage: Lineage) -> MirrorPlan | Failure:
@@ -213,6 +217,10 @@ class _Builder:
                 self._truncate(ddl)
             case "QUERY":
                 self._query(ddl)
+            case _ if is_snapshot(event):
+                schema = self._exported.schema(event)
+                if schema is not None:
+                    self._seed(ddl, schema)
             case _ if event.schema is not None or event.pre_schema is not None:
                 self._alter(ddl)
             case _:
@@ -229,6 +237,7 @@ class _Builder:
             self._unbind(present, ddl.event.commit_ts)
         lineage = self._begin(name, schema, after_ts=ddl.event.commit_ts)
         lineage.floor_ts = ddl.event.commit_ts
+        lineage.is_whole = True
         self._note(lineage, ddl)
         spread_by_create(lineage, ddl.statement, self._named)
 
@@ -257,12 +266,19 @@ class _Builder:
         # FLASHBACK may bring these rows back as another table.
         lineage.earlier = self._snapshot(lineage, ddl.event.commit_ts)
         self._truncated[lineage.table_id] = lineage.earlier
-        lineage.floor_ts = ddl.event.commit_ts
-        lineage.received = None
-        lineage.removals.clear()
         # A truncated table has no rows left that could differ.
-        lineage.marks.clear()
+        lineage.begins_anew(ddl.event.commit_ts)
+        lineage.is_whole = True
         self._note(lineage, ddl)
+
+    def _seed(self, ddl: RegisteredDdl, schema: TableSchema) -> None:
+        """Let the table of a name begin anew with the rows of an export."""
+        name = name_of(schema)
+        lineage = self._named(name)
+        if lineage is None:
+            lineage = self._begin(name, schema, after_ts=self._freed.get(name, 0))
+        begin_with_export(lineage, ddl, schema)
+        spread_by_create(lineage, ddl.statement, self._named)
 
     def _alter(self, ddl: RegisteredDdl) -> None:
         event, statement = ddl.event, ddl.statement
@@ -346,12 +362,12 @@ class _Builder:
         """Let a table begin anew with the rows of `parts`."""
         own = [part.lineage for part in parts if part.lineage.mirror_id == lineage.mirror_id]
         lineage.earlier = own[0] if own else None
-        lineage.received = ReceivedRows(
+        received = ReceivedRows(
             ts=ts, parts=tuple(parts), schema=schema, held_above=lineage.held_above
         )
-        lineage.floor_ts = ts
-        lineage.removals.clear()
-        lineage.marks.clear()  # those of the parts are its own
+        lineage.begins_anew(ts)  # the marks of the parts are its own
+        lineage.received = received
+        lineage.is_whole = all(part.lineage.is_whole for part in parts)
 
     def _query(self, ddl: RegisteredDdl) -> None:
         event, statement = ddl.event, ddl.statement

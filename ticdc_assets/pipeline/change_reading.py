@@ -32,7 +32,7 @@ from ticdc_assets.rows.mirror_rows import (
     CHANGE_COLUMNS,
 )
 from ticdc_assets.rows.rows_of_work import Rows
-from ticdc_assets.wire.rows import PLACE
+from ticdc_assets.wire.rows import PLACE, ROW, SNAPSHOT
 
 READ_COLUMNS = (*CHANGE_COLUMNS, "kind", "batch", "database", "table")
 """Columns that changes and the conditions on them are made of."""
@@ -200,7 +200,7 @@ class ChangeReader:
         if log is None:
             return None
         stamps = sorted({fault["commit_ts"] for fault in faults})
-        condition = (ds.field("kind") == "row") & ds.field("commit_ts").isin(stamps)
+        condition = ds.field("kind").isin([ROW, SNAPSHOT]) & ds.field("commit_ts").isin(stamps)
         rows = log.to_table(columns=list(CHANGE_COLUMNS), filter=condition)
         places = {tuple(fault[name] for name in PLACE) for fault in faults}
         found = zip(*(rows[name].to_pylist() for name in PLACE), strict=True)
@@ -297,12 +297,22 @@ def _is_change(
     Arrow's and Spark's expressions are written alike, but for the test on null.
     """
     version = field("schema_version")
-    return (
-        (field("kind") == "row")
+    changes = (
+        (field("kind") == ROW)
         & (field("commit_ts") > max(mirror.floor_ts, above))
         & (field("commit_ts") <= until)
         & (is_null(version) | version.isin([schema.version for schema in mirror.versions]))
         & _is_named(mirror.bindings, field)
+    )
+    exported = mirror.exported
+    if exported is None or not above < exported.ts <= until:
+        return changes
+    return changes | (
+        (field("kind") == SNAPSHOT)
+        & (field("commit_ts") == exported.ts)
+        & (field("database") == exported.database)
+        & (field("table") == exported.table)
+        & (field("partition") == exported.seed)
     )
 
 

@@ -24,7 +24,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import functions, windows
 from ticdc_assets.pipeline.change_files import totals_in_files, totals_of_frame
 from ticdc_assets.pipeline.totals import GROUP_KEY, Totals, greatest, least, merged
-from ticdc_assets.wire.rows import shape_from_text
+from ticdc_assets.wire.rows import SNAPSHOT, shape_from_text
 
 GROUPS_SCHEMA = pa.schema(
     [
@@ -154,6 +154,14 @@ class ChangeGroups:
             )
             groups[group.key] = group.joined(groups.get(group.key))
         return list(groups.values())
+
+    def exported_rows(self) -> dict[tuple[str, str, int], int]:
+        """Return how many rows of exports there are, by database, table and number of the seed."""
+        counts = Counter[tuple[str, str, int]]()
+        for row in self.rows:
+            if row["kind"] == SNAPSHOT:
+                counts[row["database"], row["table"], row["partition"]] += row["rows"]
+        return counts
 
     @property
     def es_only(self) -> bool:

@@ -355,7 +355,7 @@ class MirrorMaker:
                 continue  # its versions go on where they were
             if mirror.mirror_id in self._before and mirror.mirror_id not in stale:
                 continue
-            rows = sum(group.rows for group in self._known.groups_of(mirror))
+            rows = self._known.count(mirror)
             if (
                 rows > INLINE_ROWS
                 and not self._is_large(mirror)

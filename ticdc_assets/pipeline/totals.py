@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from ticdc_assets.wire.rows import SNAPSHOT
+
 GROUP_KEY = (
     "kind",
     "topic",
@@ -57,7 +59,7 @@ def totals_of(rows: pa.Table) -> list[Totals]:
     """
     keys = [*GROUP_KEY, "landed_day"]
     groups = (
-        rows.drop_columns(list(IMAGES))
+        _without_files(rows.drop_columns(list(IMAGES)))
         .append_column("large_bytes", _large_bytes(rows))
         .group_by(keys, use_threads=False)
         .aggregate(
@@ -94,6 +96,12 @@ def totals_of(rows: pa.Table) -> list[Totals]:
         key = tuple(row[name] for name in keys)
         found[key]["watermarks"].append({name: row[name] for name in WATERMARK_ORDER})
     return _ordered(found.values())
+
+
+def _without_files(rows: pa.Table) -> pa.Table:
+    """Return rows without the files of exports, of which a table may have thousands, as topics."""
+    topics = pc.if_else(pc.equal(rows["kind"], SNAPSHOT), "", rows["topic"])
+    return rows.set_column(rows.schema.get_field_index("topic"), "topic", topics)
 
 
 def _large_bytes(rows: pa.Table) -> pa.ChunkedArray:

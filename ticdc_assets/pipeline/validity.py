@@ -11,7 +11,7 @@ if no row change of it was corrected since. Nothing is read here but what is giv
 knowledge gives the same answer.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from ticdc_assets.changelog.plan import (
@@ -54,6 +54,7 @@ class Knowledge:
         row_groups: the row changes, one group a schema or shape cited.
         repairs: what was corrected by decoding records again.
         timezone: the changefeed's time zone (IANA name).
+        exported: rows of exports, by database, table and number of the seed.
     """
 
     def __init__(
@@ -62,7 +63,9 @@ class Knowledge:
         row_groups: list[RowGroup],
         repairs: Collection[Repair],
         timezone: str,
+        exported: Mapping[tuple[str, str, int], int],
     ) -> None:
+        self._exported = exported
         self.history = history
         self.row_groups = row_groups
         self._repairs = repairs
@@ -78,7 +81,7 @@ class Knowledge:
         groups = read_groups(paths) if groups is None else groups
         row_groups = groups.row_groups()
         history = complete(read_history(paths), seen_shapes(row_groups), timezone)
-        return cls(history, row_groups, groups.repairs, timezone)
+        return cls(history, row_groups, groups.repairs, timezone, groups.exported_rows())
 
     def plan(self, tso: int) -> Plan:
         """Return how each table comes from the change log at a TSO."""
@@ -132,6 +135,15 @@ class Knowledge:
             for group in self.groups_of(mirror)
             if group.max_ts > above and group.min_ts <= until
         )
+
+    def count(self, mirror: MirrorPlan) -> int:
+        """Return how many changes and rows of an export there may be of a mirror, at most."""
+        count = sum(group.rows for group in self.groups_of(mirror))
+        exported = mirror.exported
+        if exported is not None:
+            key = (exported.database, exported.table, exported.seed)
+            count += self._exported.get(key, 0)
+        return count
 
     def groups_of(self, mirror: MirrorPlan) -> list[RowGroup]:
         """Return the row changes that may be of a mirror."""

@@ -163,13 +163,28 @@ class AsOf:
                 raise NotFoundError(
                     f"{database}.{table} cannot be read as of {self._tso}: {failure.reason}"
                 )
+        exported = dict(self.plan.exported_above).get((database, table))
+        if exported is not None:
+            raise self._incomplete(database, table, exported)
         known = ", ".join(".".join(mirror.name) for mirror in self.plan.mirrors) or "none"
         raise NotFoundError(
             f"no database {database!r}, table {table!r} as of {self._tso}; there were: {known}"
         )
 
+    def _incomplete(self, database: str, table: str, exported: int) -> NotFoundError:
+        return NotFoundError(
+            f"{database}.{table} is not known as of {self._tso}: its rows are known from {exported} "
+            "on, the TSO of the export that it was seeded from"
+        )
+
     def rows(self, mirror: MirrorPlan) -> TableRows:
-        """Return the rows of one table of the plan."""
+        """Return the rows of one table of the plan.
+
+        Raises:
+            NotFoundError: rows of it are missing, which an export at a later TSO brought.
+        """
+        if mirror.incomplete_until is not None:
+            raise self._incomplete(mirror.database, mirror.table, mirror.incomplete_until)
         base = None if self._is_soon_folded(mirror) else self._usable_base(mirror)
         if base is not None and base.digest == mirror.digest and not self._changed(mirror):
             return self._made(
@@ -239,7 +254,7 @@ class AsOf:
             and mirror.handover is None
             and self._folding.start(mirror) is None
             and sum(group.rows for group in self._known.row_groups) <= SMALL_LOG_ROWS
-            and sum(group.rows for group in self._known.groups_of(mirror)) <= INLINE_ROWS
+            and self._known.count(mirror) <= INLINE_ROWS
         )
 
     def _usable_base(self, mirror: MirrorPlan) -> MirrorCut | None:

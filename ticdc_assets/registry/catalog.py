@@ -34,6 +34,7 @@ from ticdc_assets.registry.history import (
     SchemaSource,
     SchemaVersion,
     Timeline,
+    is_snapshot,
     of_one_partition,
     schema_in_force,
 )
@@ -257,6 +258,8 @@ class Catalog:
 
     def _applied(self, ddl: RegisteredDdl, change: "_Change | None") -> RegisteredDdl:
         event = ddl.event
+        if is_snapshot(event):
+            return self._seed(ddl)
         if _has_schemas(ddl):
             self._take_over(ddl)
             return ddl
@@ -287,6 +290,20 @@ class Catalog:
         if event.schema is not None and event.ddl_type != "ERASE":
             self._put(event.schema, event.commit_ts)
             self._ids.add(event.schema.table_id)
+
+    def _seed(self, ddl: RegisteredDdl) -> RegisteredDdl:
+        """Take over the schema of an export: the table that goes by its name has it from now on."""
+        schema = ddl.event.schema
+        if schema is None:
+            return ddl
+        present = self._tables.find((schema.database, schema.table))
+        if present is not None:
+            schema = replace(schema, table_id=present.table_id)
+        self._put(schema, ddl.event.commit_ts)
+        self._ids.add(schema.table_id)
+        defaults = table_defaults(ddl.statement, self._defaults_of(schema.database))
+        self._table_defaults[schema.table_id] = defaults
+        return replace(ddl, event=replace(ddl.event, schema=schema))
 
     def _create(self, ddl: RegisteredDdl, statement: DdlStatement) -> _Change:
         name = _name_of(ddl)

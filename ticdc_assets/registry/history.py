@@ -16,7 +16,7 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import TypeAlias
 
-from ticdc_assets.events import DdlEvent
+from ticdc_assets.events import SNAPSHOT_DDL, DdlEvent
 from ticdc_assets.registry.ddl import DdlAction, DdlStatement, parse_ddl
 from ticdc_assets.schemas import TableSchema
 
@@ -36,6 +36,8 @@ class SchemaSource(StrEnum):
     DDL = "DDL tableSchema"
     PRE_DDL = "DDL preTableSchema"
     BOOTSTRAP = "BOOTSTRAP"
+    SNAPSHOT = "snapshot"
+    """The CREATE TABLE of an export, at its TSO."""
     TEXT = "DDL text"
     """Inferred: no message sent it, the statement's text says it."""
     ROWS = "rows"
@@ -122,9 +124,12 @@ class RegisteredDdl:
         return _parse(self.event.sql)
 
     @property
-    def order(self) -> tuple[int, Coordinates]:
-        """Place in time: commit ts, then the offset in the lowest partition."""
-        return (self.event.commit_ts, self.coordinates)
+    def order(self) -> tuple[int, bool, Coordinates]:
+        """Place in time: commit ts, then the offset in the lowest partition.
+
+        An export has what the DDL at its TSO did.
+        """
+        return (self.event.commit_ts, is_snapshot(self.event), self.coordinates)
 
 
 _parse = lru_cache(maxsize=4096)(parse_ddl)
@@ -133,6 +138,11 @@ _parse = lru_cache(maxsize=4096)(parse_ddl)
 def ddl_identity(event: DdlEvent) -> tuple[int, str, str, str]:
     """Return (commit ts, SQL, database, table) of `event`."""
     return (event.commit_ts, event.sql, event.database, event.table)
+
+
+def is_snapshot(event: DdlEvent) -> bool:
+    """Return whether `event` says that a table's rows are those of an export from then on."""
+    return event.ddl_type == SNAPSHOT_DDL
 
 
 _VIEW_ACTIONS = frozenset({DdlAction.CREATE_VIEW, DdlAction.DROP_VIEW})
@@ -202,17 +212,20 @@ class SchemaHistory:
         if present is None:
             entry = RegisteredDdl(event=event, coordinates=coordinates, copies=frozenset({place}))
         else:
+            # A table that is seeded twice at one TSO has the rows of the later seed.
+            first = (max if is_snapshot(event) else min)(coordinates, present.coordinates)
             entry = RegisteredDdl(
-                event=event if coordinates < present.coordinates else present.event,
-                coordinates=min(coordinates, present.coordinates),
+                event=event if first == coordinates else present.event,
+                coordinates=first,
                 copies=present.copies | {place},
             )
         changed = present is None or entry != present
         self._ddls[identity] = entry
         if entry.statement.action in _VIEW_ACTIONS:
             return changed
+        own = SchemaSource.SNAPSHOT if is_snapshot(event) else SchemaSource.DDL
         for schema, source in (
-            (event.schema, SchemaSource.DDL),
+            (event.schema, own),
             (event.pre_schema, SchemaSource.PRE_DDL),
         ):
             if schema is not None:

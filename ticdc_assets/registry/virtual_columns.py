@@ -23,6 +23,7 @@ from ticdc_assets.registry.history import (
     RegisteredDdl,
     SchemaHistory,
     folded_name,
+    is_snapshot,
 )
 from ticdc_assets.schemas import TableSchema, is_of_expression
 
@@ -57,6 +58,7 @@ class _Told:
     by_name: dict[tuple[str, str], dict[int, _Names]] = field(
         default_factory=dict[tuple[str, str], dict[int, _Names]]
     )
+    exported: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
 
     def follow(self, ddl: RegisteredDdl) -> RegisteredDdl:
         """Take in the next DDL; return it with its schemas marked."""
@@ -68,6 +70,9 @@ class _Told:
         if after is not None:
             told = self._of(before) if before is not None else self._source(ddl.statement, after)
             self._remember(after, _after(ddl.statement, told))
+            if is_snapshot(ddl.event):
+                name = folded_name(after.database, after.table)
+                self.exported.setdefault(name, after.version)
             marked_after = self.marked(after)
         if marked_before == before and marked_after == after:
             return ddl
@@ -104,6 +109,9 @@ class _Told:
         # A schema whose DDL was not seen: what was known of the table before it.
         versions = self.by_name.get(folded_name(schema.database, schema.table), {})
         known = max((version for version in versions if version <= schema.version), default=None)
+        if known is None:
+            # An export that was made later tells what the table was all along, as far as is known.
+            known = self.exported.get(folded_name(schema.database, schema.table))
         return _NONE if known is None else versions[known]
 
     def _source(self, statement: DdlStatement, schema: TableSchema) -> _Names:

@@ -88,7 +88,8 @@ class ColumnOperations:
         ops = batch.column("op").dictionary_encode()
         known = [_NUMBERS.get(op, _NONE) for op in ops.dictionary.to_pylist()]
         op = np.array([*known, _NONE])[ops.indices.fill_null(len(known)).to_numpy()]
-        inserts, updates, deletes = (op == number for number in _NUMBERS.values())
+        inserts, updates, deletes, exported = (op == number for number in _NUMBERS.values())
+        inserts |= exported
         good = (after & ((inserts & ~before) | updates)) | (deletes & before & ~after)
         good &= ~np.asarray(batch.column("handle_key_only").fill_null(False))
         stamps = np.asarray(batch.column("commit_ts"))
@@ -151,7 +152,7 @@ class ColumnOperations:
             else _taken(rows.column(field.name), order).cast(field.type)
             for field in SEQUENCE_TYPE
         ]
-        is_new = np.asarray(_equal(rows.column("op"), Op.INSERT.value))[order]
+        is_new = np.isin(rows.column("op"), [Op.INSERT.value, Op.SNAPSHOT.value])[order]
 
         def column(values: Any, *, is_key: bool) -> Any:
             # Of a row that is gone only the key is known.

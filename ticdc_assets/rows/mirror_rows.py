@@ -238,6 +238,10 @@ def _resolve_batch(
                 yield _end_of(operation, key_columns)
 
 
+_NEW_ROWS = frozenset({Op.INSERT, Op.SNAPSHOT})
+"""Changes that bring rows which were not there before."""
+
+
 def _end_of(put: _Operation, key_columns: tuple[str, ...]) -> _Operation:
     """Return the end that partition DDL made of a row."""
     sequence = {**put.sequence, "rank": REMOVED_RANK}
@@ -256,7 +260,7 @@ def _operation(
         "=" + change.key,
         _sequence(row, rank),
         change.is_delete,
-        row["op"] == Op.INSERT,
+        row["op"] in _NEW_ROWS,
         values,
         change.missing,
         change.partial,

@@ -85,7 +85,8 @@ DDL: Final = "ddl"
 BOOTSTRAP: Final = "bootstrap"
 WATERMARK: Final = "watermark"
 ERROR: Final = "error"
-"""The values of column `kind`."""
+SNAPSHOT: Final = "snapshot"
+"""The values of column `kind`. No message has the last one: it is of rows of exports."""
 
 
 COORDINATES: Final = ("topic", "partition", "offset")

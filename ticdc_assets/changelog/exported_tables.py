@@ -1,0 +1,117 @@
+"""Tables that begin with the rows of an export, while a plan is being built.
+
+In: the schema history, in which an export of a table stands as a DDL event of its own
+(`events.SNAPSHOT_DDL`) at its TSO, and the TSO of a cut. Out: which of these events are in the cut,
+the schema that a table has from there on, and which mirrors lack rows until a later cut. It is a
+pure function of what it is given.
+
+At the TSO of an export a table has its rows, and those of the changes above it. So the changes at
+or below it do not count, as below a TRUNCATE, but the DDL at it does: the export was read after it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ticdc_assets.changelog.lineages import Lineage, name_of
+from ticdc_assets.changelog.plan import ExportedRows, Mark, MirrorPlan, TableName
+from ticdc_assets.events import DdlEvent
+from ticdc_assets.registry.evolution import diff
+from ticdc_assets.registry.history import (
+    INFERRED_SOURCES,
+    RegisteredDdl,
+    SchemaHistory,
+    SchemaSource,
+    is_snapshot,
+)
+from ticdc_assets.schemas import TableSchema
+
+_NOT_SENT = INFERRED_SOURCES | {SchemaSource.SNAPSHOT}
+
+
+class ExportedTables:
+    """The exports of one plan.
+
+    Args:
+        history: schemas and DDL.
+        cut_ts: the TSO.
+    """
+
+    def __init__(self, history: SchemaHistory, cut_ts: int) -> None:
+        self._cut_ts = cut_ts
+        self._above: dict[TableName, int] = {}
+        exported: set[TableName] = set()
+        for ddl in history.ddls:
+            if not is_snapshot(ddl.event):
+                continue
+            name = (ddl.event.database, ddl.event.table)
+            exported.add(name)
+            if ddl.event.commit_ts > cut_ts:
+                self._above.setdefault(name, ddl.event.commit_ts)
+        self._sent: dict[TableName, list[TableSchema]] = {}
+        for version in history.versions if exported else ():
+            name = name_of(version.schema)
+            if name in exported and version.source not in _NOT_SENT:
+                self._sent.setdefault(name, []).append(version.schema)
+
+    @property
+    def above(self) -> tuple[tuple[TableName, int], ...]:
+        """Names that exports above the cut have rows of, with the lowest TSO of these."""
+        return tuple(sorted(self._above.items()))
+
+    def in_cut(self, ddls: Iterable[RegisteredDdl]) -> list[RegisteredDdl]:
+        """Return the DDL that the cut holds; an export at its TSO is one of them."""
+        return [ddl for ddl in ddls if ddl.event.commit_ts < self._cut_ts + is_snapshot(ddl.event)]
+
+    def schema(self, event: DdlEvent) -> TableSchema | None:
+        """Return the schema of an exported table: as it was sent, if that says the same."""
+        exported = event.schema
+        if exported is None:
+            return None
+        known = (
+            schema
+            for schema in self._sent.get(name_of(exported), ())
+            if schema.version <= event.commit_ts
+        )
+        sent = max(known, key=lambda schema: schema.version, default=None)
+        if sent is None or not _mean_the_same(sent, exported):
+            return exported
+        # Then rows need no step from one spelling of a schema to the other.
+        return replace(sent, version=exported.version)
+
+    def with_completeness(self, plan: MirrorPlan, lineage: Lineage) -> MirrorPlan:
+        """Say of a table that it lacks rows, if only an export above the cut has all of them."""
+        until = None if lineage.is_whole else self._above.get(plan.name)
+        if until is None:
+            return plan
+        reason = f"incomplete: rows that did not change since are in the export at {until} only"
+        mark = Mark(reason=reason, since_ts=plan.floor_ts)
+        return replace(plan, incomplete_until=until, marks=(*plan.marks, mark))
+
+
+def begin_with_export(lineage: Lineage, ddl: RegisteredDdl, schema: TableSchema) -> None:
+    """Let a table begin anew with the rows of an export.
+
+    Args:
+        lineage: the table.
+        ddl: the event of the export.
+        schema: the table's schema there.
+    """
+    ts, (database, table) = ddl.event.commit_ts, name_of(schema)
+    lineage.begins_anew(ts)
+    lineage.exported = ExportedRows(
+        ts=ts, seed=ddl.coordinates.partition, database=database, table=table
+    )
+    lineage.is_whole = True
+    # A history, too, begins with the export.
+    lineage.earlier = None
+    lineage.ddls.clear()
+    lineage.versions = {schema.version: schema}
+    for note in ddl.notes:
+        lineage.mark(note, ddl.event)
+
+
+def _mean_the_same(sent: TableSchema, exported: TableSchema) -> bool:
+    """Return whether a schema that was sent and that of an export have the same rows and key."""
+    there, back = diff(sent, exported), diff(exported, sent)
+    keys = [{name.lower() for name in schema.handle_key} for schema in (sent, exported)]
+    return not there.changes_rows and not back.changes_rows and keys[0] == keys[1]

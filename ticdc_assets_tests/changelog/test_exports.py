@@ -1,0 +1,183 @@
+"""Tables that begin with the rows of an export: the reference fold against the simulator's truth."""
+
+from dataclasses import replace
+
+import pytest
+
+from ticdc_assets.changelog.planning import build_plan
+from ticdc_assets.changelog.fold import collect_history, group_rows
+from ticdc_assets.events import SNAPSHOT_DDL, DdlEvent, Event, Op, RowChange
+from ticdc_assets.registry.history import Coordinates
+from ticdc_assets.simulator.alterations import AddColumn, DropColumn, RenameColumn
+from ticdc_assets.simulator.changefeed import FeedOptions
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.shop import ShopWorkload
+from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.values import physical_of
+from ticdc_assets_tests.simulator.builders import churn, fill
+from ticdc_assets_tests.simulator.variants import PLAIN, Variant, shuffled
+
+with_commit_ts = pytest.mark.parametrize(
+    "variant",
+    [variant for variant in PLAIN.values() if not variant.es_only],
+    ids=[name for name, variant in PLAIN.items() if not variant.es_only],
+)
+
+Placed = list[tuple[Coordinates, Event]]
+
+
+def exported(upstream: Upstream, *, seed: int = 1, only: str | None = None) -> tuple[int, Placed]:
+    """Return the TSO of an export of all tables as they are now, and its events."""
+    ts = upstream.clock.next()
+    events: Placed = []
+    for number, name in enumerate(upstream.tables):
+        if only is not None and name[1] != only:
+            continue
+        schema = upstream.schema(name)
+        # Nothing in an export tells the id of a table.
+        own = replace(schema, version=ts, table_id=10**12 + number)
+        ddl = DdlEvent(
+            ddl_type=SNAPSHOT_DDL,
+            commit_ts=ts,
+            build_ts_ms=0,
+            sql="CREATE TABLE t (id INT)",
+            database=name[0],
+            table=name[1],
+            schema=own,
+            pre_schema=None,
+        )
+        events.append((Coordinates(topic="export", partition=seed, offset=number, index=0), ddl))
+        convert = {item.name: physical_of(item, upstream.timezone) for item in schema.columns}
+        for line, row in enumerate(upstream.rows(name).values()):
+            change = RowChange(
+                op=Op.SNAPSHOT,
+                commit_ts=ts,
+                build_ts_ms=0,
+                database=name[0],
+                table=name[1],
+                table_id=None,
+                schema_version=ts,
+                before=None,
+                after={
+                    item.name: convert[item.name](row[item.name])
+                    for item in schema.columns
+                    if not item.virtual
+                },
+            )
+            place = Coordinates(topic=f"{name[1]}.csv", partition=seed, offset=line, index=0)
+            events.append((place, change))
+    return ts, events
+
+
+@with_commit_ts
+@pytest.mark.parametrize("begin", ["from the export on", "before the export", "from the start"])
+def test_a_shop_seeded_in_its_middle(variant: Variant, begin: str) -> None:
+    upstream = Upstream(timezone="Asia/Tokyo")
+    workload = ShopWorkload(upstream, 3)
+    cuts: list[int] = []
+    for number in range(4):
+        for _ in workload.steps(25):
+            pass
+        cuts.append(upstream.clock.next())
+        if number == 1:
+            at, export = exported(upstream)
+    first_ts = {"from the export on": at, "before the export": cuts[0], "from the start": 0}
+    changefeed = variant.changefeed(upstream, FeedOptions(first_ts=first_ts[begin]))
+    events = [*variant.events(changefeed.tick()), *export]
+    for cut in (at, cuts[2], cuts[3], changefeed.watermark_ts):
+        assert variant.folded(events, cut, "Asia/Tokyo") == variant.wanted(changefeed, cut)
+    arrived = shuffled(events)
+    assert variant.folded(arrived, cuts[3], "Asia/Tokyo") == variant.wanted(changefeed, cuts[3])
+
+
+def two_tables() -> Upstream:
+    """Return an upstream with a table that has a key and one that has none."""
+    upstream = Upstream()
+    upstream.create_database("d")
+    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
+    upstream.create_table(("d", "keyed"), columns, primary_key=("id",))
+    upstream.create_table(("d", "bag"), columns)
+    for name in upstream.tables:
+        fill(upstream, name, rows=8, seed=len(name[1]))
+    return upstream
+
+
+@with_commit_ts
+def test_ddl_after_an_export_carries_its_rows(variant: Variant) -> None:
+    upstream = two_tables()
+    upstream.create_table(
+        ("d", "e"), (column("id", "int", nullable=False),), primary_key=("id",)
+    )
+    at, export = exported(upstream)
+    name = ("d", "keyed")
+    upstream.alter_table(name, AddColumn(column=column("n", "int", default="7")))
+    churn(upstream, steps=6, tables=[name])
+    upstream.rename_table(name, ("d", "later"))
+    upstream.alter_table(("d", "later"), RenameColumn(name="v", new_name="w"))
+    churn(upstream, steps=6, tables=[("d", "later")])
+    middle = upstream.clock.next()
+    upstream.alter_table(("d", "later"), DropColumn(name="n"))
+    upstream.truncate_table(("d", "bag"))
+    upstream.drop_table(("d", "e"))
+    changefeed = variant.changefeed(upstream, FeedOptions(first_ts=at, force_replicate=True))
+    events = [*variant.events(changefeed.tick()), *export]
+    for cut in (at, middle, changefeed.watermark_ts):
+        assert variant.folded(events, cut, "UTC") == variant.wanted(changefeed, cut)
+
+
+@with_commit_ts
+def test_the_later_of_two_exports_counts(variant: Variant) -> None:
+    upstream = two_tables()
+    _, first = exported(upstream, seed=1)
+    churn(upstream, steps=6)
+    at, damaged = exported(upstream, seed=2)
+    lost = next(item for item in damaged if isinstance(item[1], RowChange))
+    damaged.remove(lost)
+    churn(upstream, steps=6)
+    # Seeded again at the same TSO, whole this time; then one table from an export of its own.
+    whole = [(replace(place, partition=3), event) for place, event in [*damaged, lost]]
+    _, again = exported(upstream, seed=4, only="bag")
+    churn(upstream, steps=6)
+    changefeed = variant.changefeed(upstream, FeedOptions(first_ts=at, force_replicate=True))
+    events = [*variant.events(changefeed.tick()), *first, *damaged, *whole, *again]
+    assert variant.folded(shuffled(events), changefeed.watermark_ts, "UTC") == variant.wanted(
+        changefeed, changefeed.watermark_ts
+    )
+
+
+@with_commit_ts
+def test_a_change_at_the_tso_of_an_export_counts_once(variant: Variant) -> None:
+    upstream = two_tables()
+    fill(upstream, ("d", "bag"), rows=2, seed=9)
+    at = upstream.history[-1].commit_ts
+    _, export = exported(upstream)
+    export = [(place, replace(event, commit_ts=at)) for place, event in export]
+    changefeed = variant.changefeed(upstream, FeedOptions(force_replicate=True))
+    events = [*variant.events(changefeed.tick()), *export]
+    for cut in (at, changefeed.watermark_ts):
+        assert variant.folded(events, cut, "UTC") == variant.wanted(changefeed, cut)
+
+
+@with_commit_ts
+def test_a_table_is_incomplete_up_to_its_export(variant: Variant) -> None:
+    upstream = two_tables()
+    begin = upstream.clock.next()
+    churn(upstream, steps=6)
+    before = upstream.clock.next()
+    at, export = exported(upstream)
+    upstream.create_table(
+        ("d", "new"), (column("id", "int", nullable=False),), primary_key=("id",)
+    )
+    changefeed = variant.changefeed(upstream, FeedOptions(first_ts=begin, force_replicate=True))
+    events = [*variant.events(changefeed.tick()), *export]
+    history = collect_history(events, "UTC")
+    groups = group_rows(events)
+    early = build_plan(history, groups, before, "UTC")
+    assert {(mirror.table, mirror.incomplete_until) for mirror in early.mirrors} == {
+        ("bag", at),
+        ("keyed", at),
+    }
+    assert all(f"in the export at {at} only" in str(mirror.marks) for mirror in early.mirrors)
+    plan = build_plan(history, groups, changefeed.watermark_ts, "UTC")
+    assert {mirror.table for mirror in plan.mirrors} == {"bag", "keyed", "new"}
+    assert {(mirror.incomplete_until, mirror.marks) for mirror in plan.mirrors} == {(None, ())}
