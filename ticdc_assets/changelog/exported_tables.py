@@ -9,11 +9,11 @@ At the TSO of an export a table has its rows, and those of the changes above it.
 or below it do not count, as below a TRUNCATE, but the DDL at it does: the export was read after it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ticdc_assets.changelog.lineages import Lineage, name_of
-from ticdc_assets.changelog.plan import ExportedRows, Mark, MirrorPlan, TableName
+from ticdc_assets.changelog.plan import ExportedRows, Mark, MirrorPlan, SeededTable, TableName
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.registry.evolution import diff
 from ticdc_assets.registry.history import (
@@ -34,10 +34,14 @@ class ExportedTables:
     Args:
         history: schemas and DDL.
         cut_ts: the TSO.
+        rows: how many rows of exports there are.
     """
 
-    def __init__(self, history: SchemaHistory, cut_ts: int) -> None:
+    def __init__(
+        self, history: SchemaHistory, cut_ts: int, rows: Mapping[SeededTable, int]
+    ) -> None:
         self._cut_ts = cut_ts
+        self._rows = rows
         self._above: dict[TableName, int] = {}
         exported: set[TableName] = set()
         for ddl in history.ddls:
@@ -78,6 +82,35 @@ class ExportedTables:
         # Then rows need no step from one spelling of a schema to the other.
         return replace(sent, version=exported.version)
 
+    def begin(self, lineage: Lineage, ddl: RegisteredDdl, schema: TableSchema) -> None:
+        """Let a table begin anew with the rows of an export.
+
+        Args:
+            lineage: the table.
+            ddl: the event of the export.
+            schema: the table's schema there.
+        """
+        ts, seed, (database, table) = (
+            ddl.event.commit_ts,
+            ddl.coordinates.partition,
+            name_of(schema),
+        )
+        lineage.begins_anew(ts)
+        lineage.exported = ExportedRows(
+            ts=ts,
+            seed=seed,
+            database=database,
+            table=table,
+            rows=self._rows.get((database, table, seed), 0),
+        )
+        lineage.is_whole = True
+        # A history, too, begins with the export.
+        lineage.earlier = None
+        lineage.ddls.clear()
+        lineage.versions = {schema.version: schema}
+        for note in ddl.notes:
+            lineage.mark(note, ddl.event)
+
     def with_completeness(self, plan: MirrorPlan, lineage: Lineage) -> MirrorPlan:
         """Say of a table that it lacks rows, if only an export above the cut has all of them."""
         until = None if lineage.is_whole else self._above.get(plan.name)
@@ -86,28 +119,6 @@ class ExportedTables:
         reason = f"incomplete: rows that did not change since are in the export at {until} only"
         mark = Mark(reason=reason, since_ts=plan.floor_ts)
         return replace(plan, incomplete_until=until, marks=(*plan.marks, mark))
-
-
-def begin_with_export(lineage: Lineage, ddl: RegisteredDdl, schema: TableSchema) -> None:
-    """Let a table begin anew with the rows of an export.
-
-    Args:
-        lineage: the table.
-        ddl: the event of the export.
-        schema: the table's schema there.
-    """
-    ts, (database, table) = ddl.event.commit_ts, name_of(schema)
-    lineage.begins_anew(ts)
-    lineage.exported = ExportedRows(
-        ts=ts, seed=ddl.coordinates.partition, database=database, table=table
-    )
-    lineage.is_whole = True
-    # A history, too, begins with the export.
-    lineage.earlier = None
-    lineage.ddls.clear()
-    lineage.versions = {schema.version: schema}
-    for note in ddl.notes:
-        lineage.mark(note, ddl.event)
 
 
 def _mean_the_same(sent: TableSchema, exported: TableSchema) -> bool:

@@ -14,7 +14,6 @@ from typing import Protocol, TypeVar
 
 from ticdc_assets.changelog.carrying import handover_steps, part_carrier
 from ticdc_assets.changelog.plan import (
-    ExportedRows,
     HandoverPart,
     MirrorPlan,
     Plan,
@@ -133,8 +132,10 @@ def fold(
 def belongs(mirror: MirrorPlan, place: Coordinates, event: RowChange) -> bool:
     """Whether a row change is one of the mirror's, by its name at its commit ts."""
     if event.op is Op.SNAPSHOT:
-        return mirror.exported == ExportedRows(
-            ts=event.commit_ts, seed=place.partition, database=event.database, table=event.table
+        found = mirror.exported
+        return found is not None and (found.ts, found.seed, found.database, found.table) == (
+            *(event.commit_ts, place.partition),
+            *(event.database, event.table),
         )
     return event.commit_ts > mirror.floor_ts and any(
         (binding.database, binding.table) == (event.database, event.table)

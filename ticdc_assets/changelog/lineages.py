@@ -21,6 +21,8 @@ from ticdc_assets.events import DdlEvent
 from ticdc_assets.registry.ddl import (
     DdlStatement,
 )
+from ticdc_assets.registry.evolution import column_renames
+from ticdc_assets.registry.history import RegisteredDdl
 from ticdc_assets.registry.partitions import (
     PartitionError,
     TablePartitions,
@@ -139,3 +141,29 @@ class ReceivedRows:
 def name_of(schema: TableSchema) -> TableName:
     """Return the name under which a schema describes its table."""
     return (schema.database, schema.table)
+
+
+def changes_key(ddl: RegisteredDdl) -> bool:
+    """Whether rows are told apart by other columns after a DDL than before it."""
+    before, after = ddl.event.pre_schema, ddl.event.schema
+    if before is None or after is None:
+        return False
+    renamed = {old.lower(): new for new, old in column_renames([ddl.statement]).items()}
+    key = {renamed.get(name.lower(), name.lower()) for name in before.handle_key}
+    return key != {name.lower() for name in after.handle_key}
+
+
+def keeps_version(event: DdlEvent) -> bool:
+    """Whether the table's schema is the same after a DDL, as after TRUNCATE and RENAME."""
+    before, after = event.pre_schema, event.schema
+    return before is not None and after is not None and before.version == after.version
+
+
+def is_rename(event: DdlEvent) -> bool:
+    """Whether a DDL gives a table another name."""
+    return (
+        event.ddl_type not in {"CREATE", "ERASE", "QUERY"}
+        and event.schema is not None
+        and event.pre_schema is not None
+        and name_of(event.schema) != name_of(event.pre_schema)
+    )

@@ -198,6 +198,10 @@ class Handover:
     parts: tuple[HandoverPart, ...]
 
 
+SeededTable: TypeAlias = tuple[str, str, int]
+"""(database, table, number of the seed): what the rows of an export cite."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedRows:
     """The rows of an export that a table begins with (`seed`).
@@ -207,16 +211,18 @@ class ExportedRows:
         seed: number of the seed.
         database: database that the rows cite.
         table: table that the rows cite.
+        rows: how many there are. Those that were in quarantine may come later.
     """
 
     ts: int
     seed: int
     database: str
     table: str
+    rows: int
 
     def described(self) -> object:
         """Return what says which rows these are, for a digest."""
-        return [self.ts, self.seed, self.database, self.table]
+        return [self.ts, self.seed, self.database, self.table, self.rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

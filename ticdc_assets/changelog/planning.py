@@ -19,9 +19,10 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from types import MappingProxyType
 
 from ticdc_assets.changelog.cited_rows import attach_groups
-from ticdc_assets.changelog.exported_tables import ExportedTables, begin_with_export
+from ticdc_assets.changelog.exported_tables import ExportedTables
 from ticdc_assets.changelog.lineage_partitions import (
     PARTITION_REASON,
     repartition,
@@ -33,6 +34,9 @@ from ticdc_assets.changelog.lineages import (
     Lineage,
     LineagePart,
     ReceivedRows,
+    changes_key,
+    is_rename,
+    keeps_version,
     name_of,
 )
 from ticdc_assets.changelog.plan import (
@@ -41,6 +45,7 @@ from ticdc_assets.changelog.plan import (
     MirrorPlan,
     Plan,
     RowGroup,
+    SeededTable,
     TableName,
 )
 from ticdc_assets.events import DdlEvent
@@ -51,7 +56,6 @@ from ticdc_assets.registry.ddl import (
     PartitionChange,
 )
 from ticdc_assets.registry.ddl_tokens import shown_sql
-from ticdc_assets.registry.evolution import column_renames
 from ticdc_assets.registry.history import (
     RegisteredDdl,
     SchemaHistory,
@@ -64,7 +68,11 @@ from ticdc_assets.schemas import TableSchema
 
 
 def build_plan(
-    history: SchemaHistory, groups: Iterable[RowGroup], cut_ts: int, timezone: str
+    history: SchemaHistory,
+    groups: Iterable[RowGroup],
+    cut_ts: int,
+    timezone: str,
+    exported: Mapping[SeededTable, int] = MappingProxyType({}),
 ) -> Plan:
     """Return the plan of the cut at `cut_ts`.
 
@@ -74,14 +82,20 @@ def build_plan(
         cut_ts: the TSO.
         timezone: the changefeed's time zone (IANA name): whether the rows of a partition can be
             told may hang on it.
+        exported: how many rows of exports there are.
     """
     below = [group for group in groups if group.min_ts <= cut_ts]
-    return _Builder(history, below, cut_ts, timezone).build()
+    return _Builder(history, below, cut_ts, timezone, exported).build()
 
 
 class _Builder:
     def __init__(
-        self, history: SchemaHistory, groups: Sequence[RowGroup], cut_ts: int, timezone: str
+        self,
+        history: SchemaHistory,
+        groups: Sequence[RowGroup],
+        cut_ts: int,
+        timezone: str,
+        exported: Mapping[SeededTable, int],
     ) -> None:
         self._history = history
         self._timezone = timezone
@@ -96,7 +110,7 @@ class _Builder:
         self._freed: dict[TableName, int] = {}
         self._used_ids: set[str] = set()
         self._ignored: dict[str, int] = {}
-        self._exported = ExportedTables(history, cut_ts)
+        self._exported = ExportedTables(history, cut_ts, exported)
 
     def build(self) -> Plan:
         met = 0
@@ -192,14 +206,14 @@ class _Builder:
         Messages without a commit ts may bring several statements of one millisecond; their order is
         kept.
         """
-        renames = [ddl for ddl in ddls if _is_rename(ddl.event)]
+        renames = [ddl for ddl in ddls if is_rename(ddl.event)]
         if not any(ddl.event.es_only for ddl in renames):
             self._rename(renames)
             for ddl in ddls:
-                if not _is_rename(ddl.event):
+                if not is_rename(ddl.event):
                     self._apply_ddl(ddl)
             return
-        for is_rename, together in groupby(ddls, key=lambda ddl: _is_rename(ddl.event)):
+        for is_rename, together in groupby(ddls, key=lambda ddl: is_rename(ddl.event)):
             if is_rename:
                 self._rename(list(together))
                 continue
@@ -277,7 +291,7 @@ class _Builder:
         lineage = self._named(name)
         if lineage is None:
             lineage = self._begin(name, schema, after_ts=self._freed.get(name, 0))
-        begin_with_export(lineage, ddl, schema)
+        self._exported.begin(lineage, ddl, schema)
         spread_by_create(lineage, ddl.statement, self._named)
 
     def _alter(self, ddl: RegisteredDdl) -> None:
@@ -290,7 +304,7 @@ class _Builder:
         lineage = self._find_or_begin(event)
         if lineage is None:
             return
-        before = self._snapshot(lineage, event.commit_ts) if _changes_key(ddl) else None
+        before = self._snapshot(lineage, event.commit_ts) if changes_key(ddl) else None
         self._note(lineage, ddl)
         if before is not None:
             # Which changes are of one row is a matter of the key they were made under.
@@ -448,7 +462,7 @@ class _Builder:
                 tables[settled.tables[number]] = lineage
                 if occupant is not None:
                     self._names[name] = occupant
-            was = self._snapshot(lineage, ddl.event.commit_ts) if _changes_key(ddl) else None
+            was = self._snapshot(lineage, ddl.event.commit_ts) if changes_key(ddl) else None
             self._note(lineage, ddl)
             if was is not None:
                 self._hand_over(
@@ -538,7 +552,7 @@ class _Builder:
                 lineage.versions.setdefault(schema.version, schema)
         if event.schema is not None:
             lineage.take_id(event.schema)
-        if statement.changes or not _keeps_version(event):
+        if statement.changes or not keeps_version(event):
             lineage.ddls.append((event, statement))
         if statement.unparsed is not None and event.ddl_type == "ALTER":
             piece = shown_sql(statement.unparsed)
@@ -568,33 +582,8 @@ class _Builder:
         self._ignored[what] = self._ignored.get(what, 0) + 1
 
 
-def _changes_key(ddl: RegisteredDdl) -> bool:
-    """Whether rows are told apart by other columns after a DDL than before it."""
-    before, after = ddl.event.pre_schema, ddl.event.schema
-    if before is None or after is None:
-        return False
-    renamed = {old.lower(): new for new, old in column_renames([ddl.statement]).items()}
-    key = {renamed.get(name.lower(), name.lower()) for name in before.handle_key}
-    return key != {name.lower() for name in after.handle_key}
-
-
-def _keeps_version(event: DdlEvent) -> bool:
-    """Whether the table's schema is the same after a DDL, as after TRUNCATE and RENAME."""
-    before, after = event.pre_schema, event.schema
-    return before is not None and after is not None and before.version == after.version
-
-
 def _same_name(left: TableName, right: TableName) -> bool:
     return [name.lower() for name in left] == [name.lower() for name in right]
-
-
-def _is_rename(event: DdlEvent) -> bool:
-    return (
-        event.ddl_type not in {"CREATE", "ERASE", "QUERY"}
-        and event.schema is not None
-        and event.pre_schema is not None
-        and name_of(event.schema) != name_of(event.pre_schema)
-    )
 
 
 def _identity(lineage: Lineage) -> Hashable:

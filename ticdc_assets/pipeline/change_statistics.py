@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_assets.changelog.plan import RowGroup
+from ticdc_assets.changelog.plan import RowGroup, SeededTable
 from ticdc_assets.changelog.progress import PartitionProgress, advance_all
 from ticdc_assets.engine.control import commit_metadata, read_rows, write_table
 from ticdc_assets.engine.paths import LakePaths
@@ -155,9 +155,9 @@ class ChangeGroups:
             groups[group.key] = group.joined(groups.get(group.key))
         return list(groups.values())
 
-    def exported_rows(self) -> dict[tuple[str, str, int], int]:
-        """Return how many rows of exports there are, by database, table and number of the seed."""
-        counts = Counter[tuple[str, str, int]]()
+    def exported_rows(self) -> dict[SeededTable, int]:
+        """Return how many rows of exports there are."""
+        counts = Counter[SeededTable]()
         for row in self.rows:
             if row["kind"] == SNAPSHOT:
                 counts[row["database"], row["table"], row["partition"]] += row["rows"]

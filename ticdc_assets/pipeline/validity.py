@@ -18,6 +18,7 @@ from ticdc_assets.changelog.plan import (
     MirrorPlan,
     Plan,
     RowGroup,
+    SeededTable,
     TableName,
     seen_shapes,
 )
@@ -54,7 +55,7 @@ class Knowledge:
         row_groups: the row changes, one group a schema or shape cited.
         repairs: what was corrected by decoding records again.
         timezone: the changefeed's time zone (IANA name).
-        exported: rows of exports, by database, table and number of the seed.
+        exported: how many rows of exports there are.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Knowledge:
         row_groups: list[RowGroup],
         repairs: Collection[Repair],
         timezone: str,
-        exported: Mapping[tuple[str, str, int], int],
+        exported: Mapping[SeededTable, int],
     ) -> None:
         self._exported = exported
         self.history = history
@@ -86,7 +87,9 @@ class Knowledge:
     def plan(self, tso: int) -> Plan:
         """Return how each table comes from the change log at a TSO."""
         if tso not in self._plans:
-            self._plans[tso] = build_plan(self.history, self.row_groups, tso, self._timezone)
+            self._plans[tso] = build_plan(
+                self.history, self.row_groups, tso, self._timezone, self._exported
+            )
         return self._plans[tso]
 
     def digests(self, tso: int) -> dict[str, str]:
@@ -139,11 +142,7 @@ class Knowledge:
     def count(self, mirror: MirrorPlan) -> int:
         """Return how many changes and rows of an export there may be of a mirror, at most."""
         count = sum(group.rows for group in self.groups_of(mirror))
-        exported = mirror.exported
-        if exported is not None:
-            key = (exported.database, exported.table, exported.seed)
-            count += self._exported.get(key, 0)
-        return count
+        return count + (mirror.exported.rows if mirror.exported is not None else 0)
 
     def groups_of(self, mirror: MirrorPlan) -> list[RowGroup]:
         """Return the row changes that may be of a mirror."""

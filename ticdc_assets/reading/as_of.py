@@ -173,8 +173,8 @@ class AsOf:
 
     def _incomplete(self, database: str, table: str, exported: int) -> NotFoundError:
         return NotFoundError(
-            f"{database}.{table} is not known as of {self._tso}: its rows are known from {exported} "
-            "on, the TSO of the export that it was seeded from"
+            f"{database}.{table} is not known as of {self._tso}: it was seeded from an export, and "
+            f"its rows are known from there on, TSO {exported}"
         )
 
     def rows(self, mirror: MirrorPlan) -> TableRows:

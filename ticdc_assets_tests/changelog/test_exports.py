@@ -1,11 +1,11 @@
-"""Tables that begin with the rows of an export: the reference fold against the simulator's truth."""
+"""Tables that begin with the rows of an export: the reference fold against the upstream's truth."""
 
 from dataclasses import replace
 
 import pytest
 
-from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.fold import collect_history, group_rows
+from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.events import SNAPSHOT_DDL, DdlEvent, Event, Op, RowChange
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.simulator.alterations import AddColumn, DropColumn, RenameColumn
@@ -105,9 +105,7 @@ def two_tables() -> Upstream:
 @with_commit_ts
 def test_ddl_after_an_export_carries_its_rows(variant: Variant) -> None:
     upstream = two_tables()
-    upstream.create_table(
-        ("d", "e"), (column("id", "int", nullable=False),), primary_key=("id",)
-    )
+    upstream.create_table(("d", "e"), (column("id", "int", nullable=False),), primary_key=("id",))
     at, export = exported(upstream)
     name = ("d", "keyed")
     upstream.alter_table(name, AddColumn(column=column("n", "int", default="7")))
@@ -165,9 +163,7 @@ def test_a_table_is_incomplete_up_to_its_export(variant: Variant) -> None:
     churn(upstream, steps=6)
     before = upstream.clock.next()
     at, export = exported(upstream)
-    upstream.create_table(
-        ("d", "new"), (column("id", "int", nullable=False),), primary_key=("id",)
-    )
+    upstream.create_table(("d", "new"), (column("id", "int", nullable=False),), primary_key=("id",))
     changefeed = variant.changefeed(upstream, FeedOptions(first_ts=begin, force_replicate=True))
     events = [*variant.events(changefeed.tick()), *export]
     history = collect_history(events, "UTC")
