@@ -213,8 +213,8 @@ class _Builder:
                 if not is_rename(ddl.event):
                     self._apply_ddl(ddl)
             return
-        for is_rename, together in groupby(ddls, key=lambda ddl: is_rename(ddl.event)):
-            if is_rename:
+        for renaming, together in groupby(ddls, key=lambda ddl: is_rename(ddl.event)):
+            if renaming:
                 self._rename(list(together))
                 continue
             for ddl in together:

@@ -50,6 +50,16 @@ class LakePaths:
         return LakePaths(root=self.root, changefeed=self.changefeed, side=name)
 
     @property
+    def seeds(self) -> Path:
+        """The tables that were seeded from exports, and how each export is to be read."""
+        return self.base / "seeds"
+
+    @property
+    def snapshot_rows(self) -> Path:
+        """Rows of exports as they are in their files."""
+        return self.base / "snapshot_rows"
+
+    @property
     def landings(self) -> Path:
         """What each landing saw: partitions, offsets, records."""
         return self.base / "landings"
@@ -99,6 +109,8 @@ class LakePaths:
         """All tables but mirrors and histories, each before those that are made from it."""
         return (
             self.raw_messages,
+            self.seeds,
+            self.snapshot_rows,
             self.landings,
             self.change_log,
             self.change_groups,

@@ -805,7 +805,7 @@ def rows(draw: st.DrawFn) -> RowChange:
             columns_of_rows(), min_size=1, max_size=5, unique_by=lambda column: column.name.lower()
         )
     )
-    op = draw(st.sampled_from(list(Op)))
+    op = draw(st.sampled_from(strategies.SENT_OPS))
 
     def image() -> dict[str, str | None]:
         return {

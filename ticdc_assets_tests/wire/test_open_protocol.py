@@ -29,6 +29,7 @@ from ticdc_assets.wire.go_quote import quote, unquote
 from ticdc_assets.wire.open_protocol import decode, encode, map_values
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.examples import examples
+from ticdc_assets_tests.strategies import SENT_OPS
 from ticdc_assets_tests.wire.comparing import Outcome, assert_equal
 
 OPEN = WireFormat.OPEN_PROTOCOL
@@ -870,7 +871,7 @@ def rows(draw: st.DrawFn) -> RowChange:
         columns.append(SentColumn(name, TYPE_NAMES[code][binary], flags))
         strategies[name] = st.none() | values(code, binary=binary)
     image = st.fixed_dictionaries(strategies)
-    op = draw(st.sampled_from(Op))
+    op = draw(st.sampled_from(SENT_OPS))
     cut = draw(st.booleans())
     before, after = draw(image), draw(image)
     if op is Op.UPDATE:
