@@ -67,7 +67,7 @@ RECORD_COLUMNS = (
 
 _FILE_COLUMNS = [name for name in CHANGE_LOG_SCHEMA.names if name != "landed_day"]
 
-_PAYLOAD = frozenset({"key", "value"})
+_PAYLOAD = frozenset({"key", "value", "row"})
 _READ_RECORDS = 5_000
 _READ_ROWS = 10_000
 _GROUP_BYTES = 32 << 20
@@ -192,21 +192,23 @@ def decode_into_files(
     batch: int,
     log: Path,
     quarantine: Path,
+    columns: Sequence[str] = RECORD_COLUMNS,
 ) -> DecodedFiles:
     """Decode a landed batch into files.
 
     Args:
         spark: the session, which is asked for nothing if the batch is small.
-        raw: folder of `raw_messages`.
+        raw: folder of `raw_messages`, or of `snapshot_rows`.
         landed: number of the landed batch.
         decode: the function from records to rows.
         batch: number of the batch of the change log that the rows become.
         log: folder of `change_log`.
         quarantine: folder of `quarantine`.
+        columns: what decoding reads of the landed batch.
     """
 
     def decoded(some: Iterable[tuple[str, int]]) -> Iterator[DecodedFiles]:
-        records = (found for piece in some for found in _records(*piece, landed))
+        records = (found for piece in some for found in _records(*piece, landed, columns))
         yield _written(decode(records), log, quarantine, batch)
 
     with parts_of(spark, raw, landed) as parts:
@@ -215,7 +217,14 @@ def decode_into_files(
         tasks = max(runs_on.workers, parts.size // _TASK_BYTES)
         if parts.largest >= _LARGE_RECORD:
             tasks = 1
-        return _joined(runs_on.run(decoded, parts.pieces, tasks=tasks))
+        return joined_files(runs_on.run(decoded, parts.pieces, tasks=tasks))
+
+
+def write_rows(
+    rows: Iterable[pa.RecordBatch], *, batch: int, log: Path, quarantine: Path
+) -> DecodedFiles:
+    """Write decoded rows that are in this process into files; else as above."""
+    return _written(rows, log, quarantine, batch)
 
 
 def write_frame(rows: DataFrame, *, batch: int, log: Path, quarantine: Path) -> DecodedFiles:
@@ -231,10 +240,11 @@ def write_frame(rows: DataFrame, *, batch: int, log: Path, quarantine: Path) -> 
         yield pa.record_batch([[pickle.dumps(found)]], names=["found"])
 
     told = rows.select(*DECODED_SCHEMA.names).mapInArrow(written, "found binary").collect()
-    return _joined([pickle.loads(row["found"]) for row in told])
+    return joined_files([pickle.loads(row["found"]) for row in told])
 
 
-def _joined(parts: Sequence[DecodedFiles]) -> DecodedFiles:
+def joined_files(parts: Sequence[DecodedFiles]) -> DecodedFiles:
+    """Return what became of the records of all parts."""
     return DecodedFiles(
         changes=[file for part in parts for file in part.changes],
         faults=[file for part in parts for file in part.faults],
@@ -243,9 +253,12 @@ def _joined(parts: Sequence[DecodedFiles]) -> DecodedFiles:
     )
 
 
-def _records(path: str, row_group: int, landed: int) -> Iterator[pa.RecordBatch]:
+def _records(
+    path: str, row_group: int, landed: int, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    large = _PAYLOAD.intersection(columns)
     for records in read_bounded(
-        Path(path), row_group, columns=RECORD_COLUMNS, large=_PAYLOAD, most=_READ_RECORDS
+        Path(path), row_group, columns=columns, large=large, most=_READ_RECORDS
     ):
         yield from _of_batch(records, landed)
 

@@ -51,6 +51,7 @@ from ticdc_assets.pipeline.change_files import (
 from ticdc_assets.pipeline.change_statistics import add_to_groups, regroup
 from ticdc_assets.pipeline.damage import require_in_step
 from ticdc_assets.pipeline.quarantine import append_fault_files, append_quarantine
+from ticdc_assets.pipeline.seed_decoding import decode_seeds
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.batch import decode_pieces
 from ticdc_assets.wire.rows import ERROR, PLACE
@@ -82,7 +83,7 @@ def decoded_position(paths: LakePaths) -> tuple[int, int]:
 
 
 def decode_new(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Decoding:
-    """Decode every landed batch that is not in the change log yet."""
+    """Decode every landed batch, and every landed seed, that is not in the change log yet."""
     require_in_step(paths)
     landed = commit_metadata(paths.raw_messages).get("batch", 0)
     batch, done = decoded_position(paths)
@@ -90,15 +91,21 @@ def decode_new(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) ->
     quarantined = batches = 0
     if batch and commit_metadata(paths.change_groups).get("batch", 0) < batch:
         # Killed behind the change log's commit: whether that batch had errors is not known. A
-        # re-driven batch has none of its own: its records are in quarantine already.
+        # re-driven batch has none of its own: its records are in quarantine already. So are those
+        # of a seed.
         last = commit_metadata(paths.change_log)
         if "redecode" in last:
             regroup(spark, paths)
-        elif not last.get("redrive"):
+        elif not last.get("redrive") and "seed" not in last:
             again = _decoded_batch(spark, paths, changefeed, landed=done, batch=batch)
             _append_faults(spark, paths, again, batch)
         if "redecode" not in last:
             days.update(add_to_groups(spark, paths, batch).days)
+    for added in decode_seeds(spark, paths):
+        changes.update(added.kinds)
+        days.update(added.days)
+        batch += 1
+        batches += 1
     for number in range(done + 1, landed + 1):
         batch += 1
         found = _decoded_batch(spark, paths, changefeed, landed=number, batch=batch)

@@ -165,7 +165,8 @@ def decode_faults(rows: pa.Table, batch: int) -> pa.Table:
         {
             "stage": pa.repeat("decode", rows.num_rows),
             "batch": pa.repeat(batch, rows.num_rows),
-            **{name: rows[name] for name in PLACE},
+            # Nobody knows the table of what is no message; that of a row of an export is known.
+            **{name: rows[name] for name in (*PLACE, "database", "table")},
             **{name: rows[f"error_{name}"] for name in ("reason", "position", "expected", "got")},
         },
     )

@@ -55,7 +55,10 @@ from ticdc_assets.pipeline.horizons import APPLICATION, Horizon, read_horizon, r
 from ticdc_assets.pipeline.quarantine import CLOSED_BY, Closing, read_quarantine
 from ticdc_assets.pipeline.schema_tables import SCHEMA_KINDS
 from ticdc_assets.pipeline.validity import Knowledge
-from ticdc_assets.wire.rows import PLACE
+from ticdc_assets.wire.rows import PLACE, ROW, SNAPSHOT
+
+_OF_MIRRORS = (ROW, SNAPSHOT)
+"""Kinds of rows of the change log that mirrors are made of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +161,7 @@ class _Lacking:
         """Return the condition on rows of the change log that they are these."""
         F = functions(spark)
         found = (
-            (F.col("kind") == "row")
+            F.col("kind").isin(*_OF_MIRRORS)
             & (F.col("database") == F.lit(self.database))
             & (F.col("table") == F.lit(self.table))
             & F.col("commit_ts").between(self.min_ts, self.max_ts)
@@ -361,7 +364,8 @@ class _CutOff:
             return []
         rows = read_table(
             self._paths.change_log,
-            (ds.field("kind") == "row") & ds.field("commit_ts").isin(sorted(set(places.values()))),
+            ds.field("kind").isin(_OF_MIRRORS)
+            & ds.field("commit_ts").isin(sorted(set(places.values()))),
             columns=[*PLACE, "database", "table", "commit_ts"],
         )
         found = [] if rows is None else rows.to_pylist()
@@ -376,7 +380,7 @@ class _CutOff:
         needed = reduce(or_, (item.condition(self._spark) for item in lacking), F.lit(False))
         # Watermarks tell replays of what stays.
         first = min((item.min_ts for item in lacking), default=base.tso + 1)
-        rows = (F.col("kind") == "row") & (F.col("commit_ts") <= base.tso) & ~needed
+        rows = F.col("kind").isin(*_OF_MIRRORS) & (F.col("commit_ts") <= base.tso) & ~needed
         watermarks = (F.col("kind") == "watermark") & (F.col("commit_ts") < first)
         watermarks &= F.col("commit_ts") <= base.tso
         bootstraps = (F.col("kind") == "bootstrap") & (

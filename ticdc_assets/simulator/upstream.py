@@ -291,7 +291,7 @@ class Upstream:
         self._views[name] = view
         text = (
             f"CREATE VIEW {self._path(name)} AS"
-            f" SELECT {_names(column.name for column in shown)} FROM {_path(source)}"
+            f" SELECT {names_sql(column.name for column in shown)} FROM {_path(source)}"
         )
         return self._commit_events(
             ActionCode.CREATE_VIEW, [(text, view, None)], previous={}, of_view=True
@@ -348,8 +348,10 @@ class Upstream:
             parts = [column_sql(column, self.timezone) for column in own]
             if primary_key:
                 kind = "clustered" if clustered else "nonclustered"
-                parts.append(f"primary key ({_names(primary_key)}) /*T![clustered_index] {kind} */")
-            parts += [_index_sql(index) for index in indexes]
+                parts.append(
+                    f"primary key ({names_sql(primary_key)}) /*T![clustered_index] {kind} */"
+                )
+            parts += [index_sql(index) for index in indexes]
             sql = f"CREATE TABLE {self._path(name)} ({', '.join(parts)})"
             if self._databases[name[0]] not in ("", "utf8mb4"):
                 sql += " DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
@@ -531,7 +533,7 @@ class Upstream:
             raise ValueError(f"{name}: index {index!r} exists")
         table.secondary = (*table.secondary, added)
         kind = "UNIQUE INDEX" if unique else "INDEX"
-        text = sql or f"CREATE {kind} {quoted(index)} ON {self._path(name)} ({_names(columns)})"
+        text = sql or f"CREATE {kind} {quoted(index)} ON {self._path(name)} ({names_sql(columns)})"
         return self._commit_altered(ActionCode.ADD_INDEX, text, name=name, table=table)
 
     def drop_index(self, name: TableName, index: str, *, sql: str | None = None) -> int:
@@ -656,14 +658,16 @@ def _charset_sql(charset: str) -> str:
     return f" CHARACTER SET {charset}" if charset else ""
 
 
-def _index_sql(index: IndexSchema) -> str:
+def index_sql(index: IndexSchema) -> str:
+    """Return an index as CREATE TABLE defines it."""
     kind = "unique key" if index.unique else "key"
-    return f"{kind} {quoted(index.name)} ({_names(index.columns)})"
+    return f"{kind} {quoted(index.name)} ({names_sql(index.columns)})"
 
 
 def _path(name: TableName) -> str:
     return f"{quoted(name[0])}.{quoted(name[1])}"
 
 
-def _names(columns: Iterable[str]) -> str:
+def names_sql(columns: Iterable[str]) -> str:
+    """Return names of columns as a statement lists them."""
     return ", ".join(map(quoted, columns))

@@ -344,6 +344,13 @@ def change_row(index: int, row: RowChange) -> tuple[Common, Rare | None]:
     return _change_row(index, row, _NO_RECORD, no_schema_texts)
 
 
+def event_columns(event: Event) -> dict[str, Any]:
+    """Return the columns of the row of an event that no record holds, without coordinates."""
+    common, rare = _ROWS_OF[type(event)](0, event, _NO_RECORD, no_schema_texts)
+    columns: dict[str, Any] = dict(zip(COMMON, common, strict=True))
+    return columns | dict(zip(RARE, rare or (None,) * len(RARE), strict=True))
+
+
 def error_rows(error: InputError, *, index: int = 0) -> list[tuple[Common, Rare | None]]:
     """Return the one row of a record (or of its event number `index`) that has no events."""
     return [((index, *_ERROR_ROW[1:]), _error_rare(error))]

@@ -1,0 +1,88 @@
+"""The bytes of compressed files of exports, in chunks of bounded size.
+
+In: a file that is compressed as Dumpling does: gzip, Zstandard, or Snappy's framing format. Out:
+its bytes, and whether they are its last. A damaged file gives `OSError` or an error of Arrow.
+"""
+
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.fs as fs
+
+_CHUNK_BYTES = 8 << 20
+_MOST_FRAME_BYTES = 1 << 16
+"""Bytes before compression of a frame, at most, as the format says."""
+
+_COMPRESSED, _AS_IT_IS, _BEGIN = 0x00, 0x01, 0xFF
+_LEAST_SKIPPED = 0x80
+
+
+class _Source(Protocol):
+    def read(self, nbytes: int) -> bytes: ...
+
+
+def chunks_of(
+    filesystem: fs.FileSystem, path: str, compression: str
+) -> Iterator[tuple[bytes, bool]]:
+    """Yield the bytes of a file without its compression, and whether they are its last."""
+    before = b""
+    for chunk in _chunks(filesystem, path, compression):
+        if before:
+            yield before, False
+        before = chunk
+    if before:
+        yield before, True
+
+
+def _chunks(filesystem: fs.FileSystem, path: str, compression: str) -> Iterator[bytes]:
+    if compression == "snappy":
+        with filesystem.open_input_stream(path, compression=None) as stream:
+            yield from _unframed(stream)
+        return
+    with filesystem.open_input_stream(path, compression=compression) as stream:
+        while chunk := bytes(stream.read(_CHUNK_BYTES)):
+            yield chunk
+
+
+def _unframed(stream: _Source) -> Iterator[bytes]:
+    """Yield what is in Snappy's frames, which Arrow does not read as a stream."""
+    codec = pa.Codec("snappy")
+    held: list[bytes] = []
+    size = 0
+    while head := stream.read(4):
+        kind, length = head[0], int.from_bytes(head[1:4], "little")
+        body = bytes(stream.read(length))
+        if len(head) < 4 or len(body) < length:
+            raise OSError("the file ends within a frame of Snappy")
+        if kind == _COMPRESSED:
+            content = _block(codec, body[4:])
+        elif kind == _AS_IT_IS:
+            content = body[4:]
+        elif kind == _BEGIN or kind >= _LEAST_SKIPPED:
+            continue
+        else:
+            raise OSError(f"a frame of Snappy has the unknown kind {kind}")
+        held.append(content)
+        size += len(content)
+        if size >= _CHUNK_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)
+
+
+def _block(codec: pa.Codec, block: bytes) -> bytes:
+    """Return what is in a block, which begins with its size as a number of seven bits a byte."""
+    size = shift = 0
+    for byte in block[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if size > _MOST_FRAME_BYTES:
+        raise OSError(f"a frame of Snappy claims to be of {size} bytes")
+    return codec.decompress(block, size, asbytes=True)

@@ -1,0 +1,245 @@
+"""Decoding seeds: `snapshot_rows` into `change_log`, and what cannot be read into `quarantine`.
+
+In: the landed rows of a seed (`seed_landing`), and how they are written (`seeds`). Out: one append
+to `change_log`: a row of kind `snapshot` for each row of an export, with its image as messages
+would send it, and a DDL of type `SNAPSHOT` for each table, which says that the table's rows are
+these from the TSO of the export on. In both `topic`, `partition` and `offset` are the file, the
+number of the seed and the line. What is no row becomes a row of `quarantine` at its place.
+
+Why running it again is safe: the append carries the number of the seed as transaction identifier,
+and so do the quarantined rows, which come before it; the totals come last, as those of any batch
+(`decoding`).
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.engine.control import commit_metadata
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.events import SNAPSHOT_DDL, DdlEvent, Op
+from ticdc_assets.exports.images import ImageMaker
+from ticdc_assets.pipeline.change_files import (
+    CHANGE_LOG_SCHEMA,
+    DECODED_SCHEMA,
+    Decode,
+    DecodedFiles,
+    decode_into_files,
+    joined_files,
+    write_rows,
+)
+from ticdc_assets.pipeline.change_statistics import Added, add_to_groups
+from ticdc_assets.pipeline.quarantine import append_fault_files
+from ticdc_assets.pipeline.seeds import (
+    APPLICATION,
+    Seed,
+    decoded_seed,
+    landed_seed,
+    read_seeds,
+)
+from ticdc_assets.tso import physical_ms
+from ticdc_assets.wire.rows import ERROR, SNAPSHOT, event_columns
+
+SNAPSHOT_COLUMNS = (
+    *("batch", "landed_at", "database", "table"),
+    *("file", "line", "index", "format", "columns", "problem", "row"),
+)
+"""What decoding reads of a landed row."""
+
+
+def decode_seeds(spark: SparkSession, paths: LakePaths) -> list[Added]:
+    """Decode every landed seed that is not in the change log yet."""
+    return [
+        _decode_seed(spark, paths, number)
+        for number in range(decoded_seed(paths) + 1, landed_seed(paths) + 1)
+    ]
+
+
+def _decode_seed(spark: SparkSession, paths: LakePaths, number: int) -> Added:
+    metadata = commit_metadata(paths.change_log)
+    batch = metadata.get("batch", 0) + 1
+    found = decoded_files(spark, paths, number, batch=batch, into=paths)
+    if found.faults:
+        append_fault_files(spark, paths, found.faults, app_id=APPLICATION, version=number)
+    append_files(
+        spark,
+        paths.change_log,
+        found.changes,
+        CHANGE_LOG_SCHEMA,
+        app_id=APPLICATION,
+        version=number,
+        metadata={"batch": batch, "landed": metadata.get("landed", 0), "seed": number},
+        layout=BY_LANDING_DAY,
+    )
+    return add_to_groups(spark, paths, batch, found.totals)
+
+
+def decoded_files(
+    spark: SparkSession,
+    paths: LakePaths,
+    number: int,
+    *,
+    batch: int,
+    into: LakePaths,
+) -> DecodedFiles:
+    """Decode a seed into files that no commit names yet.
+
+    Args:
+        spark: the session, which is asked for nothing if the seed is small.
+        paths: tables of the changefeed.
+        number: number of the seed.
+        batch: number of the batch of the change log that it becomes.
+        into: where the change log and the quarantine are.
+    """
+    seeds = read_seeds(paths, number)
+    rows = decode_into_files(
+        spark,
+        paths.snapshot_rows,
+        number,
+        row_decoder(seeds, batch),
+        batch=batch,
+        log=into.change_log,
+        quarantine=into.quarantine,
+        columns=SNAPSHOT_COLUMNS,
+    )
+    ddls = write_rows(
+        [ddl_rows(seeds, batch)], batch=batch, log=into.change_log, quarantine=into.quarantine
+    )
+    return joined_files([rows, ddls])
+
+
+# Rows -------------------------------------------------------------------------------------------
+
+
+def row_decoder(seeds: Iterable[Seed], batch: int | None) -> Decode:
+    """Return the function from landed rows to rows of the change log.
+
+    Args:
+        seeds: the tables, as their exports have them.
+        batch: number of the batch that they become; that of the seed if None.
+    """
+    by_place = {(item.seed, *item.name): item for item in seeds}
+
+    def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        makers: dict[tuple[int, str, str], ImageMaker] = {}
+        for records in batches:
+            for seed, own in _by_table(records, by_place):
+                key = (seed.seed, *seed.name)
+                if key not in makers:
+                    makers[key] = ImageMaker(seed.schema, seed.dialect, seed.timezone)
+                yield _decoded(own, seed, makers[key], batch)
+
+    return decode
+
+
+def _by_table(
+    records: pa.RecordBatch, seeds: Mapping[tuple[int, str, str], Seed]
+) -> Iterator[tuple[Seed, pa.RecordBatch]]:
+    """Yield the rows of each table that stand together, all with the same columns."""
+    names = ("batch", "database", "table", "format", "columns", "problem")
+    if all(len(records.column(name).unique()) <= 1 for name in names):
+        spans = [(0, records.num_rows)]
+    else:
+        places = list(zip(*(records.column(name).to_pylist() for name in names), strict=True))
+        numbers = [list(own) for _, own in groupby(range(len(places)), key=places.__getitem__)]
+        spans = [(own[0], len(own)) for own in numbers]
+    for begin, count in spans:
+        own = records.slice(begin, count)
+        yield (
+            seeds[tuple(own.column(name)[0].as_py() for name in ("batch", "database", "table"))],
+            own,
+        )
+
+
+def _decoded(
+    records: pa.RecordBatch, seed: Seed, maker: ImageMaker, batch: int | None
+) -> pa.RecordBatch:
+    size = records.num_rows
+    named = records.column("columns")[0].as_py()
+    found = maker.make(
+        records.column("row"),
+        format=records.column("format")[0].as_py(),
+        columns=None if named is None else json.loads(named),
+        problem=records.column("problem")[0].as_py(),
+    )
+    is_good = found.reason.is_null()
+
+    def of_rows(value: object, kind: pa.DataType) -> pa.Array:
+        """Return a value for rows, null for errors."""
+        every = pa.repeat(pa.scalar(value, kind), size)
+        return pc.if_else(is_good, every, None) if found.errors else every
+
+    landed_at = records.column("landed_at").cast(pa.timestamp("us", tz="UTC"))
+    numbers = records.column("batch") if batch is None else pa.repeat(pa.scalar(batch), size)
+    values = {
+        "batch": numbers,
+        "landed_at": landed_at,
+        "landed_day": landed_at.cast(pa.date32()),
+        "index": records.column("index"),
+        "topic": records.column("file"),
+        "partition": records.column("batch").cast(pa.int32()),
+        "offset": records.column("line"),
+        "kind": pc.if_else(is_good, SNAPSHOT, ERROR),
+        "op": of_rows(str(Op.SNAPSHOT), pa.string()),
+        "commit_ts": of_rows(seed.tso, pa.int64()),
+        "build_ts_ms": of_rows(physical_ms(seed.tso), pa.int64()),
+        "database": pa.repeat(seed.database, size),
+        "table": pa.repeat(seed.table, size),
+        "schema_version": of_rows(seed.schema.version, pa.int64()),
+        "after": found.images,
+        "handle_key_only": of_rows(False, pa.bool_()),
+        "es_only": of_rows(False, pa.bool_()),
+        "error_reason": found.reason,
+        "error_position": found.position,
+        "error_expected": found.expected,
+        "error_got": found.got,
+    }
+    return pa.RecordBatch.from_arrays(
+        [
+            values[item.name].cast(item.type) if item.name in values else pa.nulls(size, item.type)
+            for item in DECODED_SCHEMA
+        ],
+        schema=DECODED_SCHEMA,
+    )
+
+
+# Tables -----------------------------------------------------------------------------------------
+
+
+def ddl_rows(seeds: Sequence[Seed], batch: int) -> pa.RecordBatch:
+    """Return the rows of the change log that say which tables begin with a seed."""
+    rows: list[dict[str, Any]] = []
+    for number, seed in enumerate(seeds):
+        event = DdlEvent(
+            ddl_type=SNAPSHOT_DDL,
+            commit_ts=seed.tso,
+            build_ts_ms=physical_ms(seed.tso),
+            sql=seed.create_sql,
+            database=seed.database,
+            table=seed.table,
+            schema=seed.schema,
+            pre_schema=None,
+        )
+        rows.append(
+            event_columns(event)
+            | {
+                "batch": batch,
+                "landed_at": seed.seeded_at,
+                "landed_day": seed.seeded_at.date(),
+                "topic": seed.folder,
+                "partition": seed.seed,
+                "offset": number,
+            }
+        )
+    return pa.RecordBatch.from_pylist(rows, schema=DECODED_SCHEMA)

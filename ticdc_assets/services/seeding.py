@@ -1,0 +1,281 @@
+"""Seeding: the rows of an export become those of mirrors at its TSO.
+
+In: the folder of an export (`exports.folder`), and which of its tables. Out: their rows in
+`snapshot_rows`, verbatim, and in the change log; what is no row in `quarantine`, with file and
+line. The next apply makes the mirrors: those rows, and the changes above the TSO over them.
+
+Why running it again is safe: a table whose files are those of its newest seed at that TSO is left
+alone, and so is one that a killed run landed: it is decoded first, as any landed batch is.
+
+A table of which the export tells no schema, and the schema registry none, is not seeded, and said
+so; the others are. What the configuration leaves out is left out here.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from ticdc_assets.changelog.plan import TableName
+from ticdc_assets.config import Changefeed
+from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.engine.control import open_table
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.errors import ConfigError, InputError, NotFoundError
+from ticdc_assets.exports.dialect import CsvDialect
+from ticdc_assets.exports.folder import Export, ExportedTable, read_export
+from ticdc_assets.exports.tables import ExportedSchema, exported_schema
+from ticdc_assets.pipeline.change_statistics import read_groups
+from ticdc_assets.pipeline.decoding import decode_new
+from ticdc_assets.pipeline.horizons import read_horizon
+from ticdc_assets.pipeline.landing_files import RAW_SCHEMA
+from ticdc_assets.pipeline.quarantine import Closing, close_rows, read_quarantine
+from ticdc_assets.pipeline.seed_landing import land_seed
+from ticdc_assets.pipeline.seeds import Seed, landed_seed, read_seeds, write_seeds
+from ticdc_assets.pipeline.validity import Knowledge
+from ticdc_assets.registry.history import SchemaHistory
+from ticdc_assets.values.zones import changefeed_zone
+from ticdc_assets.wire.rows import PLACE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeededRows:
+    """One table as it was seeded.
+
+    Attributes:
+        database: its database.
+        table: its name.
+        seed: number of the seed.
+        rows: rows of the export that are in the change log.
+        quarantined: what of its files is in quarantine.
+        is_new: whether this run seeded it; else its newest seed has the same files.
+    """
+
+    database: str
+    table: str
+    seed: int
+    rows: int
+    quarantined: int
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seeding:
+    """What one seeding did.
+
+    Attributes:
+        tso: TSO of the export.
+        tables: the tables, by database and name.
+        refused: why others were not seeded, by (database, table).
+        excluded: tables that the configuration leaves out.
+        skipped: what else the export has, by kind.
+    """
+
+    tso: int
+    tables: tuple[SeededRows, ...]
+    refused: Mapping[TableName, str]
+    excluded: int
+    skipped: Mapping[str, int]
+
+    @property
+    def rows(self) -> int:
+        """Rows that this run seeded."""
+        return sum(item.rows for item in self.tables if item.is_new)
+
+
+def seed(
+    spark: SparkSession,
+    paths: LakePaths,
+    changefeed: Changefeed,
+    folder: str,
+    *,
+    tables: Collection[TableName] = (),
+    tso: int | None = None,
+    dialect: CsvDialect | None = None,
+    timezone: str | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Seeding:
+    """Seed tables from an export. The caller holds the writer's lock.
+
+    Args:
+        spark: the session, which is asked for nothing if the export is small.
+        paths: tables of the changefeed.
+        changefeed: its configuration.
+        folder: the folder of the export, or its URI.
+        tables: which of its tables; all if none is named.
+        tso: the TSO, where the export does not say it.
+        dialect: how its CSV files are written; as by Dumpling's defaults if None.
+        timezone: zone of the session that exported it; the changefeed's if None.
+        say: is told how far it is, in sentences.
+
+    Raises:
+        NotFoundError: there is no export, or it lacks a table that is named.
+        ConfigError: the export does not tell its TSO, or lies below what is kept.
+    """
+    export = read_export(folder, tso=tso)
+    dialect, timezone = dialect or CsvDialect(), timezone or changefeed.timezone
+    changefeed_zone(timezone)
+    _require_above(paths, export)
+    _begin(spark, paths, changefeed)
+    chosen, excluded = _chosen(export, changefeed, tables)
+    known = {(item.name, item.tso): item for item in read_seeds(paths)}
+    refused: dict[TableName, str] = {}
+    again: list[Seed] = []
+    new: list[tuple[Seed, ExportedTable]] = []
+    number, now = landed_seed(paths) + 1, datetime.now(UTC)
+    history: SchemaHistory | None = None
+    for table in chosen:
+        if table.create_sql is None and history is None:
+            history = Knowledge.of(paths, changefeed.timezone).history
+        try:
+            found = _schema(table, export.tso, timezone, history)
+        except InputError as error:
+            refused[table.name] = str(error)
+            continue
+        item = Seed(
+            seed=number,
+            database=found.schema.database,
+            table=found.schema.table,
+            tso=export.tso,
+            folder=folder,
+            fingerprint=_fingerprint(table, found.sql, dialect, timezone),
+            create_sql=found.sql,
+            schema=found.schema,
+            notes=found.notes,
+            dialect=dialect,
+            timezone=timezone,
+            seeded_at=now,
+        )
+        before = known.get((item.name, item.tso))
+        if before is not None and before.fingerprint == item.fingerprint:
+            again.append(before)
+        else:
+            new.append((item, table))
+    if new:
+        seeds = [item for item, _ in new]
+        write_seeds(paths, seeds)
+        land_seed(spark, paths, seeds, [table.files for _, table in new], say=say)
+        say(f"decoding {len(seeds)} tables")
+        decode_new(spark, paths, changefeed)
+        _close_former(spark, paths, seeds)
+    seeded = [*((item, True) for item, _ in new), *((item, False) for item in again)]
+    return Seeding(
+        tso=export.tso,
+        tables=tuple(sorted(_counted(paths, seeded), key=lambda item: (item.database, item.table))),
+        refused=refused,
+        excluded=excluded,
+        skipped=export.skipped,
+    )
+
+
+def _require_above(paths: LakePaths, export: Export) -> None:
+    """Refuse an export whose TSO the change log does not reach back to, or has none to compare."""
+    if read_groups(paths).es_only:
+        raise ConfigError(
+            "the messages of the changefeed carry no commit ts, so an export has no place among "
+            "them: set `enable-tidb-extension=true` in the sink URI"
+        )
+    horizon = read_horizon(paths)
+    if horizon.cut is not None and export.tso < horizon.tso:
+        raise ConfigError(
+            f"the export is at TSO {export.tso}, and changes up to {horizon.tso} were removed by "
+            "retention: export again"
+        )
+
+
+def _begin(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> None:
+    """Finish what a killed run left, and let the tables be there that others are made from."""
+    if open_table(paths.raw_messages) is None:
+        append_files(
+            spark,
+            paths.raw_messages,
+            [],
+            RAW_SCHEMA,
+            app_id="land",
+            version=0,
+            metadata={"batch": 0, "next": [], "topic_ids": {}},
+            layout=BY_LANDING_DAY,
+        )
+    decode_new(spark, paths, changefeed)
+
+
+def _chosen(
+    export: Export, changefeed: Changefeed, wanted: Collection[TableName]
+) -> tuple[list[ExportedTable], int]:
+    """Return the tables to be seeded, and how many the configuration leaves out."""
+    missing = set(wanted) - {table.name for table in export.tables}
+    if missing:
+        names = ", ".join(".".join(name) for name in sorted(missing))
+        known = ", ".join(".".join(table.name) for table in export.tables[:20])
+        raise NotFoundError(f"the export has no {names}; it has {known}")
+    named = [table for table in export.tables if not wanted or table.name in wanted]
+    chosen = [table for table in named if changefeed.tables.includes(*table.name)]
+    return chosen, len(named) - len(chosen)
+
+
+def _schema(
+    table: ExportedTable, tso: int, timezone: str, history: SchemaHistory | None
+) -> ExportedSchema:
+    """Return the schema of a table: by its CREATE TABLE, else as the registry knows it."""
+    if table.create_sql is not None or history is None:
+        return exported_schema(table, tso, timezone)
+    known = [
+        version.schema
+        for version in history.versions
+        if (version.schema.database, version.schema.table) == table.name
+        and version.schema.version <= tso
+    ]
+    if not known:
+        raise InputError(
+            "no_schema", "the export", "a file with its CREATE TABLE, or a known schema", "none"
+        )
+    schema = max(known, key=lambda item: item.version)
+    return ExportedSchema(schema=replace(schema, version=tso), sql="", notes=())
+
+
+def _close_former(spark: SparkSession, paths: LakePaths, seeds: Sequence[Seed]) -> None:
+    """Close what is in quarantine of older seeds of tables at the same TSO: it counts no more."""
+    by_name = {(item.name, item.tso): item.seed for item in seeds}
+    former = {
+        (item.seed, *item.name)
+        for item in read_seeds(paths)
+        if item.seed < by_name.get((item.name, item.tso), 0)
+    }
+    places = [
+        {name: row[name] for name in PLACE}
+        for row in read_quarantine(paths)
+        if row["stage"] == "decode" and (row["partition"], row["database"], row["table"]) in former
+    ]
+    if places:
+        frame = spark.createDataFrame(pa.Table.from_pylist(places))
+        close_rows(spark, paths, "decode", frame, Closing.LATER_CHANGE)
+
+
+def _counted(paths: LakePaths, seeds: Iterable[tuple[Seed, bool]]) -> Iterator[SeededRows]:
+    """Yield what the lake has of tables, each with whether it is new."""
+    rows = read_groups(paths).exported_rows()
+    faults = Counter(
+        (row["database"], row["table"], row["partition"], row["commit_ts"])
+        for row in read_quarantine(paths)
+    )
+    for item, is_new in seeds:
+        place = (*item.name, item.seed)
+        yield SeededRows(
+            database=item.database,
+            table=item.table,
+            seed=item.seed,
+            rows=rows.get(place, 0),
+            # What did not decode has no commit ts.
+            quarantined=faults[*place, None] + faults[*place, item.tso],
+            is_new=is_new,
+        )
+
+
+def _fingerprint(table: ExportedTable, sql: str, dialect: CsvDialect, timezone: str) -> str:
+    """Return what differs if a table's files or what they mean do."""
+    files = [(file.path, file.size, file.stamp) for file in table.files]
+    return hashlib.sha256(repr((files, sql, dialect, timezone)).encode()).hexdigest()
