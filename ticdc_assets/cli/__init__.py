@@ -18,6 +18,7 @@ from ticdc_assets.cli import (  # noqa: F401
     machine,
     repairing,
     rows,
+    seeding,
     syncing,
     verifying,
 )

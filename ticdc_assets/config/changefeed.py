@@ -35,6 +35,7 @@ from ticdc_assets.config.reading import (
 )
 from ticdc_assets.config.sources import FROM_ENV, MODEL, Source, read_source
 from ticdc_assets.cron import cron_mistake
+from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire.compression import Compression, supports
 from ticdc_assets.wire.formats import WireFormat
 
@@ -50,6 +51,7 @@ STORAGE_SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9_]{0,63}")
 _ZONE = re.compile(".+")
 _AGE = re.compile(r"(?P<number>[1-9][0-9]{0,4}) (?P<unit>day|hour)s?")
+_WHOLE = re.compile(r"[0-9]{1,19}")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _SECRET_PARAMETER = re.compile(r"password|secret|token|key|sas|sig|credential", re.IGNORECASE)
 
@@ -189,6 +191,14 @@ def _age(value: Any, _: ValidationInfo) -> timedelta | None:
         return None
     match = matched(_AGE, value)
     return timedelta(**{f"{match['unit']}s": int(match["number"])})
+
+
+@reads("a TSO: a whole number above 0")
+def _tso(value: Any, _: ValidationInfo) -> int:
+    tso = int(matched(_WHOLE, value)[0])
+    if not 0 < tso <= MAX_TSO:
+        raise ValueError(value)
+    return tso
 
 
 def _seconds(least: str = " above 0", most: float = 1e9) -> Reads:
@@ -418,6 +428,12 @@ class Changefeed:
         description="how far a commit ts or a watermark may be ahead of both Kafka's timestamp of "
         "its record and the clock at landing; 3600. What is further ahead is quarantined "
         "(`ts_ahead`) and does not count",
+    )
+
+    start_ts: Annotated[int | None, _tso] = Field(
+        default=None,
+        description="TSO that the changefeed was created with (`--start-ts`), for tables that are "
+        "seeded from an export; if it is not said, the first watermark stands for it",
     )
 
     def keeps_history(self, database: str, table: str) -> bool:

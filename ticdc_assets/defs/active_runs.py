@@ -117,6 +117,7 @@ def _belongs(run: DagsterRun, names: FeedNames) -> bool:
             names.sync_job,
             names.follow_job,
             names.redrive_job,
+            names.seed_job,
             names.redecode_job,
             names.maintenance_job,
         )

@@ -27,6 +27,7 @@ from ticdc_assets.pipeline.schema_tables import Registering
 from ticdc_assets.services.maintenance import Maintaining
 from ticdc_assets.services.redecoded_days import RedecodedDay
 from ticdc_assets.services.redriving import Redriving
+from ticdc_assets.services.seeding import SeededRows, Seeding
 from ticdc_assets.tso import lag_seconds, to_datetime
 
 Metadata: TypeAlias = dict[str, dg.MetadataValue]
@@ -138,6 +139,31 @@ def redriving_metadata(redriving: Redriving) -> Metadata:
         "redriven_decoded": dg.MetadataValue.int(redriving.decoded),
         "redriven_still_quarantined": dg.MetadataValue.int(redriving.still_quarantined),
         "tables_to_fold": dg.MetadataValue.int(len(redriving.refold)),
+    }
+
+
+def seeding_metadata(seeding: Seeding, paths: LakePaths) -> Metadata:
+    """Return the metadata of a seeding."""
+    refused = {".".join(name): reason for name, reason in sorted(seeding.refused.items())}
+    return {
+        "dagster/uri": dg.MetadataValue.path(str(paths.snapshot_rows)),
+        "tso": dg.MetadataValue.text(str(seeding.tso)),
+        "tables": dg.MetadataValue.int(len(seeding.tables)),
+        "seeded_rows": dg.MetadataValue.int(seeding.rows),
+        "quarantined": dg.MetadataValue.int(sum(item.quarantined for item in seeding.tables)),
+        "excluded_tables": dg.MetadataValue.int(seeding.excluded),
+        "refused_tables": dg.MetadataValue.json(refused),
+        "skipped_files": dg.MetadataValue.json(dict(seeding.skipped)),
+    }
+
+
+def seeded_rows_metadata(item: SeededRows, seeding: Seeding) -> Metadata:
+    """Return the metadata of one table that was seeded."""
+    return {
+        "dagster/partition_row_count": dg.MetadataValue.int(item.rows),
+        "tso": dg.MetadataValue.text(str(seeding.tso)),
+        "seed": dg.MetadataValue.int(item.seed),
+        "quarantined": dg.MetadataValue.int(item.quarantined),
     }
 
 

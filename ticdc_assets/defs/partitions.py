@@ -59,6 +59,11 @@ class FeedNames:
         return f"{self.changefeed}_follow"
 
     @property
+    def seed_job(self) -> str:
+        """The job that seeds tables from an export."""
+        return f"{self.changefeed}_seed"
+
+    @property
     def redrive_job(self) -> str:
         """The job that tries quarantined records again."""
         return f"{self.changefeed}_redrive"
@@ -122,6 +127,11 @@ class FeedNames:
     def tables(self) -> dg.DynamicPartitionsDefinition:
         """One partition a mirror."""
         return dg.DynamicPartitionsDefinition(name=f"ticdc_{self.changefeed}_tables")
+
+
+def seeded_tables(names: FeedNames) -> dg.DynamicPartitionsDefinition:
+    """Return one partition a table that was seeded from an export."""
+    return dg.DynamicPartitionsDefinition(name=f"ticdc_{names.changefeed}_seeded_tables")
 
 
 def landing_days(paths: LakePaths, today: date) -> dg.DailyPartitionsDefinition:

@@ -41,6 +41,7 @@ from ticdc_assets.pipeline.schema_tables import Registering
 from ticdc_assets.ports import HOST, port_is_free
 from ticdc_assets.services.maintenance import Maintaining
 from ticdc_assets.services.redriving import Redriving
+from ticdc_assets.services.seeding import Seeding
 
 HOME_VARIABLE = "DAGSTER_HOME"
 INSTANCE_FILE = "dagster.yaml"
@@ -188,6 +189,49 @@ def run_follow(
         # A second signal, or one before Spark was there: it is recorded as cancelled.
         raise KeyboardInterrupt from None
     return FollowReport(run_id=run_id, followed=_result(steps, Followed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedReport:
+    """What one run of the seed job did.
+
+    Attributes:
+        run_id: id of the run in the Dagster instance.
+        seeding: what was seeded.
+        applying: what the apply behind it did.
+    """
+
+    run_id: str
+    seeding: Seeding
+    applying: Applying
+
+
+def run_seed(
+    settings: Settings,
+    changefeed: str,
+    config: Mapping[str, Any],
+    *,
+    instance: DagsterInstance | None = None,
+) -> SeedReport:
+    """Run the seed job of a changefeed once, in this process.
+
+    Args:
+        settings: the settings.
+        changefeed: name of the changefeed.
+        config: the configuration of the asset `seed_tables`.
+        instance: where the run is recorded; that of `dagster_home(settings)` if None.
+
+    Raises:
+        BusyError: another process writes to the changefeed's tables now.
+        TicdcError: a step failed; it is the error of that step.
+    """
+    steps = steps_of(settings, settings.changefeed(changefeed))
+    names = steps.names
+    config = {names.op("seed_tables"): config}
+    run_id, _ = _execute(settings, steps, names.seed_job, config, instance)
+    return SeedReport(
+        run_id=run_id, seeding=_result(steps, Seeding), applying=_result(steps, Applying)
+    )
 
 
 def run_redrive(

@@ -11,7 +11,7 @@ nothing.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
 from datetime import date
 from time import monotonic
@@ -42,12 +42,15 @@ from ticdc_assets.defs.metadata import (
     rate_metadata,
     redriving_metadata,
     registering_metadata,
+    seeded_rows_metadata,
+    seeding_metadata,
     utc_now,
 )
-from ticdc_assets.defs.partitions import DAY_FORMAT, partition_of
+from ticdc_assets.defs.partitions import DAY_FORMAT, partition_of, seeded_tables
 from ticdc_assets.defs.schema_metadata import schema_metadata
 from ticdc_assets.defs.steps import ChangefeedSteps
 from ticdc_assets.engine.control import partition_days
+from ticdc_assets.exports.dialect import CsvDialect
 from ticdc_assets.pipeline.change_statistics import read_groups
 from ticdc_assets.pipeline.checksums import compare_new
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut
@@ -57,6 +60,7 @@ from ticdc_assets.pipeline.mirrors import Applying, Outcome, apply_changes
 from ticdc_assets.pipeline.quarantine import QuarantineCounts, count_open, read_quarantine
 from ticdc_assets.pipeline.schema_tables import register_new
 from ticdc_assets.services.redriving import redrive
+from ticdc_assets.services.seeding import Seeding, seed
 
 APPLIED = dg.DataVersion("applied")
 """The data version of every `apply_changes`, and so the one that each mirror was made from.
@@ -166,6 +170,44 @@ class Syncing:
             ),
         )
 
+    def seed(
+        self,
+        folder: str,
+        *,
+        tables: Collection[tuple[str, str]],
+        tso: int | None,
+        dialect: CsvDialect,
+        timezone: str | None,
+        say: Callable[[str], None],
+    ) -> Step:
+        """Seed tables from an export; the arguments are those of `services.seeding.seed`."""
+        steps, began = self._steps, monotonic()
+        found = steps.note(
+            seed(
+                self._spark,
+                steps.paths,
+                steps.changefeed,
+                folder,
+                tables=tables,
+                tso=tso,
+                dialect=dialect,
+                timezone=timezone,
+                say=say,
+            )
+        )
+        return Step(
+            said=f"{found.rows} rows of {len(found.tables)} tables seeded at TSO {found.tso}",
+            new_data=NewData.CHANGES if found.rows else NewData.NOTHING,
+            reports=(
+                Report(
+                    asset=steps.names.asset("seed_tables"),
+                    metadata=seeding_metadata(found, steps.paths)
+                    | rate_metadata(found.rows, monotonic() - began),
+                ),
+            ),
+            events=tuple(self._reporter.seeded(found)),
+        )
+
     def decode(self, *, redrive_quarantined: bool = False) -> Step:
         """Decode landed records, and with `redrive_quarantined` those in quarantine too."""
         steps, names, began = self._steps, self._steps.names, monotonic()
@@ -176,7 +218,7 @@ class Syncing:
             redriven = redriving_metadata(redriving)
             days.update(redriving.days)
         groups, counts = read_groups(steps.paths), count_open(steps.paths, steps.changefeed.tables)
-        changes = decoding.changes.get("row", 0) + decoding.changes.get("ddl", 0)
+        changes = sum(decoding.changes.get(kind, 0) for kind in ("row", "ddl", "snapshot"))
         new_data = NewData.WATERMARKS if decoding.batches else NewData.NOTHING
         return Step(
             said=f"{changes} changes decoded",
@@ -325,6 +367,21 @@ class PartitionReporter:
                 known.add(partition)
                 yield self._mirror(key, partition, mirror, cut)
         yield from self._histories(cut, changed)
+
+    def seeded(self, seeding: Seeding) -> Iterator[Event]:
+        """Yield a report on `snapshot` of each table that was seeded."""
+        definition = seeded_tables(self._steps.names)
+        assert definition.name is not None
+        partitions = {partition_of(item.database, item.table): item for item in seeding.tables}
+        self._instance.add_dynamic_partitions(definition.name, sorted(partitions))
+        for partition, item in sorted(partitions.items()):
+            if item.is_new:
+                yield dg.AssetMaterialization(
+                    asset_key=self._steps.names.asset("snapshot"),
+                    partition=partition,
+                    description=f"{item.rows} rows at TSO {seeding.tso}",
+                    metadata=seeded_rows_metadata(item, seeding),
+                )
 
     def quarantine(self, before: QuarantineCounts) -> Iterator[Event]:
         """Yield a report on `quarantine` of what an apply put there or took out of it."""

@@ -15,6 +15,7 @@ from ticdc_assets.pipeline.change_files import CHANGE_LOG_SCHEMA
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.landing_files import RAW_SCHEMA
 from ticdc_assets.pipeline.schema_tables import REGISTRY_SCHEMA
+from ticdc_assets.pipeline.seed_landing import SNAPSHOT_SCHEMA
 from ticdc_assets.registry.differences import declared_type
 from ticdc_assets.rows.mirror_rows import MirrorLayout, spark_type_name
 from ticdc_assets.schemas import ColumnSchema
@@ -36,14 +37,29 @@ RAW_MESSAGES: Mapping[str, str] = {
     "landed_day": "UTC day of `landed_at`; the table is partitioned by it.",
 }
 
+SNAPSHOT_ROWS: Mapping[str, str] = {
+    "batch": "Number of the seed that landed the row; each is one Delta commit.",
+    "landed_at": "When it was landed; the same for a whole seed.",
+    "database": "Database of the table.",
+    "table": "Name of the table.",
+    "tso": "TSO of the export.",
+    "file": "File of the export, relative to its folder.",
+    "line": "Line of the file where the row begins; of a Parquet file the number of the row.",
+    "index": "Place of the row among those that begin in its line, from 0.",
+    "format": "csv, sql or parquet.",
+    "columns": "Names that the file gives its columns, as JSON text; null if it gives none.",
+    "problem": "Why the file could not be read from its line on; null for a row.",
+    "row": "The row, the bytes as they are.",
+}
+
 CHANGE_LOG: Mapping[str, str] = {
     "batch": "Number of the decoding that appended the row; each is one Delta commit.",
     "landed_at": "When the record was landed.",
     "landed_day": "UTC day of `landed_at`; the table is partitioned by it.",
     **_PLACE,
     "index": "Place of the event in its record, from 0.",
-    "kind": "row, ddl, bootstrap or watermark.",
-    "op": "insert, update or delete, for rows.",
+    "kind": "row, ddl, bootstrap or watermark; snapshot for a row of an export.",
+    "op": "insert, update or delete, for rows; snapshot for rows of exports.",
     "commit_ts": "TSO at which the upstream transaction committed; the watermark's for watermarks.",
     "build_ts_ms": "Wall clock in epoch milliseconds when TiCDC encoded it; orders nothing.",
     "database": "Database of the table at `commit_ts`.",
@@ -76,8 +92,8 @@ QUARANTINE: Mapping[str, tuple[str, str]] = {
     "position": ("string", "Where in the record: a JSON path, a byte offset or a column."),
     "expected": ("string", "What would have been accepted."),
     "got": ("string", "What was there, shortened."),
-    "database": ("string", "Database of the row, for stage apply."),
-    "table": ("string", "Table of the row, for stage apply."),
+    "database": ("string", "Database of the row, for stage apply and rows of exports."),
+    "table": ("string", "Table of the row, for stage apply and rows of exports."),
     "commit_ts": ("bigint", "Commit ts of the row, for stage apply."),
     "batch": ("bigint", "Newest batch of the change log when it was refused."),
     "quarantined_at": ("timestamp", "When it was refused."),
@@ -110,6 +126,11 @@ SCHEMA_REGISTRY: Mapping[str, str] = {
 def raw_messages_columns() -> dg.TableSchema:
     """Return the columns of `raw_messages`."""
     return _described(from_arrow_schema(RAW_SCHEMA), RAW_MESSAGES)
+
+
+def snapshot_rows_columns() -> dg.TableSchema:
+    """Return the columns of `snapshot_rows`."""
+    return _described(from_arrow_schema(SNAPSHOT_SCHEMA), SNAPSHOT_ROWS)
 
 
 def change_log_columns() -> dg.TableSchema:

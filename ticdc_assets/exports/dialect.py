@@ -4,8 +4,10 @@ In: options by the names that Dumpling has for them. Out: a `CsvDialect`, which 
 rows, NULL and binary values look. Its defaults are Dumpling's.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from ticdc_assets.errors import ConfigError, shorten
 
@@ -27,6 +29,13 @@ OUTPUT_DIALECTS = {
 """`--csv-output-dialect`, and what it makes of binary values."""
 
 _LONGEST = 16
+_OPTIONS = {
+    "csv-separator": "separator",
+    "csv-delimiter": "quote",
+    "csv-null-value": "null",
+    "csv-line-terminator": "terminator",
+}
+_FLAGS = {"no-header": "header", "escape-backslash": "backslash"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,3 +75,25 @@ class CsvDialect:
             raise ConfigError("CSV files need a separator and a line terminator")
         if self.separator == self.quote:
             raise ConfigError("the separator and the quote of CSV files cannot be the same")
+
+
+def dialect_of(options: Mapping[str, str]) -> CsvDialect:
+    """Return the dialect that options of Dumpling say, by their names without `--`.
+
+    Raises:
+        ConfigError: there is no such option, or not such a value of it.
+    """
+    values: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in _OPTIONS:
+            values[_OPTIONS[name]] = value.encode().decode("unicode_escape")
+        elif name in _FLAGS and value.lower() in ("true", "false"):
+            values[_FLAGS[name]] = (value.lower() == "true") is not (name == "no-header")
+        elif name == "csv-output-dialect" and value in OUTPUT_DIALECTS:
+            values["binary"] = OUTPUT_DIALECTS[value]
+        else:
+            known = ", ".join([*_OPTIONS, *_FLAGS, "csv-output-dialect"])
+            raise ConfigError(
+                f"{name}={value} is no option of CSV files; there are {known}, as Dumpling has them"
+            )
+    return CsvDialect(**values)

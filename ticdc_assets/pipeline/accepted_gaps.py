@@ -264,9 +264,12 @@ class _Loss:
     def may_concern(self, mirror: MirrorPlan) -> bool:
         """Return whether a mirror may lack changes that were lost."""
         names = {folded_name(item.database, item.table) for item in mirror.bindings}
-        if not self._began_behind(mirror.floor_ts) and self._carried.may_carry(
-            self._gap.topic, names
-        ):
+        if mirror.exported is not None:
+            # No record tells of it: what counts is whether it has what was lost.
+            began = self._gap.until_ts is not None and mirror.floor_ts > self._gap.until_ts
+        else:
+            began = self._began_behind(mirror.floor_ts)
+        if not began and self._carried.may_carry(self._gap.topic, names):
             return True
         # The rows of others that it began with may lack them.
         parts = mirror.handover.parts if mirror.handover is not None else ()

@@ -185,6 +185,12 @@ class ChangeGroups:
         oldest = (row["min_ts"] for row in self.rows if row["kind"] in ("row", "ddl"))
         return min(oldest, default=None)
 
+    @property
+    def first_watermark(self) -> int | None:
+        """The lowest watermark of any partition, None before the first."""
+        found = (row["min_ts"] for row in self.rows if row["kind"] == "watermark")
+        return min(found, default=None)
+
     def progress(self) -> dict[tuple[str, int], PartitionProgress]:
         """Return how far each partition's watermark is."""
         return {

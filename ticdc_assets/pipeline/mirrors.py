@@ -82,6 +82,7 @@ from ticdc_assets.pipeline.cuts import (
     publish,
 )
 from ticdc_assets.pipeline.damage import damaged_mirrors, table_damage
+from ticdc_assets.pipeline.export_gaps import export_gap
 from ticdc_assets.pipeline.horizons import Horizon
 from ticdc_assets.pipeline.late_changes import LateChanges
 from ticdc_assets.pipeline.mirror_making import Made, MirrorMaker, Mode
@@ -559,6 +560,9 @@ class _Run:
         if mirror.mirror_id in below:
             marks.append(below[mirror.mirror_id])
         marks += lost.get(mirror.mirror_id, ())
+        gap = export_gap(mirror, self._groups, self._changefeed.start_ts)
+        if gap is not None:
+            marks.append(str(gap))
         if not mirror.schema.handle_key:
             marks.append("no key: a bag of rows, replays that no watermark tells are counted twice")
         if self._groups.es_only:

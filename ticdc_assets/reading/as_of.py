@@ -35,6 +35,7 @@ from ticdc_assets.pipeline.accepted_gaps import gap_marks, read_accepted
 from ticdc_assets.pipeline.change_folding import ChangeFolding, hidden_columns
 from ticdc_assets.pipeline.change_statistics import read_groups
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, cast_marks, read_cuts, require_cut
+from ticdc_assets.pipeline.export_gaps import export_gap
 from ticdc_assets.pipeline.horizons import BELOW, read_horizon
 from ticdc_assets.pipeline.validity import Knowledge, LateRows
 from ticdc_assets.pipeline.versions import mirror_here, mirror_in_spark
@@ -97,6 +98,7 @@ class AsOf:
         self._tso = tso
         self._timezone = changefeed.timezone
         self._wire_format = changefeed.wire_format
+        self._start_ts = changefeed.start_ts
         self._groups = read_groups(paths)
         newest = require_cut(paths)
         wanted = moment_text(tso, es_only=newest.es_only)
@@ -228,6 +230,9 @@ class AsOf:
         warnings = [str(mark) for mark in (*mirror.marks, *damage)]
         warnings += self._marks_below.get(mirror.mirror_id, [])
         warnings += self._lost.get(mirror.mirror_id, [])
+        gap = export_gap(mirror, self._groups, self._start_ts)
+        if gap is not None:
+            warnings.append(str(gap))
         warnings += cast_marks(casts)
         if mirror.held:
             held = sum(group.rows for group in mirror.held)

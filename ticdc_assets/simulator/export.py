@@ -117,7 +117,7 @@ def _csv_field(column: ColumnSchema) -> Callable[[str], bytes]:
     kind = kind_of(column)
     if kind in _NUMBERS:
         return lambda text: text.encode()
-    raw = _raw(column) if kind in _BYTES else (lambda text: text.encode())
+    raw = _raw(column) if kind in _BYTES else str.encode
     return lambda text: b'"' + _escaped(raw(text), _ESCAPES_CSV) + b'"'
 
 
