@@ -31,6 +31,7 @@ import pyarrow.dataset as ds
 from ticdc_assets.changelog.plan import Mark, MirrorPlan
 from ticdc_assets.engine.control import commit_metadata, read_rows, read_table, write_table
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.pipeline.totals import NO_TOPIC
 from ticdc_assets.registry.history import folded_name
 
 
@@ -213,7 +214,7 @@ class _Carried:
         self._others: set[str] = set()
         self._with_ddl: set[tuple[str, int]] = set()
         for row in groups:
-            if row["kind"] not in ("row", "bootstrap", "ddl"):
+            if row["kind"] not in ("row", "bootstrap", "ddl") or row["topic"] == NO_TOPIC:
                 continue
             if row["kind"] == "ddl":
                 self._with_ddl.add((row["topic"], row["partition"]))

@@ -3,7 +3,7 @@
 In: the landed rows of a seed (`seed_landing`), and how they are written (`seeds`). Out: one append
 to `change_log`: a row of kind `snapshot` for each row of an export, with its image as messages
 would send it, and a DDL of type `SNAPSHOT` for each table, which says that the table's rows are
-these from the TSO of the export on. In both `topic`, `partition` and `offset` are the file, the
+these from the TSO of the export on. Of a row `topic`, `partition` and `offset` are the file, the
 number of the seed and the line. What is no row becomes a row of `quarantine` at its place.
 
 Why running it again is safe: the append carries the number of the seed as transaction identifier,
@@ -17,7 +17,7 @@ and so do the quarantined rows, which come before it; the totals come last, as t
 # pyright: reportAttributeAccessIssue=false
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
+from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.engine.control import commit_metadata
 from ticdc_assets.engine.paths import LakePaths
@@ -48,6 +49,7 @@ from ticdc_assets.pipeline.seeds import (
     landed_seed,
     read_seeds,
 )
+from ticdc_assets.pipeline.totals import NO_TOPIC
 from ticdc_assets.tso import physical_ms
 from ticdc_assets.wire.rows import ERROR, SNAPSHOT, event_columns
 
@@ -92,6 +94,7 @@ def decoded_files(
     *,
     batch: int,
     into: LakePaths,
+    names: Collection[TableName] | None = None,
 ) -> DecodedFiles:
     """Decode a seed into files that no commit names yet.
 
@@ -101,8 +104,10 @@ def decoded_files(
         number: number of the seed.
         batch: number of the batch of the change log that it becomes.
         into: where the change log and the quarantine are.
+        names: the tables that are wanted; all if None.
     """
-    seeds = read_seeds(paths, number)
+    every = read_seeds(paths, number)
+    seeds = [item for item in every if names is None or item.name in names]
     rows = decode_into_files(
         spark,
         paths.snapshot_rows,
@@ -146,7 +151,10 @@ def row_decoder(seeds: Iterable[Seed], batch: int | None) -> Decode:
 def _by_table(
     records: pa.RecordBatch, seeds: Mapping[tuple[int, str, str], Seed]
 ) -> Iterator[tuple[Seed, pa.RecordBatch]]:
-    """Yield the rows of each table that stand together, all with the same columns."""
+    """Yield the rows of each table that stand together, all with the same columns.
+
+    Rows of other tables are left out.
+    """
     names = ("batch", "database", "table", "format", "columns", "problem")
     if all(len(records.column(name).unique()) <= 1 for name in names):
         spans = [(0, records.num_rows)]
@@ -156,10 +164,10 @@ def _by_table(
         spans = [(own[0], len(own)) for own in numbers]
     for begin, count in spans:
         own = records.slice(begin, count)
-        yield (
-            seeds[tuple(own.column(name)[0].as_py() for name in ("batch", "database", "table"))],
-            own,
-        )
+        batch, database, table = (own.column(name)[0].as_py() for name in names[:3])
+        seed = seeds.get((batch, database, table))
+        if seed is not None:
+            yield seed, own
 
 
 def _decoded(
@@ -237,7 +245,7 @@ def ddl_rows(seeds: Sequence[Seed], batch: int) -> pa.RecordBatch:
                 "batch": batch,
                 "landed_at": seed.seeded_at,
                 "landed_day": seed.seeded_at.date(),
-                "topic": seed.folder,
+                "topic": NO_TOPIC,
                 "partition": seed.seed,
                 "offset": number,
             }

@@ -46,6 +46,9 @@ TOTALS_COLUMNS = (
 )
 """Columns of the change log that totals are made of."""
 
+NO_TOPIC = ""
+"""The topic of what came by none: of exports."""
+
 LARGE_ROW_BYTES = 64 << 10
 """Bytes of images from which on a row change counts as large."""
 
@@ -100,7 +103,7 @@ def totals_of(rows: pa.Table) -> list[Totals]:
 
 def _without_files(rows: pa.Table) -> pa.Table:
     """Return rows without the files of exports, of which a table may have thousands, as topics."""
-    topics = pc.if_else(pc.equal(rows["kind"], SNAPSHOT), "", rows["topic"])
+    topics = pc.if_else(pc.equal(rows["kind"], SNAPSHOT), NO_TOPIC, rows["topic"])
     return rows.set_column(rows.schema.get_field_index("topic"), "topic", topics)
 
 

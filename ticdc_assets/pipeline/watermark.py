@@ -15,6 +15,7 @@ from ticdc_assets.pipeline.change_statistics import ChangeGroups, read_groups
 from ticdc_assets.pipeline.cuts import Cut, newest_cut
 from ticdc_assets.pipeline.positions import PartitionOffsets, known_partitions
 from ticdc_assets.pipeline.schema_tables import read_ddls
+from ticdc_assets.pipeline.totals import NO_TOPIC
 from ticdc_assets.registry.history import RegisteredDdl
 
 _OF_TABLES = frozenset({"row", "bootstrap"})
@@ -43,7 +44,7 @@ def topic_facts(
     by_topic: dict[str, list[PartitionOffsets]] = {}
     for item in partitions:
         by_topic.setdefault(item.topic, []).append(item)
-    decoded = {row["topic"] for row in groups.rows}
+    decoded = {row["topic"] for row in groups.rows} - {NO_TOPIC}
     tables = topic_tables(
         ddls,
         (

@@ -293,6 +293,7 @@ def _optimized_table(spark: SparkSession, path: Path, version: int, retention: R
 
 def _control_tables(paths: LakePaths) -> tuple[Path, ...]:
     return (
+        paths.seeds,
         paths.landings,
         paths.change_groups,
         paths.schema_registry,
@@ -323,7 +324,7 @@ def _maintain_control(path: Path) -> None:
 def vacuum(spark: SparkSession, paths: LakePaths, *, margin: timedelta = MARGIN) -> None:
     """Remove the files that neither the newest versions nor kept cuts need."""
     session = session_with(spark, _VACUUM_CONF)
-    for table in (paths.raw_messages, paths.change_log, paths.quarantine):
+    for table in _large_tables(paths):
         if open_table(table) is not None:
             DeltaTable.forPath(session, str(table)).vacuum()
     cuts = read_cuts(paths)
@@ -427,7 +428,7 @@ def clean_logs(paths: LakePaths, *, kept: timedelta = LOG_KEPT) -> int:
         return removed
     # The log of the change log tells which landed batches a kept cut was made from.
     moment = min(min(cut.published_at for cut in cuts), datetime.now(UTC) - kept)
-    for table in (paths.raw_messages, paths.change_log, paths.quarantine):
+    for table in _large_tables(paths):
         version = _version_at(table, moment)
         if version is not None:
             removed += _clean_log(table, version)
@@ -500,7 +501,11 @@ def _folders(paths: LakePaths) -> list[Path]:
 
 
 def _tables(paths: LakePaths) -> Iterable[Path]:
-    return (paths.raw_messages, paths.change_log, paths.quarantine, *_control_tables(paths))
+    return (*_large_tables(paths), *_control_tables(paths))
+
+
+def _large_tables(paths: LakePaths) -> tuple[Path, ...]:
+    return (paths.raw_messages, paths.snapshot_rows, paths.change_log, paths.quarantine)
 
 
 def _state(path: Path) -> TableState:

@@ -32,22 +32,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
+import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, Observation, SparkSession
 
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.config import Changefeed, TableChoice
-from ticdc_assets.engine.control import latest_version
+from ticdc_assets.engine.appending import append_files
+from ticdc_assets.engine.control import latest_version, read_rows
 from ticdc_assets.engine.lock import side_lock
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import functions
 from ticdc_assets.engine.spark_commits import SparkCommit
 from ticdc_assets.errors import NotFoundError
+from ticdc_assets.events import SNAPSHOT_DDL
+from ticdc_assets.pipeline.change_files import CHANGE_LOG_SCHEMA
 from ticdc_assets.pipeline.change_statistics import add_groups_below, group_at_once, read_groups
 from ticdc_assets.pipeline.cuts import Cut, newest_cut
 from ticdc_assets.pipeline.decoding import decoded, landed_up_to, with_clocks
 from ticdc_assets.pipeline.horizons import Horizon, read_raw_horizon
 from ticdc_assets.pipeline.mirrors import apply_changes
 from ticdc_assets.pipeline.schema_tables import read_history, register_new, write_history
+from ticdc_assets.pipeline.seed_decoding import decoded_files
+from ticdc_assets.pipeline.seeds import APPLICATION
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.registry.history import SchemaHistory
 
@@ -259,9 +265,35 @@ class _Rebuild:
         own = SparkCommit(self._spark, side.change_log, {"batch": landed, "landed": landed})
         own.writer(rows).mode("append").save(str(side.change_log))
         own.made()
+        self._decode_seeds(side, landed, names)
         log = self._spark.read.format("delta").load(str(side.change_log))
         group_at_once(log.where(F.col("kind") != "error"), side, landed)
         return {**seen.get, **kept.get}
+
+    def _decode_seeds(
+        self, side: LakePaths, landed: int, names: frozenset[TableName] | None
+    ) -> None:
+        """Append the rows of exports that the cut was made from to the side's change log."""
+        told = read_rows(
+            self._paths.change_log,
+            (ds.field("ddl_type") == SNAPSHOT_DDL)
+            & (ds.field("batch") <= self._cut.batch)
+            # What is at or below it is in the base.
+            & (ds.field("commit_ts") > self._horizon.tso),
+        )
+        for number in sorted({row["partition"] for row in told}):
+            found = decoded_files(
+                self._spark, self._paths, number, batch=landed, into=side, names=names
+            )
+            append_files(
+                self._spark,
+                side.change_log,
+                found.changes,
+                CHANGE_LOG_SCHEMA,
+                app_id=APPLICATION,
+                version=number,
+                metadata={"batch": landed, "landed": landed},
+            )
 
     def _without_quarantined(self, rows: DataFrame) -> DataFrame:
         """Mark as `left_out` what the cut left out: what it had in quarantine.

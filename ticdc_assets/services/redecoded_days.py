@@ -32,6 +32,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import functions
 from ticdc_assets.engine.spark_commits import SparkCommit
 from ticdc_assets.errors import NotFoundError
+from ticdc_assets.events import SNAPSHOT_DDL
 from ticdc_assets.pipeline.ahead import TS_AHEAD
 from ticdc_assets.pipeline.change_files import CHANGE_LOG_SCHEMA
 from ticdc_assets.pipeline.change_statistics import Correction, regroup
@@ -40,7 +41,7 @@ from ticdc_assets.pipeline.horizons import Horizon
 from ticdc_assets.pipeline.quarantine import Closing, close_rows, count_open
 from ticdc_assets.pipeline.schema_tables import SCHEMA_KINDS
 from ticdc_assets.services.rebuilding import RefusedRecords
-from ticdc_assets.wire.rows import COORDINATES, PLACE
+from ticdc_assets.wire.rows import COORDINATES, PLACE, SNAPSHOT
 
 _CONTENT = tuple(name for name in CHANGE_LOG_SCHEMA.names if name not in (*PLACE, "batch"))
 
@@ -186,7 +187,11 @@ class LandingDay:
     def _log(self) -> DataFrame:
         F = functions(self._spark)
         log = self._spark.read.format("delta").load(str(self._paths.change_log))
-        return log.where(F.col("landed_day") == F.lit(self._day))
+        # Rows of exports came from no record.
+        is_exported = (F.col("kind") == SNAPSHOT) | (F.col("ddl_type") == SNAPSHOT_DDL)
+        return log.where(
+            (F.col("landed_day") == F.lit(self._day)) & ~F.coalesce(is_exported, F.lit(False))
+        )
 
     def _decoded(self, raw: DataFrame) -> DataFrame:
         """Return the rows of records; `batch` is the landed batch."""

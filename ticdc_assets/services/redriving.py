@@ -1,6 +1,7 @@
 """Re-driving: quarantined records once more, after a fix.
 
-In: the open rows of `quarantine` of stage `decode`, and their records in `raw_messages`. Out: what
+In: the open rows of `quarantine` of stage `decode`, and their records in `raw_messages`, or their
+rows of exports in `snapshot_rows`. Out: what
 decodes now becomes a new batch of the change log, its quarantine rows are closed; what does not
 stays. The next apply gives each change its place by commit ts. Changes of stage `apply` need no
 decoding: the caller folds the mirrors they belong to again.
@@ -13,13 +14,15 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
+import pyarrow as pa
+import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Changefeed
-from ticdc_assets.engine.control import latest_version
+from ticdc_assets.engine.control import latest_version, read_table
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import functions
-from ticdc_assets.pipeline.change_files import write_frame
+from ticdc_assets.pipeline.change_files import DECODED_SCHEMA, write_frame, write_rows
 from ticdc_assets.pipeline.change_statistics import add_to_groups
 from ticdc_assets.pipeline.decoding import (
     CLOCK,
@@ -29,6 +32,10 @@ from ticdc_assets.pipeline.decoding import (
     decoded_position,
 )
 from ticdc_assets.pipeline.quarantine import Closing, close_rows, count_open, read_quarantine
+from ticdc_assets.pipeline.seed_decoding import SNAPSHOT_COLUMNS, row_decoder
+from ticdc_assets.pipeline.seeds import read_seeds
+from ticdc_assets.rows.rows_of_work import frame_of
+from ticdc_assets.wire.rows import ERROR, PLACE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +66,17 @@ def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Re
         for row in read_quarantine(paths, tables=changefeed.tables)
         if row["stage"] == "apply"
     )
+    exported = _redrive_exports(spark, paths)
+    days = dict(Counter(days) + Counter(exported.days))
     waiting = count_open(paths).decode
     if not waiting or latest_version(paths.raw_messages) is None:
-        return Redriving(records=0, decoded=0, still_quarantined=0, refold=refold, days=days)
+        return Redriving(
+            records=waiting + exported.decoded,
+            decoded=exported.decoded,
+            still_quarantined=waiting,
+            refold=refold,
+            days=days,
+        )
     place = ["topic", "partition", "offset"]
     event = [*place, "index"]
     F = functions(spark)
@@ -96,9 +111,56 @@ def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Re
     finally:
         rows.unpersist()
     return Redriving(
-        records=waiting,
-        decoded=done,
+        records=waiting + exported.decoded,
+        decoded=done + exported.decoded,
         still_quarantined=waiting - done,
         refold=refold,
         days=days,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RedrivenExports:
+    decoded: int
+    days: dict[date, int]
+
+
+def _redrive_exports(spark: SparkSession, paths: LakePaths) -> _RedrivenExports:
+    """Decode the quarantined rows of exports again; what is a row now becomes a batch."""
+    seeds = read_seeds(paths)
+    numbers = {(item.seed, *item.name) for item in seeds}
+    waiting = [
+        row
+        for row in read_quarantine(paths)
+        if row["stage"] == "decode" and (row["partition"], row["database"], row["table"]) in numbers
+    ]
+    if not waiting:
+        return _RedrivenExports(decoded=0, days={})
+    places = {tuple(row[name] for name in PLACE) for row in waiting}
+    landed = read_table(
+        paths.snapshot_rows,
+        ds.field("batch").isin(sorted({row["partition"] for row in waiting}))
+        & ds.field("file").isin(sorted({row["topic"] for row in waiting}))
+        & ds.field("line").isin(sorted({row["offset"] for row in waiting})),
+        columns=list(SNAPSHOT_COLUMNS),
+    )
+    if landed is None:
+        return _RedrivenExports(decoded=0, days={})
+    batch, done = decoded_position(paths)
+    batch += 1
+    decode = row_decoder(seeds, batch)
+    rows = pa.Table.from_batches(list(decode(landed.to_batches())), DECODED_SCHEMA)
+    wanted = zip(*(rows[name].to_pylist() for name in PLACE), strict=True)
+    good = rows.filter(pa.array([place in places for place in wanted], pa.bool_())).filter(
+        ds.field("kind") != ERROR
+    )
+    if not good.num_rows:
+        return _RedrivenExports(decoded=0, days={})
+    found = write_rows(
+        good.to_batches(), batch=batch, log=paths.change_log, quarantine=paths.quarantine
+    )
+    append_changes(spark, paths, found, batch=batch, landed=done, redrive=True)
+    added = add_to_groups(spark, paths, batch, found.totals)
+    fixed = good.select(list(PLACE))
+    close_rows(spark, paths, "decode", frame_of(spark, fixed), Closing.REDRIVE)
+    return _RedrivenExports(decoded=good.num_rows, days=added.days)

@@ -54,6 +54,7 @@ from ticdc_assets.pipeline.decoding import decoded, decoded_position, landed_up_
 from ticdc_assets.pipeline.horizons import APPLICATION, Horizon, read_horizon, read_raw_horizon
 from ticdc_assets.pipeline.quarantine import CLOSED_BY, Closing, read_quarantine
 from ticdc_assets.pipeline.schema_tables import SCHEMA_KINDS
+from ticdc_assets.pipeline.seeds import read_seeds
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.wire.rows import PLACE, ROW, SNAPSHOT
 
@@ -209,6 +210,7 @@ class _CutOff:
         self._registered = commit_metadata(paths.schema_registry).get("batch", 0)
         self._newest_schemas = groups.newest_batch(SCHEMA_KINDS)
         self._compared = _compared(paths, groups)
+        self._tsos = {item.tso for item in read_seeds(paths)}
         self._faults = [
             row for row in read_quarantine(paths, open_only=False) if row["stage"] == "apply"
         ]
@@ -408,14 +410,15 @@ class _CutOff:
         if landed is None:
             notes.append("raw_messages is not cut off: its batches are not known any more")
             return 0
+        count = self._cut_snapshot_rows(base)
         F = functions(self._spark)
         path = str(self._paths.raw_messages)
         records = self._spark.read.format("delta").load(path).where(F.col("batch") <= landed)
         gone = self._in_base(records, base).cache()
         try:
-            count = gone.count()
-            if self._dry_run or not count:
-                return count
+            records_gone = gone.count()
+            if self._dry_run or not records_gone:
+                return count + records_gone
             own = carrying(self._spark, self._paths.raw_messages)
             (
                 DeltaTable.forPath(own.session(_making_base(base)), path)
@@ -433,7 +436,32 @@ class _CutOff:
             made = own.find()
         finally:
             gone.unpersist()
-        return 0 if made is None else made.metrics.get("numTargetRowsDeleted", 0)
+        return count + (0 if made is None else made.metrics.get("numTargetRowsDeleted", 0))
+
+    def _cut_snapshot_rows(self, base: Cut) -> int:
+        """Remove the landed rows of exports that are in the base; return how many.
+
+        Of a seed with rows in quarantine all stay: what is wrong with them may be mended.
+        """
+        waiting = {
+            row["partition"]
+            for row in read_quarantine(self._paths)
+            if row["database"] is not None and row["commit_ts"] in (None, *self._tsos)
+        }
+        gone = {
+            (item.seed, item.tso)
+            for item in read_seeds(self._paths)
+            if item.tso <= base.tso and item.seed not in waiting
+        }
+        if not gone:
+            return 0
+        numbers = sorted(number for number, _ in gone)
+        condition = functions(self._spark).col("batch").isin(numbers)
+        path = str(self._paths.snapshot_rows)
+        count = self._spark.read.format("delta").load(path).where(condition).count()
+        if count and not self._dry_run:
+            DeltaTable.forPath(self._spark, path).delete(condition)
+        return count
 
     def _in_base(self, records: DataFrame, base: Cut) -> DataFrame:
         """Return the coordinates of records that are in the base in all that they say."""

@@ -38,6 +38,7 @@ from ticdc_assets.pipeline.seed_landing import land_seed
 from ticdc_assets.pipeline.seeds import Seed, landed_seed, read_seeds, write_seeds
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.registry.history import SchemaHistory
+from ticdc_assets.rows.rows_of_work import frame_of
 from ticdc_assets.values.zones import changefeed_zone
 from ticdc_assets.wire.rows import PLACE
 
@@ -251,7 +252,7 @@ def _close_former(spark: SparkSession, paths: LakePaths, seeds: Sequence[Seed]) 
         if row["stage"] == "decode" and (row["partition"], row["database"], row["table"]) in former
     ]
     if places:
-        frame = spark.createDataFrame(pa.Table.from_pylist(places))
+        frame = frame_of(spark, pa.Table.from_pylist(places))
         close_rows(spark, paths, "decode", frame, Closing.LATER_CHANGE)
 
 
