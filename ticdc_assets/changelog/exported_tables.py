@@ -13,7 +13,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ticdc_assets.changelog.lineages import Lineage, name_of
-from ticdc_assets.changelog.plan import ExportedRows, Mark, MirrorPlan, SeededTable, TableName
+from ticdc_assets.changelog.plan import (
+    LACKS_EXPORT,
+    ExportedRows,
+    Mark,
+    MirrorPlan,
+    SeededTable,
+    TableName,
+)
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.registry.evolution import diff
 from ticdc_assets.registry.history import (
@@ -116,8 +123,7 @@ class ExportedTables:
         until = None if lineage.is_whole else self._above.get(plan.name)
         if until is None:
             return plan
-        reason = f"incomplete: rows that did not change since are in the export at {until} only"
-        mark = Mark(reason=reason, since_ts=plan.floor_ts)
+        mark = Mark(reason=f"{LACKS_EXPORT} {until}", since_ts=plan.floor_ts)
         return replace(plan, incomplete_until=until, marks=(*plan.marks, mark))
 
 

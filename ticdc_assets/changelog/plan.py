@@ -198,6 +198,9 @@ class Handover:
     parts: tuple[HandoverPart, ...]
 
 
+LACKS_EXPORT = "incomplete: rows that did not change since are in an export only, at TSO"
+"""Begin of the mark of a mirror that lacks the rows of an export above the cut."""
+
 SeededTable: TypeAlias = tuple[str, str, int]
 """(database, table, number of the seed): what the rows of an export cite."""
 

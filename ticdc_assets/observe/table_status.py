@@ -13,6 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from ticdc_assets.changelog.plan import LACKS_EXPORT
 from ticdc_assets.observe.verdicts import Level, Verdict
 from ticdc_assets.observe.wording import iso
 from ticdc_assets.pipeline.cuts import Cut, FailedMirror, HeldRows
@@ -73,7 +74,10 @@ class TableStatus:
     @property
     def is_complete(self) -> bool:
         """Whether it has every change up to the cut."""
-        return not self.held and not self.quarantined and self.failed is None
+        has_all = self.failed is None and not any(
+            mark.startswith(LACKS_EXPORT) for mark in self.marks
+        )
+        return has_all and not self.held and not self.quarantined
 
     @property
     def lacking(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from ticdc_assets.changelog.plan import LACKS_EXPORT
 from ticdc_assets.config import TableChoice, TableFilter
 from ticdc_assets.engine.control import (
     commit_metadata,
@@ -118,7 +119,12 @@ class MirrorCut:
     @property
     def incomplete(self) -> bool:
         """Whether changes at or below the cut are missing."""
-        return self.held > 0 or self.quarantined > 0 or self.failed
+        return self.held > 0 or self.quarantined > 0 or self.failed or self.lacks_export
+
+    @property
+    def lacks_export(self) -> bool:
+        """Whether rows of an export above the cut are missing."""
+        return any(mark.startswith(LACKS_EXPORT) for mark in self.marks)
 
     def path(self, paths: LakePaths) -> Path:
         """Where its Delta table is."""

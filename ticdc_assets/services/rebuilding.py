@@ -56,6 +56,7 @@ from ticdc_assets.pipeline.seed_decoding import decoded_files
 from ticdc_assets.pipeline.seeds import APPLICATION
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.registry.history import SchemaHistory
+from ticdc_assets.wire.rows import DDL
 
 TableName = tuple[str, str]
 
@@ -276,12 +277,14 @@ class _Rebuild:
         """Append the rows of exports that the cut was made from to the side's change log."""
         told = read_rows(
             self._paths.change_log,
-            (ds.field("ddl_type") == SNAPSHOT_DDL)
+            # Conditions are on columns whose bounds files tell: on others delta-rs finds nothing.
+            (ds.field("kind") == DDL)
             & (ds.field("batch") <= self._cut.batch)
             # What is at or below it is in the base.
             & (ds.field("commit_ts") > self._horizon.tso),
         )
-        for number in sorted({row["partition"] for row in told}):
+        numbers = {row["partition"] for row in told if row["ddl_type"] == SNAPSHOT_DDL}
+        for number in sorted(numbers):
             found = decoded_files(
                 self._spark, self._paths, number, batch=landed, into=side, names=names
             )

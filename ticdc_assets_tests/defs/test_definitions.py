@@ -41,8 +41,10 @@ PARENTS = {
     "raw_messages": {"kafka_topic"},
     "decode_messages": {"raw_messages"},
     "quarantine": {"raw_messages"},
-    "change_log": {"decode_messages"},
-    "schema_registry": {"decode_messages", "change_log"},
+    "seed_tables": set(),
+    "snapshot": {"seed_tables"},
+    "change_log": {"decode_messages", "snapshot"},
+    "schema_registry": {"decode_messages", "seed_tables", "change_log"},
     "apply_changes": {"change_log", "schema_registry"},
     "mirrors": {"apply_changes"},
     "maintenance": {"apply_changes"},
@@ -95,6 +97,11 @@ def test_groups_kinds_pools_and_partitions(definitions: dg.Definitions) -> None:
             continue
         assert node.kinds == {"spark", "deltalake"}
         partitions = node.partitions_def
+        if name == "snapshot":
+            assert node.is_external
+            assert isinstance(partitions, dg.DynamicPartitionsDefinition)
+            assert partitions.name == f"ticdc_{feed}_seeded_tables"
+            continue
         assert graph.get(key).pools == {f"ticdc_{feed}"}
         if name == "change_log":
             assert isinstance(partitions, dg.DailyPartitionsDefinition)
@@ -115,6 +122,7 @@ def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
         "shop_follow",
         "shop_sync",
         "shop_redrive",
+        "shop_seed",
         "shop_redecode",
         "shop_verify",
         "shop_maintenance",
@@ -122,6 +130,7 @@ def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
         "crm_follow",
         "crm_sync",
         "crm_redrive",
+        "crm_seed",
         "crm_redecode",
         "crm_verify",
         "crm_maintenance",
