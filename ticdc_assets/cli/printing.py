@@ -5,7 +5,7 @@ and `print_json` keeps a line one line for every reader.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from ticdc_assets.services.comparing import RowDifference
 
 
 # JSON leaves these as they are, and many readers end a line at them.
@@ -88,3 +90,32 @@ def _console() -> "Console":
 def print_table(listing: "Table") -> None:
     """Print a table for people."""
     _console().print(listing)
+
+
+def print_row_differences(title: str, rows: Iterable["RowDifference"], *, other: str) -> None:
+    """Print rows that differ, with both values of each column that does.
+
+    Args:
+        title: what stands above them.
+        rows: the rows.
+        other: what the other side is called.
+    """
+    from rich.table import Table
+
+    listing = Table(title=shown_text(title))
+    for name in ("row", "key", "column", "mirror", other):
+        listing.add_column(name, overflow="fold")
+    for row in rows:
+        key = ", ".join(
+            f"{name}={'NULL' if value is None else value}" for name, value in row.key.items()
+        )
+        copies = "" if row.copies == 1 else f", {row.copies} times"
+        first = (shown_text(f"{row.finding}{copies}"), shown_text(key))
+        if not row.columns:
+            listing.add_row(*first, "", "", "")
+        for item in row.columns:
+            listing.add_row(
+                *first, shown_text(item.name), shown_value(item.mirror), shown_value(item.rebuilt)
+            )
+            first = ("", "")
+    print_table(listing)

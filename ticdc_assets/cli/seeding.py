@@ -1,45 +1,93 @@
-"""Commands about exports of the upstream: `seed`."""
+"""Commands about exports of the upstream: `seed` and `diff`."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ticdc_assets.cli.base import main, plain_errors
+from ticdc_assets.cli.base import feed_of, main, note, plain_errors
+from ticdc_assets.cli.printing import print_json, print_row_differences, print_table, shown_text
 from ticdc_assets.config import load_settings
-from ticdc_assets.exports.dialect import OUTPUT_DIALECTS
+from ticdc_assets.exports.dialect import OUTPUT_DIALECTS, dialect_of
+
+if TYPE_CHECKING:
+    from ticdc_assets.services.diffing import SourceDifference
+
+
+_Command = TypeVar("_Command", bound=Callable[..., None])
+
+_OPTIONS = (
+    click.option(
+        "--table",
+        "tables",
+        metavar="DATABASE.TABLE",
+        multiple=True,
+        help="This table only; may be given more than once.",
+    ),
+    click.option(
+        "--tso",
+        type=click.IntRange(min=1),
+        help="TSO of the export, where it does not say its own.",
+    ),
+    click.option(
+        "--timezone",
+        help="Time zone of the session that exported it, for TIMESTAMPs; the changefeed's if not "
+        "given. Dumpling: --params time_zone=...",
+    ),
+    click.option("--csv-separator", help="What stands between fields of CSV files; a comma."),
+    click.option("--csv-delimiter", help="What stands around text in CSV files; a double quote."),
+    click.option("--csv-null-value", help="What stands for NULL in CSV files; \\N."),
+    click.option("--csv-line-terminator", help="What ends a row of CSV files; \\r\\n."),
+    click.option("--no-header", is_flag=True, help="CSV files do not begin with names of columns."),
+    click.option(
+        "--escape-backslash/--no-escape-backslash",
+        default=True,
+        help="Whether backslashes escape in the files; they do.",
+    ),
+    click.option(
+        "--csv-output-dialect",
+        type=click.Choice([name for name in OUTPUT_DIALECTS if name]),
+        help="The warehouse that CSV files were written for, which tells how bytes are written.",
+    ),
+)
+
+
+def _of_export(command: _Command) -> _Command:
+    """Give a command the options that say which export, and how it is written."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def _configured(
+    folder: str,
+    tables: Sequence[str],
+    tso: int | None,
+    timezone: str | None,
+    csv: Mapping[str, str | bool | None],
+) -> dict[str, Any]:
+    """Return the options as the configuration of a run."""
+    options = {
+        name.replace("_", "-"): str(value).lower() if isinstance(value, bool) else value
+        for name, value in csv.items()
+        if value is not None and value is not False
+    }
+    if not csv["escape_backslash"]:
+        options["escape-backslash"] = "false"
+    return {
+        "folder": folder,
+        "tables": list(tables),
+        "csv": options,
+        **({} if tso is None else {"tso": tso}),
+        **({} if timezone is None else {"timezone": timezone}),
+    }
 
 
 @main.command()
 @click.argument("changefeed")
 @click.argument("folder")
-@click.option(
-    "--table",
-    "tables",
-    metavar="DATABASE.TABLE",
-    multiple=True,
-    help="Seed this table only; may be given more than once.",
-)
-@click.option(
-    "--tso", type=click.IntRange(min=1), help="TSO of the export, where it does not say its own."
-)
-@click.option(
-    "--timezone",
-    help="Time zone of the session that exported it, for TIMESTAMPs; the changefeed's if not "
-    "given. Dumpling: --params time_zone=...",
-)
-@click.option("--csv-separator", help="What stands between fields of CSV files; a comma.")
-@click.option("--csv-delimiter", help="What stands around text in CSV files; a double quote.")
-@click.option("--csv-null-value", help="What stands for NULL in CSV files; \\N.")
-@click.option("--csv-line-terminator", help="What ends a row of CSV files; \\r\\n.")
-@click.option("--no-header", is_flag=True, help="CSV files do not begin with names of columns.")
-@click.option(
-    "--escape-backslash/--no-escape-backslash",
-    default=True,
-    help="Whether backslashes escape in the files; they do.",
-)
-@click.option(
-    "--csv-output-dialect",
-    type=click.Choice([name for name in OUTPUT_DIALECTS if name]),
-    help="The warehouse that CSV files were written for, which tells how bytes are written.",
-)
+@_of_export
 @plain_errors
 def seed(
     changefeed: str,
@@ -60,20 +108,7 @@ def seed(
     """
     from ticdc_assets.defs.run import run_seed
 
-    options = {
-        name.replace("_", "-"): str(value).lower() if isinstance(value, bool) else value
-        for name, value in csv.items()
-        if value is not None and value is not False
-    }
-    if not csv["escape_backslash"]:
-        options["escape-backslash"] = "false"
-    config = {
-        "folder": folder,
-        "tables": list(tables),
-        "csv": options,
-        **({} if tso is None else {"tso": tso}),
-        **({} if timezone is None else {"timezone": timezone}),
-    }
+    config = _configured(folder, tables, tso, timezone, csv)
     report = run_seed(load_settings(), changefeed, config)
     seeding = report.seeding
     for item in seeding.tables:
@@ -96,3 +131,76 @@ def seed(
     click.echo(f"{changefeed}: {report.applying.outcome}: {report.applying.reason}")
     if seeding.refused:
         raise click.ClickException(f"{len(seeding.refused)} tables were not seeded")
+
+
+@main.command()
+@click.argument("changefeed")
+@click.argument("folder")
+@_of_export
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@plain_errors
+def diff(
+    changefeed: str,
+    folder: str,
+    tables: tuple[str, ...],
+    tso: int | None,
+    timezone: str | None,
+    *,
+    as_json: bool,
+    **csv: str | bool | None,
+) -> None:
+    """Compare the mirrors of CHANGEFEED with an export in FOLDER, at the TSO of the export.
+
+    It says that they are equal, or which keys and columns differ, with both values. The
+    changefeed's tables stay as they are, and syncs may go on meanwhile. The exit code is 1 if
+    anything differs. The options are those of `seed`.
+    """
+    from ticdc_assets.defs.partitions import table_of
+    from ticdc_assets.engine.session import get_spark
+    from ticdc_assets.pipeline.cuts import require_cut
+    from ticdc_assets.services.diffing import diff as compared
+
+    feed, paths = feed_of(load_settings(), changefeed)
+    require_cut(paths)  # before Spark is started
+    config = _configured(folder, tables, tso, timezone, csv)
+    found = compared(
+        get_spark(),
+        paths,
+        feed,
+        folder,
+        tables=[table_of(name) for name in tables],
+        tso=tso,
+        dialect=dialect_of(config["csv"]),
+        timezone=timezone,
+        say=note,
+    )
+    if as_json:
+        print_json(json.dumps(found.as_json(), ensure_ascii=False))
+    else:
+        _print_difference(found)
+    if not found.equal:
+        raise click.ClickException(found.summary)
+
+
+def _print_difference(found: "SourceDifference") -> None:
+    from rich.table import Table
+
+    listing = Table(title=f"{found.changefeed}: mirrors beside the export at TSO {found.tso}")
+    for title in ("database", "table", "rows", "exported", "result"):
+        listing.add_column(title, justify="right" if title in {"rows", "exported"} else "left")
+    for item in found.tables:
+        listing.add_row(
+            *map(shown_text, (item.database, item.table)),
+            *("-" if count is None else str(count) for count in (item.rows, item.exported)),
+            shown_text("; ".join([item.sentence, *item.warnings])),
+        )
+    print_table(listing)
+    for item in found.tables:
+        if item.examples:
+            shown = f"{len(item.examples)} of {item.counts.total} rows that differ"
+            title = f"{item.database}.{item.table}: {shown}"
+            print_row_differences(title, item.examples, other="exported")
+    if found.excluded:
+        click.echo(f"{found.changefeed}: {found.excluded} tables of the export are left out")
+    if found.equal:
+        click.echo(f"{found.changefeed}: {found.summary}")

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import click
 
 from ticdc_assets.cli.base import feed_of, main, plain_errors
-from ticdc_assets.cli.printing import print_json, print_table, shown_text, shown_value
+from ticdc_assets.cli.printing import print_json, print_row_differences, print_table, shown_text
 from ticdc_assets.config import load_settings
 
 if TYPE_CHECKING:
-    from ticdc_assets.services.verifying import Verification, VerifiedMirror
+    from ticdc_assets.services.verifying import Verification
 
 
 @main.command()
@@ -62,33 +62,10 @@ def _print_verification(found: "Verification") -> None:
     print_table(listing)
     for item in found.mirrors:
         if item.examples:
-            _print_differences(item)
+            shown = f"{len(item.examples)} of {item.counts.total} rows that differ"
+            title = f"{item.database}.{item.table}: {shown}"
+            print_row_differences(title, item.examples, other="rebuilt")
     for text in (*found.differences, *found.notes()):
         click.echo(f"{found.changefeed}: {shown_text(text)}")
     if found.equal:
         click.echo(f"{found.changefeed}: {found.summary}")
-
-
-def _print_differences(mirror: "VerifiedMirror") -> None:
-    """Print rows that differ, with both values of each column that does."""
-    from rich.table import Table
-
-    total = mirror.counts.total
-    shown = f"{len(mirror.examples)} of {total} rows that differ"
-    listing = Table(title=shown_text(f"{mirror.database}.{mirror.table}: {shown}"))
-    for title in ("row", "key", "column", "mirror", "rebuilt"):
-        listing.add_column(title, overflow="fold")
-    for row in mirror.examples:
-        key = ", ".join(
-            f"{name}={'NULL' if value is None else value}" for name, value in row.key.items()
-        )
-        copies = "" if row.copies == 1 else f", {row.copies} times"
-        first = (shown_text(f"{row.finding}{copies}"), shown_text(key))
-        if not row.columns:
-            listing.add_row(*first, "", "", "")
-        for item in row.columns:
-            listing.add_row(
-                *first, shown_text(item.name), shown_value(item.mirror), shown_value(item.rebuilt)
-            )
-            first = ("", "")
-    print_table(listing)

@@ -77,6 +77,13 @@ class CsvDialect:
             raise ConfigError("the separator and the quote of CSV files cannot be the same")
 
 
+def _meant(value: str) -> str:
+    """Return what a shell can hardly write: the characters that an escape means."""
+    for written, meant in (("\\t", "\t"), ("\\r", "\r"), ("\\n", "\n"), ("\\0", "\0")):
+        value = value.replace(written, meant)
+    return value
+
+
 def dialect_of(options: Mapping[str, str]) -> CsvDialect:
     """Return the dialect that options of Dumpling say, by their names without `--`.
 
@@ -86,7 +93,7 @@ def dialect_of(options: Mapping[str, str]) -> CsvDialect:
     values: dict[str, Any] = {}
     for name, value in options.items():
         if name in _OPTIONS:
-            values[_OPTIONS[name]] = value.encode().decode("unicode_escape")
+            values[_OPTIONS[name]] = value if name == "csv-null-value" else _meant(value)
         elif name in _FLAGS and value.lower() in ("true", "false"):
             values[_FLAGS[name]] = (value.lower() == "true") is not (name == "no-header")
         elif name == "csv-output-dialect" and value in OUTPUT_DIALECTS:

@@ -6,6 +6,7 @@ that the schema gets is made of the table's name.
 """
 
 import hashlib
+import re
 from dataclasses import dataclass
 
 from ticdc_assets.errors import InputError, shorten
@@ -71,8 +72,11 @@ def _table_id(database: str, table: str) -> int:
     return int.from_bytes(hashlib.sha256(text).digest()[:8]) & MAX_TSO
 
 
+_SETTINGS = re.compile(
+    r"\A(?:\s+|/\*.*?\*/\s*;?|--[^\n]*\n|SET\s[^;]*;)+", re.DOTALL | re.IGNORECASE
+)
+
+
 def _statement(text: str) -> str:
-    """Return the last statement of a file: comments with settings come before it."""
-    statements = [part.strip() for part in text.split(";\n")]
-    kept = [part.rstrip(";").strip() for part in statements if part.rstrip(";").strip()]
-    return kept[-1] if kept else ""
+    """Return the statement of a file: comments with settings come before it."""
+    return _SETTINGS.sub("", text).strip().rstrip(";").rstrip()

@@ -124,11 +124,16 @@ def rebuilt(
         NotFoundError: it is not told any more which records the cut was made from.
     """
     with side_lock(paths):
-        _remove(paths.side_places)
+        remove_side_places(paths)
         try:
             yield _Rebuild(spark, paths, changefeed, cut, table).make()
         finally:
-            _remove(paths.side_places)
+            remove_side_places(paths)
+
+
+def remove_side_places(paths: LakePaths) -> None:
+    """Remove what is in side places; the caller holds their lock."""
+    _remove(paths.side_places)
 
 
 def _remove(place: Path) -> None:

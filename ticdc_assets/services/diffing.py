@@ -1,0 +1,265 @@
+"""Comparing mirrors with the source: an export of the upstream beside the mirrors at its TSO.
+
+In: the folder of an export, and the mirrors as of its TSO. Out: a `SourceDifference`: for each
+table whether both have the same rows, and where not how many differ, with keys and columns.
+
+The rows of the export go the way of a seed (`seeding`), in a side place of their own, so both sides
+are typed by the same code, and two values are the same if their mirrors hold the same. When a row
+changed last is in no export, and is not compared.
+
+Why running it again is safe: nothing of the changefeed is written; the side place is gone when it
+ends, and one that a killed run left is removed by the next (`rebuilding`).
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_assets.changelog.plan import TableName
+from ticdc_assets.config import Changefeed, TableChoice
+from ticdc_assets.engine.lock import side_lock
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import functions
+from ticdc_assets.exports.dialect import CsvDialect
+from ticdc_assets.isolation import Failure, attempted
+from ticdc_assets.pipeline.cuts import MirrorCut, newest_cut, require_cut
+from ticdc_assets.pipeline.mirrors import apply_changes
+from ticdc_assets.pipeline.schema_tables import register_new
+from ticdc_assets.pipeline.versions import mirror_in_spark
+from ticdc_assets.reading.as_of import AsOf, TableRows
+from ticdc_assets.rows.mirror_rows import MirrorLayout, quoted
+from ticdc_assets.services.comparing import (
+    NO_ROWS,
+    RowCounts,
+    RowDifference,
+    column_differences,
+    content_of,
+    row_differences,
+)
+from ticdc_assets.services.rebuilding import remove_side_places
+from ticdc_assets.services.seeding import SeededRows, Seeding, seed
+
+EXAMPLES = 10
+"""Rows of a table that are shown at most where they differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffedTable:
+    """One table beside the export.
+
+    Attributes:
+        database: its database.
+        table: its name.
+        rows: rows of the mirror at the TSO; None if there is none.
+        exported: rows of the export; None if it could not be read.
+        unread: rows of the export that cannot be read, or do not fit their columns.
+        counts: rows that differ.
+        examples: some of them.
+        findings: what else differs, one clause each.
+        warnings: why the mirror may differ from its table.
+    """
+
+    database: str
+    table: str
+    rows: int | None
+    exported: int | None
+    unread: int = 0
+    counts: RowCounts = NO_ROWS
+    examples: tuple[RowDifference, ...] = ()
+    findings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether both sides have the same rows."""
+        return not (self.counts.total or self.findings or self.unread)
+
+    @property
+    def sentence(self) -> str:
+        """What is found, in one clause."""
+        if self.equal:
+            return "equal"
+        counts = self.counts
+        found = [
+            f"{count} rows {what}"
+            for count, what in (
+                (counts.changed, "differ"),
+                (counts.missing, "are missing in the mirror"),
+                (counts.too_many, "are too many in the mirror"),
+                (self.unread, "of the export cannot be read"),
+            )
+            if count
+        ]
+        return "; ".join([*found, *self.findings])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceDifference:
+    """The mirrors of a changefeed beside an export.
+
+    Attributes:
+        changefeed: its name.
+        tso: TSO of the export.
+        tables: by database and table.
+        excluded: tables of the export that the configuration leaves out.
+    """
+
+    changefeed: str
+    tso: int
+    tables: tuple[DiffedTable, ...]
+    excluded: int
+
+    @property
+    def equal(self) -> bool:
+        """Whether all tables have the same rows on both sides."""
+        return all(item.equal for item in self.tables)
+
+    @property
+    def summary(self) -> str:
+        """What is found, in one sentence."""
+        differing = sum(not item.equal for item in self.tables)
+        if not differing:
+            return f"{len(self.tables)} mirrors equal the export at TSO {self.tso}"
+        return f"{differing} of {len(self.tables)} mirrors differ from the export at TSO {self.tso}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {**asdict(self), "equal": self.equal}
+
+
+def diff(
+    spark: SparkSession,
+    paths: LakePaths,
+    changefeed: Changefeed,
+    folder: str,
+    *,
+    tables: Collection[TableName] = (),
+    tso: int | None = None,
+    dialect: CsvDialect | None = None,
+    timezone: str | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> SourceDifference:
+    """Compare mirrors as of an export's TSO with the export; see `seeding.seed` for the arguments.
+
+    Raises:
+        BusyError: another comparison or rebuild of the changefeed is at work.
+        NotFoundError: there is no export, or nothing is known as of its TSO.
+        ConfigError: the export does not tell its TSO.
+    """
+    require_cut(paths)
+    with side_lock(paths):
+        remove_side_places(paths)
+        try:
+            side = paths.side_place(uuid4().hex)
+            plain = replace(changefeed, history=TableChoice(), soft_delete=TableChoice())
+            seeding = seed(
+                spark,
+                side,
+                plain,
+                folder,
+                tables=tables,
+                tso=tso,
+                dialect=dialect,
+                timezone=timezone,
+                say=say,
+            )
+            moment = AsOf(spark, paths, changefeed, seeding.tso)
+            register_new(side, plain)
+            apply_changes(spark, side, plain, until=seeding.tso, complete_ts=seeding.tso)
+            found = list(_compared(spark, side, seeding, moment, changefeed.timezone, say))
+        finally:
+            remove_side_places(paths)
+    found += [
+        DiffedTable(database=name[0], table=name[1], rows=None, exported=None, findings=(reason,))
+        for name, reason in seeding.refused.items()
+    ]
+    return SourceDifference(
+        changefeed=paths.changefeed,
+        tso=seeding.tso,
+        tables=tuple(sorted(found, key=lambda item: (item.database, item.table))),
+        excluded=seeding.excluded,
+    )
+
+
+def _compared(
+    spark: SparkSession,
+    side: LakePaths,
+    seeding: Seeding,
+    moment: AsOf,
+    timezone: str,
+    say: Callable[[str], None],
+) -> Iterator[DiffedTable]:
+    cut = newest_cut(side)
+    exported = {(item.database, item.table): item for item in cut.mirrors} if cut else {}
+    for number, item in enumerate(seeding.tables):
+        name = (item.database, item.table)
+        say(f"comparing {'.'.join(name)}, {number + 1} of {len(seeding.tables)}")
+        made = attempted(
+            lambda name=name, item=item: _compared_table(
+                spark, side, item, exported[name], moment.table(*name), timezone
+            ),
+            f"comparing {'.'.join(name)}",
+        )
+        if isinstance(made, Failure):
+            made = DiffedTable(
+                database=name[0],
+                table=name[1],
+                rows=None,
+                exported=item.rows,
+                unread=item.quarantined,
+                findings=(made.reason,),
+            )
+        yield made
+
+
+def _compared_table(
+    spark: SparkSession,
+    side: LakePaths,
+    seeded: SeededRows,
+    exported: MirrorCut,
+    mirror: TableRows,
+    timezone: str,
+) -> DiffedTable:
+    layout = MirrorLayout(schema=mirror.schema)
+    ours = _without_stamps(mirror.frame.select(*map(quoted, layout.names)), layout)
+    theirs = _without_stamps(
+        mirror_in_spark(spark, side, exported), MirrorLayout(schema=exported.table_schema)
+    )
+    unread = seeded.quarantined + exported.quarantined
+    findings = [
+        item.replace("the rebuild", "the export").replace("rebuilt", "exported")
+        for item in column_differences(ours, theirs)
+        if item != "the columns are in another order"
+    ]
+    counts, examples = NO_ROWS, ()
+    if not findings:
+        theirs = theirs.select(*map(quoted, ours.columns))
+        if content_of(ours, mirror.schema) != content_of(theirs, mirror.schema):
+            found = row_differences(ours, theirs, mirror.schema, timezone, examples=EXAMPLES)
+            counts = found.counts
+            examples = tuple(_shown(item, layout) for item in found.examples)
+    return DiffedTable(
+        database=mirror.database,
+        table=mirror.table,
+        rows=mirror.rows,
+        exported=exported.rows,
+        unread=unread,
+        counts=counts,
+        examples=examples,
+        findings=tuple(findings),
+        warnings=mirror.warnings,
+    )
+
+
+def _without_stamps(rows: DataFrame, layout: MirrorLayout) -> DataFrame:
+    """Return rows that do not say when they changed last: an export does not know."""
+    F = functions(rows.sparkSession)
+    return rows.withColumn(layout.commit_ts, F.lit(None).cast("long"))
+
+
+def _shown(item: RowDifference, layout: MirrorLayout) -> RowDifference:
+    key = {name: value for name, value in item.key.items() if name != layout.commit_ts}
+    return replace(item, key=key)

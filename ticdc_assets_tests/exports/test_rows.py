@@ -1,0 +1,199 @@
+"""Rows and values of exports: whatever is written is read back, whatever is read is no crash."""
+
+import gzip
+import json
+from base64 import b64encode
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ticdc_assets.exports import rows as rows_module
+from ticdc_assets.exports.dialect import BinaryText, CsvDialect
+from ticdc_assets.exports.folder import opened_folder, read_export
+from ticdc_assets.exports.images import ImageMaker
+from ticdc_assets.exports.rows import read_rows, split_file
+from ticdc_assets.exports.tables import exported_schema
+from ticdc_assets.schemas import TableSchema
+from ticdc_assets_tests.exports.writing import Value, csv_row, sql_row
+
+CREATE = """CREATE TABLE `t` (
+  `n` bigint,
+  `v` text,
+  `b` longblob
+)"""
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+table_rows = st.lists(
+    st.tuples(
+        st.none() | st.integers(-(2**63), 2**63 - 1),
+        st.none() | texts,
+        st.none() | st.binary(max_size=12),
+    ),
+    max_size=8,
+)
+dialects = st.builds(
+    CsvDialect,
+    separator=st.sampled_from([",", "\t", "|+|", ";"]),
+    quote=st.sampled_from(['"', "'", "''"]),
+    null=st.sampled_from(["\\N", "NULL"]),
+    terminator=st.sampled_from(["\r\n", "\n"]),
+    header=st.booleans(),
+    backslash=st.booleans(),
+    binary=st.sampled_from(BinaryText),
+)
+
+
+def schema() -> TableSchema:
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "d.t-schema.sql").write_text(CREATE + ";\n")
+        (table,) = read_export(folder, tso=1).tables
+        return exported_schema(table, 1, "UTC").schema
+
+
+SCHEMA = schema()
+
+
+def read(
+    folder: Path, name: str, content: bytes, dialect: CsvDialect, *, most: int = 1 << 30
+) -> tuple[list[dict[str, Any] | str], list[int]]:
+    """Return images, or why a row has none, and the lines of the rows."""
+    (folder / name).write_bytes(content)
+    (table,) = read_export(str(folder), tso=1).tables
+    filesystem, root = opened_folder(str(folder))
+    maker = ImageMaker(SCHEMA, dialect, "UTC")
+    found: list[dict[str, Any] | str] = []
+    lines: list[int] = []
+    for file in table.files:
+        for part in split_file(filesystem, root, file, dialect, most=most):
+            for batch in read_rows(filesystem, root, part, dialect):
+                lines += batch.column("line").to_pylist()
+                columns, problem = (
+                    batch.column(item)[0].as_py() for item in ("columns", "problem")
+                )
+                made = maker.make(
+                    batch.column("row"),
+                    format=file.format,
+                    columns=None if columns is None else json.loads(columns),
+                    problem=problem,
+                )
+                pairs = zip(made.images.to_pylist(), made.reason.to_pylist(), strict=True)
+                found += [
+                    str(reason) if image is None else json.loads(image) for image, reason in pairs
+                ]
+    (folder / name).unlink()
+    return found, lines
+
+
+def images(rows: list[tuple[Value, ...]]) -> list[dict[str, str | None]]:
+    return [
+        {
+            "n": None if number is None else str(number),
+            "v": text if text is None else str(text),
+            "b": None if raw is None else b64encode(bytes(raw)).decode(),  # type: ignore[arg-type]
+        }
+        for number, text, raw in rows
+    ]
+
+
+@given(rows=table_rows, dialect=dialects, most=st.sampled_from([1, 7, 40, 1 << 30]))
+def test_csv_is_read_as_it_was_written(
+    rows: list[tuple[Value, ...]], dialect: CsvDialect, most: int
+) -> None:
+    content = csv_row(["n", "v", "b"], dialect) if dialect.header else b""
+    content += b"".join(csv_row(row, dialect) for row in rows)
+    with TemporaryDirectory() as folder:
+        found, lines = read(Path(folder), "d.t.000.csv", content, dialect, most=most)
+    assert found == images(rows)
+    assert lines == sorted(lines)
+
+
+@given(rows=table_rows, backslash=st.booleans(), most=st.sampled_from([1, 30, 1 << 30]))
+def test_sql_is_read_as_it_was_written(
+    rows: list[tuple[Value, ...]], backslash: bool, most: int
+) -> None:
+    content = b"/*!40101 SET NAMES binary*/;\n"
+    for begin in range(0, len(rows), 3):
+        some = [sql_row(row, backslash=backslash) for row in rows[begin : begin + 3]]
+        content += b"INSERT INTO `t` (`n`,`v`,`b`) VALUES\n" + b",\n".join(some) + b";\n"
+    with TemporaryDirectory() as folder:
+        dialect = CsvDialect(backslash=backslash)
+        found, lines = read(Path(folder), "d.t.000.sql", content, dialect, most=most)
+    assert found == images(rows)
+    assert lines == sorted(lines)
+
+
+@given(
+    content=st.binary(max_size=200)
+    | st.text("(),';`\\x\n\r\"NULLINSERTVALUES-#/* 01", max_size=80).map(str.encode),
+    dialect=dialects,
+    name=st.sampled_from(["d.t.000.csv", "d.t.000.sql", "d.t.000.csv.gz", "d.t.000.parquet"]),
+    most=st.sampled_from([5, 1 << 30]),
+)
+def test_any_bytes_are_rows_or_reasons(
+    content: bytes, dialect: CsvDialect, name: str, most: int
+) -> None:
+    with TemporaryDirectory() as folder:
+        found, _ = read(Path(folder), name, content, dialect, most=most)
+    assert all(isinstance(item, (str, dict)) for item in found)
+
+
+@pytest.mark.parametrize("ending", ["gz", "zst", "snappy"])
+def test_compressed_files(tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "_CHUNK_BYTES", 100)
+    rows: list[tuple[Value, ...]] = [(number, "text\n" * 9, b"\0\xff") for number in range(50)]
+    dialect = CsvDialect(header=False)
+    content = b"".join(csv_row(row, dialect) for row in rows)
+    match ending:
+        case "gz":
+            packed = gzip.compress(content)
+        case "zst":
+            packed = pa.compress(content, "zstd", asbytes=True)
+        case _:
+            packed = b"\xff\x06\x00\x00sNaPpY" + b"".join(
+                frame(content[at : at + 1000]) for at in range(0, len(content), 1000)
+            )
+    found, lines = read(tmp_path, f"d.t.000.csv.{ending}", packed, dialect)
+    assert found == images(rows)
+    assert lines == list(range(1, 51))
+    damaged, _ = read(tmp_path, f"d.t.000.csv.{ending}", packed[: len(packed) // 2], dialect)
+    assert damaged[-1] in ("unreadable_file", "invalid_row")
+
+
+def frame(content: bytes) -> bytes:
+    """Return content as one frame of Snappy's framing format; its checksum is not looked at."""
+    body = bytes(4) + pa.compress(content, "snappy", asbytes=True)
+    return b"\x00" + len(body).to_bytes(3, "little") + body
+
+
+def test_parquet_files_by_the_names_of_columns(tmp_path: Path) -> None:
+    table = pa.table({"b": [b"\0\xff", None], "n": [7, None], "v": ['a"\\', "line\nend"]})
+    pq.write_table(table, tmp_path / "d.t.000.parquet")
+    content = (tmp_path / "d.t.000.parquet").read_bytes()
+    found, lines = read(tmp_path, "d.t.000.parquet", content, CsvDialect())
+    assert found == [
+        {"b": "AP8=", "n": "7", "v": 'a"\\'},
+        {"b": None, "n": None, "v": "line\nend"},
+    ]
+    assert lines == [1, 2]
+
+
+def test_what_is_wrong_with_rows_is_told(tmp_path: Path) -> None:
+    dialect = CsvDialect()
+    content = (
+        b'"n","v","b"\r\n1,"a"\r\n2,"a","b","c"\r\n3,"\xff","b"\r\n4,"a" x,"b"\r\n5,"a","b"\r\n'
+    )
+    found, lines = read(tmp_path, "d.t.000.csv", content, dialect)
+    assert found[:4] == ["invalid_row", "invalid_row", "invalid_text", "invalid_row"]
+    assert found[4] == {"n": "5", "v": "a", "b": "Yg=="}
+    assert lines == [2, 3, 4, 5, 6]
+    found, _ = read(tmp_path, "d.t.000.csv", b'"n","other","b"\r\n1,"a","b"\r\n', dialect)
+    assert found == ["unknown_column"]
+    broken = b"INSERT INTO `t` VALUES\n(1,'a',x'00'),\n(2,'b',x'0'),\n(3,'c"
+    found, _ = read(tmp_path, "d.t.000.sql", broken, dialect)
+    assert found == [{"n": "1", "v": "a", "b": "AA=="}, "invalid_binary", "unreadable_file"]

@@ -1,0 +1,87 @@
+"""Mirrors beside an export of the upstream."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.errors import NotFoundError
+from ticdc_assets.services.comparing import RowFinding
+from ticdc_assets.services.diffing import SourceDifference, diff
+from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.export import export_upstream
+from ticdc_assets.simulator.shop import ShopWorkload
+from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.lake.feeds import Feed
+from ticdc_assets_tests.simulator.builders import fill
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_shop_equals_its_export(spark: SparkSession, tmp_path: Path) -> None:
+    upstream = Upstream(timezone="UTC")
+    workload = ShopWorkload(upstream, 5)
+    for _ in workload.steps(40):
+        pass
+    export_upstream(upstream, tmp_path / "export", file_type="sql")
+    for _ in workload.steps(20):
+        pass
+    feed = Feed.of(spark, tmp_path)
+    feed.write(StandInChangefeed(upstream, "topic").tick())
+    feed.sync()
+    before = feed.rows()
+    found = diff(spark, feed.paths, feed.changefeed, str(tmp_path / "export"))
+    assert found.equal, found.tables
+    assert {(item.database, item.table) for item in found.tables} >= {("shop", "orders")}
+    assert feed.rows() == before
+    assert not feed.paths.side_places.exists()
+
+
+def test_what_differs_is_told_by_key_and_column(spark: SparkSession, tmp_path: Path) -> None:
+    upstream = Upstream()
+    upstream.create_database("d")
+    columns = (column("id", "int", nullable=False), column("v", "varchar(40)"))
+    for name in ("keyed", "bag", "same"):
+        upstream.create_table(("d", name), columns, primary_key=("id",) * (name != "bag"))
+        fill(upstream, ("d", name), rows=20, seed=len(name))
+    at = export_upstream(upstream, tmp_path / "export")
+    feed = Feed.of(spark, tmp_path)
+    feed.write(
+        StandInChangefeed(upstream, "topic", options=FeedOptions(force_replicate=True)).tick()
+    )
+    with pytest.raises(NotFoundError):
+        diff(spark, feed.paths, feed.changefeed, str(tmp_path / "export"))
+    feed.sync()
+    assert compared(spark, feed, tmp_path).equal
+    path = tmp_path / "export" / "d.keyed.000000000.csv"
+    header, first, second, *others = path.read_bytes().split(b"\r\n")
+    changed = second.split(b",")[0] + b',"changed"'
+    added = b'-5,"added"'
+    path.write_bytes(b"\r\n".join([header, changed, added, b"no row", *others]))
+    bag = tmp_path / "export" / "d.bag.000000000.csv"
+    rows = bag.read_bytes().split(b"\r\n")
+    bag.write_bytes(b"\r\n".join([*rows[:-2], rows[1], b""]))
+    found = compared(spark, feed, tmp_path)
+    assert found.tso == at
+    by_name = {item.table: item for item in found.tables}
+    assert by_name["same"].equal
+    keyed = by_name["keyed"]
+    assert (keyed.counts.changed, keyed.counts.missing, keyed.counts.too_many) == (1, 1, 1)
+    assert keyed.unread == 1
+    findings = {item.finding: item for item in keyed.examples}
+    assert findings[RowFinding.CHANGED].key == {"id": second.split(b",")[0].decode()}
+    (cell,) = findings[RowFinding.CHANGED].columns
+    assert (cell.name, cell.rebuilt) == ("v", "changed")
+    assert findings[RowFinding.MISSING].key == {"id": "-5"}
+    assert findings[RowFinding.TOO_MANY].key == {"id": first.split(b",")[0].decode()}
+    assert by_name["bag"].counts.total == 2
+    assert "_ticdc_commit_ts" not in str(by_name["bag"].examples)
+    shutil.rmtree(tmp_path / "export")
+    with pytest.raises(NotFoundError, match="there is no folder"):
+        compared(spark, feed, tmp_path)
+
+
+def compared(spark: SparkSession, feed: Feed, folder: Path) -> SourceDifference:
+    return diff(spark, feed.paths, feed.changefeed, str(folder / "export"))
