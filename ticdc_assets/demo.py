@@ -1,8 +1,9 @@
 """The demo: everything once, in one folder, compared with an independent truth.
 
-In: a folder and a wire format. Out: a real Kafka broker there, a stand-in changefeed that writes a
-shop's life into it while the Dagster job lands, decodes, registers and applies it, and a table that
-says for every mirror whether it equals the simulator's own truth. The Dagster instance stays in the
+In: a folder and a wire format. Out: a real Kafka broker there, mirrors that begin with an export of
+a shop, a stand-in changefeed that writes the shop's life from there on into the broker while the
+Dagster job lands, decodes, registers and applies it, and a table that says for every mirror whether
+it equals the simulator's own truth. The Dagster instance stays in the
 folder, so that the UI can be opened on it.
 
 The folder is the demo's own: it is emptied at the start, which is only done to a folder that a
@@ -32,7 +33,7 @@ from ticdc_assets.config import (
     Settings,
     load_settings,
 )
-from ticdc_assets.defs.run import run_sync
+from ticdc_assets.defs.run import run_seed, run_sync
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import get_spark
 from ticdc_assets.errors import ConfigError, SourceUnavailableError
@@ -54,6 +55,7 @@ Note = Callable[[str], None]
 CHANGEFEED = "shop"
 _MARKER = "demo.json"
 _PARTITIONS = 3
+_EXPORT = "export"
 _TICK_SECONDS = 5.0
 _CLOSING_SECONDS = 60.0
 
@@ -84,6 +86,7 @@ def run_demo(
             assert isinstance(feed.source, KafkaSource)
             simulator = run_simulator(
                 feed.source,
+                export=directory / _EXPORT,
                 truth_path=directory / "truth.jsonl",
                 partitions=_PARTITIONS,
                 timezone=feed.timezone,
@@ -93,6 +96,8 @@ def run_demo(
                 transactions_per_second=transactions / seconds,
                 on_progress=_Ticker(tell).tick,
             )
+            settings = _configure(directory, broker, wire_format, simulator.exported_ts)
+            _seed(settings, directory, tell)
             tell(
                 f"the shop opens: up to {transactions} transactions within {seconds} s, "
                 f"in {wire_format}"
@@ -102,6 +107,15 @@ def run_demo(
     tell(f"done; the broker is stopped, the tables stay in {directory}")
     note("open the same instance in the Dagster UI: make ui")
     return same
+
+
+def _seed(settings: Settings, directory: Path, tell: Note) -> None:
+    """Let the mirrors begin with what the shop had before its changefeed."""
+    tell("the shop was exported, and its changefeed starts there; the mirrors begin with its rows")
+    folder = directory / _EXPORT
+    timezone = settings.changefeed(CHANGEFEED).timezone
+    seeding = run_seed(settings, CHANGEFEED, {"folder": str(folder), "timezone": timezone}).seeding
+    tell(f"{seeding.rows} rows of {len(seeding.tables)} tables stand at TSO {seeding.tso}")
 
 
 def _start_spark(tell: Note) -> None:
@@ -214,12 +228,16 @@ def _empty(directory: Path) -> None:
     (directory / _MARKER).write_text("{}\n", encoding="utf-8")
 
 
-def _configure(directory: Path, broker: LocalBroker, wire_format: WireFormat) -> Settings:
+def _configure(
+    directory: Path, broker: LocalBroker, wire_format: WireFormat, start_ts: int | None = None
+) -> Settings:
+    start = "" if start_ts is None else f"    start_ts: {start_ts}\n"
     (directory / "changefeeds.yaml").write_text(
         "changefeeds:\n"
         f"  - name: {CHANGEFEED}\n"
         f"    format: {wire_format}\n"
         "    timezone: Asia/Shanghai\n"
+        f"{start}"
         "    source:\n"
         "      kafka:\n"
         f'        bootstrap_servers: "{broker.bootstrap_servers}"\n'

@@ -35,6 +35,8 @@ from ticdc_assets_tests.statuses import cut, held, publish_with_tables
 COMMANDS = {
     "accept-gap",
     "decode",
+    "diff",
+    "seed",
     "sync",
     "rebuild",
     "redrive",

@@ -32,10 +32,14 @@ from ticdc_assets_tests.defs.small_shop import CHANGEFEEDS, SmallShop
 from ticdc_assets_tests.test_docs import anchors
 from ticdc_assets_tests.test_readme import Block, blocks_of
 
-OTHERS = {"git", "make", "python3.11", "/opt/ticdc-assets/bin/pip", "systemctl"}
+OTHERS = {"cat", "git", "make", "python3.11", "/opt/ticdc-assets/bin/pip", "systemctl"}
 """Programs of which only the name is looked at."""
 
-TICDC = {"cdc": ("cli", "changefeed"), "kafka-configs.sh": ("--bootstrap-server",)}
+TICDC = {
+    "cdc": ("cli", "changefeed"),
+    "tiup": ("dumpling",),
+    "kafka-configs.sh": ("--bootstrap-server",),
+}
 """Programs of the source's side, and how their lines go on."""
 
 SETTINGS: dict[str, Any] = {

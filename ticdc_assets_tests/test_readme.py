@@ -28,6 +28,7 @@ from ticdc_assets.cli import main
 from ticdc_assets.config import CaptureSource, KafkaSource, parse_changefeeds
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.export import export_upstream
 from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Upstream
 
@@ -45,6 +46,8 @@ COMMANDS = {
     "make type": "make",
     "make bench": "make",
     "ticdc-assets doctor": "lake",
+    "ticdc-assets seed mine export --timezone UTC": "lake",
+    "ticdc-assets diff mine export --timezone UTC": "lake",
     "ticdc-assets sync mine": "lake",
     "ticdc-assets status mine": "lake",
     "ticdc-assets status mine --json": "lake",
@@ -120,8 +123,8 @@ def python_blocks(blocks: list[Block]) -> list[tuple[Block, Block]]:
     ]
 
 
-def orders() -> list[CaptureRecord]:
-    """What TiCDC would send of a table of orders that ends as `ORDERS`."""
+def orders(export: Path | None = None) -> list[CaptureRecord]:
+    """What TiCDC would send of a table of orders that ends as `ORDERS`; exported on the way."""
     upstream = Upstream()
     name = ("shop", "orders")
     upstream.create_database("shop")
@@ -137,6 +140,8 @@ def orders() -> list[CaptureRecord]:
     with upstream.transaction() as transaction:
         for number, total in (("1", "12.50"), ("2", "0.99"), ("3", "7.00"), ("4", None)):
             transaction.insert(name, {"id": number, "state": "new", "total": total})
+    if export is not None:
+        export_upstream(upstream, export)
     with upstream.transaction() as transaction:
         transaction.update(name, ("1",), changes={"state": "paid"})
         transaction.delete(name, ("3",))
@@ -249,7 +254,7 @@ def test_the_commands_on_a_capture(
 @pytest.fixture
 def feed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the README's changefeed over a capture, as the environment names it."""
-    write_capture(tmp_path / "messages.jsonl.gz", orders())
+    write_capture(tmp_path / "messages.jsonl.gz", orders(tmp_path / "export"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TICDC_CHANGEFEEDS", str(tmp_path / "changefeeds.yaml"))
     monkeypatch.setenv("TICDC_LAKE", str(tmp_path / "lake"))
@@ -288,7 +293,9 @@ def test_the_commands_on_a_lake(blocks: list[Block], feed: Path, spark: "SparkSe
     assert "0 quarantined records tried again" in outputs["ticdc-assets redrive mine"]
     counted = outputs['ticdc-assets sql mine "SELECT count(*) FROM shop.orders" --format csv']
     assert counted == f"count(1)\n{len(ORDERS)}\n"
-    assert "insert" in outputs["ticdc-assets show mine shop orders --history 1"]
+    assert "4 rows of 1 tables stand at" in outputs["ticdc-assets seed mine export --timezone UTC"]
+    assert "1 mirrors equal" in outputs["ticdc-assets diff mine export --timezone UTC"]
+    assert "snapshot" in outputs["ticdc-assets show mine shop orders --history 1"]
     again = outputs["ticdc-assets backfill mine --table shop.orders"]
     assert "mine: shop.orders: folded again, 3 rows at " in again
     assert "1 of 1 mirrors of cut 3" in outputs["ticdc-assets verify mine"]

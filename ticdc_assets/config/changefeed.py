@@ -51,6 +51,7 @@ STORAGE_SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9_]{0,63}")
 _ZONE = re.compile(".+")
 _AGE = re.compile(r"(?P<number>[1-9][0-9]{0,4}) (?P<unit>day|hour)s?")
+_ANY = re.compile(r"\S.*")
 _WHOLE = re.compile(r"[0-9]{1,19}")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _SECRET_PARAMETER = re.compile(r"password|secret|token|key|sas|sig|credential", re.IGNORECASE)
@@ -191,6 +192,14 @@ def _age(value: Any, _: ValidationInfo) -> timedelta | None:
         return None
     match = matched(_AGE, value)
     return timedelta(**{f"{match['unit']}s": int(match["number"])})
+
+
+@reads("a folder, or its URI without credentials")
+def _folder(value: Any, _: ValidationInfo) -> str:
+    folder = matched(_ANY, value)[0]
+    if _has_credentials(folder):
+        raise ValueError("a URI")
+    return folder
 
 
 @reads("a TSO: a whole number above 0")
@@ -432,8 +441,14 @@ class Changefeed:
 
     start_ts: Annotated[int | None, _tso] = Field(
         default=None,
-        description="TSO that the changefeed was created with (`--start-ts`), for tables that are "
+        description="TSO that the changefeed was created with (TiCDC's `start-ts`), for tables that are "
         "seeded from an export; if it is not said, the first watermark stands for it",
+    )
+
+    exports: Annotated[str | None, _folder] = Field(
+        default=None,
+        description="folder, or its URI, in whose folders exports of the upstream arrive: the "
+        "mirrors are compared with each",
     )
 
     def keeps_history(self, database: str, table: str) -> bool:

@@ -23,6 +23,7 @@ import dagster as dg
 from pydantic import Field
 
 from ticdc_assets.config import CaptureSource, KafkaSource
+from ticdc_assets.defs.exports import seed_tables_asset, snapshot_asset
 from ticdc_assets.defs.metadata import (
     maintaining_metadata,
     mirror_metadata,
@@ -34,7 +35,6 @@ from ticdc_assets.defs.partitions import (
     FeedNames,
     landing_days,
     partition_of,
-    seeded_tables,
     table_of,
 )
 from ticdc_assets.defs.resources import LakeSpark
@@ -45,10 +45,8 @@ from ticdc_assets.defs.table_schemas import (
     quarantine_columns,
     raw_messages_columns,
     schema_registry_columns,
-    snapshot_rows_columns,
 )
 from ticdc_assets.errors import ConfigError, NotFoundError, TicdcError
-from ticdc_assets.exports.dialect import dialect_of
 from ticdc_assets.pipeline.change_statistics import read_groups
 from ticdc_assets.pipeline.cuts import Cut, require_cut
 from ticdc_assets.pipeline.mirrors import Applying, Outcome, apply_changes
@@ -98,28 +96,6 @@ class ApplyConfig(dg.Config):
             return None if self.until is None else cut_of(self.until, es_only=es_only)
         except ConfigError as error:
             raise ConfigError(f"until: {error}") from error
-
-
-class SeedConfig(dg.Config):
-    """What to seed, and how it is written."""
-
-    folder: str = Field(description="The folder of the export, or its URI.")
-    tables: list[str] = Field(
-        default=[], description="`database.table` of the tables to seed; all if none is named."
-    )
-    tso: int | None = Field(
-        default=None, description="The export's TSO, where its `metadata` do not say it."
-    )
-    timezone: str | None = Field(
-        default=None,
-        description="Time zone of the session that exported it; the changefeed's if not set.",
-    )
-    csv: dict[str, str] = Field(
-        default={},
-        description="How CSV files are written, by Dumpling's options without `--`: "
-        "csv-separator, csv-delimiter, csv-null-value, csv-line-terminator, no-header, "
-        "escape-backslash, csv-output-dialect.",
-    )
 
 
 def changefeed_assets(steps: ChangefeedSteps) -> list[dg.AssetsDefinition | dg.AssetSpec]:
@@ -217,52 +193,6 @@ def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             yield report.result()
 
     return decode_messages
-
-
-def _seed_tables(steps: ChangefeedSteps) -> dg.AssetsDefinition:
-    @dg.asset(
-        key=steps.names.asset("seed_tables"),
-        description=(
-            "Lands the rows of an export that Dumpling wrote, verbatim, and decodes them into "
-            "change_log; what is no row goes to quarantine with file and line. From the TSO of the "
-            "export on its tables have these rows. Each table is reported on `snapshot`. Run it "
-            f"with the job {steps.names.seed_job}."
-        ),
-        metadata={"dagster/column_schema": snapshot_rows_columns()},
-        **_common(steps.names),
-    )
-    def seed_tables(
-        context: dg.AssetExecutionContext, config: SeedConfig, spark: LakeSpark
-    ) -> dg.MaterializeResult:
-        with steps.writing(context):
-            step = Syncing(steps, spark.spark_session, context.instance).seed(
-                config.folder,
-                tables=[table_of(name) for name in config.tables],
-                tso=config.tso,
-                dialect=dialect_of(config.csv),
-                timezone=config.timezone,
-                say=lambda text: context.log.info("%s", text),
-            )
-        _log(context, step.events)
-        context.log.info("%s", step.said)
-        (report,) = step.reports
-        return report.result()
-
-    return seed_tables
-
-
-def _snapshot(steps: ChangefeedSteps) -> dg.AssetSpec:
-    return dg.AssetSpec(
-        key=steps.names.asset("snapshot"),
-        deps=[steps.names.asset("seed_tables")],
-        partitions_def=seeded_tables(steps.names),
-        description=(
-            "The rows that tables began with: those of exports, one partition a table, reported "
-            "by `seed_tables` with TSO, rows and what is in quarantine of them."
-        ),
-        group_name=steps.names.changefeed,
-        kinds=_KINDS,
-    )
 
 
 def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
@@ -437,8 +367,8 @@ _MAKERS: tuple[Callable[[ChangefeedSteps], dg.AssetsDefinition | dg.AssetSpec], 
     _kafka_topic,
     _raw_messages,
     _decode_messages,
-    _seed_tables,
-    _snapshot,
+    seed_tables_asset,
+    snapshot_asset,
     _change_log,
     _schema_registry,
     _apply_changes,

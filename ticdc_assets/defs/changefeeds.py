@@ -15,6 +15,7 @@ import dagster as dg
 from ticdc_assets.config import Settings
 from ticdc_assets.defs.assets import changefeed_assets
 from ticdc_assets.defs.checks import changefeed_checks
+from ticdc_assets.defs.exports import export_schedules
 from ticdc_assets.defs.follow_job import follow_job
 from ticdc_assets.defs.jobs import (
     changefeed_jobs,
@@ -56,6 +57,7 @@ def definitions_of(changefeeds: Sequence[ChangefeedSteps]) -> dg.Definitions:
         schedules=[
             *(make(steps) for steps in changefeeds for make in _SCHEDULES),
             *(schedule for steps in changefeeds for schedule in report_schedules(steps)),
+            *(schedule for steps in changefeeds for schedule in export_schedules(steps)),
         ],
         sensors=[
             make(steps) for steps in changefeeds for make in (changefeed_sensor, tables_sensor)

@@ -22,6 +22,7 @@ import dagster as dg
 
 from ticdc_assets.config import Changefeed
 from ticdc_assets.defs.content_verdicts import judge_damage, judge_keys, judge_rebuild
+from ticdc_assets.defs.exports import export_checks
 from ticdc_assets.defs.metadata import utc_now
 from ticdc_assets.defs.partitions import FeedNames
 from ticdc_assets.defs.resources import LakeSpark
@@ -96,6 +97,7 @@ def changefeed_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         *(_status_check(steps, asset, check) for check, asset in _ASSETS.items()),
         _quarantine_check(steps),
         *_spark_checks(steps),
+        *export_checks(steps),
     ]
 
 

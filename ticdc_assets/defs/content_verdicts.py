@@ -13,6 +13,8 @@ from ticdc_assets.defs.table_schemas import table_of
 from ticdc_assets.defs.verdicts import CheckVerdict
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.observe.wording import LISTED, listed
+from ticdc_assets.services.diffing import SourceDifference
+from ticdc_assets.services.seeding import SeedBalance
 from ticdc_assets.services.uniqueness import KeyCounts, RepeatedKeys
 from ticdc_assets.services.verifying import Verification, VerifiedMirror
 
@@ -171,3 +173,66 @@ def _row_records(mirror: VerifiedMirror) -> list[dict[str, str]]:
         }
         for row in mirror.examples
     ]
+
+
+# Exports ----------------------------------------------------------------------------------------
+
+
+def judge_seeds(found: Sequence[SeedBalance]) -> CheckVerdict:
+    """Judge whether all landed rows of exports were seeded or are in quarantine."""
+    if not found:
+        return CheckVerdict(passed=True, description="No table was seeded from an export.")
+    lost = [item for item in found if item.lost]
+    quarantined = [item for item in found if item.quarantined]
+    metadata: Metadata = {
+        "tables": dg.MetadataValue.int(len(found)),
+        "landed_rows": dg.MetadataValue.int(sum(item.landed for item in found)),
+        "seeded_rows": dg.MetadataValue.int(sum(item.rows for item in found)),
+        "quarantined": dg.MetadataValue.int(sum(item.quarantined for item in found)),
+    }
+    if not lost and not quarantined:
+        rows = sum(item.rows for item in found)
+        return CheckVerdict(
+            passed=True,
+            description=f"All {rows} rows that were landed of {len(found)} tables are seeded.",
+            metadata=metadata,
+        )
+    texts = [f"{item.database}.{item.table}: {item.sentence}" for item in (*lost, *quarantined)]
+    return CheckVerdict(
+        passed=False,
+        severity=dg.AssetCheckSeverity.ERROR if lost else dg.AssetCheckSeverity.WARN,
+        description=f"{listed(dict.fromkeys(texts), '; ')}.",
+        metadata=metadata,
+    )
+
+
+def judge_source(found: SourceDifference) -> CheckVerdict:
+    """Judge whether the mirrors equal an export of the upstream."""
+    differing = [item for item in found.tables if not item.equal]
+    metadata: Metadata = {
+        **tso_metadata("export_ts", found.tso),
+        "tables": dg.MetadataValue.int(len(found.tables)),
+        "differing_tables": dg.MetadataValue.int(len(differing)),
+    }
+    if differing:
+        metadata["rows"] = table_of(
+            "database string, table string, row string, key string, columns string",
+            [
+                (
+                    item.database,
+                    item.table,
+                    str(row.finding),
+                    ", ".join(f"{name}={value}" for name, value in row.key.items()),
+                    ", ".join(column.name for column in row.columns),
+                )
+                for item in differing[:LISTED]
+                for row in item.examples
+            ],
+        )
+    texts = (f"{item.database}.{item.table}: {item.sentence}" for item in differing)
+    return CheckVerdict(
+        passed=not differing,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=f"{found.summary}. {listed(texts, '; ')}".rstrip(),
+        metadata=metadata,
+    )

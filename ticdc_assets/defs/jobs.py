@@ -2,7 +2,8 @@
 
 `<changefeed>_sync` lands, decodes, registers and applies what is there now. `<changefeed>_redrive`
 is the same way without landing, and tries quarantined records and rows again first.
-`<changefeed>_seed` lets tables begin with the rows of an export.
+`<changefeed>_seed` lets tables begin with the rows of an export, `<changefeed>_diff` compares the
+mirrors with one (`exports`).
 `<changefeed>_maintenance` applies retention, compacts and vacuums, once a day.
 `<changefeed>_redecode` decodes landing days again and puts right what differs.
 `<changefeed>_verify` runs the checks that no sync runs: it counts keys, rebuilds the mirrors and
@@ -16,6 +17,7 @@ import dagster as dg
 
 from ticdc_assets.config import OFF
 from ticdc_assets.defs.checks import KEYS_UNIQUE, MIRROR_EQUALS_REBUILD
+from ticdc_assets.defs.exports import diff_job, seed_job
 from ticdc_assets.defs.partitions import DAY_FORMAT
 from ticdc_assets.defs.steps import ChangefeedSteps
 from ticdc_assets.pipeline.landing import landed_days
@@ -37,7 +39,6 @@ REDECODE_CRON = "0 2 * * *"
 """When days are decoded again unless the configuration says: behind maintenance, before verify."""
 
 _REDRIVEN = ("decode_messages", "quarantine", "schema_registry", "apply_changes")
-_SEEDED = ("seed_tables", "schema_registry", "apply_changes")
 _SYNCED = ("raw_messages", *_REDRIVEN)
 
 
@@ -47,6 +48,7 @@ def changefeed_jobs(steps: ChangefeedSteps) -> "list[UnresolvedAssetJobDefinitio
         sync_job(steps),
         redrive_job(steps),
         seed_job(steps),
+        diff_job(steps),
         redecode_job(steps),
         verify_job(steps),
         maintenance_job(steps),
@@ -196,22 +198,6 @@ def sync_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
         description=(
             f"Lands what the source of {names.changefeed} has, decodes it, and cuts every mirror "
             "at the global watermark. Running it twice changes nothing."
-        ),
-        tags=names.tags,
-        executor_def=dg.in_process_executor,
-    )
-
-
-def seed_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
-    """Return the job that seeds tables from an export and applies the changes above it."""
-    names = steps.names
-    return dg.define_asset_job(
-        name=names.seed_job,
-        selection=dg.AssetSelection.assets(*(names.asset(name) for name in _SEEDED)),
-        description=(
-            f"Seeds tables of {names.changefeed} from an export that Dumpling wrote: their rows at "
-            "its TSO become those of the mirrors, and the changes above it are applied over them. "
-            "Say in the run's configuration where the export is, and which tables."
         ),
         tags=names.tags,
         executor_def=dg.in_process_executor,

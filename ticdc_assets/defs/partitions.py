@@ -64,6 +64,16 @@ class FeedNames:
         return f"{self.changefeed}_seed"
 
     @property
+    def diff_job(self) -> str:
+        """The job that compares mirrors with an export."""
+        return f"{self.changefeed}_diff"
+
+    @property
+    def diff_schedule(self) -> str:
+        """The schedule of that job."""
+        return f"{self.diff_job}_schedule"
+
+    @property
     def redrive_job(self) -> str:
         """The job that tries quarantined records again."""
         return f"{self.changefeed}_redrive"

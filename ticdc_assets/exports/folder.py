@@ -186,6 +186,19 @@ def read_export(folder: str, *, tso: int | None = None) -> Export:
     )
 
 
+def export_tso(folder: str) -> int | None:
+    """Return the TSO of the export in a folder, None if there is none that is finished."""
+    filesystem, root = opened_folder(folder)
+    infos = {
+        PurePosixPath(info.path).name: info
+        for info in filesystem.get_file_info(fs.FileSelector(root))
+    }
+    try:
+        return _tso_of(filesystem, root, infos)
+    except ConfigError:
+        return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Named:
     kind: str

@@ -18,12 +18,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
-from ticdc_assets.engine.control import open_table
+from ticdc_assets.engine.control import dataset_of, open_table
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import ConfigError, InputError, NotFoundError
 from ticdc_assets.exports.dialect import CsvDialect
@@ -280,3 +281,75 @@ def _fingerprint(table: ExportedTable, sql: str, dialect: CsvDialect, timezone: 
     """Return what differs if a table's files or what they mean do."""
     files = [(file.path, file.size, file.stamp) for file in table.files]
     return hashlib.sha256(repr((files, sql, dialect, timezone)).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedBalance:
+    """What became of the landed rows of one table's newest seed.
+
+    Attributes:
+        database: its database.
+        table: its name.
+        seed: number of the seed.
+        landed: what was landed of its files.
+        rows: rows in the change log.
+        quarantined: what did not decode, and is in quarantine.
+    """
+
+    database: str
+    table: str
+    seed: int
+    landed: int
+    rows: int
+    quarantined: int
+
+    @property
+    def lost(self) -> int:
+        """Landed rows that are nowhere."""
+        return max(0, self.landed - self.rows - self.quarantined)
+
+    @property
+    def sentence(self) -> str:
+        """What is to be said of it, in one clause."""
+        lost = f", {self.lost} are nowhere" if self.lost else ""
+        return (
+            f"{self.landed} rows landed, {self.rows} seeded, {self.quarantined} in quarantine{lost}"
+        )
+
+
+def seed_balance(paths: LakePaths) -> list[SeedBalance]:
+    """Return what became of the landed rows of each table's newest seed; needs no Spark.
+
+    Seeds whose landed rows retention has removed are left out.
+    """
+    newest = {item.name: item for item in read_seeds(paths)}
+    table = open_table(paths.snapshot_rows)
+    if not newest or table is None:
+        return []
+    condition = ds.field("batch").isin(sorted({item.seed for item in newest.values()}))
+    landed = Counter[tuple[int, str, str]]()
+    scanner = dataset_of(table, paths.snapshot_rows).scanner(
+        columns=["batch", "database", "table"], filter=condition, batch_readahead=2
+    )
+    for batch in scanner.to_batches():
+        groups = pa.Table.from_batches([batch]).group_by(["batch", "database", "table"])
+        for row in groups.aggregate([([], "count_all")]).to_pylist():
+            landed[row["batch"], row["database"], row["table"]] += row["count_all"]
+    rows = read_groups(paths).exported_rows()
+    faults = Counter(
+        (row["database"], row["table"], row["partition"])
+        for row in read_quarantine(paths)
+        if row["stage"] == "decode" and row["database"] is not None
+    )
+    return [
+        SeedBalance(
+            database=item.database,
+            table=item.table,
+            seed=item.seed,
+            landed=landed[item.seed, *item.name],
+            rows=rows.get((*item.name, item.seed), 0),
+            quarantined=faults[(*item.name, item.seed)],
+        )
+        for item in newest.values()
+        if landed[item.seed, *item.name]
+    ]

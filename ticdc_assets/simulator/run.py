@@ -16,7 +16,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -27,6 +27,7 @@ from ticdc_assets.kafka.administration import Administration
 from ticdc_assets.kafka.records import produce
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.clock import TsoClock, wall_clock_ms
+from ticdc_assets.simulator.export import export_upstream
 from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.simulator.upstream import Truth, Upstream
 from ticdc_assets.wire import WireFormat
@@ -91,6 +92,7 @@ class SimulatorRun:
         transactions_per_second: pace; None for as fast as possible.
         on_progress: told after each sending.
         truth_path: where the truth is written at the end, None for nowhere.
+        exported_ts: TSO of the export that the changefeed starts at, None for none.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class SimulatorRun:
         workload: ShopWorkload,
         changefeed: StandInChangefeed,
         *,
+        exported_ts: int | None = None,
         sink: Sink,
         max_transactions: int,
         max_seconds: float | None = None,
@@ -105,6 +108,7 @@ class SimulatorRun:
         on_progress: Callable[[SimulatorProgress], None] | None = None,
         truth_path: Path | None = None,
     ) -> None:
+        self.exported_ts = exported_ts
         self._workload = workload
         self._changefeed = changefeed
         self._sink = sink
@@ -239,6 +243,8 @@ def run_simulator(
     feed: FeedOptions | None = None,
     create_topic: bool = True,
     patience_seconds: float = 0.0,
+    export: Path | None = None,
+    steps_before: int = 100,
     on_progress: Callable[[SimulatorProgress], None] | None = None,
 ) -> SimulatorRun:
     """Return a run of the shop into a Kafka topic, ready for `run` or `start`.
@@ -258,6 +264,9 @@ def run_simulator(
         create_topic: create a topic if it does not exist.
         patience_seconds: how long to go on trying while the broker is away; what was sent in vain
             is sent again from its beginning, so some of it may come twice.
+        export: folder into which the shop is exported before the changefeed begins, which starts
+            at the TSO of the export then; None for a changefeed that was there from the beginning.
+        steps_before: steps of the shop before the export.
         on_progress: told after each sending.
 
     Raises:
@@ -302,11 +311,19 @@ def run_simulator(
     upstream = Upstream(
         clock=TsoClock(now_ms=wall_clock_ms, apart=not extension), timezone=timezone
     )
+    workload = ShopWorkload(upstream, seed, options=shop)
+    options, exported_ts = feed or FeedOptions(), None
+    if export is not None:
+        for _ in workload.steps(steps_before):
+            pass
+        exported_ts = export_upstream(upstream, export)
+        options = replace(options, first_ts=exported_ts)
     return SimulatorRun(
-        ShopWorkload(upstream, seed, options=shop),
+        workload,
         StandInChangefeed(
-            upstream, topic, partitions=count, wire_format=wire_format, options=feed, seed=seed
+            upstream, topic, partitions=count, wire_format=wire_format, options=options, seed=seed
         ),
+        exported_ts=exported_ts,
         sink=sink,
         max_transactions=max_transactions,
         max_seconds=max_seconds,

@@ -123,6 +123,7 @@ def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
         "shop_sync",
         "shop_redrive",
         "shop_seed",
+        "shop_diff",
         "shop_redecode",
         "shop_verify",
         "shop_maintenance",
@@ -131,6 +132,7 @@ def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
         "crm_sync",
         "crm_redrive",
         "crm_seed",
+        "crm_diff",
         "crm_redecode",
         "crm_verify",
         "crm_maintenance",
@@ -193,6 +195,8 @@ def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
             ("schema_registry", "schema_conflicts"),
             ("mirrors", "keys_unique"),
             ("mirrors", "mirror_equals_rebuild"),
+            ("mirrors", "mirror_equals_source"),
+            ("seed_tables", "snapshot_complete"),
         )
     }
 

@@ -28,7 +28,7 @@ from ticdc_assets.errors import SourceUnavailableError
 from ticdc_assets.kafka.administration import Administration, OffsetRange
 from ticdc_assets.kafka.records import fetch
 from ticdc_assets.pipeline import change_statistics, decoding
-from ticdc_assets.pipeline.change_files import _records, parts_of
+from ticdc_assets.pipeline.change_files import RECORD_COLUMNS, _records, parts_of
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.landing import land
 from ticdc_assets.pipeline.landing_files import RAW_SCHEMA, LandingBatch, write_records
@@ -342,7 +342,9 @@ def append(raw: Path, number: int, values: list[bytes]) -> bool:
 
 def read(raw: Path, batch: int) -> list[bytes]:
     with parts_of(LazySession(), raw, batch) as parts:
-        records = [record for piece in parts.pieces for record in _records(*piece, batch)]
+        records = [
+            record for piece in parts.pieces for record in _records(*piece, batch, RECORD_COLUMNS)
+        ]
     return [value for record in records for value in record.column("value").to_pylist()]
 
 

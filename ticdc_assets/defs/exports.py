@@ -1,0 +1,275 @@
+"""Exports of the upstream in Dagster: seeding tables from one, and comparing mirrors with one.
+
+    seed_tables -> snapshot -> change_log
+
+`seed_tables` has no partition: one run seeds all tables of an export, and reports each on
+`snapshot`, which has one partition a table. The check `snapshot_complete` says whether each landed
+row was seeded or is in quarantine; `mirror_equals_source` compares the mirrors with an export, as
+`ticdc-assets diff` does. Where the configuration says in which folder exports arrive, a schedule
+compares each that is new.
+"""
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+import pyarrow.fs as fs
+from pydantic import Field
+
+from ticdc_assets.defs.content_verdicts import judge_seeds, judge_source
+from ticdc_assets.defs.partitions import seeded_tables, table_of
+from ticdc_assets.defs.resources import LakeSpark
+from ticdc_assets.defs.steps import ChangefeedSteps, plain_failures
+from ticdc_assets.defs.syncing import Syncing
+from ticdc_assets.defs.table_schemas import snapshot_rows_columns
+from ticdc_assets.defs.verdicts import runbook
+from ticdc_assets.errors import TicdcError
+from ticdc_assets.exports.dialect import dialect_of
+from ticdc_assets.exports.folder import export_tso, opened_folder
+from ticdc_assets.pipeline.cuts import newest_cut
+from ticdc_assets.services.diffing import diff
+from ticdc_assets.services.seeding import seed_balance
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import (
+        UnresolvedAssetJobDefinition,
+    )
+
+SNAPSHOT_COMPLETE = "snapshot_complete"
+MIRROR_EQUALS_SOURCE = "mirror_equals_source"
+
+_SEEDED = ("seed_tables", "schema_registry", "apply_changes")
+_LOOK_CRON = "*/15 * * * *"
+
+
+class ExportConfig(dg.Config):
+    """Which export, and how it is written."""
+
+    folder: str = Field(default="", description="The folder of the export, or its URI.")
+    tables: list[str] = Field(
+        default=[], description="`database.table` of the tables that are meant; all if none is."
+    )
+    tso: int | None = Field(
+        default=None, description="The export's TSO, where its `metadata` do not say it."
+    )
+    timezone: str | None = Field(
+        default=None,
+        description="Time zone of the session that exported it; the changefeed's if not set.",
+    )
+    csv: dict[str, str] = Field(
+        default={},
+        description="How CSV files are written, by Dumpling's options without `--`: "
+        "csv-separator, csv-delimiter, csv-null-value, csv-line-terminator, no-header, "
+        "escape-backslash, csv-output-dialect.",
+    )
+
+    def meant(self) -> dict[str, Any]:
+        """Return it as the arguments of `seed` and `diff`."""
+        return {
+            "tables": [table_of(name) for name in self.tables],
+            "tso": self.tso,
+            "dialect": dialect_of(self.csv),
+            "timezone": self.timezone,
+        }
+
+
+# Assets -----------------------------------------------------------------------------------------
+
+
+def seed_tables_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
+    """Return the asset that seeds tables from an export."""
+
+    @dg.asset(
+        key=steps.names.asset("seed_tables"),
+        description=(
+            "Lands the rows of an export that Dumpling wrote, verbatim, and decodes them into "
+            "change_log; what is no row goes to quarantine with file and line. From the TSO of the "
+            "export on its tables have these rows. Each table is reported on `snapshot`. Run it "
+            f"with the job {steps.names.seed_job}, and say in its configuration which export."
+        ),
+        metadata={"dagster/column_schema": snapshot_rows_columns()},
+        group_name=steps.names.changefeed,
+        kinds={"spark", "deltalake"},
+        pool=steps.names.pool,
+    )
+    def seed_tables(
+        context: dg.AssetExecutionContext, config: ExportConfig, spark: LakeSpark
+    ) -> dg.MaterializeResult:
+        with steps.writing(context):
+            if not config.folder:
+                raise TicdcError(
+                    "no export is named: say in the run's configuration which `folder` it is in"
+                )
+            step = Syncing(steps, spark.spark_session, context.instance).seed(
+                config.folder,
+                **config.meant(),
+                say=lambda text: context.log.info("%s", text),
+            )
+        for event in step.events:
+            context.log_event(event)
+        context.log.info("%s", step.said)
+        (report,) = step.reports
+        return report.result()
+
+    return seed_tables
+
+
+def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetSpec:
+    """Return the asset that tells of each table what it began with."""
+    return dg.AssetSpec(
+        key=steps.names.asset("snapshot"),
+        deps=[steps.names.asset("seed_tables")],
+        partitions_def=seeded_tables(steps.names),
+        description=(
+            "The rows that tables began with: those of exports, one partition a table, reported "
+            "by `seed_tables` with TSO, rows and what is in quarantine of them."
+        ),
+        group_name=steps.names.changefeed,
+        kinds={"spark", "deltalake"},
+    )
+
+
+# Checks -----------------------------------------------------------------------------------------
+
+
+def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
+    """Return the checks about exports."""
+    names, paths = steps.names, steps.paths
+
+    @dg.asset_check(
+        asset=names.asset("seed_tables"),
+        name=SNAPSHOT_COMPLETE,
+        description=(
+            "Fails when rows of an export that were landed are neither in the change log nor in "
+            f"quarantine, and warns of those in quarantine. {runbook(SNAPSHOT_COMPLETE)}"
+        ),
+    )
+    def snapshot_complete() -> dg.AssetCheckResult:
+        return judge_seeds(seed_balance(paths)).result()
+
+    source = dg.AssetCheckSpec(
+        name=MIRROR_EQUALS_SOURCE,
+        asset=names.asset("mirrors"),
+        description=(
+            "Compares the mirrors, as of the TSO of an export of the upstream, with the export. "
+            f"Fails with the keys and columns that differ. Run it by {names.diff_job}, and say in "
+            "its configuration which export; it writes nothing that lasts. "
+            f"{runbook(MIRROR_EQUALS_SOURCE)}"
+        ),
+    )
+
+    @dg.multi_asset_check(
+        specs=[source], name=names.op(f"mirrors_{MIRROR_EQUALS_SOURCE}"), can_subset=True
+    )
+    def mirror_equals_source(
+        context: dg.AssetCheckExecutionContext, config: ExportConfig, spark: LakeSpark
+    ) -> Iterator[dg.AssetCheckResult]:
+        if not config.folder:
+            context.log.info("no export is named; run the job %s with one", names.diff_job)
+            return
+        with plain_failures(paths):
+            found = diff(
+                spark.spark_session,
+                paths,
+                steps.changefeed,
+                config.folder,
+                **config.meant(),
+                say=lambda text: context.log.info("%s", text),
+            )
+        yield judge_source(found).result(source.key)
+
+    return [snapshot_complete, mirror_equals_source]
+
+
+# Jobs -------------------------------------------------------------------------------------------
+
+
+def seed_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
+    """Return the job that seeds tables from an export and applies the changes above it."""
+    names = steps.names
+    return dg.define_asset_job(
+        name=names.seed_job,
+        selection=dg.AssetSelection.assets(*(names.asset(name) for name in _SEEDED)),
+        description=(
+            f"Seeds tables of {names.changefeed} from an export that Dumpling wrote: their rows at "
+            "its TSO become those of the mirrors, and the changes above it are applied over them. "
+            "Say in the run's configuration where the export is, and which tables."
+        ),
+        tags=names.tags,
+        executor_def=dg.in_process_executor,
+    )
+
+
+def diff_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
+    """Return the job that compares the mirrors with an export."""
+    names = steps.names
+    return dg.define_asset_job(
+        name=names.diff_job,
+        selection=dg.AssetSelection.checks(
+            dg.AssetCheckKey(names.asset("mirrors"), MIRROR_EQUALS_SOURCE)
+        ),
+        description=(
+            f"Compares the mirrors of {names.changefeed} with an export of the upstream, as of its "
+            "TSO. It changes no table, and syncs go on meanwhile."
+        ),
+        executor_def=dg.in_process_executor,
+    )
+
+
+def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
+    """Return the schedule that looks for new exports, if the configuration says where."""
+    names, folder = steps.names, steps.changefeed.exports
+    if folder is None:
+        return []
+
+    @dg.schedule(
+        name=names.diff_schedule,
+        job_name=names.diff_job,
+        cron_schedule=_LOOK_CRON,
+        execution_timezone="UTC",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description=(
+            "Looks for finished exports in the folder that `exports` of the changefeed names, and "
+            "compares the mirrors with the newest that lies at or below the newest cut, once."
+        ),
+    )
+    def new_exports(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        cut = newest_cut(steps.paths)
+        if cut is None:
+            return dg.SkipReason("no cut was published yet")
+        with plain_failures(steps.paths):
+            found = finished_exports(folder)
+        ready = [(tso, place) for tso, place in found if tso <= cut.tso]
+        if not ready:
+            return dg.SkipReason(
+                f"{len(found)} finished exports in the folder, none at or below the newest cut"
+            )
+        tso, place = max(ready)
+        # A run key is asked for once.
+        return dg.RunRequest(
+            run_key=f"{place}@{tso}",
+            run_config={
+                "ops": {names.op(f"mirrors_{MIRROR_EQUALS_SOURCE}"): {"config": {"folder": place}}}
+            },
+        )
+
+    return [new_exports]
+
+
+def finished_exports(folder: str) -> list[tuple[int, str]]:
+    """Return the TSO and the folder of each finished export in the folders of a folder."""
+    filesystem, root = opened_folder(folder)
+    places = [
+        item.path
+        for item in filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
+        if item.type is fs.FileType.Directory
+    ]
+    found: list[tuple[int, str]] = []
+    for place in places:
+        name = PurePosixPath(place).name
+        inner = f"{folder.rstrip('/')}/{name}"
+        tso = export_tso(inner)
+        if tso is not None:
+            found.append((tso, inner))
+    return found
