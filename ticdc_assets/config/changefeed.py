@@ -441,8 +441,8 @@ class Changefeed:
 
     start_ts: Annotated[int | None, _tso] = Field(
         default=None,
-        description="TSO that the changefeed was created with (TiCDC's `start-ts`), for tables that are "
-        "seeded from an export; if it is not said, the first watermark stands for it",
+        description="TSO that the changefeed was created with (TiCDC's `start-ts`), for tables "
+        "that are seeded from an export; if it is not said, the first watermark stands for it",
     )
 
     exports: Annotated[str | None, _folder] = Field(

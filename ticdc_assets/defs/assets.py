@@ -235,11 +235,7 @@ def _schema_registry(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     @dg.asset(
         key=steps.names.asset("schema_registry"),
         # A sync leaves change_log out, so the order of its steps needs the step that it has.
-        deps=[
-            steps.names.asset("decode_messages"),
-            steps.names.asset("seed_tables"),
-            steps.names.asset("change_log"),
-        ],
+        deps=[steps.names.asset("decode_messages"), steps.names.asset("change_log")],
         description=(
             "Every version of every table's schema, from when to when it holds and what it was "
             "learnt from; the DDL history and conflicting claims stand in tables beside it. Rows "

@@ -2,8 +2,9 @@
 
     seed_tables -> snapshot -> change_log
 
-`seed_tables` has no partition: one run seeds all tables of an export, and reports each on
-`snapshot`, which has one partition a table. The check `snapshot_complete` says whether each landed
+`seed_tables` has no partition: one run seeds all tables of an export, reports each on `snapshot`,
+which has one partition a table, and applies the changes above them. No other asset waits for it,
+since most syncs follow no seed. The check `snapshot_complete` says whether each landed
 row was seeded or is in quarantine; `mirror_equals_source` compares the mirrors with an export, as
 `ticdc-assets diff` does. Where the configuration says in which folder exports arrive, a schedule
 compares each that is new.
@@ -21,7 +22,7 @@ from ticdc_assets.defs.content_verdicts import judge_seeds, judge_source
 from ticdc_assets.defs.partitions import seeded_tables, table_of
 from ticdc_assets.defs.resources import LakeSpark
 from ticdc_assets.defs.steps import ChangefeedSteps, plain_failures
-from ticdc_assets.defs.syncing import Syncing
+from ticdc_assets.defs.syncing import Step, Syncing
 from ticdc_assets.defs.table_schemas import snapshot_rows_columns
 from ticdc_assets.defs.verdicts import runbook
 from ticdc_assets.errors import TicdcError
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 SNAPSHOT_COMPLETE = "snapshot_complete"
 MIRROR_EQUALS_SOURCE = "mirror_equals_source"
 
-_SEEDED = ("seed_tables", "schema_registry", "apply_changes")
 _LOOK_CRON = "*/15 * * * *"
 
 
@@ -85,34 +85,48 @@ def seed_tables_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         description=(
             "Lands the rows of an export that Dumpling wrote, verbatim, and decodes them into "
             "change_log; what is no row goes to quarantine with file and line. From the TSO of the "
-            "export on its tables have these rows. Each table is reported on `snapshot`. Run it "
+            "export on its tables have these rows, and the changes above it are applied over "
+            "them. Each table is reported on `snapshot`. Run it "
             f"with the job {steps.names.seed_job}, and say in its configuration which export."
         ),
         metadata={"dagster/column_schema": snapshot_rows_columns()},
         group_name=steps.names.changefeed,
         kinds={"spark", "deltalake"},
         pool=steps.names.pool,
+        output_required=False,
     )
     def seed_tables(
         context: dg.AssetExecutionContext, config: ExportConfig, spark: LakeSpark
-    ) -> dg.MaterializeResult:
-        with steps.writing(context):
-            if not config.folder:
+    ) -> Iterator[dg.MaterializeResult]:
+        if not config.folder:
+            if context.run.job_name == steps.names.seed_job:
                 raise TicdcError(
                     "no export is named: say in the run's configuration which `folder` it is in"
                 )
-            step = Syncing(steps, spark.spark_session, context.instance).seed(
+            context.log.info("nothing is seeded: no export is named")
+            return
+        with steps.writing(context):
+            syncing = Syncing(steps, spark.spark_session, context.instance)
+            seeded = syncing.seed(
                 config.folder,
                 **config.meant(),
                 say=lambda text: context.log.info("%s", text),
             )
-        for event in step.events:
-            context.log_event(event)
-        context.log.info("%s", step.said)
-        (report,) = step.reports
-        return report.result()
+            _log(context, seeded)
+            for follow in (syncing.register, syncing.apply):
+                step = follow()
+                _log(context, step)
+                for report in step.reports:
+                    context.log_event(report.event())
+        yield seeded.report.result()
 
     return seed_tables
+
+
+def _log(context: dg.AssetExecutionContext, step: Step) -> None:
+    for event in step.events:
+        context.log_event(event)
+    context.log.info("%s", step.said)
 
 
 def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetSpec:
@@ -190,7 +204,7 @@ def seed_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
     names = steps.names
     return dg.define_asset_job(
         name=names.seed_job,
-        selection=dg.AssetSelection.assets(*(names.asset(name) for name in _SEEDED)),
+        selection=dg.AssetSelection.assets(names.asset("seed_tables")),
         description=(
             f"Seeds tables of {names.changefeed} from an export that Dumpling wrote: their rows at "
             "its TSO become those of the mirrors, and the changes above it are applied over them. "

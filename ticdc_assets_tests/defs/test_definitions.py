@@ -44,7 +44,7 @@ PARENTS = {
     "seed_tables": set(),
     "snapshot": {"seed_tables"},
     "change_log": {"decode_messages", "snapshot"},
-    "schema_registry": {"decode_messages", "seed_tables", "change_log"},
+    "schema_registry": {"decode_messages", "change_log"},
     "apply_changes": {"change_log", "schema_registry"},
     "mirrors": {"apply_changes"},
     "maintenance": {"apply_changes"},
