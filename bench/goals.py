@@ -38,6 +38,10 @@ class Goal(StrEnum):
     SMALL_SYNC_SEEN = "small-sync-seen"
     MEMORY_GROWTH = "memory-growth"
     MEMORY_PEAK = "memory-peak"
+    SEED_CSV = "seed-csv"
+    SEED_SQL = "seed-sql"
+    SEED_MEMORY = "seed-memory"
+    DIFF = "diff"
 
 
 class Figure(StrEnum):
@@ -295,6 +299,32 @@ TARGETS: Mapping[Goal, Target] = {
         bound=6,
         stretch=4,
         unit="GB",
+        at_most=True,
+    ),
+    Goal.SEED_CSV: Target(
+        what="an export to a mirror: a table of 12 columns, from CSV",
+        figure=Figure.RATE,
+        bound=80_000,
+        unit="rows/s",
+    ),
+    Goal.SEED_SQL: Target(
+        what="the same from SQL",
+        figure=Figure.RATE,
+        bound=40_000,
+        unit="rows/s",
+    ),
+    Goal.SEED_MEMORY: Target(
+        what="peak memory (JVM and Python) of ten times the rows, against once",
+        figure=Figure.VALUE,
+        bound=1.1,
+        unit="x the memory",
+        at_most=True,
+    ),
+    Goal.DIFF: Target(
+        what="a comparison of a million rows with an export",
+        figure=Figure.SECONDS,
+        bound=60,
+        unit="s",
         at_most=True,
     ),
 }

@@ -49,6 +49,8 @@ class Sizes:
         table_counts: tables in a sync.
         partition_counts: partitions of a topic.
         partition_changes: changes in a sync from them.
+        exported_rows: rows of an export.
+        exported_times: how many times as many for the memory.
     """
 
     messages: int
@@ -72,6 +74,8 @@ class Sizes:
     table_counts: tuple[int, ...]
     partition_counts: tuple[int, ...]
     partition_changes: int
+    exported_rows: int
+    exported_times: int
 
     @property
     def few(self) -> int:
@@ -101,6 +105,8 @@ FULL = Sizes(
     table_counts=(1, 5, 10, 20),
     partition_counts=(1, 4, 16, 64),
     partition_changes=20_000,
+    exported_rows=1_000_000,
+    exported_times=10,
 )
 
 QUICK = Sizes(
@@ -125,6 +131,8 @@ QUICK = Sizes(
     table_counts=(1, 2),
     partition_counts=(1, 2),
     partition_changes=20,
+    exported_rows=300,
+    exported_times=2,
 )
 
 
@@ -309,6 +317,12 @@ def _catching_up(sizes: Sizes, folder: Path) -> Part:
     )
 
 
+def _seeding(sizes: Sizes, folder: Path) -> Part:
+    from bench.seeding import measure_seeding
+
+    return measure_seeding(folder, rows=sizes.exported_rows, times=sizes.exported_times)
+
+
 def _spark() -> "SparkSession":
     from ticdc_assets.engine.session import get_spark
 
@@ -327,5 +341,6 @@ PARTS: Mapping[str, Callable[[Sizes, Path], Part]] = {
     "growth": _growth,
     "freshness": _freshness,
     "catching-up": _catching_up,
+    "seeding": _seeding,
 }
 """Every part, in the order in which they are run and told."""

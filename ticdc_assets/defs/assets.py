@@ -198,7 +198,11 @@ def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
 def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     @dg.asset(
         key=steps.names.asset("change_log"),
-        deps=[steps.names.asset("decode_messages"), steps.names.asset("snapshot")],
+        deps=[
+            steps.names.asset("decode_messages"),
+            # Days are no tables: without a mapping, a day would ask for a table of its name.
+            dg.AssetDep(steps.names.asset("snapshot"), partition_mapping=dg.AllPartitionMapping()),
+        ],
         partitions_def=landing_days(steps.paths, utc_now().date()),
         backfill_policy=dg.BackfillPolicy.single_run(),
         description=(

@@ -51,13 +51,13 @@ def export_upstream(
     chosen = upstream.tables if tables is None else tuple(tables)
     for database in sorted({name[0] for name in chosen}):
         sql = f"CREATE DATABASE {quoted(database)};\n"
-        (folder / f"{_file_name(database)}-schema-create.sql").write_text(_SETTINGS + sql)
+        (folder / f"{_file_name(database)}-schema-create.sql").write_text(SETTINGS + sql)
     write = {"csv": _csv_rows, "sql": _sql_rows}[file_type]
     for name in chosen:
         table = upstream.stored(name)
         stem = f"{_file_name(name[0])}.{_file_name(name[1])}"
         sql = _create_sql(table, upstream.timezone)
-        (folder / f"{stem}-schema.sql").write_text(_SETTINGS + sql, encoding="utf-8")
+        (folder / f"{stem}-schema.sql").write_text(SETTINGS + sql, encoding="utf-8")
         rows = list(table.rows.values())
         for number, begin in enumerate(range(0, len(rows), rows_per_file)):
             content = b"".join(write(table, rows[begin : begin + rows_per_file]))
@@ -65,14 +65,20 @@ def export_upstream(
             if compress:
                 path, content = path.with_name(f"{path.name}.gz"), gzip.compress(content)
             path.write_bytes(content)
+    finish(folder, tso)
+    return tso
+
+
+def finish(folder: Path, tso: int) -> None:
+    """Write what an export ends with: `metadata`, which has its TSO."""
     (folder / "metadata").write_text(
         "Started dump at: 2024-01-01 00:00:00\nSHOW MASTER STATUS:\n"
         f"\tLog: tidb-binlog\n\tPos: {tso}\n\tGTID:\n\nFinished dump at: 2024-01-01 00:00:01\n"
     )
-    return tso
 
 
-_SETTINGS = "/*!40014 SET FOREIGN_KEY_CHECKS=0*/;\n/*!40101 SET NAMES binary*/;\n"
+SETTINGS = "/*!40014 SET FOREIGN_KEY_CHECKS=0*/;\n/*!40101 SET NAMES binary*/;\n"
+"""What files of statements begin with."""
 
 
 def _file_name(name: str) -> str:
@@ -126,7 +132,7 @@ def _sql_rows(table: StoredTable, rows: list[Mapping[str, str | None]]) -> Itera
     fields = [(column.name, _sql_field(column)) for column in columns]
     names = names_sql(column.name for column in columns).replace(", ", ",")
     head = f"INSERT INTO {quoted(table.schema.table)} ({names}) VALUES\n".encode()
-    yield _SETTINGS.encode()
+    yield SETTINGS.encode()
     for begin in range(0, len(rows), _ROWS_PER_STATEMENT):
         yield head
         some = rows[begin : begin + _ROWS_PER_STATEMENT]
