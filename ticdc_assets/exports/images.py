@@ -17,7 +17,7 @@ import binascii
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,8 @@ from ticdc_assets.errors import shorten
 from ticdc_assets.exports import value_loops as loops
 from ticdc_assets.exports.dialect import BinaryText, CsvDialect
 from ticdc_assets.exports.fields import FAULTS, Fields, Values
-from ticdc_assets.exports.rows import PARQUET_DIALECT
-from ticdc_assets.mysql_types import Kind, kind_of
+from ticdc_assets.exports.rows import INSTANT, PARQUET_DIALECT
+from ticdc_assets.mysql_types import Kind, decimal_size, fractional_digits, kind_of
 from ticdc_assets.schemas import ColumnSchema, TableSchema
 
 _PADDED = 64
@@ -97,7 +97,7 @@ class ImageMaker:
             return _refused(size, "unknown_column", None, expected, [shorten(names)] * size)
         known = [self._columns[name.lower()] for name in names]
         dialect = PARQUET_DIALECT if format == "parquet" else self._dialect
-        split = Fields.of_sql if format == "sql" else Fields.of_csv
+        split = Fields.of_csv if format == "csv" else Fields.of_sql
         fields = split(rows, len(known), dialect)
         faults = _Faults(size)
         for code in np.unique(fields.faults).tolist():
@@ -105,55 +105,61 @@ class ImageMaker:
                 where = np.flatnonzero(fields.faults == code)
                 faults.add(where, "invalid_row", None, f"{len(known)} fields", FAULTS[code])
         content: list[npt.NDArray[np.uint8]] = []
+        zones: list[str | None] = []
         begins, ends = (np.empty((len(known), size), np.int64) for _ in range(2))
         at = 0
-        binary = BinaryText.RAW if format == "sql" else dialect.binary
+        binary = dialect.binary if format == "csv" else BinaryText.RAW
+        spellings = _PARQUET_SPELLINGS if format == "parquet" else _SPELLINGS
         for number, column in enumerate(known):
             values = fields.values(number)
-            values = _spelled(values, column, binary, faults)
+            zone = self._timezone if kind_of(column) is Kind.TIMESTAMP else None
+            if zone is not None and format == "parquet" and _are_instants(values):
+                values, zone = _without_suffix(values), "UTC"
+            zones.append(zone)
+            values = _spelled(values, column, spellings, binary, faults)
             content.append(values.content)
             begins[number] = np.where(values.is_null, -1, values.offsets[:-1] + at)
             ends[number] = values.offsets[1:] + at
             at += len(values.content)
-        return self._written(known, content, begins, ends, faults, rows)
+        return _written(known, zones, content, begins, ends, faults)
 
-    def _written(
-        self,
-        columns: Sequence[ColumnSchema],
-        content: Sequence[npt.NDArray[np.uint8]],
-        begins: npt.NDArray[np.int64],
-        ends: npt.NDArray[np.int64],
-        faults: "_Faults",
-        rows: "pa.Array[Any]",
-    ) -> ExportImages:
-        size = begins.shape[1]
-        data = np.concatenate(content) if content else np.empty(0, np.uint8)
-        names = [
-            ("{" if not number else ",") + json.dumps(column.name, ensure_ascii=False) + ":"
-            for number, column in enumerate(columns)
-        ]
-        zoned = '{"location":' + json.dumps(self._timezone) + ',"value":"'
-        is_moment = [kind_of(column) is Kind.TIMESTAMP for column in columns]
-        prefixes = _joined([zoned if moment else '"' for moment in is_moment])
-        suffixes = _joined(['"}' if moment else '"' for moment in is_moment])
-        good = faults.good
-        fixed = sum(len(name.encode()) for name in names) + sum(
-            len(zoned) + 8 if moment else 10 for moment in is_moment
+
+def _written(
+    columns: Sequence[ColumnSchema],
+    zones: Sequence[str | None],
+    content: Sequence[npt.NDArray[np.uint8]],
+    begins: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    faults: "_Faults",
+) -> ExportImages:
+    """Return images of values; `zones` are those of columns that have one."""
+    size = begins.shape[1]
+    data = np.concatenate(content) if content else np.empty(0, np.uint8)
+    names = [
+        ("{" if not number else ",") + json.dumps(column.name, ensure_ascii=False) + ":"
+        for number, column in enumerate(columns)
+    ]
+    before = [
+        '"' if zone is None else '{"location":' + json.dumps(zone) + ',"value":"' for zone in zones
+    ]
+    prefixes = _joined(before)
+    suffixes = _joined(['"' if zone is None else '"}' for zone in zones])
+    good = faults.good
+    fixed = sum(len(name.encode()) for name in names) + sum(len(text) + 9 for text in before)
+    room = len(data) + size * (fixed + 1) + len(data) // 8 + _PADDED
+    offsets = np.empty(size + 1, np.int64)
+    while True:
+        text = np.empty(room, np.uint8)
+        written = loops.images(
+            data, begins, ends, *prefixes, *suffixes, *_joined(names), good, text, offsets
         )
-        room = len(data) + size * (fixed + 1) + len(data) // 8 + _PADDED
-        offsets = np.empty(size + 1, np.int64)
-        while True:
-            text = np.empty(room, np.uint8)
-            written = loops.images(
-                data, begins, ends, *prefixes, *suffixes, *_joined(names), good, text, offsets
-            )
-            if written >= 0:
-                break
-            room = 2 * room + 6 * int((ends - begins).max(initial=0))
-        images = _texts(text[:written], offsets, good, faults)
-        if not columns:
-            images = pc.if_else(pa.array(faults.good), "{}", None)
-        return faults.images(images)
+        if written >= 0:
+            break
+        room = 2 * room + 6 * int((ends - begins).max(initial=0))
+    images = _texts(text[:written], offsets, good, faults)
+    if not columns:
+        images = pc.if_else(pa.array(faults.good), "{}", None)
+    return faults.images(images)
 
 
 def _joined(texts: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
@@ -233,17 +239,36 @@ def _refused(
     return faults.images(pa.nulls(size, pa.string()))
 
 
+def _are_instants(values: Values) -> bool:
+    """Whether values of a Parquet file are moments in UTC."""
+    found = pc.all(pc.ends_with(values.array().cast(pa.large_string()), INSTANT)).as_py()
+    return bool(found) and not values.is_null.all()
+
+
+def _without_suffix(values: Values) -> Values:
+    texts = values.array().cast(pa.large_string())
+    return _values_of(pc.utf8_slice_codeunits(texts, 0, -len(INSTANT)).cast(pa.large_binary()))
+
+
 # Spelling ---------------------------------------------------------------------------------------
 
 
-def _spelled(values: Values, column: ColumnSchema, binary: BinaryText, faults: _Faults) -> Values:
+def _spelled(
+    values: Values,
+    column: ColumnSchema,
+    spellings: "_Spellings",
+    binary: BinaryText,
+    faults: _Faults,
+) -> Values:
     """Return values of a column as messages spell them."""
     kind = kind_of(column)
-    make = _SPELLINGS.get(kind)
+    make = spellings.get(kind)
     if make is None:
         if values.is_hex.any():
             return _mapped(values, column, lambda raw: raw, BinaryText.RAW, faults)
         return values
+    if kind is Kind.BIT and spellings is _PARQUET_SPELLINGS and not values.is_hex.any():
+        make = _bit_number
     if kind in (Kind.ENUM, Kind.SET):
         binary = BinaryText.RAW
     return _mapped(values, column, make(column), binary, faults)
@@ -367,15 +392,65 @@ def _number(numbers: Mapping[bytes, int], label: bytes) -> int:
     return found
 
 
-_SPELLINGS: Final[Mapping[Kind, Callable[[ColumnSchema], Callable[[bytes], bytes]]]] = {
+def _bit_number(_column: ColumnSchema) -> Callable[[bytes], bytes]:
+    return lambda raw: b"%d" % int(raw)
+
+
+def _decimal(column: ColumnSchema) -> Callable[[bytes], bytes]:
+    size = decimal_size(column)
+    return _with_digits(None if size is None else size[1])
+
+
+def _moment(column: ColumnSchema) -> Callable[[bytes], bytes]:
+    with_digits = _with_digits(fractional_digits(column))
+    # A date is the midnight that it begins with.
+    is_day_too = kind_of(column) is not Kind.TIME
+
+    def spell(raw: bytes) -> bytes:
+        if raw.endswith(INSTANT.encode()):
+            raise ValueError("a moment in UTC, and the column has no zone")
+        return with_digits(raw + b" 00:00:00" if is_day_too and b":" not in raw else raw)
+
+    return spell
+
+
+def _with_digits(count: int | None) -> Callable[[bytes], bytes]:
+    """Return the function that gives a number so many digits behind its point."""
+
+    def spell(raw: bytes) -> bytes:
+        if count is None or b"e" in raw.lower():
+            return raw
+        whole, _, digits = raw.partition(b".")
+        if digits[count:].strip(b"0"):
+            raise ValueError("more digits than the column has")
+        return whole + (b"." + digits[:count].ljust(count, b"0") if count else b"")
+
+    return spell
+
+
+_Spellings: TypeAlias = Mapping[Kind, Callable[[ColumnSchema], Callable[[bytes], bytes]]]
+
+_SPELLINGS: Final[_Spellings] = {
     Kind.BIT: _bit,
     Kind.BINARY: _binary,
     Kind.ENUM: _enum,
     Kind.SET: _set,
 }
+_PARQUET_SPELLINGS: Final[_Spellings] = {
+    **_SPELLINGS,
+    Kind.DECIMAL: _decimal,
+    Kind.DATETIME: _moment,
+    Kind.TIMESTAMP: _moment,
+    Kind.TIME: _moment,
+}
+"""A Parquet file's own types may have other digits behind the point than the columns."""
 _EXPECTED: Final = {
     Kind.BIT: "bytes of a BIT",
     Kind.BINARY: "bytes as the dialect writes them",
     Kind.ENUM: "a label of the column",
     Kind.SET: "labels of the column",
+    Kind.DECIMAL: "no more digits than the column has",
+    Kind.DATETIME: "no zone, and no more digits than the column has",
+    Kind.TIMESTAMP: "no zone, and no more digits than the column has",
+    Kind.TIME: "no more digits than the column has",
 }

@@ -5,7 +5,8 @@ whole rows (`split_file`), and the rows of a part, verbatim, with their lines (`
 bytes give rows; where no more can be made of a file, one more row says why, and the rest of the
 part is left out. Memory is bounded by `_CHUNK_BYTES` and the longest row.
 
-Rows of Parquet files have no text of their own: they are given one, as CSV by `PARQUET_DIALECT`.
+Rows of Parquet files have no text of their own: they are given one, that of SQL, which tells bytes
+from text (`PARQUET_DIALECT`).
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -28,7 +29,7 @@ import pyarrow.parquet as pq
 from ticdc_assets.errors import shorten
 from ticdc_assets.exports import csv_loops, sql_loops, value_loops
 from ticdc_assets.exports.compression import chunks_of
-from ticdc_assets.exports.dialect import BinaryText, CsvDialect
+from ticdc_assets.exports.dialect import CsvDialect
 from ticdc_assets.exports.fields import bytes_of, header_of
 from ticdc_assets.exports.folder import ExportFile
 
@@ -45,16 +46,11 @@ ROW_SCHEMA: Final = pa.schema(
 )
 """Rows of files. `index` is the place of a row among those that begin in its line."""
 
-PARQUET_DIALECT: Final = CsvDialect(
-    separator=",",
-    quote='"',
-    null="\\N",
-    terminator="\n",
-    header=False,
-    backslash=False,
-    binary=BinaryText.HEX,
-)
-"""How rows of Parquet files are put into words."""
+PARQUET_DIALECT: Final = CsvDialect(backslash=True)
+"""How rows of Parquet files are put into words: those of SQL."""
+
+INSTANT: Final = "+00:00"
+"""What stands behind a moment of a Parquet file that is one in UTC, whatever the session's zone."""
 
 _CHUNK_BYTES = 8 << 20
 _MOST_ROW_BYTES = 256 << 20
@@ -376,10 +372,13 @@ def _parquet_rows(filesystem: fs.FileSystem, root: str, part: FilePart) -> Itera
         file = pq.ParquetFile(source)
         end = file.num_row_groups if part.end is None else part.end
         groups = list(range(part.begin, end))
+        if not file.schema_arrow.names:
+            raise pa.ArrowInvalid("it has no columns")
         for batch in file.iter_batches(batch_size=_PARQUET_ROWS, row_groups=groups):
             texts = [_field_texts(column) for column in batch.columns]
             size = batch.num_rows
-            rows = pc.binary_join_element_wise(*texts, pa.scalar(b",", pa.binary()))
+            fields = pc.binary_join_element_wise(*texts, ",")
+            rows = pc.binary_join_element_wise("(", fields, ")", "").cast(pa.binary())
             yield _rows_of(
                 part.file,
                 size,
@@ -392,7 +391,7 @@ def _parquet_rows(filesystem: fs.FileSystem, root: str, part: FilePart) -> Itera
 
 
 def _field_texts(column: "pa.Array[Any]") -> "pa.Array[Any]":
-    """Return the values of a column as fields of CSV."""
+    """Return the values of a column as literals of SQL: bytes as x'..', all else as text."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         column = column.dictionary_decode()
@@ -402,13 +401,15 @@ def _field_texts(column: "pa.Array[Any]") -> "pa.Array[Any]":
         or pa.types.is_large_binary(kind)
         or pa.types.is_fixed_size_binary(kind)
     ):
-        texts = pa.array(
-            [None if value is None else value.hex() for value in column.to_pylist()], pa.string()
-        )
-    elif pa.types.is_boolean(kind):
+        texts = [None if value is None else f"x'{value.hex()}'" for value in column.to_pylist()]
+        return pc.fill_null(pa.array(texts, pa.string()), "NULL")
+    if pa.types.is_boolean(kind):
         texts = column.cast(pa.int8()).cast(pa.string())
     elif pa.types.is_timestamp(kind):
-        texts = pc.strftime(column, format="%Y-%m-%d %H:%M:%S")
+        suffix = ""
+        if kind.tz is not None:
+            column, suffix = column.cast(pa.timestamp(kind.unit, "UTC")), INSTANT
+        texts = pc.strftime(column, format=f"%Y-%m-%d %H:%M:%S{suffix}")
     elif pa.types.is_nested(kind):
         texts = pa.array(
             [
@@ -419,6 +420,5 @@ def _field_texts(column: "pa.Array[Any]") -> "pa.Array[Any]":
         )
     else:
         texts = column.cast(pa.string())
-    texts = pc.replace_substring(texts, '"', '""')
-    quoted = pc.binary_join_element_wise('"', texts, '"', "")
-    return pc.fill_null(quoted, "\\N").cast(pa.binary())
+    escaped = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), "'", "\\'")
+    return pc.fill_null(pc.binary_join_element_wise("'", escaped, "'", ""), "NULL")

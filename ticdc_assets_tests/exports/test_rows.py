@@ -3,6 +3,8 @@
 import gzip
 import json
 from base64 import b64encode
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -181,6 +183,69 @@ def test_parquet_files_by_the_names_of_columns(tmp_path: Path) -> None:
         {"b": None, "n": None, "v": "line\nend"},
     ]
     assert lines == [1, 2]
+
+
+def test_parquet_types_as_the_columns_spell_them(tmp_path: Path) -> None:
+    sql = (
+        "CREATE TABLE `t` (`d` decimal(10,2), `w` decimal(5,0), `m` datetime(3), `n` datetime, "
+        "`s` timestamp(1), `z` timestamp(6), `k` time(2), `b` bit(12), `c` bit(12), "
+        "`x` varbinary(9), `e` enum('a','b'), `f` double, `j` json, `y` year, `o` bool);\n"
+    )
+    (tmp_path / "d.t-schema.sql").write_text(sql)
+    instant = datetime(2024, 2, 29, 1, 2, 3, 120_000, UTC)
+    moment = instant.replace(tzinfo=None)
+    table = pa.table(
+        {
+            "d": pa.array([Decimal("1.5000"), Decimal("-0.2500")], pa.decimal128(20, 4)),
+            "w": pa.array([Decimal("7.00"), Decimal("7.25")], pa.decimal128(20, 2)),
+            "m": pa.array([moment, None], pa.timestamp("ns")),
+            "n": pa.array([moment.date()] * 2, pa.date32()),
+            "s": pa.array([moment.replace(microsecond=100_000)] * 2, pa.timestamp("ms")),
+            "z": pa.array([instant] * 2, pa.timestamp("us", "Asia/Tokyo")),
+            "k": pa.array([moment.time()] * 2, pa.time64("us")),
+            "b": pa.array([12, None], pa.int16()),
+            "c": pa.array([b"\x0f\xff", b"\x00"], pa.binary()),
+            "x": pa.array(["ff", "'\\"], pa.string()),
+            "e": pa.array(["b", "a"], pa.string()).dictionary_encode(),
+            "f": pa.array([1e30, -0.5]),
+            "j": pa.array([[{"k": 1}], []]),
+            "y": pa.array([2024, 0], pa.int16()),
+            "o": pa.array([True, False]),
+        }
+    )
+    pq.write_table(table, tmp_path / "d.t.000.parquet")
+    (exported,) = read_export(str(tmp_path), tso=1).tables
+    filesystem, root = opened_folder(str(tmp_path))
+    (file,) = exported.files
+    (part,) = split_file(filesystem, root, file, CsvDialect(), most=1)
+    (batch,) = read_rows(filesystem, root, part, CsvDialect())
+    maker = ImageMaker(exported_schema(exported, 1, "UTC").schema, CsvDialect(), "Europe/Oslo")
+    made = maker.make(
+        batch.column("row"),
+        format="parquet",
+        columns=json.loads(batch.column("columns")[0].as_py()),
+    )
+    first, second = made.images.to_pylist()
+    assert json.loads(first) == {
+        "d": "1.50",
+        "w": "7",
+        "m": "2024-02-29 01:02:03.120",
+        "n": "2024-02-29 00:00:00",
+        "s": {"location": "Europe/Oslo", "value": "2024-02-29 01:02:03.1"},
+        "z": {"location": "UTC", "value": "2024-02-29 01:02:03.120000"},
+        "k": "01:02:03.12",
+        "b": "12",
+        "c": str(0xFFF),
+        "x": b64encode(b"ff").decode(),
+        "e": "2",
+        "f": "1e+30",
+        "j": '[{"k": 1}]',
+        "y": "2024",
+        "o": "1",
+    }
+    assert second is None
+    assert made.reason[1].as_py() == "invalid_decimal"
+    assert (made.position[1].as_py(), made.got[1].as_py()) == ("w", "b'7.25'")
 
 
 def test_what_is_wrong_with_rows_is_told(tmp_path: Path) -> None:

@@ -4,10 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import TableChoice
+from ticdc_assets.engine.executing import OnSpark
 from ticdc_assets.errors import ConfigError, NotFoundError
 from ticdc_assets.pipeline import seed_decoding, seed_landing
 from ticdc_assets.pipeline.quarantine import read_quarantine
@@ -303,3 +306,53 @@ def test_tables_that_cannot_be_seeded_are_told_and_the_others_go_on(
     with pytest.raises(ConfigError, match="no file `metadata`"):
         scene.seed()
     assert seeding.read_export(str(tmp_path / "export"), tso=scene.at).tso == scene.at
+
+
+def test_parquet_files_with_the_schemas_of_the_registry(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    scene = Scene(spark, tmp_path)
+    folder = tmp_path / "parquet"
+    folder.mkdir()
+    for name, truth in scene.upstream.truth(scene.at).items():
+        rows = pa.table(
+            {
+                "v": pa.array([row["v"] for row in truth.values()], pa.string()),
+                "at": pa.array([row["at"] for row in truth.values()]).cast(pa.timestamp("us")),
+                "id": pa.array([row["id"] for row in truth.values()]).cast(pa.int32()),
+            }
+        )
+        pq.write_table(rows, folder / f"{'.'.join(name)}.000000000.parquet", row_group_size=7)
+    uri = folder.as_uri()
+    with pytest.raises(ConfigError, match="TSO"):
+        seed(spark, scene.feed.paths, scene.feed.changefeed, uri)
+    found = seed(spark, scene.feed.paths, scene.feed.changefeed, uri, tso=scene.at)
+    assert all(reason.startswith("no_schema") for reason in found.refused.values())
+    assert set(found.refused) == set(scene.upstream.tables)
+    assert found.tables == ()
+    scene.sync()
+    found = seed(spark, scene.feed.paths, scene.feed.changefeed, uri, tso=scene.at)
+    assert found.refused == {}
+    assert sum(item.quarantined for item in found.tables) == 0
+    scene.sync()
+    scene.require_truth()
+    verification = verify(spark, scene.feed.paths, scene.feed.changefeed)
+    assert verification.equal, verification.mirrors
+
+
+@pytest.mark.parametrize("file_type", ["csv", "sql"])
+def test_large_files_are_read_in_parts_by_workers(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_type: str
+) -> None:
+    monkeypatch.setattr(seed_landing, "_PART_BYTES", 300)
+    monkeypatch.setattr(seed_landing, "executor", lambda *_, **__: OnSpark(spark, tmp_path))
+    scene = Scene(spark, tmp_path)
+    scene.export("large", file_type=file_type)
+    told: list[str] = []
+    found = seed(
+        spark, scene.feed.paths, scene.feed.changefeed, str(tmp_path / "large"), say=told.append
+    )
+    assert found.rows == sum(len(rows) for rows in scene.upstream.truth(found.tso).values())
+    assert " of 2 parts" not in told[0], "each file is several parts"
+    scene.sync()
+    scene.require_truth()
