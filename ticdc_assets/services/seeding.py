@@ -30,6 +30,7 @@ from ticdc_assets.errors import ConfigError, InputError, NotFoundError
 from ticdc_assets.exports.dialect import CsvDialect
 from ticdc_assets.exports.folder import Export, ExportedTable, read_export
 from ticdc_assets.exports.tables import ExportedSchema, exported_schema
+from ticdc_assets.pipeline.ahead import is_ahead
 from ticdc_assets.pipeline.change_statistics import read_groups
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.horizons import read_horizon
@@ -40,6 +41,7 @@ from ticdc_assets.pipeline.seeds import Seed, landed_seed, read_seeds, write_see
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.rows.rows_of_work import frame_of
+from ticdc_assets.tso import to_datetime
 from ticdc_assets.values.zones import changefeed_zone
 from ticdc_assets.wire.rows import PLACE
 
@@ -116,12 +118,14 @@ def seed(
 
     Raises:
         NotFoundError: there is no export, or it lacks a table that is named.
-        ConfigError: the export does not tell its TSO, or lies below what is kept.
+        ConfigError: the export does not tell its TSO, or that lies below what is kept or in the
+            future.
     """
     export = read_export(folder, tso=tso)
     dialect, timezone = dialect or CsvDialect(), timezone or changefeed.timezone
     changefeed_zone(timezone)
     _require_above(paths, export)
+    _require_past(export, changefeed)
     _begin(spark, paths, changefeed)
     chosen, excluded = _chosen(export, changefeed, tables)
     known = {(item.name, item.tso): item for item in read_seeds(paths)}
@@ -186,6 +190,16 @@ def _require_above(paths: LakePaths, export: Export) -> None:
         raise ConfigError(
             f"the export is at TSO {export.tso}, and changes up to {horizon.tso} were removed by "
             "retention: export again"
+        )
+
+
+def _require_past(export: Export, changefeed: Changefeed) -> None:
+    """Refuse an export from the future: its tables would wait for a watermark that never comes."""
+    now = datetime.now(UTC)
+    if is_ahead(export.tso, now, changefeed.max_ahead_seconds):
+        raise ConfigError(
+            f"the export is at TSO {export.tso}, which is {to_datetime(export.tso):%Y-%m-%d %H:%M} "
+            f"UTC, and it is {now:%Y-%m-%d %H:%M} UTC on this machine: give its TSO with --tso"
         )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from ticdc_assets.pipeline.schema_tables import register_new
 from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.services import seeding
 from ticdc_assets.services.redriving import redrive
+from ticdc_assets.services.rewinding import rewind
 from ticdc_assets.services.seeding import Seeding, seed
 from ticdc_assets.services.verifying import verify
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
@@ -25,6 +27,7 @@ from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.export import export_upstream
 from ticdc_assets.simulator.shop import ShopWorkload
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.tso import from_datetime
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 from ticdc_assets_tests.simulator.builders import churn, fill
@@ -170,6 +173,24 @@ def test_seeded_between_syncs_and_one_table_again(
     assert verification.equal, verification.mirrors
 
 
+def test_what_was_seeded_is_applied_again_after_a_rewind(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    scene = Scene(spark, tmp_path)
+    scene.sync(until=scene.middle)
+    before = scene.feed.rows()
+    scene.seed()
+    scene.sync()
+    scene.require_truth()
+    rewind(spark, scene.feed.paths, scene.feed.changefeed, by="test", number=1)
+    assert scene.feed.rows() == before
+    churn(scene.upstream, steps=3, seed=7)
+    scene.sync()
+    scene.require_truth()
+    verification = verify(spark, scene.feed.paths, scene.feed.changefeed)
+    assert verification.equal, verification.mirrors
+
+
 def test_a_gap_behind_an_export_is_told(spark: SparkSession, tmp_path: Path) -> None:
     scene = Scene(spark, tmp_path)
     late = scene.upstream.clock.next()
@@ -302,6 +323,14 @@ def test_tables_that_cannot_be_seeded_are_told_and_the_others_go_on(
     assert found.skipped == {"views": 1}
     with pytest.raises(NotFoundError, match=r"the export has no d\.other"):
         scene.seed(tables=(("d", "other"),))
+    with pytest.raises(ConfigError, match="give its TSO with --tso"):
+        seed(
+            spark,
+            scene.feed.paths,
+            scene.feed.changefeed,
+            str(tmp_path / "export"),
+            tso=from_datetime(datetime.now(UTC) + timedelta(hours=2)),
+        )
     (tmp_path / "export" / "metadata").unlink()
     with pytest.raises(ConfigError, match="no file `metadata`"):
         scene.seed()
