@@ -36,7 +36,7 @@ from ticdc_assets.mysql_types import (
     lacks_size,
 )
 from ticdc_assets.schemas import ColumnSchema
-from ticdc_assets.values import column_loops as loops
+from ticdc_assets.values import moment_loops, number_loops, text_loops
 from ticdc_assets.values.arrays import typed_array
 from ticdc_assets.values.canonical import canonical_of
 from ticdc_assets.values.column_loops import NULL, ZONED
@@ -151,7 +151,7 @@ def _of_numbers(
 
 def _read_integers(places: Places, low: int, high: int) -> tuple[npt.NDArray[np.uint64], Flags]:
     numbers, plain = _empty(places, np.uint64)
-    loops.integers(
+    number_loops.integers(
         places.data,
         places.words,
         places.begins,
@@ -198,7 +198,7 @@ def _decimals(column: ColumnSchema, timezone: str) -> _Typed | None:
     def typed(places: Places) -> TypedColumn:
         count = len(places.forms)
         numbers, plain = np.empty(2 * count, np.uint64), np.empty(count, np.bool_)
-        loops.decimals(
+        number_loops.decimals(
             places.data,
             places.begins,
             places.ends,
@@ -222,7 +222,9 @@ def _floats(column: ColumnSchema, timezone: str) -> _Typed:
     def typed(places: Places) -> TypedColumn:
         numbers, plain = _empty(places, np.float64)
         longer = np.empty(len(plain), np.bool_)
-        loops.floats(places.data, places.begins, places.ends, places.forms, numbers, plain, longer)
+        number_loops.floats(
+            places.data, places.begins, places.ends, places.forms, numbers, plain, longer
+        )
         if longer.any():
             strings, _ = places.strings()
             numbers[longer] = strings.filter(pa.array(longer)).cast(pa.float64()).to_numpy()
@@ -238,7 +240,7 @@ def _floats(column: ColumnSchema, timezone: str) -> _Typed:
 
 def _read_moments(places: Places, *, has_clock: bool, digits: int) -> tuple[Any, Flags]:
     numbers, plain = _empty(places, np.int64)
-    loops.moments(
+    moment_loops.moments(
         places.data,
         places.words,
         places.begins,
@@ -324,7 +326,7 @@ def _times(column: ColumnSchema, timezone: str) -> _Typed:
 
 def _checked_times(digits: int) -> _Typed:
     def check(places: Places, plain: Flags) -> None:
-        loops.times(places.data, places.begins, places.ends, places.forms, digits, plain)
+        moment_loops.times(places.data, places.begins, places.ends, places.forms, digits, plain)
 
     return _checked(check)
 
@@ -350,7 +352,7 @@ def _binaries(column: ColumnSchema, timezone: str) -> _Typed:
         sizes = np.where(places.forms > NULL, places.ends - places.begins, 0)
         offsets, plain = np.empty(count + 1, np.int32), np.empty(count, np.bool_)
         content = np.empty(int(sizes.sum()) // 4 * 3 + 3, np.uint8)
-        loops.base64(
+        text_loops.base64(
             places.data,
             places.begins,
             places.ends,
@@ -401,7 +403,7 @@ def _documents(column: ColumnSchema, timezone: str) -> _Typed:
         offsets, content, plain = places.texts()
         is_json = np.empty(len(plain), np.bool_)
         out_offsets, out = np.empty_like(offsets), np.empty_like(content)
-        loops.json_texts(content, offsets, places.forms, out_offsets, out, is_json)
+        text_loops.json_texts(content, offsets, places.forms, out_offsets, out, is_json)
         plain &= is_json
         present = (places.forms > NULL) & plain
         array = pa.StringArray.from_buffers(
@@ -437,7 +439,7 @@ def _unsized_decimals(column: ColumnSchema) -> _Typed:
     del column
 
     def check(places: Places, plain: Flags) -> None:
-        loops.decimal_texts(places.data, places.begins, places.ends, places.forms, plain)
+        number_loops.decimal_texts(places.data, places.begins, places.ends, places.forms, plain)
 
     return _checked(check)
 
@@ -446,7 +448,7 @@ def _unsized_datetimes(column: ColumnSchema) -> _Typed:
     del column
 
     def check(places: Places, plain: Flags) -> None:
-        loops.datetime_texts(places.data, places.begins, places.ends, places.forms, plain)
+        moment_loops.datetime_texts(places.data, places.begins, places.ends, places.forms, plain)
 
     return _checked(check)
 

@@ -111,3 +111,20 @@ def number_at(words: Words, at: int, size: int) -> int:
         bits = _BYTE * np.uint64(size)
         word = (word << (np.uint64(64) - bits)) | (ZEROS >> bits)
     return number_of(word)
+
+
+@compiled
+def gathered(
+    words: Words, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], written: Words
+) -> None:
+    """Write what stands between places one behind the other.
+
+    Args:
+        words: the eight bytes at each place.
+        starts: where each begins.
+        ends: where each ends.
+        written: the eight bytes at each place of what is written, which has padding too.
+    """
+    place = np.int64(0)
+    for number in range(len(starts)):
+        place = copied(words, starts[number], ends[number], written, place)

@@ -159,13 +159,11 @@ def gathered_texts(
         ends: where it ends.
         present: which ranges are there, the others are null, and empty; None if all are.
     """
-    from ticdc_assets.wire import json_loops
+    from ticdc_assets.values.word_loops import gathered
 
     ends_written = np.cumsum(ends - starts)
     written = writing(int(ends_written[-1]) if len(starts) else 0)
-    json_loops.gathered(
-        buffer.words, np.ascontiguousarray(starts), np.ascontiguousarray(ends), written.words
-    )
+    gathered(buffer.words, np.ascontiguousarray(starts), np.ascontiguousarray(ends), written.words)
     return written.texts(ends_written, present)
 
 

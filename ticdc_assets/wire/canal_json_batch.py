@@ -145,12 +145,12 @@ def decode_plain(batch: pa.RecordBatch) -> PlainRows | None:
 
 def _columns(part: Part) -> "tuple[Ints, dict[str, pa.Array[Any]]]":
     """Return the numbers of the plain messages of a part, and the columns of their rows."""
-    from ticdc_assets.wire import json_loops
+    from ticdc_assets.wire import canal_loops, json_loops
 
     buffer, length = part.buffer, len(part.starts)
-    heads = np.zeros((length, json_loops.HEAD_FIELDS), np.int64)
-    room = json_loops.canal_room(buffer.size, length)
-    known, named = json_loops.canal_heads(
+    heads = np.zeros((length, canal_loops.HEAD_FIELDS), np.int64)
+    room = canal_loops.canal_room(buffer.size, length)
+    known, named = canal_loops.canal_heads(
         buffer.octets,
         buffer.words,
         part.starts,
@@ -169,8 +169,8 @@ def _columns(part: Part) -> "tuple[Ints, dict[str, pa.Array[Any]]]":
             ]
     # A value is written in base64, which is less than twice the bytes of its member.
     before, after = (writing(2 * buffer.size) for _ in range(2))
-    found = np.empty((length, json_loops.ROW_FIELDS), np.int64)
-    count = json_loops.canal_rows(
+    found = np.empty((length, canal_loops.ROW_FIELDS), np.int64)
+    count = canal_loops.canal_rows(
         buffer.octets,
         buffer.words,
         heads,

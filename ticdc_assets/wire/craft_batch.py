@@ -5,16 +5,15 @@ reason and position; the result depends on the records alone.
 
 Only messages of rows are read here. Size tables and headers of all messages are read as two streams
 of numbers; term dictionaries and the heads of column groups (kind, count, names, types and flags),
-which rows of a table repeat byte for byte, are told apart by Arrow and read once each; the lengths
-of values are walked column by column, of all column groups together; and the values of one type are
-written together (`image_columns`).
+which rows of a table repeat byte for byte, are told apart by Arrow and read once each
+(`craft_heads`); the lengths of values are walked column by column, of all column groups together;
+and the values of one type are written together (`image_columns`).
 
 How it stays equal: a message that looks unusual anywhere is given to the reference as a whole,
 errors included. So this module must never accept what the reference refuses, and needs no reasons:
 
 - Sizes must add up as in the reference, so no range runs over another. What is read before that is
   known stays within the buffer, and counts for nothing afterwards.
-- A head is complete in itself: it is believed if it can be read up to its last byte.
 - A walk that is left with few messages after many steps gives these to the reference, so no count
   can make this long.
 """
@@ -24,7 +23,7 @@ errors included. So this module must never accept what the reference refuses, an
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring as quoted
 from typing import Final
@@ -32,7 +31,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from ticdc_assets.errors import WireError
 from ticdc_assets.events import Op
 from ticdc_assets.wire import craft
 from ticdc_assets.wire.byte_columns import (
@@ -55,27 +53,11 @@ from ticdc_assets.wire.column_rows import (
     decode_parts,
     every_row,
 )
-from ticdc_assets.wire.craft_bytes import Reader
-from ticdc_assets.wire.craft_layout import (
-    MAX_FLAGS,
-    VERSION,
-    ColumnGroup,
-    EventKind,
-    GroupKind,
-    read_terms,
-)
-from ticdc_assets.wire.craft_values import (
-    codec_of,
-    read_binary,
-    read_double,
-    read_float,
-    read_signed,
-    read_text,
-    read_unsigned,
-)
+from ticdc_assets.wire.craft_heads import Head, Terms, heads_of, shapes_of, terms_of
+from ticdc_assets.wire.craft_layout import VERSION, EventKind, GroupKind
 from ticdc_assets.wire.image_columns import Form, Images, Values, images_of
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.rows import PlainRows, Rows, decoded_rows, shape_text
+from ticdc_assets.wire.rows import PlainRows, Rows, decoded_rows
 
 _SHORTEST: Final = 12
 """A message of one row has more bytes than these."""
@@ -91,23 +73,11 @@ _NUMBER_BYTES: Final = 10
 _FLOAT_BYTES: Final = 8
 _MANY_STEPS: Final = 64
 _FEW: Final = 16
-_MOST_ALIKE: Final = 8
-"""Heads of different lengths that are looked for among groups that look alike."""
 
 _OPS: Final = (Op.INSERT.value, Op.UPDATE.value, Op.DELETE.value)
 _INSERT: Final = 0
 _UPDATE: Final = 1
 _DELETE: Final = 2
-
-_FORMS: Final[Mapping[Callable[[bytes, int], str], Form]] = {
-    read_text: Form.TEXT,
-    read_binary: Form.BASE64,
-    read_signed: Form.SIGNED,
-    read_unsigned: Form.UNSIGNED,
-    read_float: Form.FLOAT,
-    read_double: Form.DOUBLE,
-}
-"""The form of what is read so; any other reader takes NULL alone."""
 
 
 def decode_rows(batch: pa.RecordBatch) -> Rows:
@@ -292,149 +262,6 @@ def _group_tables(messages: _Messages) -> tuple[Ints, Flags]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Head:
-    """What the head of a column group says.
-
-    Attributes:
-        kind: which image the group is.
-        names: numbers of the terms that its columns are called.
-        types: their type codes.
-        flags: their flags.
-        forms: the forms of their values.
-    """
-
-    kind: GroupKind
-    names: tuple[int, ...]
-    types: tuple[int, ...]
-    flags: tuple[int, ...]
-    forms: tuple[Form, ...]
-
-    def group(self, terms: "_Terms", dictionary: int) -> ColumnGroup:
-        """Return the column group with the names that the terms of `dictionary` are."""
-        first = int(terms.firsts[dictionary])
-        return ColumnGroup(
-            kind=self.kind,
-            names=tuple(terms.texts[int(terms.numbers[first + name])] for name in self.names),
-            types=self.types,
-            flags=self.flags,
-            values=(),
-        )
-
-
-def _read_head(reader: Reader) -> _Head | None:
-    """Return the head at `reader`, None if the reference should look at it."""
-    try:
-        (kind,) = reader.take(1)
-        count = reader.count()
-        names = reader.delta_varints(count)
-        types = reader.uvarints(count)
-        flags = reader.uvarints(count)
-    except WireError:
-        return None
-    if kind not in tuple(GroupKind) or min(names) < 0 or max(flags) > MAX_FLAGS:
-        return None
-    forms: list[Form] = []
-    for code, bits in zip(types, flags, strict=True):
-        codec = codec_of(code, bits)
-        if codec is None:
-            return None
-        forms.append(_FORMS.get(codec.read, Form.NULL))
-    return _Head(GroupKind(kind), tuple(names), tuple(types), tuple(flags), tuple(forms))
-
-
-def _heads(
-    buffer: Buffer, dictionaries: Ints, starts: Ints, ends: Ints
-) -> tuple[Ints, Ints, list[_Head]]:
-    """Return the head of each column group, -1 for one that was not read, its length, and all."""
-    octets = buffer.octets
-    # Groups with one dictionary and as many columns have heads of one length nearly always.
-    first = octets[starts].astype(np.int64) << 8 | octets[starts + 1]
-    keys = dictionaries << 16 | first
-    seen: dict[int, list[bytes]] = {}
-    heads: list[_Head] = []
-    found, sizes = np.full(len(starts), -1), np.zeros(len(starts), np.int64)
-    pending = np.arange(len(starts))
-    for _ in range(_MOST_ALIKE):
-        _, samples, alike = np.unique(keys[pending], return_index=True, return_inverse=True)
-        lengths = [
-            _head_length(octets[begin:end].tobytes(), seen)
-            for begin, end in zip(
-                starts[pending[samples]].tolist(), ends[pending[samples]].tolist(), strict=True
-            )
-        ]
-        begins = starts[pending]
-        sizes[pending] = np.minimum(np.array(lengths, np.int64)[alike], ends[pending] - begins)
-        codes, raws = distinct(buffer, begins, begins + sizes[pending])
-        numbers = np.full(len(raws), -1)
-        for number, raw in enumerate(raws):
-            reader = Reader(raw, 0, len(raw))
-            head = _read_head(reader) if raw else None
-            if head is not None and reader.position == len(raw):
-                numbers[number] = len(heads)
-                heads.append(head)
-        found[pending] = numbers[codes]
-        # A sample may be damaged, or of another length than those like it.
-        unread = found[pending] < 0
-        unread[samples] = False
-        pending = pending[unread]
-        if not len(pending):
-            break
-    return found, sizes, heads
-
-
-def _head_length(group: bytes, seen: dict[int, list[bytes]]) -> int:
-    """Return how long the head of a column group is, 0 if it cannot be read.
-
-    Args:
-        group: the column group, two bytes at least.
-        seen: heads by their first two bytes; a new one is added.
-    """
-    known = seen.setdefault(int.from_bytes(group[:2]), [])
-    for head in known:
-        if group.startswith(head):
-            return len(head)
-    reader = Reader(group, 0, len(group))
-    if _read_head(reader) is None:
-        return 0
-    if len(known) < _MOST_ALIKE:
-        known.append(group[: reader.position])
-    return reader.position
-
-
-@dataclass(frozen=True, slots=True)
-class _Terms:
-    """The terms of all dictionaries.
-
-    Attributes:
-        texts: the distinct terms.
-        numbers: the numbers of the terms of each dictionary, one behind the other.
-        firsts: the first of each dictionary.
-        counts: how many it has; 0 also if it cannot be read.
-    """
-
-    texts: list[str]
-    numbers: Ints
-    firsts: Ints
-    counts: Ints
-
-
-def _terms(raws: Sequence[bytes]) -> _Terms:
-    known: dict[str, int] = {}
-    numbers: list[int] = []
-    counts: list[int] = []
-    for raw in raws:
-        try:
-            terms = read_terms(Reader(raw, 0, len(raw)))
-        except WireError:
-            terms = ()
-        counts.append(len(terms))
-        numbers.extend(known.setdefault(term, len(known)) for term in terms)
-    sizes = np.array(counts, np.int64)
-    # One more, so that also the first of no terms can be looked up.
-    return _Terms(list(known), np.array([*numbers, 0]), np.cumsum(sizes) - sizes, sizes)
-
-
-@dataclass(frozen=True, slots=True)
 class _Groups:
     """Column groups.
 
@@ -485,7 +312,7 @@ def _plain_rows(part: Part) -> PartRows:
         counts,
     )
     codes, raws = distinct(buffer, messages.terms, messages.tables)
-    terms = _terms(raws)
+    terms = terms_of(raws)
     dictionaries = codes[owners]
     numbers = messages.sizes.numbers
     group_counts = numbers[tables].astype(np.int64)
@@ -537,7 +364,7 @@ def _plain_rows(part: Part) -> PartRows:
     later[first_groups] = False
     group_starts = starts[events] + np.where(later, one_size[events], 0)
     group_ends = group_starts + np.where(later, two_size[events], one_size[events])
-    found, lengths, heads = _heads(buffer, dictionaries[events], group_starts, group_ends)
+    found, lengths, heads = heads_of(buffer, dictionaries[events], group_starts, group_ends)
     head_names = np.array([max(head.names) for head in heads] + [0])
     unknown = (found < 0) | (head_names[found] >= terms.counts[dictionaries[events]])
     kinds = np.array([int(head.kind) for head in heads] + [0])[found]
@@ -567,7 +394,7 @@ def _plain_rows(part: Part) -> PartRows:
     ops = np.where(group_counts == 2, _UPDATE, np.where(after[first_groups], _INSERT, _DELETE))
     columns["op"] = Words(ops, _OPS)
     second = np.where(group_counts == 2, found[first_groups + group_counts - 1], -1)
-    shapes = _shapes(dictionaries, found[first_groups], second, (terms, heads, ~wrong))
+    shapes = shapes_of(dictionaries, found[first_groups], second, (terms, heads, ~wrong))
     wrong |= shapes.codes < 0
     columns["shape"] = shapes
 
@@ -580,7 +407,7 @@ def _plain_rows(part: Part) -> PartRows:
 
 
 def _images(
-    buffer: Buffer, groups: _Groups, heads: Sequence[_Head], terms: _Terms, spelled: Sequence[str]
+    buffer: Buffer, groups: _Groups, heads: Sequence[Head], terms: Terms, spelled: Sequence[str]
 ) -> tuple[Images, Ints]:
     """Return the images of `groups`, and the numbers of those that have one."""
     head_counts = np.array([len(head.names) for head in heads] + [0])
@@ -683,53 +510,3 @@ def _lengths(buffer: Buffer, groups: _Groups, counts: Ints) -> tuple[Bits, Ints,
     behind[order] = at
     result[order] = good
     return found, behind, result
-
-
-def _shapes(
-    dictionaries: Ints, first: Ints, second: Ints, seen: tuple[_Terms, Sequence[_Head], Flags]
-) -> Words:
-    """Return the shapes of rows with these heads; -1 is no second one.
-
-    Args:
-        dictionaries: the dictionary of each row.
-        first: its first head.
-        second: its second head.
-        seen: the terms and heads, and which of the rows are good.
-
-    Returns:
-        None for rows that are not good or have columns that no table has.
-    """
-    terms, heads, good = seen
-    count = len(heads) + 1
-    keys = (dictionaries * count + first + 1) * count + second + 1
-    distinct_keys, codes = np.unique(keys[good], return_inverse=True)
-    texts: dict[str, int] = {}
-    known: dict[tuple[object, ...], int] = {}
-    numbers: list[int] = []
-    for key in distinct_keys.tolist():
-        key, other = divmod(key, count)
-        dictionary, number = divmod(key, count)
-        group = heads[number - 1].group(terms, dictionary)
-        before = heads[other - 1].group(terms, dictionary) if other else None
-        if before is not None and before.names == group.names:
-            before = None
-        alike = (
-            group.kind,
-            group.names,
-            group.types,
-            group.flags,
-            before and (before.names, before.types, before.flags),
-        )
-        found = known.get(alike)
-        if found is None:
-            partial = group.kind is GroupKind.BEFORE
-            try:
-                text = shape_text(craft.shape_of(group, before, partial=partial))
-            except WireError:
-                found = known[alike] = -1
-            else:
-                found = known[alike] = texts.setdefault(text, len(texts))
-        numbers.append(found)
-    result = np.full(len(keys), -1)
-    result[good] = np.array(numbers, np.int64)[codes]
-    return Words(result, list(texts))

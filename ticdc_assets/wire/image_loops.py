@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ticdc_assets.compiled import compiled
-from ticdc_assets.values.column_loops import ESCAPED, NULL, NULL_WORD, TEXT, ZONED, stands
+from ticdc_assets.values.column_loops import ESCAPED, NULL, TEXT, ZONED
+from ticdc_assets.values.text_loops import NULL_WORD, stands
 from ticdc_assets.values.word_loops import Words, copied, same, stop
 
 Bytes = npt.NDArray[np.uint8]

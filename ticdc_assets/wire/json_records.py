@@ -95,18 +95,18 @@ def read_records(
 
 def _readable(batch: pa.RecordBatch, *, framed: bool) -> Flags:
     """Say of each record whether its texts are UTF-8 and nest no deeper than is read."""
-    from ticdc_assets.wire import json_loops
+    from ticdc_assets.wire import readable_loops
 
     found = np.zeros(batch.num_rows, np.bool_)
     for first, part in parts_of(batch.column("value")):
         records = slice(first, first + len(part.starts))
-        parts = [(part, 0 if framed else json_loops.UNFRAMED)]
+        parts = [(part, 0 if framed else readable_loops.UNFRAMED)]
         if framed:
             keys = part_of(batch.column("key").slice(first, len(part.starts)))
-            parts.append((keys, json_loops.BEHIND_VERSION))
+            parts.append((keys, readable_loops.BEHIND_VERSION))
         found[records] = True
         for texts, head in parts:
-            json_loops.keep_readable(
+            readable_loops.keep_readable(
                 texts.buffer.octets,
                 texts.buffer.words,
                 texts.starts,

@@ -18,7 +18,7 @@ read in another way, is closed as follows (tests try each):
   msgspec itself, also inside what it skips.
 
 Records in exactly the bytes that TiCDC writes are read by compiled loops (`decode_plain`): every
-byte of them that is not inside a string is compared with what it must be, see `json_loops`; all
+byte of them that is not inside a string is compared with what it must be, see `open_loops`; all
 that stands before a value is decoded with its type, once for all images that say the same. The
 others are read one by one (`decode_rows`). Both write the same text.
 
@@ -135,20 +135,20 @@ def decode_plain(batch: pa.RecordBatch) -> PlainRows | None:
 
 def _columns(keys: Part, part: Part) -> "tuple[Ints, dict[str, pa.Array[Any]]]":
     """Return the record of each row of plain records of a part, and the columns of the rows."""
-    from ticdc_assets.wire import json_loops
+    from ticdc_assets.wire import json_loops, open_loops
 
     buffer, size = part.buffer, part.buffer.size
     before, after, scratch = writing(5 * size), writing(5 * size), writing(size)
-    room = json_loops.open_room(len(buffer.octets))
-    json_loops.open_records(
-        json_loops.Texts(keys.buffer.octets, keys.buffer.words, keys.starts, keys.ends),
-        json_loops.Texts(buffer.octets, buffer.words, part.starts, part.ends),
+    room = open_loops.open_room(len(buffer.octets))
+    open_loops.open_records(
+        open_loops.Texts(keys.buffer.octets, keys.buffer.words, keys.starts, keys.ends),
+        open_loops.Texts(buffer.octets, buffer.words, part.starts, part.ends),
         _ways(),
         int(ColumnFlag.BINARY),
         room,
-        json_loops.Paper(before.octets, before.words),
-        json_loops.Paper(after.octets, after.words),
-        json_loops.Paper(scratch.octets, scratch.words),
+        open_loops.Paper(before.octets, before.words),
+        open_loops.Paper(after.octets, after.words),
+        open_loops.Paper(scratch.octets, scratch.words),
     )
     found, sent, _, unsure, (_, unsure_count, count) = room
     found, unsure = found[:count], unsure[:unsure_count]
@@ -188,20 +188,20 @@ def _columns(keys: Part, part: Part) -> "tuple[Ints, dict[str, pa.Array[Any]]]":
 @cache
 def _ways() -> Octets:
     """Return how the values of each type code become text, without and with the flag `BINARY`."""
-    from ticdc_assets.wire import json_loops
+    from ticdc_assets.wire import open_value_loops
 
     ways = {
-        Spelling.TEXT: json_loops.TEXT_WAY,
-        Spelling.INTEGER: json_loops.INTEGER_WAY,
-        Spelling.UNSIGNED: json_loops.UNSIGNED_WAY,
-        Spelling.FLOAT: json_loops.FLOAT_WAY,
-        Spelling.DOUBLE: json_loops.DOUBLE_WAY,
-        Spelling.NULL: json_loops.NULL_WAY,
-        Spelling.QUOTED: json_loops.QUOTED_WAY,
-        Spelling.TEXT_IN_BASE64: json_loops.TEXT_IN_BASE64_WAY,
-        Spelling.BYTES_IN_BASE64: json_loops.BYTES_IN_BASE64_WAY,
+        Spelling.TEXT: open_value_loops.TEXT_WAY,
+        Spelling.INTEGER: open_value_loops.INTEGER_WAY,
+        Spelling.UNSIGNED: open_value_loops.UNSIGNED_WAY,
+        Spelling.FLOAT: open_value_loops.FLOAT_WAY,
+        Spelling.DOUBLE: open_value_loops.DOUBLE_WAY,
+        Spelling.NULL: open_value_loops.NULL_WAY,
+        Spelling.QUOTED: open_value_loops.QUOTED_WAY,
+        Spelling.TEXT_IN_BASE64: open_value_loops.TEXT_IN_BASE64_WAY,
+        Spelling.BYTES_IN_BASE64: open_value_loops.BYTES_IN_BASE64_WAY,
     }
-    found = np.full(2 * 256, json_loops.REFUSED_WAY, np.uint8)
+    found = np.full(2 * 256, open_value_loops.REFUSED_WAY, np.uint8)
     for code, spellings in SPELLINGS.items():
         found[2 * code : 2 * code + 2] = [ways[spelled] for spelled in spellings]
     return found
@@ -234,13 +234,13 @@ def _not_shortest(buffer: Buffer, unsure: Ints) -> list[int]:
         buffer: the bytes.
         unsure: `UNSURE_FIELDS` of each number.
     """
-    from ticdc_assets.wire import json_loops
+    from ticdc_assets.wire import open_value_loops
 
     content = buffer.octets.data
     rows: list[int] = []
     for way, kind, texts_of in (
-        (json_loops.FLOAT_WAY, np.float32, float_texts),
-        (json_loops.DOUBLE_WAY, np.float64, double_texts),
+        (open_value_loops.FLOAT_WAY, np.float32, float_texts),
+        (open_value_loops.DOUBLE_WAY, np.float64, double_texts),
     ):
         own = unsure[unsure[:, 1] == way]
         if not len(own):

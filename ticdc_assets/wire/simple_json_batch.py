@@ -4,7 +4,7 @@ In: record batches with a column `value`. Out: `Rows`, equal to what `simple_jso
 the last reason and position; the result depends on the records alone.
 
 Messages in exactly the bytes that TiCDC writes are read by compiled loops (`decode_plain`): every
-byte of them that is not inside a string is compared with what it must be, see `json_loops`. The
+byte of them that is not inside a string is compared with what it must be, see `simple_loops`. The
 others are read one by one (`decode_rows`).
 
 How that stays equal: a message is taken here only if it has the plain shape that TiCDC writes,
@@ -108,13 +108,13 @@ def decode_plain(batch: pa.RecordBatch) -> PlainRows | None:
     These are watermarks, and inserts, updates and deletes with nothing but their images, all fields
     in TiCDC's order and no white space between them.
     """
-    from ticdc_assets.wire import json_loops
+    from ticdc_assets.wire import simple_loops
 
     sources: list[Ints] = []
     parts: list[dict[str, pa.Array[Any]]] = []
     for first, part in parts_of(batch.column("value")):
-        found = np.zeros((len(part.starts), json_loops.SIMPLE_FIELDS), np.int64)
-        json_loops.simple_messages(
+        found = np.zeros((len(part.starts), simple_loops.SIMPLE_FIELDS), np.int64)
+        simple_loops.simple_messages(
             part.buffer.octets, part.buffer.words, part.starts, part.ends, found
         )
         taken = np.flatnonzero(found[:, 0])

@@ -1,0 +1,269 @@
+"""Compiled loops over columns of numbers: texts to integers, decimals and doubles.
+
+In, out and what the arrays are: see `column_loops`.
+"""
+
+# numba hides the types of what it compiles.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportArgumentType=false
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ticdc_assets.compiled import compiled
+from ticdc_assets.values.column_loops import (
+    MINUS,
+    NINE,
+    NULL,
+    POINT,
+    TEXT,
+    ZERO,
+    Bytes,
+    Flags,
+    Places,
+    digits_end,
+)
+from ticdc_assets.values.word_loops import NO_DIGITS, Words, number_at, number_of
+
+_HUNDRED_MILLION: Final = np.uint64(10**8)
+_MOST_EIGHTS: Final = np.uint64((2**64 - 1) // 10**8)
+_MOST_LEFT: Final = (2**64 - 1) % 10**8
+
+
+@compiled
+def integers(
+    data: Bytes,
+    words: Words,
+    begins: Places,
+    ends: Places,
+    forms: Bytes,
+    lowest: np.uint64,
+    highest: np.uint64,
+    out: npt.NDArray[np.uint64],
+    plain: Flags,
+) -> None:
+    """Read integers in canonical text.
+
+    Args:
+        data: the bytes.
+        words: the eight bytes at each place.
+        begins: where each text begins.
+        ends: where each ends.
+        forms: of what form each is.
+        lowest: magnitude of the lowest value.
+        highest: the highest value.
+        out: the numbers, negative ones as two's complement.
+        plain: which are absent, NULL, or canonical and in range.
+    """
+    for row in range(len(begins)):
+        out[row] = np.uint64(0)
+        if forms[row] <= NULL:
+            plain[row] = True
+            continue
+        plain[row] = False
+        place, end = begins[row], ends[row]
+        if forms[row] != TEXT or place >= end:
+            continue
+        negative = data[place] == MINUS
+        if negative:
+            place += 1
+        size = end - place
+        if size < 1 or size > 20 or (data[place] == ZERO and (size > 1 or negative)):
+            continue
+        # What is left of eights comes first, then eight digits at a time.
+        head = (size - 1) % 8 + 1
+        found = number_at(words, place, head)
+        number = np.uint64(found)
+        good = found != NO_DIGITS
+        place += head
+        while good and place < end:
+            found = number_of(words[place])
+            # 2^64 has twenty digits.
+            good = found != NO_DIGITS and (
+                size < 20
+                or place + 8 < end
+                or number < _MOST_EIGHTS
+                or (number == _MOST_EIGHTS and found <= _MOST_LEFT)
+            )
+            number = number * _HUNDRED_MILLION + np.uint64(found)
+            place += 8
+        if not good or number > (lowest if negative else highest):
+            continue
+        out[row] = ~number + np.uint64(1) if negative else number
+        plain[row] = True
+
+
+@compiled
+def decimals(
+    data: Bytes,
+    begins: Places,
+    ends: Places,
+    forms: Bytes,
+    whole: int,
+    scale: int,
+    out: npt.NDArray[np.uint64],
+    plain: Flags,
+) -> None:
+    """Read decimals in canonical text of at most 36 digits.
+
+    Args:
+        data: the bytes.
+        begins: where each text begins.
+        ends: where each ends.
+        forms: of what form each is.
+        whole: most digits before the point.
+        scale: digits behind it.
+        out: two numbers a row: the unscaled value in 128 bits, the lower ones first.
+        plain: which are absent, NULL, or canonical and not a negative zero.
+    """
+    half = np.uint64(32)
+    low_half = np.uint64(0xFFFFFFFF)
+    weight = np.uint64(10**18)
+    for row in range(len(begins)):
+        out[2 * row] = np.uint64(0)
+        out[2 * row + 1] = np.uint64(0)
+        if forms[row] <= NULL:
+            plain[row] = True
+            continue
+        plain[row] = False
+        place, end = begins[row], ends[row]
+        if forms[row] != TEXT or place >= end:
+            continue
+        negative = data[place] == MINUS
+        if negative:
+            place += 1
+        point = end - scale - 1 if scale else end
+        size = point - place
+        if size < 1 or (size > whole and not (size == 1 and data[place] == ZERO)):
+            continue
+        if size > 1 and data[place] == ZERO:
+            continue
+        if scale and data[point] != POINT:
+            continue
+        # The last 18 digits, and those before them: `whole` and `scale` are 36 at most together.
+        upper, lower = np.uint64(0), np.uint64(0)
+        left = size + scale
+        good = True
+        while place < end:
+            if place != point:
+                if data[place] < ZERO or data[place] > NINE:
+                    good = False
+                    break
+                digit = np.uint64(data[place]) - np.uint64(ZERO)
+                if left > 18:
+                    upper = upper * np.uint64(10) + digit
+                else:
+                    lower = lower * np.uint64(10) + digit
+                left -= 1
+            place += 1
+        if not good or (negative and upper == 0 and lower == 0):
+            continue
+        # upper * weight + lower in 128 bits, by halves.
+        first = (upper & low_half) * (weight & low_half)
+        second = (upper >> half) * (weight & low_half) + (first >> half)
+        third = (upper & low_half) * (weight >> half) + (second & low_half)
+        high = (upper >> half) * (weight >> half) + (second >> half) + (third >> half)
+        low = (third << half) | (first & low_half)
+        low = low + lower
+        if low < lower:
+            high = high + np.uint64(1)
+        if negative:
+            low = ~low + np.uint64(1)
+            high = ~high + (np.uint64(1) if low == 0 else np.uint64(0))
+        out[2 * row] = low
+        out[2 * row + 1] = high
+        plain[row] = True
+
+
+@compiled
+def floats(
+    data: Bytes,
+    begins: Places,
+    ends: Places,
+    forms: Bytes,
+    out: npt.NDArray[np.float64],
+    plain: Flags,
+    longer: Flags,
+) -> None:
+    """Read numbers whose nearest double one division gives: up to 2^53, up to 22 digits behind.
+
+    Args:
+        data: the bytes.
+        begins: where each text begins.
+        ends: where each ends.
+        forms: of what form each is.
+        out: the numbers.
+        plain: which are absent, NULL, or such.
+        longer: which are digits with or without a point among them, but too many.
+    """
+    for row in range(len(begins)):
+        out[row] = 0.0
+        longer[row] = False
+        if forms[row] <= NULL:
+            plain[row] = True
+            continue
+        plain[row] = False
+        place, end = begins[row], ends[row]
+        if forms[row] != TEXT or place >= end:
+            continue
+        negative = data[place] == MINUS
+        if negative:
+            place += 1
+        if end - place < 1 or data[place] == POINT or data[end - 1] == POINT:
+            continue
+        number, behind, points = 0, 0, 0
+        good, fits = True, end - place <= 23
+        while place < end:
+            byte = data[place]
+            if byte == POINT:
+                points += 1
+            elif byte >= ZERO and byte <= NINE:
+                fits = fits and number < 900_719_925_474_099
+                if fits:
+                    number = number * 10 + (byte - ZERO)
+                    behind += points
+            else:
+                good = False
+                break
+            place += 1
+        if not good or points > 1:
+            continue
+        if not fits or behind > 22:
+            longer[row] = True
+            continue
+        value = np.float64(number) / 10.0**behind
+        out[row] = -value if negative else value
+        plain[row] = True
+
+
+@compiled
+def decimal_texts(data: Bytes, begins: Places, ends: Places, forms: Bytes, plain: Flags) -> None:
+    """Tell which texts are decimals without a `+`, an exponent, or zeros before them.
+
+    Args:
+        data: the bytes.
+        begins: where each text begins.
+        ends: where each ends.
+        forms: of what form each is.
+        plain: which are absent, NULL, or such.
+    """
+    for row in range(len(begins)):
+        plain[row] = forms[row] <= NULL
+        if forms[row] != TEXT:
+            continue
+        place, end = begins[row], ends[row]
+        if place < end and data[place] == MINUS:
+            place += 1
+        start = place
+        place = digits_end(data, place, end)
+        size = place - start
+        if size < 1 or (size > 1 and data[start] == ZERO):
+            continue
+        if place < end:
+            if data[place] != POINT or place + 1 == end:
+                continue
+            place += 1
+            place = digits_end(data, place, end)
+        plain[row] = place == end

@@ -1,0 +1,269 @@
+"""Compiled loops over columns of bytes and of JSON.
+
+In: base64, or documents one behind the other, see `column_loops`. Out: copies of what they say, and
+which of them are plain.
+"""
+
+# numba hides the types of what it compiles.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportArgumentType=false
+
+from typing import Final
+
+import numpy as np
+
+from ticdc_assets.compiled import compiled
+from ticdc_assets.values.column_loops import (
+    MINUS,
+    NINE,
+    NULL,
+    POINT,
+    TEXT,
+    ZERO,
+    Bytes,
+    Flags,
+    Places,
+    digits_end,
+)
+
+_TRUE, _FALSE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"false", np.uint8)
+NULL_WORD: Final = np.frombuffer(b"null", np.uint8)
+JSON_DEPTH: Final = 60
+"""Arrays and objects within each other that `json_texts` reads: one bit of a number each."""
+
+
+@compiled
+def base64(
+    data: Bytes,
+    begins: Places,
+    ends: Places,
+    forms: Bytes,
+    sextets: Bytes,
+    offsets: Places,
+    out: Bytes,
+    plain: Flags,
+) -> None:
+    """Decode base64 with all its padding, and no bit set that says nothing.
+
+    Args:
+        data: the bytes.
+        begins: where each text begins.
+        ends: where each ends.
+        forms: of what form each is.
+        sextets: for each byte the number it stands for, 64 for none.
+        offsets: where in `out` each value begins, and the end of the last: one more than rows.
+        out: the values one behind the other; three bytes for each four of text must fit.
+        plain: which are absent, NULL, or such.
+    """
+    filled = 0
+    for row in range(len(begins)):
+        offsets[row] = filled
+        plain[row] = forms[row] <= NULL
+        place, end = begins[row], ends[row]
+        if forms[row] != TEXT or (end - place) % 4:
+            continue
+        start = filled
+        good = True
+        while place < end:
+            last = place + 4 == end
+            one, two = sextets[data[place]], sextets[data[place + 1]]
+            three, four = sextets[data[place + 2]], sextets[data[place + 3]]
+            padding = 0
+            if last and data[place + 3] == 61:
+                four, padding = np.uint8(0), 1
+                if data[place + 2] == 61:
+                    three, padding = np.uint8(0), 2
+            if one > 63 or two > 63 or three > 63 or four > 63:
+                good = False
+                break
+            if (padding == 1 and three & 3) or (padding == 2 and two & 15):
+                good = False
+                break
+            out[filled] = (one << 2) | (two >> 4)
+            filled += 1
+            if padding < 2:
+                out[filled] = ((two & 15) << 4) | (three >> 2)
+                filled += 1
+            if padding < 1:
+                out[filled] = ((three & 3) << 6) | four
+                filled += 1
+            place += 4
+        if good:
+            plain[row] = True
+        else:
+            filled = start
+    offsets[len(begins)] = filled
+
+
+@compiled
+def _string_end(data: Bytes, place: int, end: int) -> int:
+    """Return the place behind the JSON string that begins here, -1 if it is none."""
+    place += 1
+    while place < end:
+        byte = data[place]
+        if byte == 34:
+            return place + 1
+        if byte < 32:
+            return -1
+        place += 1
+        if byte != 92:
+            continue
+        if place >= end:
+            return -1
+        kind = data[place]
+        place += 1
+        if kind == 117:
+            if end - place < 4:
+                return -1
+            for at in range(place, place + 4):
+                digit = data[at]
+                lower = digit | 32
+                if not ((digit >= 48 and digit <= 57) or (lower >= 97 and lower <= 102)):
+                    return -1
+            place += 4
+        elif not (
+            kind == 34
+            or kind == 92
+            or kind == 47
+            or kind == 98
+            or kind == 102
+            or kind == 110
+            or kind == 114
+            or kind == 116
+        ):
+            return -1
+    return -1
+
+
+@compiled
+def number_end(data: Bytes, place: int, end: int) -> int:
+    """Return the place behind the JSON number that begins here, -1 if it is none."""
+    if data[place] == MINUS:
+        place += 1
+    start = place
+    place = digits_end(data, place, end)
+    if place == start or (data[start] == ZERO and place - start > 1):
+        return -1
+    if place < end and data[place] == POINT:
+        start = place + 1
+        place = start
+        place = digits_end(data, place, end)
+        if place == start:
+            return -1
+    if place < end and (data[place] | 32) == 101:
+        place += 1
+        if place < end and (data[place] == 43 or data[place] == MINUS):
+            place += 1
+        start = place
+        place = digits_end(data, place, end)
+        if place == start:
+            return -1
+    return place
+
+
+@compiled
+def stands(data: Bytes, place: int, end: int, text: Bytes) -> bool:
+    """Return whether `text` stands at a place, and ends before or at `end`."""
+    if end - place < len(text):
+        return False
+    same = True
+    for number in range(len(text)):
+        same = same and data[place + number] == text[number]
+    return same
+
+
+@compiled
+def word_end(data: Bytes, place: int, end: int) -> int:
+    """Return the place behind `true`, `false` or `null`, -1 if none begins here."""
+    if stands(data, place, end, _TRUE) or stands(data, place, end, NULL_WORD):
+        return place + 4
+    return place + 5 if stands(data, place, end, _FALSE) else -1
+
+
+@compiled
+def json_texts(
+    data: Bytes,
+    offsets: Places,
+    forms: Bytes,
+    out_offsets: Places,
+    out: Bytes,
+    plain: Flags,
+) -> None:
+    """Copy JSON documents without the white space between their tokens.
+
+    Args:
+        data: the documents one behind the other.
+        offsets: where each begins, and the end of the last: one more than rows.
+        forms: of what form each was; what is absent or NULL is not read.
+        out_offsets: where in `out` each copy begins, and the end of the last.
+        out: the copies one behind the other, no longer than the documents.
+        plain: which are absent, NULL, or JSON that is no deeper than `JSON_DEPTH`.
+    """
+    filled = 0
+    for row in range(len(offsets) - 1):
+        out_offsets[row] = filled
+        plain[row] = forms[row] <= NULL
+        if forms[row] <= NULL:
+            continue
+        place, end = offsets[row], offsets[row + 1]
+        start = filled
+        # Bit by bit, the innermost lowest, whether it is an object (1) or an array (0).
+        depth, stack = 0, 0
+        # What may come: 0 a value, 1 what follows one, 2 a value or `]`, 3 a name or `}`, 4 a name,
+        # 5 a colon.
+        state = 0
+        good = True
+        while place < end:
+            byte = data[place]
+            if byte == 32 or byte == 10 or byte == 13 or byte == 9:
+                place += 1
+                continue
+            begin = place
+            if state == 1:
+                place += 1
+                if depth == 0:
+                    good = False
+                elif byte == 44:
+                    state = 4 if stack & 1 else 0
+                elif (byte == 125 and stack & 1) or (byte == 93 and not stack & 1):
+                    depth -= 1
+                    stack >>= 1
+                else:
+                    good = False
+            elif state == 5:
+                place += 1
+                good = byte == 58
+                state = 0
+            elif (state == 3 and byte == 125) or (state == 2 and byte == 93):
+                place += 1
+                depth -= 1
+                stack >>= 1
+                state = 1
+            elif state >= 3:
+                place = _string_end(data, place, end) if byte == 34 else -1
+                state = 5
+            elif byte == 123 or byte == 91:
+                place += 1
+                depth += 1
+                stack = (stack << 1) | (1 if byte == 123 else 0)
+                good = depth <= JSON_DEPTH
+                state = 3 if byte == 123 else 2
+            else:
+                state = 1
+                if byte == 34:
+                    place = _string_end(data, place, end)
+                elif byte == MINUS or (byte >= ZERO and byte <= NINE):
+                    place = number_end(data, place, end)
+                else:
+                    place = word_end(data, place, end)
+            if not good or place < 0:
+                good = False
+                break
+            for at in range(begin, place):
+                out[filled] = data[at]
+                filled += 1
+        if good and state == 1 and depth == 0:
+            plain[row] = True
+        else:
+            filled = start
+    out_offsets[len(offsets) - 1] = filled

@@ -1,0 +1,210 @@
+"""Compiled loops over what strings of JSON say: characters, and bytes in base64; and writing them.
+
+In: strings that have been read before, so their escapes are whole and none of a surrogate. Out:
+code points, UTF-8, strings of JSON, bytes. What is written has room: a caller knows how much a
+character or a byte takes at most.
+"""
+
+# Compiled, numpy's integers are what a variable of an integer is.
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportReturnType=false
+
+from typing import Final
+
+import numpy as np
+
+from ticdc_assets.compiled import compiled
+from ticdc_assets.values.word_loops import Words, copied, stop
+from ticdc_assets.wire.json_loops import (
+    BACKSLASH,
+    LETTER_U,
+    PAD,
+    QUOTE,
+    ZERO,
+    Octets,
+)
+
+_UNESCAPED: Final = np.zeros(256, np.uint8)
+_UNESCAPED[list(b'"\\/bfnrt')] = list(b'"\\/\b\f\n\r\t')
+BASE64: Final = np.frombuffer(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
+)
+_SIX_BITS: Final = np.full(256, 64, np.uint8)
+_SIX_BITS[BASE64] = np.arange(64)
+_SHORT_ESCAPES: Final = np.zeros(256, np.uint8)
+_SHORT_ESCAPES[list(b'"\\\b\f\n\r\t')] = list(b'"\\bfnrt')
+_DIGITS: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
+
+
+@compiled
+def hex_digit(byte: int) -> int:
+    """Return what a hexadecimal digit counts."""
+    # Letters have 9 less in their low bits.
+    return (np.int64(byte) & 15) + (9 if byte > 0x40 else 0)
+
+
+@compiled
+def code_point(octets: Octets, at: int) -> tuple[int, int]:
+    """Return the character of a string in UTF-8 at a place, and the place behind it.
+
+    The string has been read before; its escapes are none of surrogates.
+    """
+    byte = np.int64(octets[at])
+    if byte < 0x80:
+        if byte != BACKSLASH:
+            return byte, at + 1
+        letter = octets[at + 1]
+        if letter != LETTER_U:
+            return np.int64(_UNESCAPED[letter]), at + 2
+        point = np.int64(0)
+        for place in range(at + 2, at + 6):
+            point = point << 4 | hex_digit(octets[place])
+        return point, at + 6
+    if byte < 0xE0:
+        return (byte & 0x1F) << 6 | (octets[at + 1] & 0x3F), at + 2
+    if byte < 0xF0:
+        point = (byte & 0x0F) << 12 | (octets[at + 1] & 0x3F) << 6 | (octets[at + 2] & 0x3F)
+        return point, at + 3
+    point = (byte & 0x07) << 18 | (octets[at + 1] & 0x3F) << 12
+    return point | (octets[at + 2] & 0x3F) << 6 | (octets[at + 3] & 0x3F), at + 4
+
+
+@compiled
+def utf8_written(point: int, written: Octets, place: int) -> int:
+    """Write a code point in UTF-8, and return the place behind it."""
+    if point < 0x80:
+        written[place] = point
+        return place + 1
+    if point < 0x800:
+        written[place] = 0xC0 | point >> 6
+    else:
+        if point < 0x10000:
+            written[place] = 0xE0 | point >> 12
+        else:
+            written[place] = 0xF0 | point >> 18
+            place += 1
+            written[place] = 0x80 | (point >> 12 & 0x3F)
+        place += 1
+        written[place] = 0x80 | (point >> 6 & 0x3F)
+    written[place + 1] = 0x80 | (point & 0x3F)
+    return place + 2
+
+
+@compiled
+def character_written(point: int, written: Octets, place: int) -> int:
+    """Write a code point in a string of JSON, and return the place behind it."""
+    if point >= 0x20 and point != QUOTE and point != BACKSLASH:
+        return utf8_written(point, written, place)
+    written[place] = BACKSLASH
+    if _SHORT_ESCAPES[point]:
+        written[place + 1] = _SHORT_ESCAPES[point]
+        return place + 2
+    written[place + 1] = LETTER_U
+    written[place + 2] = written[place + 3] = ZERO
+    written[place + 4], written[place + 5] = _DIGITS[point >> 4], _DIGITS[point & 15]
+    return place + 6
+
+
+@compiled
+def text_written(
+    octets: Octets,
+    words: Words,
+    at: int,
+    end: int,
+    written: Octets,
+    written_words: Words,
+    place: int,
+    again: bool,
+) -> int:
+    """Write what the string between two places says, and return the place behind it.
+
+    Args:
+        octets: the bytes.
+        words: the eight bytes at each place.
+        at: where the string's first character stands.
+        end: where its closing quote stands.
+        written: where it is written.
+        written_words: the same by words.
+        place: at which place.
+        again: whether as a string of JSON again; else its bytes.
+    """
+    kept = at
+    at = stop(words, at, end)
+    while at < end:
+        place = copied(words, kept, at, written_words, place)
+        point, kept = code_point(octets, at)
+        if again:
+            place = character_written(point, written, place)
+        else:
+            place = utf8_written(point, written, place)
+        at = stop(words, kept, end)
+    return copied(words, kept, end, written_words, place)
+
+
+@compiled
+def bytes_in_text(
+    octets: Octets, words: Words, end: int, written: Octets, written_words: Words, place: int
+) -> int:
+    """Write the first bytes of an array, UTF-8, in a string of JSON; return the place behind it."""
+    kept = np.int64(0)
+    at = stop(words, kept, end)
+    while at < end:
+        place = copied(words, kept, at, written_words, place)
+        place = character_written(np.int64(octets[at]), written, place)
+        kept = at + 1
+        at = stop(words, kept, end)
+    return copied(words, kept, end, written_words, place)
+
+
+@compiled
+def _four(written: Octets, place: int, three: int) -> None:
+    """Write three bytes as base64."""
+    written[place] = BASE64[three >> 18]
+    written[place + 1] = BASE64[three >> 12 & 63]
+    written[place + 2] = BASE64[three >> 6 & 63]
+    written[place + 3] = BASE64[three & 63]
+
+
+@compiled
+def in_base64(octets: Octets, end: int, written: Octets, place: int) -> int:
+    """Write the first bytes of an array as base64, and return the place behind it."""
+    whole = end - end % 3
+    for at in range(0, whole, 3):
+        three = np.int64(octets[at]) << 16 | np.int64(octets[at + 1]) << 8 | octets[at + 2]
+        _four(written, place, three)
+        place += 4
+    if whole == end:
+        return place
+    three, two = np.int64(octets[whole]) << 16, end - whole == 2
+    if two:
+        three |= np.int64(octets[whole + 1]) << 8
+    _four(written, place, three)
+    written[place + 3] = PAD
+    if not two:
+        written[place + 2] = PAD
+    return place + 4
+
+
+@compiled
+def from_base64(octets: Octets, at: int, end: int, written: Octets) -> int:
+    """Write the bytes whose one standard base64 stands between two places, and return how many."""
+    if (end - at) & 3:
+        return -1
+    place = 0
+    while at < end:
+        first, second = np.int64(_SIX_BITS[octets[at]]), np.int64(_SIX_BITS[octets[at + 1]])
+        third, fourth = np.int64(_SIX_BITS[octets[at + 2]]), np.int64(_SIX_BITS[octets[at + 3]])
+        at += 4
+        size = 3
+        if at == end and octets[at - 1] == PAD:
+            size, fourth = 2, 0
+            if octets[at - 2] == PAD:
+                size, third = 1, 0
+        if (first | second | third | fourth) & 64:
+            return -1
+        if (size == 2 and third & 3) or (size == 1 and second & 15):
+            return -1
+        written[place] = first << 2 | second >> 4
+        written[place + 1] = (second << 4 | third >> 2) & 0xFF
+        written[place + 2] = (third << 6 | fourth) & 0xFF
+        place += size
+    return place

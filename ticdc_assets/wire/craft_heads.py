@@ -1,0 +1,242 @@
+"""What rows of a table repeat in Craft: term dictionaries, heads of column groups, shapes.
+
+In: the bytes of column groups and dictionaries, of many messages at once. Out: each different one
+read once, and for each column group and row which it is. A head is complete in itself: it is
+believed if it can be read up to its last byte; what cannot be read is told, and left to the
+reference. Reading keeps no state.
+"""
+
+# numpy and pyarrow hide what comes from them: it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ticdc_assets.errors import WireError
+from ticdc_assets.wire import craft
+from ticdc_assets.wire.byte_columns import Buffer, Flags, Ints, distinct
+from ticdc_assets.wire.column_rows import Words
+from ticdc_assets.wire.craft_bytes import Reader
+from ticdc_assets.wire.craft_layout import MAX_FLAGS, ColumnGroup, GroupKind, read_terms
+from ticdc_assets.wire.craft_values import (
+    codec_of,
+    read_binary,
+    read_double,
+    read_float,
+    read_signed,
+    read_text,
+    read_unsigned,
+)
+from ticdc_assets.wire.image_columns import Form
+from ticdc_assets.wire.rows import shape_text
+
+_MOST_ALIKE: Final = 8
+"""Heads of different lengths that are looked for among groups that look alike."""
+
+_FORMS: Final[Mapping[Callable[[bytes, int], str], Form]] = {
+    read_text: Form.TEXT,
+    read_binary: Form.BASE64,
+    read_signed: Form.SIGNED,
+    read_unsigned: Form.UNSIGNED,
+    read_float: Form.FLOAT,
+    read_double: Form.DOUBLE,
+}
+"""The form of what is read so; any other reader takes NULL alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of all dictionaries.
+
+    Attributes:
+        texts: the distinct terms.
+        numbers: the numbers of the terms of each dictionary, one behind the other.
+        firsts: the first of each dictionary.
+        counts: how many it has; 0 also if it cannot be read.
+    """
+
+    texts: list[str]
+    numbers: Ints
+    firsts: Ints
+    counts: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the head of a column group says.
+
+    Attributes:
+        kind: which image the group is.
+        names: numbers of the terms that its columns are called.
+        types: their type codes.
+        flags: their flags.
+        forms: the forms of their values.
+    """
+
+    kind: GroupKind
+    names: tuple[int, ...]
+    types: tuple[int, ...]
+    flags: tuple[int, ...]
+    forms: tuple[Form, ...]
+
+    def group(self, terms: Terms, dictionary: int) -> ColumnGroup:
+        """Return the column group with the names that the terms of `dictionary` are."""
+        first = int(terms.firsts[dictionary])
+        return ColumnGroup(
+            kind=self.kind,
+            names=tuple(terms.texts[int(terms.numbers[first + name])] for name in self.names),
+            types=self.types,
+            flags=self.flags,
+            values=(),
+        )
+
+
+def heads_of(
+    buffer: Buffer, dictionaries: Ints, starts: Ints, ends: Ints
+) -> tuple[Ints, Ints, list[Head]]:
+    """Return the head of each column group, -1 for one that was not read, its length, and all."""
+    octets = buffer.octets
+    # Groups with one dictionary and as many columns have heads of one length nearly always.
+    first = octets[starts].astype(np.int64) << 8 | octets[starts + 1]
+    keys = dictionaries << 16 | first
+    seen: dict[int, list[bytes]] = {}
+    heads: list[Head] = []
+    found, sizes = np.full(len(starts), -1), np.zeros(len(starts), np.int64)
+    pending = np.arange(len(starts))
+    for _ in range(_MOST_ALIKE):
+        _, samples, alike = np.unique(keys[pending], return_index=True, return_inverse=True)
+        lengths = [
+            _head_length(octets[begin:end].tobytes(), seen)
+            for begin, end in zip(
+                starts[pending[samples]].tolist(), ends[pending[samples]].tolist(), strict=True
+            )
+        ]
+        begins = starts[pending]
+        sizes[pending] = np.minimum(np.array(lengths, np.int64)[alike], ends[pending] - begins)
+        codes, raws = distinct(buffer, begins, begins + sizes[pending])
+        numbers = np.full(len(raws), -1)
+        for number, raw in enumerate(raws):
+            reader = Reader(raw, 0, len(raw))
+            head = _read_head(reader) if raw else None
+            if head is not None and reader.position == len(raw):
+                numbers[number] = len(heads)
+                heads.append(head)
+        found[pending] = numbers[codes]
+        # A sample may be damaged, or of another length than those like it.
+        unread = found[pending] < 0
+        unread[samples] = False
+        pending = pending[unread]
+        if not len(pending):
+            break
+    return found, sizes, heads
+
+
+def _head_length(group: bytes, seen: dict[int, list[bytes]]) -> int:
+    """Return how long the head of a column group is, 0 if it cannot be read.
+
+    Args:
+        group: the column group, two bytes at least.
+        seen: heads by their first two bytes; a new one is added.
+    """
+    known = seen.setdefault(int.from_bytes(group[:2]), [])
+    for head in known:
+        if group.startswith(head):
+            return len(head)
+    reader = Reader(group, 0, len(group))
+    if _read_head(reader) is None:
+        return 0
+    if len(known) < _MOST_ALIKE:
+        known.append(group[: reader.position])
+    return reader.position
+
+
+def _read_head(reader: Reader) -> Head | None:
+    """Return the head at `reader`, None if the reference should look at it."""
+    try:
+        (kind,) = reader.take(1)
+        count = reader.count()
+        names = reader.delta_varints(count)
+        types = reader.uvarints(count)
+        flags = reader.uvarints(count)
+    except WireError:
+        return None
+    if kind not in tuple(GroupKind) or min(names) < 0 or max(flags) > MAX_FLAGS:
+        return None
+    forms: list[Form] = []
+    for code, bits in zip(types, flags, strict=True):
+        codec = codec_of(code, bits)
+        if codec is None:
+            return None
+        forms.append(_FORMS.get(codec.read, Form.NULL))
+    return Head(GroupKind(kind), tuple(names), tuple(types), tuple(flags), tuple(forms))
+
+
+def terms_of(raws: Sequence[bytes]) -> Terms:
+    """Return the terms of dictionaries; one that cannot be read has none."""
+    known: dict[str, int] = {}
+    numbers: list[int] = []
+    counts: list[int] = []
+    for raw in raws:
+        try:
+            terms = read_terms(Reader(raw, 0, len(raw)))
+        except WireError:
+            terms = ()
+        counts.append(len(terms))
+        numbers.extend(known.setdefault(term, len(known)) for term in terms)
+    sizes = np.array(counts, np.int64)
+    # One more, so that also the first of no terms can be looked up.
+    return Terms(list(known), np.array([*numbers, 0]), np.cumsum(sizes) - sizes, sizes)
+
+
+def shapes_of(
+    dictionaries: Ints, first: Ints, second: Ints, seen: tuple[Terms, Sequence[Head], Flags]
+) -> Words:
+    """Return the shapes of rows with these heads; -1 is no second one.
+
+    Args:
+        dictionaries: the dictionary of each row.
+        first: its first head.
+        second: its second head.
+        seen: the terms and heads, and which of the rows are good.
+
+    Returns:
+        None for rows that are not good or have columns that no table has.
+    """
+    terms, heads, good = seen
+    count = len(heads) + 1
+    keys = (dictionaries * count + first + 1) * count + second + 1
+    distinct_keys, codes = np.unique(keys[good], return_inverse=True)
+    texts: dict[str, int] = {}
+    known: dict[tuple[object, ...], int] = {}
+    numbers: list[int] = []
+    for key in distinct_keys.tolist():
+        key, other = divmod(key, count)
+        dictionary, number = divmod(key, count)
+        group = heads[number - 1].group(terms, dictionary)
+        before = heads[other - 1].group(terms, dictionary) if other else None
+        if before is not None and before.names == group.names:
+            before = None
+        alike = (
+            group.kind,
+            group.names,
+            group.types,
+            group.flags,
+            before and (before.names, before.types, before.flags),
+        )
+        found = known.get(alike)
+        if found is None:
+            partial = group.kind is GroupKind.BEFORE
+            try:
+                text = shape_text(craft.shape_of(group, before, partial=partial))
+            except WireError:
+                found = known[alike] = -1
+            else:
+                found = known[alike] = texts.setdefault(text, len(texts))
+        numbers.append(found)
+    result = np.full(len(keys), -1)
+    result[good] = np.array(numbers, np.int64)[codes]
+    return Words(result, list(texts))
