@@ -77,8 +77,14 @@ def test_a_shop_seeded_in_its_middle(
 class Scene:
     """A small upstream, exported between changes, and a changefeed that begins before that."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: Path,
+        wire_format: WireFormat = WireFormat.SIMPLE_JSON,
+    ) -> None:
         self.spark = spark
+        self.wire_format = wire_format
         self.folder = folder
         self.upstream = Upstream(timezone=TIMEZONE)
         self.upstream.create_database("d")
@@ -97,11 +103,15 @@ class Scene:
         churn(self.upstream, steps=8, seed=1)
         self.at = self.export("export")
         churn(self.upstream, steps=8, seed=2)
-        self.changefeed = StandInChangefeed(
-            self.upstream, "topic", options=FeedOptions(first_ts=self.begin, force_replicate=True)
-        )
-        self.feed = Feed.of(spark, folder, timezone=TIMEZONE)
+        self.changefeed = self.changefeed_from(self.begin)
+        self.feed = Feed.of(spark, folder, timezone=TIMEZONE, wire_format=wire_format)
         self.feed = self.with_start(self.begin)
+
+    def changefeed_from(self, first_ts: int) -> StandInChangefeed:
+        options = FeedOptions(first_ts=first_ts, force_replicate=True)
+        return StandInChangefeed(
+            self.upstream, "topic", wire_format=self.wire_format, options=options
+        )
 
     def with_start(self, start_ts: int | None) -> Feed:
         return replace(self.feed, changefeed=replace(self.feed.changefeed, start_ts=start_ts))
@@ -191,13 +201,14 @@ def test_what_was_seeded_is_applied_again_after_a_rewind(
     assert verification.equal, verification.mirrors
 
 
-def test_a_gap_behind_an_export_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    scene = Scene(spark, tmp_path)
+@pytest.mark.parametrize("wire_format", WireFormat, ids=str)
+def test_a_gap_behind_an_export_is_told(
+    spark: SparkSession, tmp_path: Path, wire_format: WireFormat
+) -> None:
+    scene = Scene(spark, tmp_path, wire_format)
     late = scene.upstream.clock.next()
     churn(scene.upstream, steps=4, seed=5)
-    scene.changefeed = StandInChangefeed(
-        scene.upstream, "topic", options=FeedOptions(first_ts=late, force_replicate=True)
-    )
+    scene.changefeed = scene.changefeed_from(late)
     scene.seed()
     for start_ts in (late, None):
         scene.feed = scene.with_start(start_ts)
