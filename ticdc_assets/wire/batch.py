@@ -45,6 +45,7 @@ from ticdc_assets.wire import (
 )
 from ticdc_assets.wire.compression import Compression, decompressed
 from ticdc_assets.wire.go_json import LEAST_BYTES_OF_TOO_MANY
+from ticdc_assets.wire.json_rewriting import Members, with_rewritten
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import (
     CHANGE_SCHEMA,
@@ -137,7 +138,10 @@ def _decoded(wire_format: WireFormat, batch: pa.RecordBatch) -> SourcedRows:
     decode_rows, decode_plain = _DECODERS[wire_format], _PLAIN[wire_format]
     large = _sizes(batch) > LEAST_BYTES_OF_TOO_MANY
     if wire_format not in _COUNTED or not large.any():
-        return plain_and_others(batch, decode_plain(batch), decode_rows)
+        plain, members = decode_plain(batch), _MEMBERS.get(wire_format)
+        if members is not None:
+            plain = with_rewritten(batch, plain, members, decode_plain)
+        return plain_and_others(batch, plain, decode_rows)
     numbers = np.flatnonzero(~large)
     names = [*COORDINATES, "key", "value"]
     columns = [takeable(column).take(pa.array(numbers)) for column in batch.select(names)]
@@ -251,3 +255,9 @@ _PLAIN: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], PlainRows | None]]]
     WireFormat.OPEN_PROTOCOL: open_protocol_batch.decode_plain,
 }
 """What reads the plain records of a batch at once, and leaves the others to the decoder of rows."""
+
+_MEMBERS: Final[Mapping[WireFormat, Members]] = {
+    WireFormat.SIMPLE_JSON: simple_json_batch.MEMBERS,
+    WireFormat.CANAL_JSON: canal_json_batch.MEMBERS,
+}
+"""The members of formats whose records are written again if they are not plain as they are."""

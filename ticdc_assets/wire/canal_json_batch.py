@@ -39,11 +39,41 @@ from ticdc_assets.wire.byte_columns import Buffer, Ints, writing
 from ticdc_assets.wire.canal_json import MAX_ES, OPS, WATERMARK_TYPE
 from ticdc_assets.wire.column_rows import Part, parts_of, rows_of_parts
 from ticdc_assets.wire.json_records import REFUSALS, NotPlainError, read_records
+from ticdc_assets.wire.json_rewriting import Members
 from ticdc_assets.wire.rows import ROW, WATERMARK, Common, PlainRows, Rows, shape_text
 
 _Integer = Annotated[int, msgspec.Meta(ge=0, le=MAX_TSO)]
 _MISSING: Final = -1
 _NONE: Final = msgspec.Raw(b"null")
+
+
+MEMBERS: Final = Members(
+    plain=(
+        "id",
+        "database",
+        "table",
+        "pkNames",
+        "isDdl",
+        "type",
+        "es",
+        "ts",
+        "sql",
+        "sqlType",
+        "mysqlType",
+        "old",
+        "data",
+        "_tidb",
+    ),
+    others=(),
+    inside=(
+        "_tidb",
+        Members(
+            plain=("commitTs",),
+            others=("watermarkTs", "onlyHandleKey", "claimCheckLocation"),
+        ),
+    ),
+)
+"""What is looked at in messages, see `canal_json`."""
 
 
 class _Extension(msgspec.Struct, gc=False):

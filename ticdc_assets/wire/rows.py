@@ -200,6 +200,18 @@ class PlainRows:
     sources: npt.NDArray[np.int64]
     columns: Mapping[str, "pa.Array[Any]"]
 
+    def joined(self, other: "PlainRows") -> "PlainRows":
+        """Return these rows and others of the same columns, of other records, in their order."""
+        sources = np.concatenate([self.sources, other.sources])
+        order = np.argsort(sources, kind="stable")
+        return PlainRows(
+            sources=sources[order],
+            columns={
+                name: pa.concat_arrays([column, other.columns[name]]).take(pa.array(order))
+                for name, column in self.columns.items()
+            },
+        )
+
     def to_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows with the coordinates of their records in `batch`."""
         length = len(self.sources)

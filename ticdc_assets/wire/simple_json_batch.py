@@ -41,6 +41,7 @@ from ticdc_assets.wire import simple_json
 from ticdc_assets.wire.byte_columns import Buffer, Ints, gathered_texts
 from ticdc_assets.wire.column_rows import parts_of, rows_of_parts
 from ticdc_assets.wire.json_records import NotPlainError, read_records
+from ticdc_assets.wire.json_rewriting import Members
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import ROW, WATERMARK, Common, PlainRows, Rows
 from ticdc_assets.wire.simple_message import OPS, MessageType
@@ -49,6 +50,31 @@ _Integer = Annotated[int, msgspec.Meta(ge=0, le=MAX_TSO)]
 _Uint32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 _ABSENT: Final = msgspec.Raw()
 _MISSING: Final = -1
+
+
+MEMBERS: Final = Members(
+    plain=(
+        "version",
+        "database",
+        "table",
+        "tableID",
+        "type",
+        "commitTs",
+        "buildTs",
+        "schemaVersion",
+        "data",
+        "old",
+    ),
+    others=(
+        "claimCheckLocation",
+        "handleKeyOnly",
+        "checksum",
+        "sql",
+        "tableSchema",
+        "preTableSchema",
+    ),
+)
+"""What is looked at in messages, see `simple_message`."""
 
 
 class _Message(msgspec.Struct, gc=False):

@@ -1,0 +1,332 @@
+"""Messages that differ from TiCDC's in bytes alone, written again in TiCDC's bytes.
+
+In: messages of one JSON object each, one behind the other with padding (`byte_columns.Buffer`), and
+the names of members that a format looks at. Out: of each message that is such an object the same
+members in the order of the names, without blanks between their tokens, and without the members that
+have no name here. What the loops of a format then say of the new text (`simple_loops`,
+`canal_loops`) holds for the message.
+
+How it stays equal to the reference: the whole message is strict JSON in UTF-8, as every value of it
+is walked to its end, whether it is kept or not. It is not written again, and left to others, if
+there is anything that this walk does not know: a name with an escape, one that is known and stands
+there twice, one that says that the message is of another kind, an escaped surrogate, or more than
+`_MOST_DEPTH` arrays and objects in each other. A message that would be the same again is left out
+too.
+
+Nothing is read behind the padding: each step begins before the end of the message, and reads no
+more than a text of `expected` from there.
+"""
+
+# Compiled, numpy's integers are what a variable of an integer is.
+# pyright: reportArgumentType=false, reportAssignmentType=false, reportReturnType=false
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ticdc_assets.compiled import compiled
+from ticdc_assets.values.text_loops import number_end, word_end
+from ticdc_assets.values.word_loops import Words, copied
+from ticdc_assets.wire.json_loops import (
+    CLOSE,
+    CLOSE_ARRAY,
+    COLON,
+    COMMA,
+    MINUS,
+    NINE,
+    OPEN,
+    OPEN_ARRAY,
+    QUOTE,
+    ZERO,
+    Ints,
+    Octets,
+    is_utf8,
+    passed,
+    string_end,
+    table_of,
+    unescaped_end,
+)
+
+_BLANK: Final = table_of(b" \t\n\r")
+_MOST_DEPTH: Final = 60
+"""Arrays and objects in each other in a member: one bit of a number each, and fewer than the
+reference reads."""
+
+
+class Names(NamedTuple):
+    """The members that a format looks at in an object.
+
+    Attributes:
+        texts: their names in quotes, texts of `expected`, in TiCDC's order.
+        kept: how many of them are written again; the others say that the message is another.
+    """
+
+    texts: Words
+    kept: int
+
+
+class Sheet(NamedTuple):
+    """What is written to.
+
+    Attributes:
+        octets: its bytes, with padding.
+        words: the eight bytes at each place.
+    """
+
+    octets: Octets
+    words: Words
+
+
+@compiled
+def _blanks_end(octets: Octets, at: int, end: int) -> int:
+    """Return the place behind the blanks at a place, if there are any."""
+    while at < end and _BLANK[octets[at]]:
+        at += 1
+    return at
+
+
+@compiled
+def _without_blanks(
+    octets: Octets, words: Words, kept: int, at: int, end: int, written: Words, place: int
+) -> tuple[int, int, int]:
+    """Copy what stands before blanks at a place, if there are any.
+
+    Returns:
+        From where on nothing is copied yet; the place behind the blanks; and that behind the copy.
+    """
+    if at < end and _BLANK[octets[at]]:
+        place = copied(words, kept, at, written, place)
+        at = kept = _blanks_end(octets, at, end)
+    return kept, at, place
+
+
+@compiled
+def _value(
+    octets: Octets, words: Words, at: int, end: int, written: Words, place: int
+) -> tuple[int, int]:
+    """Copy the value at a place without the blanks between its tokens.
+
+    Returns:
+        The place behind it, -1 if it is no strict JSON or too deep; and the place behind the copy.
+    """
+    kept, depth = at, 0
+    # Bit by bit, the innermost lowest, which of the arrays and objects around are objects.
+    objects = np.int64(0)
+    while at < end:
+        byte = octets[at]
+        opened = byte in (OPEN, OPEN_ARRAY)
+        if opened:
+            depth += 1
+            if depth > _MOST_DEPTH:
+                return -1, place
+            objects = objects << 1 | (byte == OPEN)
+            at += 1
+        elif byte == QUOTE:
+            at = string_end(octets, words, at + 1, end)
+            at += at >= 0
+        elif byte == MINUS or ZERO <= byte <= NINE:
+            at = number_end(octets, at, end)
+        else:
+            at = word_end(octets, at, end)
+        if at < 0:
+            return -1, place
+        # Behind a value, or at the begin of an array or object.
+        while depth > 0:
+            kept, at, place = _without_blanks(octets, words, kept, at, end, written, place)
+            if at >= end:
+                return -1, place
+            if octets[at] != (CLOSE if objects & 1 else CLOSE_ARRAY):
+                break
+            depth -= 1
+            objects >>= 1
+            at += 1
+            opened = False
+        if depth == 0:
+            return at, copied(words, kept, at, written, place)
+        if not opened:
+            if octets[at] != COMMA:
+                return -1, place
+            kept, at, place = _without_blanks(octets, words, kept, at + 1, end, written, place)
+        if objects & 1:
+            if at >= end or octets[at] != QUOTE:
+                return -1, place
+            at = string_end(octets, words, at + 1, end)
+            if at < 0:
+                return -1, place
+            kept, at, place = _without_blanks(octets, words, kept, at + 1, end, written, place)
+            if at >= end or octets[at] != COLON:
+                return -1, place
+            kept, at, place = _without_blanks(octets, words, kept, at + 1, end, written, place)
+    return -1, place
+
+
+@compiled
+def _number_of(words: Words, at: int, end: int, texts: Words, likely: int) -> int:
+    """Return which of some texts stands between two places, or -1.
+
+    Args:
+        words: the eight bytes at each place.
+        at: where the text begins.
+        end: where it ends.
+        texts: those that are looked for.
+        likely: the number of the one to begin with.
+    """
+    for step in range(len(texts)):
+        number = (likely + step) % len(texts)
+        if passed(words, at, texts[number]) == end:
+            return number
+    return -1
+
+
+@compiled
+def _members(
+    octets: Octets,
+    words: Words,
+    at: int,
+    end: int,
+    names: Names,
+    found: Ints,
+    written: Words,
+    place: int,
+) -> tuple[int, int, bool]:
+    """Copy the values of those members of an object that have a name, without blanks.
+
+    Args:
+        octets: the bytes.
+        words: the eight bytes at each place.
+        at: where the object begins.
+        end: where the message ends.
+        names: the names.
+        found: gets begin and end of the copy for each name that is kept, -1 for what is not there.
+        written: where it is copied to, by words.
+        place: at which place.
+
+    Returns:
+        The place behind the object, -1 if it is not to be written again; the place behind the
+        copies; and whether these members have TiCDC's order.
+    """
+    texts, kept = names
+    found[:] = -1
+    last, ordered = np.int64(-1), True
+    if at >= end or octets[at] != OPEN:
+        return -1, place, ordered
+    at = _blanks_end(octets, at + 1, end)
+    while at < end and octets[at] == QUOTE:
+        behind = unescaped_end(octets, words, at + 1, end) + 1
+        if behind <= 0:
+            break
+        which = _number_of(words, at, behind, texts, last + 1)
+        at = _blanks_end(octets, behind, end)
+        if at >= end or octets[at] != COLON:
+            break
+        if which >= kept or (which >= 0 and found[which, 0] >= 0):
+            break
+        at = _blanks_end(octets, at + 1, end)
+        at, copy_end = _value(octets, words, at, end, written, place)
+        if at < 0:
+            break
+        if which >= 0:
+            found[which, 0], found[which, 1] = place, copy_end
+            place = copy_end
+            ordered = ordered and which > last
+            last = which
+        at = _blanks_end(octets, at, end)
+        if at >= end:
+            break
+        if octets[at] == CLOSE:
+            return at + 1, place, ordered
+        if octets[at] != COMMA:
+            break
+        at = _blanks_end(octets, at + 1, end)
+    return -1, place, ordered
+
+
+@compiled
+def _object_written(
+    names: Names, found: Ints, values: Words, octets: Octets, words: Words, place: int
+) -> int:
+    """Write an object of the members that were found, and return the place behind it.
+
+    Args:
+        names: the names.
+        found: begin and end of the value of each, -1 for what is not there.
+        values: where these stand, by words.
+        octets: where it is written.
+        words: the same by words.
+        place: at which place.
+    """
+    texts, kept = names
+    between = OPEN
+    for number in range(kept):
+        if found[number, 0] < 0:
+            continue
+        octets[place] = between
+        for step in range(texts.shape[2]):
+            words[place + 1 + 8 * step] = texts[number, 0, step]
+        place += 1 + np.int64(texts[number, 2, 0])
+        octets[place] = COLON
+        place = copied(values, found[number, 0], found[number, 1], words, place + 1)
+        between = COMMA
+    octets[place] = CLOSE
+    return place + 1
+
+
+@compiled
+def rewritten(
+    octets: Octets,
+    words: Words,
+    starts: Ints,
+    ends: Ints,
+    names: Names,
+    inner: int,
+    inner_names: Names,
+    scratch: Sheet,
+    written: Sheet,
+    numbers: Ints,
+    text_ends: Ints,
+) -> int:
+    """Write messages again, one behind the other, and return how many.
+
+    Args:
+        octets: the bytes, with padding.
+        words: the eight bytes at each place.
+        starts: where each message begins.
+        ends: where it ends.
+        names: the names of its members.
+        inner: the number of a member that is an object with names of its own, or -1.
+        inner_names: these names.
+        scratch: three times as long as the longest message.
+        written: gets the texts; as long as all messages.
+        numbers: gets which message each text is of.
+        text_ends: gets where it ends.
+    """
+    sheet, sheet_words = scratch
+    text, text_words = written
+    found = np.empty((names.kept, 2), np.int64)
+    inner_found = np.empty((inner_names.kept, 2), np.int64)
+    count, place = 0, np.int64(0)
+    for number in range(len(starts)):
+        start, end = starts[number], ends[number]
+        at = _blanks_end(octets, start, end)
+        at, used, ordered = _members(octets, words, at, end, names, found, sheet_words, np.int64(0))
+        if at < 0 or _blanks_end(octets, at, end) != end or not is_utf8(octets, words, start, end):
+            continue
+        if inner >= 0 and found[inner, 0] >= 0:
+            value, value_end = found[inner, 0], found[inner, 1]
+            behind, used, inner_ordered = _members(
+                sheet, sheet_words, value, value_end, inner_names, inner_found, sheet_words, used
+            )
+            if behind != value_end:
+                continue
+            ordered = ordered and inner_ordered
+            found[inner, 0] = used
+            found[inner, 1] = _object_written(
+                inner_names, inner_found, sheet_words, sheet, sheet_words, used
+            )
+        behind = _object_written(names, found, sheet_words, text, text_words, place)
+        if ordered and behind - place == end - start:
+            continue
+        numbers[count], text_ends[count] = number, behind
+        count += 1
+        place = behind
+    return count
