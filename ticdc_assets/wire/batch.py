@@ -12,7 +12,8 @@ many records a batch has, nor on how well they are compressed.
 
 Each format has a module of its own, which takes the messages of the plain shape that TiCDC writes
 and gives all others to the reference decoder. Some read most of these at once, a column at a time
-(`decode_plain`), and only what is left record by record.
+(`decode_plain`), and only what is left record by record. In JSON, messages that differ in bytes
+alone are written again before, so that they are read at once too (`json_rewriting`).
 
 Not handled: typing of values, and schemas of rows.
 """

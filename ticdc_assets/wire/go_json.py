@@ -55,6 +55,8 @@ _ESCAPE: Final = re.compile(rf"(?:{_HIGH}{_LOW})|(?P<lone>{_HIGH}|{_LOW})|\\.", 
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_LONGEST_PLAIN: Final = 128
+"""Twice what a name of TiDB's has; what only seems to be one does not make errors long."""
 
 # encoding/json with SetEscapeHTML(true), its default. \b and \f have had their short form since
 # Go 1.22, and orjson writes them so too; DEL is no control character for either.
@@ -119,7 +121,7 @@ def dumps(value: Any) -> bytes:
 
 def member(position: str, name: str) -> str:
     """Return the JSON path of member `name` of the object at `position`."""
-    if _PLAIN_NAME.match(name) is not None:
+    if len(name) <= _LONGEST_PLAIN and _PLAIN_NAME.match(name) is not None:
         return f"{position}.{name}"
     return f"{position}[{json.dumps(name[:80], ensure_ascii=False)}]"
 

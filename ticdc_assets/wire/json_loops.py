@@ -166,13 +166,10 @@ def is_utf8(octets: Octets, words: Words, at: int, end: int) -> bool:
 @compiled
 def unescaped_end(octets: Octets, words: Words, at: int, end: int) -> int:
     """Return the place of the closing quote of a string that is not empty and has no escape."""
-    closing = string_end(octets, words, at, end)
-    if closing <= at:
+    if at < 0:
         return -1
-    for place in range(at, closing):
-        if octets[place] == BACKSLASH:
-            return -1
-    return closing
+    closing = stop(words, at, end)
+    return closing if at < closing < end and octets[closing] == QUOTE else -1
 
 
 @compiled

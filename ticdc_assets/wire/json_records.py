@@ -4,8 +4,8 @@ In: a batch of records, what takes the rows of one, and the format's reference d
 equal to what the reference says, to the last reason and position; the result depends on the records
 alone, so reading them again gives the same.
 
-This is the way of messages that mean what TiCDC's do in other bytes: blanks, members in another
-order, new members of a later version, options that few changefeeds have. They are parsed by
+This is the way of messages that the compiled loops do not know: options that few changefeeds have,
+and in Open Protocol blanks, members in another order and new members. They are parsed by
 msgspec, which skips what it does not know, and skipping is more lenient than the reference in two
 ways: it passes bytes that are no UTF-8, and any nesting. So the text of each record is looked at by
 a compiled loop before, and only one without these is given to what takes rows. That in turn raises

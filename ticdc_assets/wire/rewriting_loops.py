@@ -48,6 +48,7 @@ from ticdc_assets.wire.json_loops import (
 )
 
 _BLANK: Final = table_of(b" \t\n\r")
+_SPACE: Final = ord(" ")
 _MOST_DEPTH: Final = 60
 """Arrays and objects in each other in a member: one bit of a number each, and fewer than the
 reference reads."""
@@ -132,7 +133,8 @@ def _value(
             return -1, place
         # Behind a value, or at the begin of an array or object.
         while depth > 0:
-            kept, at, place = _without_blanks(octets, words, kept, at, end, written, place)
+            if octets[at] <= _SPACE:
+                kept, at, place = _without_blanks(octets, words, kept, at, end, written, place)
             if at >= end:
                 return -1, place
             if octets[at] != (CLOSE if objects & 1 else CLOSE_ARRAY):
@@ -146,17 +148,23 @@ def _value(
         if not opened:
             if octets[at] != COMMA:
                 return -1, place
-            kept, at, place = _without_blanks(octets, words, kept, at + 1, end, written, place)
+            at += 1
+            if octets[at] <= _SPACE:
+                kept, at, place = _without_blanks(octets, words, kept, at, end, written, place)
         if objects & 1:
             if at >= end or octets[at] != QUOTE:
                 return -1, place
             at = string_end(octets, words, at + 1, end)
             if at < 0:
                 return -1, place
-            kept, at, place = _without_blanks(octets, words, kept, at + 1, end, written, place)
+            at += 1
+            if octets[at] <= _SPACE:
+                kept, at, place = _without_blanks(octets, words, kept, at, end, written, place)
             if at >= end or octets[at] != COLON:
                 return -1, place
-            kept, at, place = _without_blanks(octets, words, kept, at + 1, end, written, place)
+            at += 1
+            if octets[at] <= _SPACE:
+                kept, at, place = _without_blanks(octets, words, kept, at, end, written, place)
     return -1, place
 
 
@@ -267,6 +275,9 @@ def _object_written(
         octets[place] = COLON
         place = copied(values, found[number, 0], found[number, 1], words, place + 1)
         between = COMMA
+    if between == OPEN:
+        octets[place] = OPEN
+        place += 1
     octets[place] = CLOSE
     return place + 1
 

@@ -4,8 +4,9 @@ In: record batches with a column `value`. Out: `Rows`, equal to what `simple_jso
 the last reason and position; the result depends on the records alone.
 
 Messages in exactly the bytes that TiCDC writes are read by compiled loops (`decode_plain`): every
-byte of them that is not inside a string is compared with what it must be, see `simple_loops`. The
-others are read one by one (`decode_rows`).
+byte of them that is not inside a string is compared with what it must be, see `simple_loops`. What
+differs in bytes alone is written again for these (`json_rewriting`). The others are read one by one
+(`decode_rows`).
 
 How that stays equal: a message is taken here only if it has the plain shape that TiCDC writes,
 whatever members it has besides, and is given to the reference in every other case, errors included.

@@ -127,6 +127,7 @@ def test_what_go_could_not_have_is_not_written(value: object) -> None:
         ("é", '$.data["é"]'),
         ("a\n", '$.data["a\\n"]'),
         ("x" * 100, "$.data." + "x" * 100),
+        ("x" * 500, '$.data["' + "x" * 80 + '"]'),
         (" " * 100, '$.data["' + " " * 80 + '"]'),
     ],
 )
