@@ -10,12 +10,13 @@ errors included. What msgspec would let pass and the reference refuses is closed
 `simple_json_batch`.
 
 Messages in exactly the bytes that TiCDC writes, and those that are written again so, are read by
-compiled loops (`decode_plain`), as in `simple_json_batch`; their beginning and the types of columns are decoded with their type, once for
-all messages that say the same.
+compiled loops (`decode_plain`), as in `simple_json_batch`; their beginning and the types of columns
+are decoded with their type, once for all messages that say the same.
 
-An image leaves as JSON text, as sent but for blanks, unless it has binary columns: then it is
-written again with their base64. The shape of a table is the same from row to row (in TiCDC's messages only the order
-of `mysqlType` is not), so it is kept for the next row of the table in the batch.
+An image leaves as JSON text, as sent but for blanks between its tokens, unless it has binary
+columns: then it is written again with their base64. The shape of a table is the same from row to
+row (in TiCDC's messages only the order of `mysqlType` is not), so it is kept for the next row of
+the table in the batch.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.

@@ -19,7 +19,8 @@ What msgspec would let pass and the reference refuses is closed as follows (test
 - A byte order mark, NaN, lone surrogates, trailing bytes and control characters are refused by
   msgspec itself, also inside what it skips.
 
-Images and schemas leave as JSON text, as sent. Only what took the long way is written again, with
+Images and schemas leave as JSON text, as sent; images that are written again for the loops without
+the blanks between their tokens. Only what took the long way is written again, with
 the same meaning; and a schema whose text Python's own `json` could not read (digits
 without end in a field nobody knows).
 """

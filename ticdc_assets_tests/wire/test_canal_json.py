@@ -166,12 +166,14 @@ def test_rows_as_ticdc_writes_them_need_no_reference(monkeypatch: pytest.MonkeyP
 
 
 def test_images_without_binary_columns_leave_as_they_were_sent() -> None:
-    text = b'{ "id" : "\\u0032" , "c \\u003c\\u0026\\u003e":null,"b":null,"e":"1"}'
-    value = INSERT.replace(DATA[8:-1], text)
-    assert text in value
-    (row,) = decode_batch(CANAL, batch_of([value])).to_pylist()
-    assert row["after"] == text.decode()
-    assert_equal([value])
+    """Blanks between their tokens are gone where the loops read them."""
+    text = b'{"id":"\\u0032 ","c \\u003c\\u0026\\u003e":null,"b":null,"e":"1"}'
+    for blanked in (text, text.replace(b'":', b'" : ').replace(b',"', b' ,\n\t\r"')):
+        value = INSERT.replace(DATA[8:-1], blanked)
+        assert blanked in value
+        (row,) = decode_batch(CANAL, batch_of([value])).to_pylist()
+        assert row["after"] == text.decode()
+        assert_equal([value])
 
 
 def test_the_example_of_the_document_for_bytes() -> None:
