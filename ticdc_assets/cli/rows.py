@@ -1,7 +1,10 @@
 """Commands that print rows of mirrors: `show`, `sql` and `dump`."""
 
+import csv
+import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
@@ -152,49 +155,65 @@ def _show_deleted(
     show_default=True,
 )
 @click.option("--as-of", metavar="TSO|TIME", callback=checked_moment, help=AS_OF_HELP)
+@click.option(
+    "--engine",
+    type=click.Choice(["duckdb", "spark"]),
+    default="duckdb",
+    show_default=True,
+    help="Which engine runs it; each has an SQL dialect of its own.",
+)
 @plain_errors
-def sql(changefeed: str, query: str, *, output: str, as_of: str | None) -> None:
+def sql(changefeed: str, query: str, *, output: str, as_of: str | None, engine: str) -> None:
     """Run one SQL QUERY over the mirrors of CHANGEFEED, as `database.table`, and print its rows.
 
     All tables are read at one cut. Where a history is kept, `table__history` has all versions of
     the rows and `table__with_deleted` the deleted ones too. Nothing is changed: what is no query is
-    refused. Values are as Spark prints them, binary as 0x and hex.
+    refused. Values are as the engine prints them, moments in UTC, binary as 0x and hex.
     """
-    import csv
-    import io
-    from itertools import chain
-
-    from ticdc_assets.engine.session import get_spark
+    from ticdc_assets.engine.session import LazySession, get_spark
     from ticdc_assets.pipeline.cuts import tso_as_of
-    from ticdc_assets.reading.views import query as opened
-    from ticdc_assets.reading.views import text_rows
 
     settings = load_settings()
     _, paths = feed_of(settings, changefeed)
     tso = None if as_of is None else tso_as_of(paths, as_of)
-    with opened(get_spark(), settings, changefeed, query, as_of=tso) as frame:
-        names, rows = list(frame.columns), text_rows(frame)
-        match output:
-            case "jsonl":
-                for row in rows:
-                    fields = ", ".join(
-                        f"{json.dumps(name, ensure_ascii=False)}: "
-                        f"{json.dumps(value, ensure_ascii=False)}"
-                        for name, value in zip(names, row, strict=True)
-                    )
-                    print_json(f"{{{fields}}}")
-            case "csv":
-                line = io.StringIO()
-                for row in chain([names], rows):
-                    csv.writer(line, lineterminator="\n").writerow(row)
-                    click.echo(line.getvalue(), nl=False)
-                    line.seek(0)
-                    line.truncate()
-            case _:
-                titled = [f"{number} {name}" for number, name in enumerate(names, 1)]
-                titles = names if len(set(names)) == len(names) else titled
-                listed = [dict(zip(titles, row, strict=True)) for row in rows]
-                print_rows(changefeed, titles, listed, len(listed))
+    if engine == "spark":
+        from ticdc_assets.reading.views import query as in_spark
+        from ticdc_assets.reading.views import text_rows
+
+        with in_spark(get_spark(), settings, changefeed, query, as_of=tso) as frame:
+            _print_result(changefeed, frame.columns, text_rows(frame), output)
+        return
+    from ticdc_assets.reading.embedded import query as here
+
+    with here(LazySession(), settings, changefeed, query, as_of=tso, say=note) as found:
+        _print_result(changefeed, found.columns, found.rows, output)
+
+
+def _print_result(
+    changefeed: str, names: Sequence[str], rows: Iterable[Sequence[str | None]], output: str
+) -> None:
+    """Print the rows of a query."""
+    match output:
+        case "jsonl":
+            for row in rows:
+                fields = ", ".join(
+                    f"{json.dumps(name, ensure_ascii=False)}: "
+                    f"{json.dumps(value, ensure_ascii=False)}"
+                    for name, value in zip(names, row, strict=True)
+                )
+                print_json(f"{{{fields}}}")
+        case "csv":
+            line = io.StringIO()
+            for row in chain([names], rows):
+                csv.writer(line, lineterminator="\n").writerow(row)
+                click.echo(line.getvalue(), nl=False)
+                line.seek(0)
+                line.truncate()
+        case _:
+            titled = [f"{number} {name}" for number, name in enumerate(names, 1)]
+            titles = list(names) if len(set(names)) == len(names) else titled
+            listed = [dict(zip(titles, row, strict=True)) for row in rows]
+            print_rows(changefeed, titles, listed, len(listed))
 
 
 def _table_at(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.engine.control import dataset_of, is_plain, open_table, read_plain
@@ -102,6 +103,29 @@ def mirror_files(paths: LakePaths, mirror: MirrorCut) -> MirrorFiles | None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Rows that Arrow reads, as they are stored.
+
+    Attributes:
+        rows: the rows, by the names that their columns are stored by.
+        names: what these columns are called today, in their order.
+    """
+
+    rows: ds.Dataset | pa.Table
+    names: Sequence[str]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows by the names of today."""
+        for batch in self.rows.to_batches():
+            yield batch.rename_columns(list(self.names))
+
+
+def stored_mirror(paths: LakePaths, mirror: MirrorCut) -> StoredRows | None:
+    """Return the rows of a mirror as a cut names it, unread, or None if only Spark reads them."""
+    return _stored(mirror.path(paths), mirror.version, mirror.table_schema)
+
+
 def mirror_in_sql(paths: LakePaths, mirror: MirrorCut) -> str:
     """Return the relation, for a FROM, of a mirror as a cut names it."""
     return _in_sql(mirror.path(paths), mirror.version, mirror.table_schema)
@@ -111,16 +135,14 @@ def mirror_in_pieces(
     paths: LakePaths, mirror: MirrorCut
 ) -> Callable[[], Iterator[pa.RecordBatch]] | None:
     """Return what yields the rows in batches of bounded size, or None if only Spark reads them."""
-    path = mirror.path(paths)
-    table = open_table(path, mirror.version)
-    if table is None or not is_plain(table):
+    found = stored_mirror(paths, mirror)
+    if found is None or isinstance(found.rows, pa.Table):
         return None
-    rows = dataset_of(table, path)
+    path, rows, names = mirror.path(paths), found.rows, found.names
     stored = rows.schema.names
     large = texts_of(rows.schema, stored)
-    names = names_today(stored, mirror.table_schema)
     return lambda: (
-        batch.rename_columns(names)
+        batch.rename_columns(list(names))
         for batch in read_rows_bounded(rows, path, None, columns=stored, large=large)
     )
 
@@ -138,6 +160,12 @@ def history_here(paths: LakePaths, mirror: MirrorCut) -> pa.Table | None:
     """Return the history of a mirror as a cut names it, or None if only Spark reads it."""
     path, version = _history(paths, mirror)
     return _here(path, version, mirror.table_schema)
+
+
+def stored_history(paths: LakePaths, mirror: MirrorCut) -> StoredRows | None:
+    """Return the history of a mirror as a cut names it, unread, or None if only Spark reads it."""
+    path, version = _history(paths, mirror)
+    return _stored(path, version, mirror.table_schema)
 
 
 def history_in_sql(paths: LakePaths, mirror: MirrorCut) -> str:
@@ -163,6 +191,14 @@ def _in_spark(spark: SparkSession, table: Path, version: int, schema: TableSchem
 def _here(table: Path, version: int, schema: TableSchema) -> pa.Table | None:
     rows = read_plain(table, version)
     return None if rows is None else rows.rename_columns(names_today(rows.column_names, schema))
+
+
+def _stored(table: Path, version: int, schema: TableSchema) -> StoredRows | None:
+    opened = open_table(table, version)
+    if opened is None or not is_plain(opened):
+        return None
+    rows = dataset_of(opened, table)
+    return StoredRows(rows, names_today(rows.schema.names, schema))
 
 
 def _in_sql(table: Path, version: int, schema: TableSchema) -> str:

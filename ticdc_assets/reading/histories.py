@@ -6,27 +6,30 @@ versions of one row in canonical text (`row_versions`), which are worked out fro
 where no history is kept. Nothing is written.
 """
 
+# Arrow makes its compute functions when it is imported, so the checker does not see them.
+# pyright: reportAttributeAccessIssue=false
+
 import csv
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.config import Changefeed, Settings, load_settings
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import READING, Scratch
-from ticdc_assets.engine.session import functions
 from ticdc_assets.errors import ConfigError, NotFoundError
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.cuts import MirrorCut, require_cut, tso_as_of
 from ticdc_assets.pipeline.history import HistoryBase, HistoryFolding
 from ticdc_assets.pipeline.horizons import read_horizon
 from ticdc_assets.pipeline.validity import Knowledge
-from ticdc_assets.pipeline.versions import history_in_spark, history_in_sql
+from ticdc_assets.pipeline.versions import history_in_spark, history_in_sql, stored_history
 from ticdc_assets.reading.mirrors import require_mirror
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.rows.history_layout import HistoryLayout
@@ -109,8 +112,38 @@ def with_deleted(
     return spark.sql(with_deleted_sql(mirror.table_schema, hidden, relation, as_of=as_of))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlDialect:
+    """How an engine writes names and texts.
+
+    Attributes:
+        quoted: makes an identifier of a name.
+        literal: makes a literal of a text.
+    """
+
+    quoted: Callable[[str], str]
+    literal: Callable[[str], str]
+
+
+def _spark_literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+SPARK: Final = SqlDialect(quoted=quoted, literal=_spark_literal)
+DUCKDB: Final = SqlDialect(
+    quoted=lambda name: '"' + name.replace('"', '""') + '"',
+    literal=lambda text: "'" + text.replace("'", "''") + "'",
+)
+
+
 def with_deleted_sql(
-    schema: TableSchema, hidden: frozenset[str], relation: str, *, as_of: int | None = None
+    schema: TableSchema,
+    hidden: frozenset[str],
+    relation: str,
+    *,
+    as_of: int | None = None,
+    dialect: SqlDialect = SPARK,
 ) -> str:
     """Return the SELECT of a table with its deleted rows.
 
@@ -122,8 +155,9 @@ def with_deleted_sql(
         hidden: columns no row was ever sent for.
         relation: its history.
         as_of: TSO to read as of; all that is known if None.
+        dialect: the engine that the SELECT is for.
     """
-    layout = HistoryLayout(schema=schema)
+    layout, quoted = HistoryLayout(schema=schema), dialect.quoted
     valid_from, valid_to = quoted(layout.valid_from), quoted(layout.valid_to)
     shown = [quoted(column.name) for column in schema.columns if column.name not in hidden]
     ended, ended_by = valid_to, quoted(layout.ended_by)
@@ -144,7 +178,7 @@ def with_deleted_sql(
     identity = [quoted(name) for name in schema.handle_key]
     # A key value that its typed column cannot hold is NULL there and told by the rescued data.
     identity += [
-        f"{quoted(layout.rescued)}[{_literal(column.name)}]"
+        f"{quoted(layout.rescued)}[{dialect.literal(column.name)}]"
         for column in key_columns(schema)
         if may_be_rescued(column)
     ]
@@ -153,11 +187,6 @@ def with_deleted_sql(
         f"SELECT {columns} FROM (SELECT *, row_number() OVER (PARTITION BY {', '.join(identity)} "
         f"ORDER BY {valid_from} DESC) AS {number} FROM {source}) WHERE {number} = 1"
     )
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _kept(
@@ -278,12 +307,8 @@ def row_versions(
     schema = mirror.table_schema
     values = parse_key(schema, key)
     layout = HistoryLayout(schema=schema)
-    frame = _versions_of(spark, paths, changefeed, mirror, values)
-    rows = _with_key(frame, schema, values, changefeed.timezone)
-    table = rows.select(*layout.places).toArrow()
-    named = table.rename_columns(layout.names)
     lines: list[RowVersionLine] = []
-    for batch in named.to_batches():
+    for batch in _versions_of(spark, paths, changefeed, mirror, values):
         found = canonical_rows(batch, MirrorLayout(schema=schema), changefeed.timezone)
         own = batch.select(
             [layout.valid_from, layout.valid_to, layout.op, layout.ended_by]
@@ -340,13 +365,43 @@ def _versions_of(
     changefeed: Changefeed,
     mirror: MirrorCut,
     values: dict[str, str],
-) -> DataFrame:
-    """Return the versions in a history, or those that the change log tells of one row."""
+) -> Iterator[pa.RecordBatch]:
+    """Yield the versions of one row, with the columns of `HistoryLayout`.
+
+    They are those of its history, or those that the change log tells.
+    """
     schema = mirror.table_schema
+    layout = HistoryLayout(schema=schema)
+    of_row = _of_row(schema, values, changefeed.timezone)
     if mirror.history_version is not None:
-        layout = HistoryLayout(schema=schema)
-        frame = history_in_spark(spark, paths, mirror)
-        return frame.select(*(quoted(name) for name in layout.names)).toDF(*layout.places)
+        stored = stored_history(paths, mirror)
+        if stored is None:
+            frame = history_in_spark(spark, paths, mirror)
+            placed = frame.select(*(quoted(name) for name in layout.names)).toDF(*layout.places)
+            found = placed.mapInArrow(lambda rows: map(of_row, rows), placed.schema).toArrow()
+            batches: Iterable[pa.RecordBatch] = found.to_batches()
+        else:
+            batches = (
+                of_row(batch.select(layout.names).rename_columns(layout.places))
+                for batch in stored.batches()
+            )
+    else:
+        rows = _folded_versions(spark, paths, changefeed, mirror, values)
+        batches = (of_row(batch.select(layout.places)) for batch in rows)
+    for batch in batches:
+        if batch.num_rows:
+            yield batch.rename_columns(layout.names)
+
+
+def _folded_versions(
+    spark: SparkSession,
+    paths: LakePaths,
+    changefeed: Changefeed,
+    mirror: MirrorCut,
+    values: dict[str, str],
+) -> Iterator[pa.RecordBatch]:
+    """Yield the versions that the change log tells of one row, as they are folded."""
+    schema = mirror.table_schema
     cut = require_cut(paths)
     there = Knowledge.of(paths, changefeed.timezone).plan(cut.tso)
     plan = next(item for item in there.mirrors if item.mirror_id == mirror.mirror_id)
@@ -361,24 +416,33 @@ def _versions_of(
     horizon = read_horizon(paths)
     kept = horizon.mirror(mirror.mirror_id)
     base = None if kept is None else HistoryBase(cut=kept, tso=horizon.tso)
-    versions = folding.folded(plan, until=cut.tso, base=base)
-    return versions.rows.frame(spark).where("valid_from is not null")
+    for table in folding.folded(plan, until=cut.tso, base=base).rows.tables():
+        # A row without it is no version.
+        yield from table.filter(pc.field("valid_from").is_valid()).to_batches()
 
 
-def _with_key(
-    frame: DataFrame, schema: TableSchema, values: dict[str, str], timezone: str
-) -> DataFrame:
-    """Return the versions of the row with a key."""
-    F = functions(frame.sparkSession)
-    for number, column in enumerate(schema.columns):
-        if column.name not in values:
-            continue
-        text = values[column.name]
-        convert: Callable[[str], Any] = typed_of(column, timezone)
-        value = convert(text)
-        # What the typed column cannot hold stands in the rescued data, and so does
-        # a value of a past type.
-        exact = F.element_at("extra", F.lit(column.name)) == F.lit(text)
-        place = F.col(f"c{number}")
-        frame = frame.where(exact if value is UNFIT else (place == F.lit(value)) | exact)
-    return frame
+def _of_row(
+    schema: TableSchema, values: dict[str, str], timezone: str
+) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """Return what keeps the versions of a row among others, all with `HistoryLayout.places`."""
+    # What the typed column cannot hold stands in the rescued data, and so does a value of a past
+    # type.
+    wanted = [
+        (number, column.name, values[column.name], typed_of(column, timezone)(values[column.name]))
+        for number, column in enumerate(schema.columns)
+        if column.name in values
+    ]
+
+    def kept(versions: pa.RecordBatch) -> pa.RecordBatch:
+        is_row = pa.repeat(True, versions.num_rows)
+        for number, name, text, value in wanted:
+            rescued = pc.map_lookup(versions.column("extra"), pa.scalar(name), "first")
+            same = pc.equal(rescued, text).fill_null(False)
+            if value is not UNFIT:
+                typed = versions.column(f"c{number}")
+                equal = pc.equal(typed, pa.scalar(value, typed.type)).fill_null(False)
+                same = pc.or_(equal, same)
+            is_row = pc.and_(is_row, same)
+        return versions.filter(is_row)
+
+    return kept

@@ -1,0 +1,341 @@
+"""SQL over mirrors in this process: one query, run by DuckDB over the files of a cut.
+
+In: the text of one query, and the newest cut or a TSO. Out: the names of its columns, and its rows
+as texts. Only the tables that the query names are opened, each at the Delta version that the cut
+names, so they all stand at one TSO whatever a run is writing. `table__history` and
+`table__with_deleted` are there as in Spark (`views`).
+
+Which engine runs a query is said by whoever asks, never by size: the two have dialects of their own
+(docs/decisions/0059-two-engines-of-sql.md). A table that only Spark can read, since a MERGE left
+marks of deleted rows beside its files, is written by Spark into a folder that is gone afterwards,
+and the query runs over that.
+
+The text is data. Anything but one query that reads is refused; files, networks, extensions and
+settings are out of its reach.
+"""
+
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.sql import DataFrame, SparkSession
+
+from ticdc_assets.config import Settings
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.pipeline.cuts import MirrorCut, require_cut
+from ticdc_assets.pipeline.damage import damage_told, damaged_mirrors
+from ticdc_assets.pipeline.versions import (
+    StoredRows,
+    history_in_spark,
+    mirror_in_spark,
+    stored_history,
+    stored_mirror,
+)
+from ticdc_assets.reading.as_of import AsOf
+from ticdc_assets.reading.histories import DUCKDB, with_deleted_sql
+from ticdc_assets.reading.views import HISTORY, WITH_DELETED, QueryError
+from ticdc_assets.rows.history_layout import HistoryLayout
+from ticdc_assets.rows.mirror_rows import MirrorLayout
+
+_ROWS_AT_ONCE = 1_000
+
+_SETTINGS = (
+    "TimeZone = 'UTC'",
+    "autoinstall_known_extensions = false",
+    "autoload_known_extensions = false",
+    "python_enable_replacements = false",
+    "enable_external_access = false",
+)
+"""What keeps a query to the tables that it is given."""
+
+_Name = tuple[str, str]
+
+_PART = r'(?:"(?:[^"]|"")*"|[^".\s]+)'
+_NAMED = re.compile(rf"({_PART})(?:\.({_PART}))?(?:\s+AS\s.*)?", re.DOTALL | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryResult:
+    """What a query gives.
+
+    Attributes:
+        columns: names of the columns, which may repeat.
+        rows: the rows, each value as text or None; binary as 0x and hex.
+    """
+
+    columns: Sequence[str]
+    rows: Iterator[Sequence[str | None]]
+
+
+@contextmanager
+def query(
+    spark: SparkSession,
+    settings: Settings,
+    changefeed: str,
+    text: str,
+    *,
+    as_of: int | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Iterator[QueryResult]:
+    """Yield the result of one query over the tables of a changefeed.
+
+    Args:
+        spark: a session, which is asked for nothing but tables that only Spark reads.
+        settings: the configuration.
+        changefeed: name of the changefeed.
+        text: the query, in DuckDB's dialect.
+        as_of: TSO that the tables are read as of; the newest cut if None.
+        say: is told which tables Spark has to read.
+
+    Raises:
+        QueryError: the text is no query, or names something that is not there.
+        NotFoundError: there is no such changefeed, or nothing is known as of then.
+        LakeDamagedError: a table of the query is broken.
+    """
+    feed = settings.changefeed(changefeed)
+    paths = LakePaths(root=settings.lake, changefeed=changefeed)
+    require_cut(paths)
+    with tempfile.TemporaryDirectory(prefix="ticdc-sql-") as folder, _connection(folder) as engine:
+        wanted = _tables_of(engine, text)
+        if as_of is None:
+            known = _at_the_cut(spark, paths, Path(folder), say)
+        else:
+            known = _as_of(AsOf(spark, paths, feed, as_of), Path(folder), say)
+        with damage_told(paths):
+            for number, (name, made) in enumerate(_chosen(wanted, known)):
+                _create(engine, number, name, made())
+            engine.execute("SET lock_configuration = true")
+            try:
+                found = engine.sql(text)
+                columns, shown = (
+                    found.columns,
+                    [_as_text(number, str(kind)) for number, kind in enumerate(found.types, 1)],
+                )
+                yield QueryResult(
+                    columns=columns,
+                    rows=_rows(found.project(", ".join(shown)).to_arrow_reader(_ROWS_AT_ONCE)),
+                )
+            except duckdb.Error as error:
+                if isinstance(error, _OF_FILES):
+                    for damage in damaged_mirrors(paths, require_cut(paths), footers=True).values():
+                        raise damage from error
+                raise QueryError(_sentence(error)) from None
+
+
+_OF_FILES = (duckdb.InvalidInputException, duckdb.IOException)
+"""Errors by which the engine may mean files that cannot be read."""
+
+
+@contextmanager
+def _connection(folder: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Yield an engine without tables, for which there is nothing outside."""
+    engine = duckdb.connect(":memory:", config={"temp_directory": f"{folder}/spilled"})
+    try:
+        for setting in _SETTINGS:
+            engine.execute(f"SET {setting}")
+        yield engine
+    finally:
+        engine.close()
+
+
+def _tables_of(engine: duckdb.DuckDBPyConnection, text: str) -> list[_Name]:
+    """Return the (database, table) that a query names, as it spells them.
+
+    Raises:
+        QueryError: the text is not one query.
+    """
+    try:
+        statements = engine.extract_statements(text)
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            raise QueryError("not a query: expected one SELECT")
+        names = engine.get_table_names(text, qualified=True)
+    except duckdb.Error as error:
+        raise QueryError(f"not a query: {_sentence(error)}") from None
+    found: set[_Name] = set()
+    for name in names:
+        parts = _NAMED.fullmatch(name)
+        if parts is not None and parts[2] is not None:
+            found.add((_unquoted(parts[1]), _unquoted(parts[2])))
+    return sorted(found)
+
+
+def _unquoted(part: str) -> str:
+    return part[1:-1].replace('""', '"') if part.startswith('"') else part
+
+
+def _chosen(
+    wanted: Sequence[_Name], known: Mapping[_Name, Callable[[], "_Relation"]]
+) -> Iterator[tuple[_Name, Callable[[], "_Relation"]]]:
+    """Yield the tables that a query names; what is not known is left for the engine to miss."""
+    folded: dict[_Name, list[_Name]] = {}
+    for database, table in known:
+        folded.setdefault((database.lower(), table.lower()), []).append((database, table))
+    for database, table in wanted:
+        candidates = folded.pop((database.lower(), table.lower()), [])
+        if len(candidates) > 1:
+            same = ", ".join(".".join(name) for name in candidates)
+            candidates = [name for name in candidates if name == (database, table)]
+            if not candidates:
+                raise QueryError(f"{database}.{table} may be one of {same}: spell it like one")
+        for name in candidates:
+            yield name, known[name]
+
+
+# Tables -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Relation:
+    """Rows, and the SELECT over them that is a table of the query.
+
+    Attributes:
+        rows: the rows.
+        select: makes the SELECT of the name under which the rows are known.
+    """
+
+    rows: pa.Table | ds.Dataset
+    select: Callable[[str], str]
+
+
+def _at_the_cut(
+    spark: SparkSession, paths: LakePaths, folder: Path, say: Callable[[str], None]
+) -> dict[_Name, Callable[[], _Relation]]:
+    """Return how to have each table of the newest cut."""
+    cut = require_cut(paths)
+    known: dict[_Name, Callable[[], _Relation]] = {}
+
+    def mirror_rows(mirror: MirrorCut) -> _Relation:
+        layout = MirrorLayout(schema=mirror.table_schema)
+        stored = stored_mirror(paths, mirror) or _by_spark(
+            mirror_in_spark(spark, paths, mirror), folder, _told(mirror), say
+        )
+        return _shown(stored, layout.names, mirror.hidden)
+
+    def versions(mirror: MirrorCut) -> StoredRows:
+        return stored_history(paths, mirror) or _by_spark(
+            history_in_spark(spark, paths, mirror), folder, _told(mirror) + HISTORY, say
+        )
+
+    def history(mirror: MirrorCut) -> _Relation:
+        names = HistoryLayout(schema=mirror.table_schema).names
+        return _shown(versions(mirror), names, mirror.hidden)
+
+    def with_deleted(mirror: MirrorCut) -> _Relation:
+        stored, schema = versions(mirror), mirror.table_schema
+        return _Relation(
+            rows=stored.rows,
+            select=lambda name: with_deleted_sql(
+                schema,
+                frozenset(mirror.hidden),
+                f"(SELECT {_renamed(stored)} FROM {name})",
+                dialect=DUCKDB,
+            ),
+        )
+
+    # A table may have the name of another one's history; the table comes first.
+    for mirror in cut.mirrors:
+        known[mirror.database, mirror.table] = lambda mirror=mirror: mirror_rows(mirror)
+    for mirror in cut.mirrors:
+        if mirror.history_version is None:
+            continue
+        for suffix, made in ((HISTORY, history), (WITH_DELETED, with_deleted)):
+            known.setdefault(
+                (mirror.database, mirror.table + suffix),
+                lambda made=made, mirror=mirror: made(mirror),
+            )
+    return known
+
+
+def _as_of(
+    moment: AsOf, folder: Path, say: Callable[[str], None]
+) -> dict[_Name, Callable[[], _Relation]]:
+    """Return how to have each table as of a TSO."""
+
+    def rows(database: str, table: str) -> _Relation:
+        found = moment.table(database, table)
+        names = MirrorLayout(schema=found.schema).names
+        here = found.here()
+        stored = (
+            _by_spark(found.frame, folder, f"{database}.{table}", say)
+            if here is None
+            else StoredRows(here, here.column_names)
+        )
+        return _shown(stored, names, found.hidden)
+
+    return {
+        (mirror.database, mirror.table): lambda mirror=mirror: rows(mirror.database, mirror.table)
+        for mirror in moment.plan.mirrors
+    }
+
+
+def _by_spark(frame: DataFrame, folder: Path, name: str, say: Callable[[str], None]) -> StoredRows:
+    """Let Spark write rows that only it can read into files that anybody can."""
+    say(f"{name} is read by Spark: rows were deleted from its files by marks beside them")
+    place = folder / str(len(list(folder.iterdir())))
+    names = frame.columns
+    frame.toDF(*(f"c{number}" for number in range(len(names)))).write.parquet(str(place))
+    return StoredRows(ds.dataset(place, format="parquet"), names)
+
+
+def _told(mirror: MirrorCut) -> str:
+    return f"{mirror.database}.{mirror.table}"
+
+
+def _shown(
+    stored: StoredRows, names: Sequence[str], hidden: Sequence[str] | frozenset[str]
+) -> _Relation:
+    shown = ", ".join(DUCKDB.quoted(name) for name in names if name not in hidden)
+    return _Relation(
+        rows=stored.rows,
+        select=lambda name: f"SELECT {shown} FROM (SELECT {_renamed(stored)} FROM {name})",
+    )
+
+
+def _renamed(stored: StoredRows) -> str:
+    """Return the columns of stored rows by the names that they have today."""
+    pairs = zip(stored.rows.schema.names, stored.names, strict=True)
+    return ", ".join(f"{DUCKDB.quoted(own)} AS {DUCKDB.quoted(today)}" for own, today in pairs)
+
+
+def _create(
+    engine: duckdb.DuckDBPyConnection, number: int, name: _Name, relation: _Relation
+) -> None:
+    source = f"ticdc_rows_{number}"
+    engine.register(source, relation.rows)
+    database, table = (DUCKDB.quoted(part) for part in name)
+    try:
+        engine.execute(f"CREATE SCHEMA IF NOT EXISTS {database}")
+        engine.execute(f"CREATE VIEW {database}.{table} AS {relation.select(source)}")
+    except duckdb.Error as error:
+        raise QueryError(f"{'.'.join(name)}: {_sentence(error)}") from None
+
+
+# Results ----------------------------------------------------------------------------------------
+
+
+def _as_text(number: int, kind: str) -> str:
+    if kind == "BLOB":
+        return f"'0x' || lower(hex(#{number}))"
+    if kind == "TIMESTAMP WITH TIME ZONE":
+        return f"CAST(#{number} AT TIME ZONE 'UTC' AS VARCHAR)"
+    return f"CAST(#{number} AS VARCHAR)"
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Sequence[str | None]]:
+    for batch in batches:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _sentence(error: duckdb.Error) -> str:
+    """Return what the engine says, without its guesses and the drawing of where in the text."""
+    text = str(error).split("\n\nLINE ")[0].split("\nDid you mean")[0]
+    said = " ".join(text.split())
+    if isinstance(error, duckdb.CatalogException) and "Table with name" in said:
+        return f"{said} Tables are named database.table, as `ticdc-assets tables` lists them."
+    return said

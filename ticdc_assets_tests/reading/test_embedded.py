@@ -1,0 +1,152 @@
+"""Queries in this process: they read what Spark's queries read, and reach nothing else."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.config import TableChoice
+from ticdc_assets.engine.session import LazySession
+from ticdc_assets.errors import LakeDamagedError
+from ticdc_assets.pipeline.cuts import publish
+from ticdc_assets.reading import views
+from ticdc_assets.reading.embedded import query
+from ticdc_assets.reading.views import QueryError, text_rows
+from ticdc_assets_tests.golden import Scenario
+from ticdc_assets_tests.lake.feeds import Feed, treat_as_large
+
+pytestmark = pytest.mark.spark
+
+
+def answer(
+    feed: Feed, text: str, as_of: int | None = None, *, say: Callable[[str], None] = print
+) -> list[list[str | None]]:
+    settings = feed.settings
+    with query(LazySession(), settings, "feed", text, as_of=as_of, say=say) as found:
+        return [list(row) for row in found.rows]
+
+
+def of_spark(feed: Feed, text: str, as_of: int | None = None) -> list[list[str | None]]:
+    with views.query(feed.spark, feed.settings, "feed", text, as_of=as_of) as frame:
+        return list(text_rows(frame))
+
+
+@pytest.fixture
+def scenario(golden_dir: Callable[..., Path]) -> Scenario:
+    return Scenario(golden_dir("simple-json", "types"))
+
+
+@pytest.mark.parametrize("way", ["files that Arrow reads", "files that Spark reads"])
+def test_it_reads_what_spark_reads(
+    spark: SparkSession,
+    tmp_path: Path,
+    scenario: Scenario,
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+) -> None:
+    if way == "files that Spark reads":
+        treat_as_large(monkeypatch)
+    feed = Feed.of(spark, tmp_path, capture=scenario.capture, timezone=scenario.timezone)
+    feed = replace(feed, changefeed=replace(feed.changefeed, history=TableChoice(("*.*",))))
+    first, _ = scenario.earlier
+    feed.sync(until=first)
+    feed.sync()
+    (mirror,) = feed.cut.mirrors
+    # The engines print floats and times of a day in ways of their own.
+    names = [
+        f"`{column.name}`"
+        for column in mirror.table_schema.columns
+        if column.mysql_type not in ("float", "double", "time", "tidbvectorfloat32", "vector")
+        and column.name not in mirror.hidden
+    ]
+    told: list[str] = []
+    for table, as_of in (
+        ("types", None),
+        ("types", first),
+        ("types__history", None),
+        ("types__with_deleted", None),
+    ):
+        text = f"SELECT {', '.join(names)}, map_keys(_rescued_data) IS NULL FROM kinds.{table}"
+        theirs = of_spark(feed, text, as_of)
+        ours = answer(feed, text.replace("`", '"'), as_of, say=told.append)
+        for name, own, other in zip(
+            names, zip(*ours, strict=True), zip(*theirs, strict=True), strict=False
+        ):
+            assert Counter(own) == Counter(other), (table, name)
+        assert Counter(map(tuple, ours)) == Counter(map(tuple, theirs)), table
+    assert bool(told) == (way == "files that Spark reads")
+    assert answer(feed, "WITH a AS (FROM KINDS.Types) SELECT count(*) FROM a") == [
+        [str(mirror.rows)]
+    ]
+
+
+def test_tables_whose_names_differ_by_case_or_are_odd(
+    spark: SparkSession, tmp_path: Path, scenario: Scenario
+) -> None:
+    feed = Feed.of(spark, tmp_path, capture=scenario.capture, timezone=scenario.timezone)
+    feed.sync()
+    (mirror,) = feed.cut.mirrors
+    odd = ("types", "TYPES", "a/b", 'x"y', "`", "1; DROP", "main")
+    publish(
+        feed.paths,
+        replace(
+            feed.cut,
+            number=feed.cut.number + 1,
+            mirrors=tuple(replace(mirror, database=name, table=name) for name in odd),
+        ),
+    )
+    count = [[str(mirror.rows)]]
+    for name in odd:
+        quoted = '"' + name.replace('"', '""') + '"'
+        assert answer(feed, f"SELECT count(*) FROM {quoted}.{quoted}") == count, name
+    with pytest.raises(QueryError, match="spell it like one"):
+        answer(feed, "SELECT count(*) FROM Types.Types")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("DROP TABLE kinds.types", "expected one SELECT"),
+        ("INSERT INTO kinds.types SELECT 1", "expected one SELECT"),
+        ("SELECT 1; SELECT 2", "expected one SELECT"),
+        ("", "expected one SELECT"),
+        ("SET threads = 1", "expected one SELECT"),
+        ("ATTACH 'x'", "expected one SELECT"),
+        ("COPY (SELECT 1) TO '{file}'", "expected one SELECT"),
+        ("INSTALL httpfs", "expected one SELECT"),
+        ("SELECT * FROM read_csv('{file}')", "disabled by configuration"),
+        ("SELECT * FROM read_text('{file}')", "disabled by configuration"),
+        ("SELECT * FROM glob('{folder}/*')", "disabled by configuration"),
+        ("SELECT * FROM '{file}'", "disabled by configuration"),
+        ("SELECT * FROM 'http://127.0.0.1:1/x.csv'", "disabled by configuration"),
+        ("SELECT * FROM scenario", "Tables are named database.table"),
+        ("SELECT * FROM kinds.nothing", "Tables are named database.table"),
+        ("SELECT nothing FROM kinds.types", "nothing"),
+        ("SELECT (", "not a query"),
+        ("SELECT 1 + 'a' FROM kinds.types", "Binder Error"),
+        ("SELECT CAST(repeat('a', 2) AS INT) FROM kinds.types", "Conversion Error"),
+    ],
+)
+def test_what_is_no_query_or_reaches_further_is_refused(
+    spark: SparkSession, tmp_path: Path, scenario: Scenario, text: str, reason: str
+) -> None:
+    feed = Feed.of(spark, tmp_path, capture=scenario.capture, timezone=scenario.timezone)
+    feed.sync()
+    file = tmp_path / "file.csv"
+    file.write_text("a,b\n1,2\n")
+    with pytest.raises(QueryError, match=reason):
+        answer(feed, text.format(file=file, folder=tmp_path))
+    assert file.read_text() == "a,b\n1,2\n"
+
+
+def test_a_broken_table_is_told(spark: SparkSession, tmp_path: Path, scenario: Scenario) -> None:
+    feed = Feed.of(spark, tmp_path, capture=scenario.capture, timezone=scenario.timezone)
+    feed.sync()
+    (mirror,) = feed.cut.mirrors
+    for file in mirror.path(feed.paths).rglob("*.parquet"):
+        file.unlink()
+    with pytest.raises(LakeDamagedError, match=r"kinds\.types"):
+        answer(feed, "SELECT * FROM kinds.types")
