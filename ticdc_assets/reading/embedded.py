@@ -6,7 +6,7 @@ names, so they all stand at one TSO whatever a run is writing. `table__history` 
 `table__with_deleted` are there as in Spark (`views`).
 
 Which engine runs a query is said by whoever asks, never by size: the two have dialects of their own
-(docs/decisions/0059-two-engines-of-sql.md). A table that only Spark can read, since a MERGE left
+(docs/decisions/0060-two-engines-of-sql.md). A table that only Spark can read, since a MERGE left
 marks of deleted rows beside its files, is written by Spark into a folder that is gone afterwards,
 and the query runs over that.
 
@@ -276,7 +276,7 @@ def _as_of(
 
 def _by_spark(frame: DataFrame, folder: Path, name: str, say: Callable[[str], None]) -> StoredRows:
     """Let Spark write rows that only it can read into files that anybody can."""
-    say(f"{name} is read by Spark: rows were deleted from its files by marks beside them")
+    say(f"{name}: Spark copies it first; --engine spark reads it where it stands")
     place = folder / str(len(list(folder.iterdir())))
     names = frame.columns
     frame.toDF(*(f"c{number}" for number in range(len(names)))).write.parquet(str(place))
