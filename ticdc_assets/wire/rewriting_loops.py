@@ -26,7 +26,7 @@ import numpy as np
 
 from ticdc_assets.compiled import compiled
 from ticdc_assets.values.text_loops import number_end, word_end
-from ticdc_assets.values.word_loops import Words, copied
+from ticdc_assets.values.word_loops import LAST_BYTE, ONES, Words, copied
 from ticdc_assets.wire.json_loops import (
     CLOSE,
     CLOSE_ARRAY,
@@ -34,10 +34,10 @@ from ticdc_assets.wire.json_loops import (
     COMMA,
     MINUS,
     NINE,
+    ONE,
     OPEN,
     OPEN_ARRAY,
     QUOTE,
-    ZERO,
     Ints,
     Octets,
     is_utf8,
@@ -49,6 +49,10 @@ from ticdc_assets.wire.json_loops import (
 
 _BLANK: Final = table_of(b" \t\n\r")
 _SPACE: Final = ord(" ")
+_SPACES: Final = ONES * np.uint64(_SPACE)
+_VALUE, _NAME, _COLON, _END, _ENDED = 1, 2, 4, 8, 24
+"""What may come next, bit by bit: a value, a name, the colon behind one, the end of what is open;
+behind a value such an end, or a comma."""
 _MOST_DEPTH: Final = 60
 """Arrays and objects in each other in a member: one bit of a number each, and fewer than the
 reference reads."""
@@ -79,26 +83,17 @@ class Sheet(NamedTuple):
 
 
 @compiled
-def _blanks_end(octets: Octets, at: int, end: int) -> int:
+def _blanks_end(octets: Octets, words: Words, at: int, end: int) -> int:
     """Return the place behind the blanks at a place, if there are any."""
     while at < end and _BLANK[octets[at]]:
         at += 1
-    return at
-
-
-@compiled
-def _without_blanks(
-    octets: Octets, words: Words, kept: int, at: int, end: int, written: Words, place: int
-) -> tuple[int, int, int]:
-    """Copy what stands before blanks at a place, if there are any.
-
-    Returns:
-        From where on nothing is copied yet; the place behind the blanks; and that behind the copy.
-    """
-    if at < end and _BLANK[octets[at]]:
-        place = copied(words, kept, at, written, place)
-        at = kept = _blanks_end(octets, at, end)
-    return kept, at, place
+        others = words[at] ^ _SPACES
+        if others == 0:
+            at += 8
+        else:
+            # As many bytes as are spaces in a row.
+            at += np.int64((((others ^ (others - ONE)) & ONES) * ONES) >> LAST_BYTE) - 1
+    return min(at, end)
 
 
 @compiled
@@ -110,61 +105,68 @@ def _value(
     Returns:
         The place behind it, -1 if it is no strict JSON or too deep; and the place behind the copy.
     """
-    kept, depth = at, 0
+    kept, depth, state = at, 0, _VALUE
     # Bit by bit, the innermost lowest, which of the arrays and objects around are objects.
     objects = np.int64(0)
     while at < end:
         byte = octets[at]
-        opened = byte in (OPEN, OPEN_ARRAY)
-        if opened:
-            depth += 1
-            if depth > _MOST_DEPTH:
-                return -1, place
-            objects = objects << 1 | (byte == OPEN)
-            at += 1
-        elif byte == QUOTE:
+        if byte == QUOTE:
+            if state & _NAME:
+                state = _COLON
+            elif state & _VALUE:
+                state = _ENDED
+            else:
+                break
             at = string_end(octets, words, at + 1, end)
-            at += at >= 0
-        elif byte == MINUS or ZERO <= byte <= NINE:
-            at = number_end(octets, at, end)
-        else:
-            at = word_end(octets, at, end)
-        if at < 0:
-            return -1, place
-        # Behind a value, or at the begin of an array or object.
-        while depth > 0:
-            if octets[at] <= _SPACE:
-                kept, at, place = _without_blanks(octets, words, kept, at, end, written, place)
-            if at >= end:
-                return -1, place
-            if octets[at] != (CLOSE if objects & 1 else CLOSE_ARRAY):
+            if at < 0:
+                break
+            at += 1
+        elif byte == COLON:
+            if state != _COLON:
+                break
+            state = _VALUE
+            at += 1
+            continue
+        elif byte == COMMA:
+            if state != _ENDED:
+                break
+            state = _NAME if objects & 1 else _VALUE
+            at += 1
+            continue
+        elif byte in (CLOSE, CLOSE_ARRAY):
+            if not state & _END or (byte == CLOSE) != objects & 1:
                 break
             depth -= 1
             objects >>= 1
+            state = _ENDED
             at += 1
-            opened = False
-        if depth == 0:
-            return at, copied(words, kept, at, written, place)
-        if not opened:
-            if octets[at] != COMMA:
-                return -1, place
+        elif byte <= _SPACE:
+            place = copied(words, kept, at, written, place)
+            kept = _blanks_end(octets, words, at, end)
+            if kept == at:
+                break
+            at = kept
+            continue
+        elif not state & _VALUE:
+            break
+        elif byte in (OPEN, OPEN_ARRAY):
+            if depth == _MOST_DEPTH:
+                break
+            depth += 1
+            objects = objects << 1 | (byte == OPEN)
+            state = (_NAME if byte == OPEN else _VALUE) | _END
             at += 1
-            if octets[at] <= _SPACE:
-                kept, at, place = _without_blanks(octets, words, kept, at, end, written, place)
-        if objects & 1:
-            if at >= end or octets[at] != QUOTE:
-                return -1, place
-            at = string_end(octets, words, at + 1, end)
+            continue
+        else:
+            state = _ENDED
+            if byte == MINUS or byte <= NINE:
+                at = number_end(octets, at, end)
+            else:
+                at = word_end(octets, at, end)
             if at < 0:
-                return -1, place
-            at += 1
-            if octets[at] <= _SPACE:
-                kept, at, place = _without_blanks(octets, words, kept, at, end, written, place)
-            if at >= end or octets[at] != COLON:
-                return -1, place
-            at += 1
-            if octets[at] <= _SPACE:
-                kept, at, place = _without_blanks(octets, words, kept, at, end, written, place)
+                break
+        if depth == 0 and state == _ENDED:
+            return at, copied(words, kept, at, written, place)
     return -1, place
 
 
@@ -218,18 +220,18 @@ def _members(
     last, ordered = np.int64(-1), True
     if at >= end or octets[at] != OPEN:
         return -1, place, ordered
-    at = _blanks_end(octets, at + 1, end)
+    at = _blanks_end(octets, words, at + 1, end)
     while at < end and octets[at] == QUOTE:
         behind = unescaped_end(octets, words, at + 1, end) + 1
         if behind <= 0:
             break
         which = _number_of(words, at, behind, texts, last + 1)
-        at = _blanks_end(octets, behind, end)
+        at = _blanks_end(octets, words, behind, end)
         if at >= end or octets[at] != COLON:
             break
         if which >= kept or (which >= 0 and found[which, 0] >= 0):
             break
-        at = _blanks_end(octets, at + 1, end)
+        at = _blanks_end(octets, words, at + 1, end)
         at, copy_end = _value(octets, words, at, end, written, place)
         if at < 0:
             break
@@ -238,14 +240,14 @@ def _members(
             place = copy_end
             ordered = ordered and which > last
             last = which
-        at = _blanks_end(octets, at, end)
+        at = _blanks_end(octets, words, at, end)
         if at >= end:
             break
         if octets[at] == CLOSE:
             return at + 1, place, ordered
         if octets[at] != COMMA:
             break
-        at = _blanks_end(octets, at + 1, end)
+        at = _blanks_end(octets, words, at + 1, end)
     return -1, place, ordered
 
 
@@ -318,9 +320,13 @@ def rewritten(
     count, place = 0, np.int64(0)
     for number in range(len(starts)):
         start, end = starts[number], ends[number]
-        at = _blanks_end(octets, start, end)
+        at = _blanks_end(octets, words, start, end)
         at, used, ordered = _members(octets, words, at, end, names, found, sheet_words, np.int64(0))
-        if at < 0 or _blanks_end(octets, at, end) != end or not is_utf8(octets, words, start, end):
+        if (
+            at < 0
+            or _blanks_end(octets, words, at, end) != end
+            or not is_utf8(octets, words, start, end)
+        ):
             continue
         if inner >= 0 and found[inner, 0] >= 0:
             value, value_end = found[inner, 0], found[inner, 1]
