@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from ticdc_assets.wire.byte_columns import Ints, writing
 from ticdc_assets.wire.column_rows import Part, parts_of
-from ticdc_assets.wire.rows import PlainRows
+from ticdc_assets.wire.rows import PlainRows, takeable
 
 if TYPE_CHECKING:
     from ticdc_assets.wire.rewriting_loops import Names
@@ -64,15 +64,15 @@ def with_rewritten(
     rest = np.ones(batch.num_rows, np.bool_)
     if plain is not None:
         rest[plain.sources] = False
+    numbers, column = np.flatnonzero(rest), batch.column("value")
+    if len(numbers) < batch.num_rows:
+        column = takeable(column).take(pa.array(numbers))
     sources: list[Ints] = []
     texts: list[pa.Array[Any]] = []
-    for first, part in parts_of(batch.column("value")):
-        numbers = np.flatnonzero(rest[first : first + len(part.starts)])
-        if len(numbers):
-            chosen = Part(part.buffer, part.starts[numbers], part.ends[numbers])
-            written, column = _rewritten(chosen, members)
-            sources.append(first + numbers[written])
-            texts.append(column)
+    for first, part in parts_of(column):
+        written, values = _rewritten(part, members)
+        sources.append(numbers[first + written])
+        texts.append(values)
     if not any(map(len, sources)):
         return plain
     again = pa.RecordBatch.from_arrays([pa.concat_arrays(texts)], names=["value"])
