@@ -31,7 +31,8 @@ from ticdc_assets.reading.mirrors import read_mirror, require_mirror
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.run import write_capture
-from ticdc_assets.simulator.upstream import TableName, Upstream
+from ticdc_assets.simulator.stored_table import TableName
+from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.wire import WireFormat
 
 MIRRORS = "Mirrors in Spark"

@@ -26,7 +26,8 @@ from ticdc_assets.events import Op, RowChange, Watermark
 from ticdc_assets.schemas import ColumnSchema
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column, random_value
-from ticdc_assets.simulator.upstream import TableName, Upstream
+from ticdc_assets.simulator.stored_table import TableName
+from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record
 

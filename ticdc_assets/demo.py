@@ -40,13 +40,13 @@ from ticdc_assets.errors import ConfigError, SourceUnavailableError
 from ticdc_assets.jars import SPARK_JARS, resolve
 from ticdc_assets.pipeline.cuts import Cut
 from ticdc_assets.reading.mirrors import iterate_rows, list_mirrors, published_table
+from ticdc_assets.simulator.commits import Truth
 from ticdc_assets.simulator.run import (
     SimulatorProgress,
     SimulatorResult,
     SimulatorRun,
     run_simulator,
 )
-from ticdc_assets.simulator.upstream import Truth
 from ticdc_assets.tso import to_datetime
 from ticdc_assets.wire import WireFormat
 

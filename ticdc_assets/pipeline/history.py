@@ -1,55 +1,33 @@
 """Histories: every version of every row of a table, from when to when it was there.
 
-In: the plan of a table at a cut, the change log, and the history as the last cut has it. Out: a
-Delta version of the history at the cut's TSO, which the cut names beside the mirror's version
-(`MirrorCut.history_version`), so both are published together.
+In: the plan of a table at a cut, the change log, and the history that it goes on from. Out: the
+versions at the cut's TSO, in this process or in files (`Versions`). `history_writing` makes Delta
+tables of them.
 
 A version is valid for the cuts in [valid_from, valid_to); `changelog.history_fold` is the meaning
-and the reference. How a history is made, cheapest first:
+and the reference.
 
-- carried: nothing of it changed.
-- merge: the changes since the last cut give for each key that changed its new versions, and the end
-  of the one that was current; one MERGE appends these and closes that. No other row is touched.
-- overwrite: the versions of the last cut are carried through what happened since (schema steps,
-  TRUNCATE, partition DDL), the changes are folded behind them, and the table is overwritten. So it
-  is for DDL that touches rows, for a small history and for a table without a key.
-- fold: the same from all changes that the change log holds, for a history that is new or whose past
-  changed (`MirrorPlan.past_digest`, late rows).
-
-Why running it again is safe: each of them is one Delta commit, made from the version that the last
-published cut names; what a killed run left ahead of that is not read, and taken back before a
-MERGE.
-
-Not here: histories of tables that are gone. The last cut that had such a table names its history.
+Why running it again is safe: nothing is written but files of one run, which nobody names.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from delta.tables import DeltaTable
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.changelog.history_changes import VersionEvent
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.config import Changefeed
-from ticdc_assets.engine.commits import reached, same_rows_at
 from ticdc_assets.engine.executing import INLINE_ROWS, Inline, executor
 from ticdc_assets.engine.files import WrittenFile
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import Scratch
 from ticdc_assets.engine.session import functions
-from ticdc_assets.engine.spark_commits import SparkCommit
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.cuts import LAYOUT, MirrorCut
-from ticdc_assets.pipeline.horizons import read_horizon
-from ticdc_assets.pipeline.in_place import alter, rescued_renamed
-from ticdc_assets.pipeline.merging import marked, same_row
-from ticdc_assets.pipeline.overwriting import PLAIN_ROWS, give_features, overwrite, take_back
 from ticdc_assets.pipeline.versions import (
-    former_rescued,
     history_here,
     history_in_spark,
     mirror_in_spark,
@@ -59,7 +37,7 @@ from ticdc_assets.rows.folding import with_origins, without_replays
 from ticdc_assets.rows.history_layout import HistoryLayout, history_operation_schema, version_schema
 from ticdc_assets.rows.history_operations import Passage, history_operations
 from ticdc_assets.rows.history_versions import fold_versions
-from ticdc_assets.rows.mirror_rows import PARTIAL, ArrowMap, MirrorLayout, quoted
+from ticdc_assets.rows.mirror_rows import ArrowMap, MirrorLayout, quoted
 from ticdc_assets.rows.row_operations import SEQUENCE_FIELDS
 from ticdc_assets.rows.rows_of_work import (
     KeptRows,
@@ -71,26 +49,6 @@ from ticdc_assets.rows.rows_of_work import (
     kept_rows,
 )
 from ticdc_assets.schemas import TableSchema
-
-SMALL_HISTORY_ROWS = PLAIN_ROWS
-"""Versions up to which a history is overwritten whole: that costs less than a MERGE."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MadeHistory:
-    """A history as an apply left it.
-
-    Attributes:
-        version: its Delta version.
-        rows: its versions of rows.
-        unread: row changes that fit no schema and are not in it, over all cuts.
-        digest: what decided how rows become it (`MirrorPlan.past_digest`).
-    """
-
-    version: int
-    rows: int
-    unread: int
-    digest: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +140,7 @@ class HistoryFolding:
             assert ends_at is not None
             sources: list[tuple[Rows, Passage]] = []
             above = 0
-            if base is not None and _goes_on_from(item, base):
+            if base is not None and goes_on_from(item, base):
                 above = base.tso
                 passage = Passage(
                     schema=base.cut.table_schema,
@@ -309,14 +267,14 @@ def _past_first(plan: MirrorPlan, base: HistoryBase | None) -> list[MirrorPlan]:
             ordered[id(item)] = item
             continue
         stack.append((item, True))
-        if base is None or not _goes_on_from(item, base):
+        if base is None or not goes_on_from(item, base):
             before = [] if item.earlier is None else [item.earlier]
             before += [part.plan for part in item.handover.parts] if item.handover else []
             stack += ((older, False) for older in before)
     return list(ordered.values())
 
 
-def _goes_on_from(plan: MirrorPlan, base: HistoryBase) -> bool:
+def goes_on_from(plan: MirrorPlan, base: HistoryBase) -> bool:
     """Whether a plan, and not one before it, is the one that a history was made by."""
     return (plan.mirror_id, plan.floor_ts) == (base.cut.mirror_id, base.cut.floor_ts)
 
@@ -430,205 +388,3 @@ def run_history(
         heads=sum(part.heads for part in found),
         unread=sum(part.unread for part in found),
     )
-
-
-# Writing ----------------------------------------------------------------------------------------
-
-
-class HistoryWriter:
-    """Brings the histories of a changefeed to a cut.
-
-    Args:
-        spark: the session.
-        paths: tables of the changefeed.
-        changefeed: its configuration.
-        changes: where changes are read.
-        tso: TSO of the cut.
-    """
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        paths: LakePaths,
-        changefeed: Changefeed,
-        changes: ChangeFolding,
-        *,
-        tso: int,
-    ) -> None:
-        self._spark = spark
-        self._paths = paths
-        self._changefeed = changefeed
-        self._changes = changes
-        self._folding = HistoryFolding(spark, paths, changefeed, changes)
-        self._tso = tso
-
-    def make(
-        self,
-        plan: MirrorPlan,
-        base: HistoryBase | None,
-        *,
-        changed: bool,
-        published: int | None = None,
-    ) -> MadeHistory:
-        """Bring the history of one table to the cut.
-
-        Args:
-            plan: its plan at the cut.
-            base: the history as the last cut has it, None if there is none to go on from.
-            changed: whether there may be row changes since.
-            published: the newest version that a cut names, None if none does.
-        """
-        if base is None:
-            return self._overwrite(plan, self._kept_base(plan), published)
-        touched = self._is_touched(plan, base)
-        if not changed and not touched:
-            # A compaction by hand leaves the rows; a vacuum will remove the files they had before.
-            path = self._paths.history(plan.mirror_id)
-            same = same_rows_at(path, base.version)
-            if same is not None and self._former_rescued(base) is not None:
-                same = None if self._is_small(plan, base) else self._renamed(base, path, same)
-            if same is None:
-                return self._overwrite(plan, base, published)
-            return MadeHistory(
-                version=same,
-                rows=base.rows,
-                unread=base.cut.history_unread or 0,
-                digest=plan.past_digest,
-            )
-        if touched or self._is_small(plan, base):
-            return self._overwrite(plan, base, published)
-        return self._merge(plan, base)
-
-    def _is_small(self, plan: MirrorPlan, base: HistoryBase) -> bool:
-        """Whether a history is overwritten whole when row changes come."""
-        return not plan.schema.handle_key or base.rows <= SMALL_HISTORY_ROWS
-
-    def _former_rescued(self, base: HistoryBase) -> str | None:
-        """Return the former name of the column of rescued data, None if it has today's."""
-        if base.layout == LAYOUT:
-            return None
-        path = self._paths.history(base.cut.mirror_id)
-        return former_rescued(path, base.version, base.cut.table_schema)
-
-    def _renamed(self, base: HistoryBase, path: Path, begin: int) -> int | None:
-        """Give the column of rescued data its name of today, if it has another.
-
-        Returns:
-            The version that has it, with the rows of `begin`; None if others changed rows.
-        """
-        former = self._former_rescued(base)
-        if former is None:
-            return begin
-        give_features(self._spark, path)
-        alter(self._spark, path, [rescued_renamed(former, base.cut.table_schema)])
-        return reached(path, begin, None)
-
-    def _kept_base(self, plan: MirrorPlan) -> HistoryBase | None:
-        """Return what the change log is to be folded behind, where it was cut off."""
-        horizon = read_horizon(self._paths)
-        cut = horizon.mirror(plan.mirror_id)
-        return None if cut is None else HistoryBase(cut=cut, tso=horizon.tso)
-
-    def _is_touched(self, plan: MirrorPlan, base: HistoryBase) -> bool:
-        """Whether something other than row changes happened to the versions there are."""
-        before = base.cut.table_schema
-        passage = Passage(
-            schema=before, plan=plan, timezone=self._changefeed.timezone, since_ts=base.tso
-        )
-        return (
-            not _goes_on_from(plan, base)
-            or HistoryLayout(schema=before).names != HistoryLayout(schema=plan.schema).names
-            or not passage.keeps_ended
-        )
-
-    def _overwrite(
-        self, plan: MirrorPlan, base: HistoryBase | None, published: int | None
-    ) -> MadeHistory:
-        layout = HistoryLayout(schema=plan.schema)
-        versions = self._folding.folded(plan, until=self._tso, base=base)
-        if versions.rows.table is not None:
-            made = versions.rows.table.filter(ds.field("valid_from").is_valid())
-            rows = made.select(layout.places).rename_columns(layout.names)
-        else:
-            frame = versions.rows.frame(self._spark).where("valid_from is not null")
-            rows = frame.select(*layout.places).toDF(*layout.names)
-        version = overwrite(
-            self._spark,
-            rows,
-            self._paths.history(plan.mirror_id),
-            self._changefeed.retention,
-            metadata=self._metadata(plan),
-            published=published,
-        )
-        return MadeHistory(
-            version=version,
-            rows=versions.begun,
-            unread=versions.unread + ((base.cut.history_unread or 0) if base else 0),
-            digest=plan.past_digest,
-        )
-
-    def _merge(self, plan: MirrorPlan, base: HistoryBase) -> MadeHistory:
-        """Append the versions that began since the last cut, and end those that they follow."""
-        F = functions(self._spark)
-        path = self._paths.history(plan.mirror_id)
-        begin = same_rows_at(path, base.version)
-        if begin is None:
-            # What a killed run committed and did not publish, or a foreign writer changed.
-            begin = take_back(self._spark, path, base.version)
-        give_features(self._spark, path)
-        if self._renamed(base, path, begin) is None:
-            return self._overwrite(plan, base, base.version)
-        own = SparkCommit(self._spark, path, self._metadata(plan))
-        table = DeltaTable.forPath(own.session(), str(path))
-        layout = HistoryLayout(schema=plan.schema)
-        heads = self._heads(plan, base.tso)
-        source = heads.rows.frame(self._spark)
-        names = dict(zip(layout.names, layout.places, strict=True))
-        values: dict[str, str | Column] = {
-            quoted(name): F.col(f"s.{place}") for name, place in names.items()
-        }
-        rescued = quoted(layout.rescued)
-        mark = F.create_map(F.lit(PARTIAL), F.col("s.partial_ts"))
-        ends: dict[str, str | Column] = {
-            quoted(layout.valid_to): F.col("s.valid_to"),
-            quoted(layout.ended_by): F.col("s.ended_by"),
-            rescued: F.when(
-                F.col("s.partial_ts").isNotNull(), marked(self._spark, plan.schema, mark)
-            ).otherwise(F.col(f"t.{rescued}")),
-        }
-        # The current version of the row whose head it is.
-        is_current = F.col("s.is_head") & F.col(f"t.{quoted(layout.valid_to)}").isNull()
-        places = {name: f"s.{place}" for name, place in names.items()}
-        (
-            table.alias("t")
-            .merge(source.alias("s"), is_current & same_row(self._spark, plan.schema, places))
-            .whenMatchedUpdate(set=ends)
-            .whenNotMatchedInsert(condition="s.valid_from is not null", values=values)
-            .execute()
-        )
-        made = own.find()
-        version = reached(path, begin, made)
-        if version is None:
-            # Others changed rows in between: what they were at the last cut is what counts.
-            return self._overwrite(plan, base, base.version)
-        inserted = 0 if made is None else made.metrics.get("numTargetRowsInserted", 0)
-        return MadeHistory(
-            version=version,
-            rows=base.rows + inserted,
-            unread=(base.cut.history_unread or 0) + heads.unread,
-            digest=plan.past_digest,
-        )
-
-    def _heads(self, plan: MirrorPlan, above: int) -> Versions:
-        """Return the versions since a cut, and what becomes of those that were current at it."""
-        convert = history_operations(plan, self._changefeed.timezone)
-        return run_history(
-            self._spark,
-            self._paths,
-            self._changes.scratch,
-            HistoryFold(schema=plan.schema, convert=convert, heads=True),
-            self._changes.changes(plan, above, self._tso),
-        )
-
-    def _metadata(self, plan: MirrorPlan) -> dict[str, object]:
-        return {"tso": self._tso, "database": plan.database, "table": plan.table}

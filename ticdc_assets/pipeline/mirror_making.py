@@ -40,7 +40,8 @@ from ticdc_assets.pipeline.cuts import (
     Cut,
     MirrorCut,
 )
-from ticdc_assets.pipeline.history import HistoryBase, HistoryWriter, MadeHistory
+from ticdc_assets.pipeline.history import HistoryBase
+from ticdc_assets.pipeline.history_writing import HistoryWriter, MadeHistory
 from ticdc_assets.pipeline.in_place import alter, alterations, rescued_renamed
 from ticdc_assets.pipeline.merging import marked, same_row
 from ticdc_assets.pipeline.misfits import Doubts, Misfits

@@ -63,9 +63,7 @@ from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import Failure, attempted
 from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, close_accepted, gap_marks
 from ticdc_assets.pipeline.accounts import account_changes
-from ticdc_assets.pipeline.change_folding import (
-    ChangeFolding,
-)
+from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.change_statistics import ChangeGroups, read_groups
 from ticdc_assets.pipeline.cuts import (
     FAILED,
@@ -468,14 +466,14 @@ class _Run:
             rows = group.rows
             if group.max_ts > self._tso:
                 rows = self._changes.count_rows(
-                    [_always(group)], above=0, until=self._tso, version=group.schema_version
+                    [_any_time(group)], above=0, until=self._tso, version=group.schema_version
                 )
             held.append(self._held_rows(mirror, group, rows))
         for mirror in plan.mirrors:
             for group in mirror.strays:
                 # Some of the group's rows are another table's, maybe all of them.
                 rows = self._changes.count_rows(
-                    [item for item in mirror.bindings if item.meets(*_span(group))],
+                    [item for item in mirror.bindings if _meets(item, group)],
                     above=mirror.floor_ts,
                     until=self._tso,
                     version=group.schema_version,
@@ -593,10 +591,9 @@ class _Run:
         )
 
 
-def _span(group: HeldGroup) -> tuple[tuple[str, str], int, int]:
-    return (group.database, group.table), group.min_ts, group.max_ts
+def _meets(name: Binding, group: HeldGroup) -> bool:
+    return name.meets((group.database, group.table), group.min_ts, group.max_ts)
 
 
-def _always(group: HeldGroup) -> Binding:
-    """Return the name that held rows cite, at any time."""
+def _any_time(group: HeldGroup) -> Binding:
     return Binding(database=group.database, table=group.table, after_ts=-1, until_ts=None)

@@ -51,18 +51,18 @@ from ticdc_assets.events import (
     Watermark,
 )
 from ticdc_assets.schemas import TableSchema
-from ticdc_assets.simulator.dialects import Dialect, DialectOptions
-from ticdc_assets.simulator.large_messages import LargeMessages, LargeMessageWriter
-from ticdc_assets.simulator.stored_table import Row, TableName
-from ticdc_assets.simulator.transaction import CommittedRow
-from ticdc_assets.simulator.upstream import (
+from ticdc_assets.simulator.commits import (
     Commit,
     CommittedDdl,
     CommittedTransaction,
     Truth,
-    Upstream,
     is_in_cut,
 )
+from ticdc_assets.simulator.dialects import Dialect, DialectOptions
+from ticdc_assets.simulator.large_messages import LargeMessages, LargeMessageWriter
+from ticdc_assets.simulator.stored_table import Row, TableName
+from ticdc_assets.simulator.transaction import CommittedRow
+from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.topics import TopicPattern, is_topic_pattern
 from ticdc_assets.values import physical_of
 from ticdc_assets.wire import WireFormat

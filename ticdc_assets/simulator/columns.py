@@ -14,13 +14,13 @@ between kinds for which `modified_value` has no rule (it raises).
 import json
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from ticdc_assets.schemas import ColumnSchema
+from ticdc_assets.schemas import ColumnSchema, IndexSchema
 
 _TYPE: Final = re.compile(
     r"(?P<base>[a-z]+)\s*(?:\((?P<arguments>.*)\))?(?P<attributes>[a-z0-9_ ]*)", re.DOTALL
@@ -537,3 +537,24 @@ _GENERATORS: Final[Mapping[str, Callable[[random.Random, ColumnSchema], str]]] =
     "json": _json,
     "vector": _vector,
 }
+
+
+def index_sql(index: IndexSchema) -> str:
+    """Return an index as CREATE TABLE defines it."""
+    kind = "unique key" if index.unique else "key"
+    return f"{kind} {quoted(index.name)} ({names_sql(index.columns)})"
+
+
+def names_sql(columns: Iterable[str]) -> str:
+    """Return names of columns as a statement lists them."""
+    return ", ".join(map(quoted, columns))
+
+
+def charset_sql(charset: str) -> str:
+    """Return the clause of a character set, "" for none."""
+    return f" CHARACTER SET {charset}" if charset else ""
+
+
+def path_sql(name: tuple[str, str]) -> str:
+    """Return (database, table) as a statement names it."""
+    return f"{quoted(name[0])}.{quoted(name[1])}"

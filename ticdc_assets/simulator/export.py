@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 from ticdc_assets.mysql_types import Kind, kind_of
 from ticdc_assets.schemas import ColumnSchema
-from ticdc_assets.simulator.columns import column_sql, quoted
+from ticdc_assets.simulator.columns import column_sql, index_sql, names_sql, quoted
 from ticdc_assets.simulator.stored_table import StoredTable, TableName
-from ticdc_assets.simulator.upstream import Upstream, index_sql, names_sql
+from ticdc_assets.simulator.upstream import Upstream
 
 _NUMBERS = frozenset({Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
 _BYTES = frozenset({Kind.BINARY, Kind.BIT})

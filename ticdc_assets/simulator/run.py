@@ -27,9 +27,10 @@ from ticdc_assets.kafka.administration import Administration
 from ticdc_assets.kafka.records import produce
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.clock import TsoClock, wall_clock_ms
+from ticdc_assets.simulator.commits import Truth
 from ticdc_assets.simulator.export import export_upstream
 from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
-from ticdc_assets.simulator.upstream import Truth, Upstream
+from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.wire import WireFormat
 
 Sink: TypeAlias = Callable[[list[CaptureRecord]], None]

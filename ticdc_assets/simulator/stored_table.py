@@ -82,6 +82,21 @@ def key_of(schema: TableSchema, row: Row) -> Key | None:
     return key or None
 
 
+def rekeyed(table: StoredTable) -> dict[Key, Row]:
+    """Return the rows in the order of the columns, by the keys that the schema gives them.
+
+    Raises:
+        ValueError: two rows have one key.
+    """
+    rows: dict[Key, Row] = {}
+    for key, row in table.rows.items():
+        ordered = {column.name: row[column.name] for column in table.schema.columns}
+        rows[key_of(table.schema, ordered) or key] = ordered
+    if len(rows) < len(table.rows):
+        raise ValueError(f"{table.schema.database}.{table.schema.table}: two rows of one key")
+    return rows
+
+
 def with_indexes(table: StoredTable) -> TableSchema:
     """Return the schema with its indexes as TiCDC sends them."""
     columns = {column.name: column for column in table.schema.columns}

@@ -20,15 +20,28 @@ if their canonical text is); generated columns, foreign keys; what views show.
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import replace
 
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
 from ticdc_assets.simulator.actions import ALTER_CODES, PARTITION_CODES, ActionCode
 from ticdc_assets.simulator.alterations import AlterAction, Session, alter
 from ticdc_assets.simulator.clock import TsoClock
-from ticdc_assets.simulator.columns import column_sql, quoted
+from ticdc_assets.simulator.columns import (
+    charset_sql,
+    column_sql,
+    index_sql,
+    names_sql,
+    path_sql,
+    quoted,
+)
+from ticdc_assets.simulator.commits import (
+    Commit,
+    CommittedDdl,
+    CommittedTransaction,
+    Truth,
+    rows_at,
+)
 from ticdc_assets.simulator.partition_changes import (
     PartitionChange,
     TruncatePartitions,
@@ -42,42 +55,11 @@ from ticdc_assets.simulator.stored_table import (
     Row,
     StoredTable,
     TableName,
-    key_of,
+    rekeyed,
     with_indexes,
 )
-from ticdc_assets.simulator.transaction import CommittedRow, Transaction
+from ticdc_assets.simulator.transaction import Transaction
 from ticdc_assets.tso import to_datetime
-
-Truth: TypeAlias = dict[TableName, dict[Key, Row]]
-"""The rows of every table by their key."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedTransaction:
-    """Row changes committed together, in the order in which TiCDC sends them."""
-
-    commit_ts: int
-    rows: tuple[CommittedRow, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedDdl:
-    """The DDL events of one statement, and the tables as they were before it.
-
-    Attributes:
-        commit_ts: TSO of the commit, the same for all events.
-        events: what TiCDC sends, in order; `build_ts_ms` is 0 until something is built.
-        previous: the tables that the statement changed, as they were; None where there was none.
-        of_view: whether it is about a view, which TiCDC sends though no view has a key.
-    """
-
-    commit_ts: int
-    events: tuple[DdlEvent, ...]
-    previous: Mapping[TableName, StoredTable | None]
-    of_view: bool = False
-
-
-Commit: TypeAlias = CommittedTransaction | CommittedDdl
 
 
 class Upstream:
@@ -154,30 +136,7 @@ class Upstream:
 
         The cut at `at` holds rows with commit ts <= `at` and DDL with commit ts < `at`.
         """
-        tables: dict[TableName, dict[Key, Row]] = {
-            name: table.rows for name, table in self._tables.items()
-        }
-        own: set[TableName] = set()
-        for commit in reversed(self.history):
-            if at is None or is_in_cut(commit, at):
-                break
-            if isinstance(commit, CommittedDdl):
-                for name, table in commit.previous.items():
-                    own.discard(name)
-                    tables.pop(name, None)
-                    if table is not None:
-                        tables[name] = table.rows
-                continue
-            for change in reversed(commit.rows):
-                name = (change.schema.database, change.schema.table)
-                if name not in own:
-                    tables[name] = dict(tables[name])
-                    own.add(name)
-                if change.before is None:
-                    del tables[name][change.key]
-                else:
-                    tables[name][change.key] = change.before
-        return {name: dict(rows) for name, rows in tables.items()}
+        return rows_at({name: item.rows for name, item in self._tables.items()}, self.history, at)
 
     def share_next_ts(self) -> None:
         """Let the next DDL commit at the commit ts of the transaction just committed.
@@ -224,7 +183,7 @@ class Upstream:
         if database in self._databases:
             raise ValueError(f"database {database!r} exists")
         self._databases[database] = charset
-        text = sql or f"CREATE DATABASE {quoted(database)}{_charset_sql(charset)}"
+        text = sql or f"CREATE DATABASE {quoted(database)}{charset_sql(charset)}"
         return self._commit_query(database, text, ActionCode.CREATE_DATABASE, previous={})
 
     def alter_database(self, database: str, *, charset: str, sql: str | None = None) -> int:
@@ -232,7 +191,7 @@ class Upstream:
         if database not in self._databases:
             raise ValueError(f"no database {database!r}")
         self._databases[database] = charset
-        text = sql or f"ALTER DATABASE {quoted(database)}{_charset_sql(charset)}"
+        text = sql or f"ALTER DATABASE {quoted(database)}{charset_sql(charset)}"
         return self._commit_query(database, text, ActionCode.ALTER_DATABASE, previous={})
 
     def drop_database(self, database: str, *, sql: str | None = None) -> int:
@@ -291,7 +250,7 @@ class Upstream:
         self._views[name] = view
         text = (
             f"CREATE VIEW {self._path(name)} AS"
-            f" SELECT {names_sql(column.name for column in shown)} FROM {_path(source)}"
+            f" SELECT {names_sql(column.name for column in shown)} FROM {path_sql(source)}"
         )
         return self._commit_events(
             ActionCode.CREATE_VIEW, [(text, view, None)], previous={}, of_view=True
@@ -300,7 +259,7 @@ class Upstream:
     def drop_view(self, name: TableName) -> int:
         """Run DROP VIEW and return its commit ts."""
         view = self._views.pop(name)
-        event = (f"DROP VIEW {_path(name)}", view, view)
+        event = (f"DROP VIEW {path_sql(name)}", view, view)
         return self._commit_events(ActionCode.DROP_VIEW, [event], previous={}, of_view=True)
 
     def unsent(self) -> int:
@@ -391,7 +350,7 @@ class Upstream:
             table_id=self._new_table_id(),
             version=self._version(),
         )
-        own = self._path if name[0] == source[0] else _path
+        own = self._path if name[0] == source[0] else path_sql
         text = sql or f"CREATE TABLE {self._path(name)} LIKE {own(source)}"
         return self._commit_table(ActionCode.CREATE_TABLE, text, name=name, table=table)
 
@@ -403,7 +362,7 @@ class Upstream:
         # The schema after is that of the dropped table, and the text is TiCDC's, not the user's.
         return self._commit_events(
             ActionCode.DROP_TABLE,
-            [(sql or f"DROP TABLE {_path(name)}", table.schema, table.schema)],
+            [(sql or f"DROP TABLE {path_sql(name)}", table.schema, table.schema)],
             previous={name: table},
         )
 
@@ -466,7 +425,7 @@ class Upstream:
             renamed.schema = replace(table.schema, database=new_name[0], table=new_name[1])
             del self._tables[name]
             self._tables[new_name] = renamed
-            text = f"RENAME TABLE {_path(name)} TO {_path(new_name)}"
+            text = f"RENAME TABLE {path_sql(name)} TO {path_sql(new_name)}"
             text = text if sqls is None else sqls[number]
             events.append((text, renamed.schema, table.schema))
         return self._commit_events(ActionCode.RENAME_TABLE, events, previous=previous)
@@ -506,8 +465,8 @@ class Upstream:
         divided, alone = self._table(name), self._table(other)
         self._tables[name], self._tables[other] = exchange(divided, partition, alone)
         text = (
-            f"ALTER TABLE {_path(name)} EXCHANGE PARTITION {quoted(partition)}"
-            f" WITH TABLE {_path(other)}"
+            f"ALTER TABLE {path_sql(name)} EXCHANGE PARTITION {quoted(partition)}"
+            f" WITH TABLE {path_sql(other)}"
         )
         return self._commit_events(
             ActionCode.EXCHANGE_PARTITION,
@@ -552,7 +511,7 @@ class Upstream:
         return table
 
     def _path(self, name: TableName) -> str:
-        return _path(name) if self.qualified else quoted(name[1])
+        return path_sql(name) if self.qualified else quoted(name[1])
 
     def _divided_anew(self, table: StoredTable) -> Partitioning | None:
         return table.partitioning and table.partitioning.with_new_ids(self._new_table_id)
@@ -585,13 +544,7 @@ class Upstream:
             with_indexes(table), version=self._version() if version is None else version
         )
         check_places(table)
-        rekeyed: dict[Key, Row] = {}
-        for key, row in table.rows.items():
-            ordered = {column.name: row[column.name] for column in table.schema.columns}
-            rekeyed[key_of(table.schema, ordered) or key] = ordered
-        if len(rekeyed) < len(table.rows):
-            raise ValueError(f"{name}: two rows of one key")
-        table.rows = rekeyed
+        table.rows = rekeyed(table)
         return self._commit_table(code, sql, name=name, table=table, commit_ts=commit_ts)
 
     def _commit_table(
@@ -645,29 +598,3 @@ class Upstream:
             )
         )
         return commit_ts
-
-
-def is_in_cut(commit: Commit, at: int) -> bool:
-    """Tell whether a commit is in the cut at the TSO `at`: rows up to it, DDL below it."""
-    if isinstance(commit, CommittedDdl):
-        return commit.commit_ts < at
-    return commit.commit_ts <= at
-
-
-def _charset_sql(charset: str) -> str:
-    return f" CHARACTER SET {charset}" if charset else ""
-
-
-def index_sql(index: IndexSchema) -> str:
-    """Return an index as CREATE TABLE defines it."""
-    kind = "unique key" if index.unique else "key"
-    return f"{kind} {quoted(index.name)} ({names_sql(index.columns)})"
-
-
-def _path(name: TableName) -> str:
-    return f"{quoted(name[0])}.{quoted(name[1])}"
-
-
-def names_sql(columns: Iterable[str]) -> str:
-    """Return names of columns as a statement lists them."""
-    return ", ".join(map(quoted, columns))

@@ -5,7 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from ticdc_assets.simulator.upstream import CommittedTransaction, Upstream
+from ticdc_assets.simulator.commits import CommittedTransaction
+from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.simulator.bank import BALANCE, Bank, total_of
 from ticdc_assets_tests.simulator.variants import Variant, shuffled

@@ -44,7 +44,7 @@ from ticdc_assets.engine.files import WRITTEN_NAME, FileWriter, WrittenFile
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.engine.spark_commits import SparkCommit
-from ticdc_assets.pipeline import decoding, history, mirror_making, mirrors, overwriting
+from ticdc_assets.pipeline import decoding, history_writing, mirror_making, mirrors, overwriting
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.decoding import DecodedFiles, decode_new, decoded_position
 from ticdc_assets.pipeline.mirror_making import Mode
@@ -566,11 +566,11 @@ def test_a_history_is_named_by_its_own_commit(
     keeping = replace(found.feed.changefeed, history=TableChoice(patterns=("*.*",)))
     found.feed = replace(found.feed, changefeed=keeping)
     treat_as_large(monkeypatch)
-    monkeypatch.setattr(history, "SMALL_HISTORY_ROWS", 0)
+    monkeypatch.setattr(history_writing, "SMALL_HISTORY_ROWS", 0)
     found.feed.write(found.changefeed.tick())
     mirror = found.synced()
     path = found.feed.paths.history(mirror.mirror_id)
-    find, give = SparkCommit.find, history.give_features
+    find, give = SparkCommit.find, history_writing.give_features
 
     def finding(self: SparkCommit) -> Any:
         if self._table == path:
@@ -582,7 +582,7 @@ def test_a_history_is_named_by_its_own_commit(
         by_spark(spark, path, operation)
 
     for seed, target in enumerate(
-        (None, (SparkCommit, "find", finding), (history, "give_features", giving)), 1
+        (None, (SparkCommit, "find", finding), (history_writing, "give_features", giving)), 1
     ):
         found.write(seed=seed)
         with monkeypatch.context() as patch:

@@ -33,8 +33,8 @@ from ticdc_assets.pipeline.mirrors import Applying, apply_changes
 from ticdc_assets.pipeline.schema_tables import register_new
 from ticdc_assets.reading.as_of import AsOf, TableRows
 from ticdc_assets.reading.mirrors import iterate_rows, published_table, read_mirror
+from ticdc_assets.simulator.commits import Truth
 from ticdc_assets.simulator.run import write_capture
-from ticdc_assets.simulator.upstream import Truth
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.golden import Rows, comparable

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import load_settings
-from ticdc_assets.pipeline import history
+from ticdc_assets.pipeline import history_writing
 from ticdc_assets.pipeline.mirrors import Outcome
 from ticdc_assets.pipeline.versions import history_in_spark, mirror_in_spark
 from ticdc_assets_tests.commands import Commands
@@ -93,7 +93,7 @@ def test_large_mirrors_of_an_earlier_lake_are_renamed_in_place(
 ) -> None:
     """ALTER TABLE gives mirrors and histories the column's name, whether or not rows changed."""
     treat_as_large(monkeypatch)
-    monkeypatch.setattr(history, "SMALL_HISTORY_ROWS", 0)
+    monkeypatch.setattr(history_writing, "SMALL_HISTORY_ROWS", 0)
     commands = unpacked(EARLIEST, tmp_path)
     settings = load_settings(commands.env)
     feed = Feed(spark, settings.changefeed("shop"), commands.paths("shop"))
@@ -129,7 +129,7 @@ def test_large_mirrors_of_an_earlier_lake_are_renamed_and_merged_into(
 ) -> None:
     """The same sync renames the column and brings row changes."""
     treat_as_large(monkeypatch)
-    monkeypatch.setattr(history, "SMALL_HISTORY_ROWS", 0)
+    monkeypatch.setattr(history_writing, "SMALL_HISTORY_ROWS", 0)
     commands = unpacked(EARLIEST, tmp_path)
     settings = load_settings(commands.env)
     feed = Feed(spark, settings.changefeed("shop"), commands.paths("shop"))

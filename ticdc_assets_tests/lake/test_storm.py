@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.simulator.changefeed import FeedOptions
-from ticdc_assets.simulator.upstream import CommittedTransaction
+from ticdc_assets.simulator.commits import CommittedTransaction
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.changelog.test_storm import ZONE
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows

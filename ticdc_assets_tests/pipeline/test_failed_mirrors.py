@@ -23,7 +23,7 @@ from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check
 from ticdc_assets.pipeline import mirror_making
 from ticdc_assets.pipeline.change_folding import ChangeFolding
-from ticdc_assets.pipeline.history import HistoryWriter
+from ticdc_assets.pipeline.history_writing import HistoryWriter
 from ticdc_assets.pipeline.mirrors import Outcome
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.reading.mirrors import list_mirrors, read_mirror, require_mirror

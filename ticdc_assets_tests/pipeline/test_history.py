@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.history_fold import RowVersion, fold_history
 from ticdc_assets.config import TableChoice
-from ticdc_assets.pipeline import history
+from ticdc_assets.pipeline import history_writing
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.versions import history_in_spark
 from ticdc_assets.reading.histories import read_history, read_with_deleted, row_versions
@@ -95,7 +95,7 @@ def test_a_history_kept_in_pieces_is_what_the_reference_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also by a MERGE, which small histories are spared, and at the earlier watermarks."""
-    monkeypatch.setattr(history, "SMALL_HISTORY_ROWS", 20)
+    monkeypatch.setattr(history_writing, "SMALL_HISTORY_ROWS", 20)
     scenario = Scenario(golden_dir(variant, "shop"))
     feed = with_history(feed_of(spark, tmp_path, scenario), "*.*")
     size = len(scenario.records) // cuts + 1
@@ -136,7 +136,7 @@ def test_a_history_is_merged_taken_back_and_read(
     feed.sync(until=first)
     (mirror,) = feed.cut.mirrors
     assert mirror.history_version == 0
-    monkeypatch.setattr(history, "SMALL_HISTORY_ROWS", 0)
+    monkeypatch.setattr(history_writing, "SMALL_HISTORY_ROWS", 0)
     # A killed run that had merged, and did not publish.
     killed = feed.spark.read.format("delta").load(str(feed.paths.history(mirror.mirror_id)))
     killed.limit(3).write.format("delta").mode("append").save(

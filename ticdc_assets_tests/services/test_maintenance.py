@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.engine.control import commit_metadata, open_table
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.pipeline import history, mirror_making, overwriting
+from ticdc_assets.pipeline import history_writing, mirror_making, overwriting
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, read_cuts
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
 from ticdc_assets.pipeline.mirrors import Outcome
@@ -242,7 +242,7 @@ def test_a_history_is_kept_for_as_long_as_its_mirror(
     """From its first version on; one of an older lake since the next maintenance."""
     monkeypatch.setattr(maintenance, "FEW_FILES", 2)
     monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
-    monkeypatch.setattr(history, "SMALL_HISTORY_ROWS", 0)
+    monkeypatch.setattr(history_writing, "SMALL_HISTORY_ROWS", 0)
     upstream = Upstream()
     upstream.create_database("d")
     changefeed = StandInChangefeed(upstream, "d")

@@ -12,8 +12,8 @@ from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.events import Bootstrap, DdlEvent, Event, Op, RowChange, Watermark
 from ticdc_assets.registry.ddl import DdlAction, parse_ddl
 from ticdc_assets.schemas import TableSchema
+from ticdc_assets.simulator.commits import Truth
 from ticdc_assets.simulator.stored_table import Key, TableName
-from ticdc_assets.simulator.upstream import Truth
 from ticdc_assets.values import canonical_of
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record

@@ -21,8 +21,9 @@ from ticdc_assets.simulator.changefeed import (
     without_head,
 )
 from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.commits import CommittedDdl
 from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
-from ticdc_assets.simulator.upstream import CommittedDdl, Upstream
+from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.simulator.builders import (
     ODD_NAMES,
     all_types_upstream,

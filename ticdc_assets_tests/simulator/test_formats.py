@@ -22,10 +22,11 @@ from ticdc_assets.mysql_types import lacks_size
 from ticdc_assets.schemas import ColumnFlag, TableSchema
 from ticdc_assets.simulator.changefeed import Dispatcher, FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.clock import TsoClock
+from ticdc_assets.simulator.commits import CommittedDdl, CommittedTransaction
 from ticdc_assets.simulator.large_messages import LargeMessages
 from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.simulator.stored_table import Key, TableName
-from ticdc_assets.simulator.upstream import CommittedDdl, CommittedTransaction, Upstream
+from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.tso import physical_ms
 from ticdc_assets.values.checksums import checksum_agrees
 from ticdc_assets.wire import WireFormat

@@ -4,6 +4,7 @@ import pytest
 
 from ticdc_assets.events import Op, RowChange
 from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.commits import CommittedDdl, CommittedTransaction
 from ticdc_assets.simulator.partition_changes import (
     AddPartitions,
     DropPartitions,
@@ -16,7 +17,7 @@ from ticdc_assets.simulator.partition_changes import (
 )
 from ticdc_assets.simulator.partitions import Method, Partition, Partitioning
 from ticdc_assets.simulator.stored_table import TableName
-from ticdc_assets.simulator.upstream import CommittedDdl, CommittedTransaction, Upstream
+from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.simulator.variants import Variant
 

@@ -4,7 +4,7 @@ import copy
 from collections import Counter
 
 from ticdc_assets.events import Op
-from ticdc_assets.simulator.upstream import CommittedDdl
+from ticdc_assets.simulator.commits import CommittedDdl
 from ticdc_assets_tests.simulator.storm import storm
 from ticdc_assets_tests.simulator.storm_state import StormDdl
 from ticdc_assets_tests.simulator.storm_statements import STATEMENTS
