@@ -191,8 +191,13 @@ class ChangeReader:
             & ((ds.field("commit_ts") > above) | (ds.field("batch") > batch))
             & self.placed(ds.field)
         )
-        scanner = log.scanner(columns=list(columns), filter=condition, batch_readahead=2)
-        yield from scanner.to_batches()
+        # A scanner reads ahead in several files, which is most of the memory that this would take.
+        for fragment in log.get_fragments(filter=condition):
+            for group in fragment.split_by_row_group(condition, log.schema):
+                rows = group.to_table(
+                    log.schema, columns=list(columns), filter=condition, use_threads=False
+                )
+                yield from rows.to_batches()
 
     def rows_at(self, faults: Collection[Mapping[str, Any]]) -> pa.Table | None:
         """Return the row changes at the coordinates of `faults`, which have `commit_ts` too."""
