@@ -174,8 +174,8 @@ def maintaining_metadata(done: Maintaining) -> Metadata:
         "change_log_rows_removed": dg.MetadataValue.int(retaining.changes),
         "raw_records_removed": dg.MetadataValue.int(retaining.records),
         "cuts_removed": dg.MetadataValue.int(retaining.cuts),
-        **tso_metadata("horizon", retaining.horizon.tso or None),
-        **tso_metadata("raw_horizon", retaining.raw_horizon.tso or None),
+        **tso_metadata("truncation_point", retaining.truncation_point.tso or None),
+        **tso_metadata("raw_truncation_point", retaining.raw_truncation_point.tso or None),
         "bytes_freed": dg.MetadataValue.int(
             sum(item.before.disk_bytes - item.after.disk_bytes for item in done.tables)
         ),

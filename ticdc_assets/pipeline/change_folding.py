@@ -246,8 +246,8 @@ class ChangeFolding(ChangeReader):
         """Return the mirror's rows in the base cut, without those that the floor takes."""
         rows = self._mirror_rows(
             start,
-            self.horizon.paths or self._paths,
-            # A CREATE or TRUNCATE below the horizon that was not known to the base.
+            self.truncation_point.paths or self._paths,
+            # A CREATE or TRUNCATE below the truncation point that was not known to the base.
             above=mirror.floor_ts
             if mirror.floor_ts != start.floor_ts and mirror.handover is None
             else None,
@@ -259,7 +259,7 @@ class ChangeFolding(ChangeReader):
             start.table_schema,
             mirror,
             self._changefeed.timezone,
-            self.horizon.tso,
+            self.truncation_point.tso,
             # There is no change to be found that a row came from.
             error_rank=0,
         )
@@ -325,7 +325,7 @@ class ChangeFolding(ChangeReader):
                 return given
             until = plan.bindings[-1].until_ts
             assert until is not None
-            start = self.start(plan) if until > self.horizon.tso else None
+            start = self.start(plan) if until > self.truncation_point.tso else None
             if start is not None:
                 before, known = self._rows_of_start(plan, start)
                 casts = _casts_of(start, plan)

@@ -25,8 +25,12 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import Scratch
 from ticdc_assets.engine.session import functions
 from ticdc_assets.pipeline.cuts import MirrorCut
-from ticdc_assets.pipeline.horizons import Horizon, read_horizon, redriven_batches
 from ticdc_assets.pipeline.totals import IMAGES
+from ticdc_assets.pipeline.truncation_points import (
+    TruncationPoint,
+    read_truncation_point,
+    redriven_batches,
+)
 from ticdc_assets.rows.bag_operations import Watermarks, watermarks_of
 from ticdc_assets.rows.mirror_rows import (
     CHANGE_COLUMNS,
@@ -47,7 +51,7 @@ class ChangeReader:
         changefeed: its configuration.
         batch: newest batch of the change log that is looked at.
         scratch: where files come that nobody names.
-        horizon: up to where the change log was cut off; as its table says if None.
+        truncation_point: up to where the change log was cut off; as its table says if None.
     """
 
     def __init__(
@@ -58,7 +62,7 @@ class ChangeReader:
         *,
         batch: int,
         scratch: Scratch,
-        horizon: Horizon | None = None,
+        truncation_point: TruncationPoint | None = None,
     ) -> None:
         self._spark = spark
         self._paths = paths
@@ -67,20 +71,22 @@ class ChangeReader:
         self.scratch = scratch
         self._lock = Lock()
         self._opened: ds.Dataset | None = None
-        self.horizon = read_horizon(paths) if horizon is None else horizon
+        self.truncation_point = (
+            read_truncation_point(paths) if truncation_point is None else truncation_point
+        )
 
     @cached_property
     def redriven(self) -> tuple[int, ...]:
-        """Batches of re-driven records with changes at or below the horizon."""
-        return redriven_batches(self._paths, self.horizon)
+        """Batches of re-driven records with changes at or below the truncation point."""
+        return redriven_batches(self._paths, self.truncation_point)
 
     def start(self, mirror: MirrorPlan) -> MirrorCut | None:
         """Return what stands for the mirror's changes that are gone: its rows in the base cut.
 
         None if there is no base, or it did not have the table, or not as of these rows.
         """
-        base = self.horizon.mirror(mirror.mirror_id)
-        return base if base is not None and mirror.floor_ts <= self.horizon.tso else None
+        base = self.truncation_point.mirror(mirror.mirror_id)
+        return base if base is not None and mirror.floor_ts <= self.truncation_point.tso else None
 
     def log(self) -> DataFrame:
         """Return the change log up to the batch."""
@@ -266,8 +272,8 @@ class ChangeReader:
         Those that landed after it was cut off do not, but for re-driven records.
         """
         return (
-            (field("commit_ts") > self.horizon.tso)
-            | (field("batch") <= self.horizon.batch)
+            (field("commit_ts") > self.truncation_point.tso)
+            | (field("batch") <= self.truncation_point.batch)
             | field("batch").isin(list(self.redriven))
         )
 

@@ -45,10 +45,10 @@ from ticdc_assets.pipeline.history import (
     goes_on_from,
     run_history,
 )
-from ticdc_assets.pipeline.horizons import read_horizon
 from ticdc_assets.pipeline.in_place import alter, rescued_renamed
 from ticdc_assets.pipeline.merging import marked, same_row
 from ticdc_assets.pipeline.overwriting import PLAIN_ROWS, give_features, overwrite, take_back
+from ticdc_assets.pipeline.truncation_points import read_truncation_point
 from ticdc_assets.pipeline.versions import (
     former_rescued,
 )
@@ -167,9 +167,9 @@ class HistoryWriter:
 
     def _kept_base(self, plan: MirrorPlan) -> HistoryBase | None:
         """Return what the change log is to be folded behind, where it was cut off."""
-        horizon = read_horizon(self._paths)
-        cut = horizon.mirror(plan.mirror_id)
-        return None if cut is None else HistoryBase(cut=cut, tso=horizon.tso)
+        truncation_point = read_truncation_point(self._paths)
+        cut = truncation_point.mirror(plan.mirror_id)
+        return None if cut is None else HistoryBase(cut=cut, tso=truncation_point.tso)
 
     def _is_touched(self, plan: MirrorPlan, base: HistoryBase) -> bool:
         """Whether something other than row changes happened to the versions there are."""

@@ -22,7 +22,7 @@ from ticdc_assets.pipeline.change_statistics import ChangeGroups
 from ticdc_assets.pipeline.cuts import (
     Cut,
 )
-from ticdc_assets.pipeline.horizons import BELOW, marks_below
+from ticdc_assets.pipeline.truncation_points import BELOW, marks_below
 from ticdc_assets.pipeline.validity import Knowledge, LateRows
 from ticdc_assets.tso import MAX_TSO, from_physical_ms, physical_ms
 
@@ -125,8 +125,12 @@ class LateChanges:
 
     def unplaced(self) -> int:
         """Count what landed since the last cut and lies where the change log was cut off."""
-        horizon = self._changes.horizon
-        if horizon.cut is None or self._last is None or self._groups.batch <= self._last.batch:
+        truncation_point = self._changes.truncation_point
+        if (
+            truncation_point.cut is None
+            or self._last is None
+            or self._groups.batch <= self._last.batch
+        ):
             return 0
         F = functions(self._spark)
         return (
@@ -134,7 +138,7 @@ class LateChanges:
             .where(
                 (F.col("kind") == "row")
                 & (F.col("batch") > self._last.batch)
-                & (F.col("commit_ts") <= horizon.tso)
+                & (F.col("commit_ts") <= truncation_point.tso)
                 & ~self._changes.placed(F.col)
             )
             .count()
@@ -145,8 +149,8 @@ class LateChanges:
 
         A mirror keeps its mark for as long as the rows of then count.
         """
-        horizon = self._changes.horizon
-        if horizon.cut is None:
+        truncation_point = self._changes.truncation_point
+        if truncation_point.cut is None:
             return {}
         marks: dict[str, str] = {}
         for mirror in plan.mirrors:
@@ -155,15 +159,15 @@ class LateChanges:
                 since = mark.removeprefix(f"{BELOW}, since ")
                 if since != mark and mirror.floor_ts <= int(since):
                     marks[mirror.mirror_id] = mark
-        there = self._known.plan(horizon.tso)
-        found = marks_below(horizon, there, plan.mirrors, self._known.row_groups)
+        there = self._known.plan(truncation_point.tso)
+        found = marks_below(truncation_point, there, plan.mirrors, self._known.row_groups)
         for mirror in self._redriven_below(plan):
-            found.setdefault(mirror.mirror_id, f"{BELOW}, since {horizon.tso}")
+            found.setdefault(mirror.mirror_id, f"{BELOW}, since {truncation_point.tso}")
         return found | marks
 
     def _redriven_below(self, plan: Plan) -> list[MirrorPlan]:
         """Return the mirrors of re-driven changes whose later fate is in the base cut alone."""
-        horizon, batches = self._changes.horizon, self._changes.redriven
+        truncation_point, batches = self._changes.truncation_point, self._changes.redriven
         if not batches:
             return []
         F = functions(self._spark)
@@ -172,7 +176,7 @@ class LateChanges:
             .where(
                 (F.col("kind") == "row")
                 & F.col("batch").isin(list(batches))
-                & (F.col("commit_ts") <= horizon.tso)
+                & (F.col("commit_ts") <= truncation_point.tso)
             )
             .select("database", "table", "commit_ts")
             .collect()

@@ -81,13 +81,13 @@ from ticdc_assets.pipeline.cuts import (
 )
 from ticdc_assets.pipeline.damage import damaged_mirrors, table_damage
 from ticdc_assets.pipeline.export_gaps import export_gap
-from ticdc_assets.pipeline.horizons import Horizon
 from ticdc_assets.pipeline.late_changes import LateChanges
 from ticdc_assets.pipeline.mirror_making import Made, MirrorMaker, Mode
 from ticdc_assets.pipeline.misfits import Misfits
 from ticdc_assets.pipeline.quarantine import (
     read_quarantine,
 )
+from ticdc_assets.pipeline.truncation_points import TruncationPoint
 from ticdc_assets.pipeline.validity import Knowledge, LateRows
 from ticdc_assets.pipeline.watermark import read_watermark
 from ticdc_assets.schemas import schema_to_json
@@ -138,7 +138,7 @@ def apply_changes(
     until: int | None = None,
     refold: Collection[tuple[str, str]] = (),
     only: tuple[str, str] | None = None,
-    horizon: Horizon | None = None,
+    truncation_point: TruncationPoint | None = None,
     complete_ts: int | None = None,
 ) -> Applying:
     """Cut every mirror at min(until, global watermark) and publish the cut.
@@ -150,7 +150,7 @@ def apply_changes(
         until: TSO not to go beyond.
         refold: (database, table) of mirrors to fold again from the change log whatever happened.
         only: (database, table) of the one mirror that the cut is to have, in a place of its own.
-        horizon: up to where the change log was cut off; as its table says if None.
+        truncation_point: up to where the change log was cut off; as its table says if None.
         complete_ts: TSO up to which all is there whatever the watermarks say: that of a cut that
             was published from the same records.
     """
@@ -206,7 +206,12 @@ def apply_changes(
     remove_forgotten(paths)
     scratch = Scratch(paths, WRITING)
     changes = ChangeFolding(
-        spark, paths, changefeed, batch=groups.batch, scratch=scratch, horizon=horizon
+        spark,
+        paths,
+        changefeed,
+        batch=groups.batch,
+        scratch=scratch,
+        truncation_point=truncation_point,
     )
     run = _Run(changes, spark, paths, changefeed, groups, last, tso, damages, gaps)
     try:

@@ -36,7 +36,7 @@ from ticdc_assets.pipeline.change_folding import ChangeFolding, hidden_columns
 from ticdc_assets.pipeline.change_statistics import read_groups
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, cast_marks, read_cuts, require_cut
 from ticdc_assets.pipeline.export_gaps import export_gap
-from ticdc_assets.pipeline.horizons import BELOW, read_horizon
+from ticdc_assets.pipeline.truncation_points import BELOW, read_truncation_point
 from ticdc_assets.pipeline.validity import Knowledge, LateRows
 from ticdc_assets.pipeline.versions import mirror_here, mirror_in_spark
 from ticdc_assets.schemas import TableSchema
@@ -111,11 +111,11 @@ class AsOf:
         if oldest is None or tso < oldest:
             known = "none" if oldest is None else moment_text(oldest, es_only=newest.es_only)
             raise NotFoundError(f"nothing is kept as of {wanted}: the oldest change is at {known}")
-        horizon = read_horizon(paths)
-        if horizon.cut is not None and tso < horizon.tso:
+        truncation_point = read_truncation_point(paths)
+        if truncation_point.cut is not None and tso < truncation_point.tso:
             raise NotFoundError(
                 f"nothing is kept as of {wanted}: the change log was cut off, and the oldest that "
-                f"can be read is {horizon.cut.moment}"
+                f"can be read is {truncation_point.cut.moment}"
             )
         # The newest cut's batch: what landed after it is in no cut and changes no answer.
         self._batch = newest.batch
@@ -127,7 +127,7 @@ class AsOf:
             batch=newest.batch,
             # Rows are read for as long as the process runs.
             scratch=Scratch(paths, READING),
-            horizon=horizon,
+            truncation_point=truncation_point,
         )
         self._marks_below = {
             item.mirror_id: [mark for mark in item.marks if mark.startswith(BELOW)]

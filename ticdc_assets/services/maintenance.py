@@ -136,7 +136,7 @@ class Maintaining:
     dry_run: bool
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines that tell people what was done, a table each and then the horizons."""
+        """Yield what people are told: a line for each table, then where tables were cut off."""
         for item in self.tables:
             removed = f", {item.rows_removed} rows removed" if item.rows_removed else ""
             if item.unnamed_removed:
@@ -147,12 +147,13 @@ class Maintaining:
                 f"{item.after.disk_files} of {item.after.disk_bytes}{removed}"
             )
         retaining = self.retaining
-        for name, horizon in (
-            ("change_log", retaining.horizon),
-            ("raw_messages", retaining.raw_horizon),
+        for name, truncation_point in (
+            ("change_log", retaining.truncation_point),
+            ("raw_messages", retaining.raw_truncation_point),
         ):
-            if horizon.cut is not None:
-                yield f"{name}: cut off below cut {horizon.number} at {horizon.cut.moment}"
+            if truncation_point.cut is not None:
+                base = truncation_point.cut
+                yield f"{name}: cut off below cut {truncation_point.number} at {base.moment}"
             else:
                 yield f"{name}: nothing was ever cut off"
         yield from retaining.notes

@@ -49,11 +49,11 @@ from ticdc_assets.pipeline.change_files import CHANGE_LOG_SCHEMA
 from ticdc_assets.pipeline.change_statistics import add_groups_below, group_at_once, read_groups
 from ticdc_assets.pipeline.cuts import Cut, newest_cut
 from ticdc_assets.pipeline.decoding import decoded, landed_up_to, with_clocks
-from ticdc_assets.pipeline.horizons import Horizon, read_raw_horizon
 from ticdc_assets.pipeline.mirrors import apply_changes
 from ticdc_assets.pipeline.schema_tables import read_history, register_new, write_history
 from ticdc_assets.pipeline.seed_decoding import decoded_files
 from ticdc_assets.pipeline.seeds import APPLICATION
+from ticdc_assets.pipeline.truncation_points import TruncationPoint, read_raw_truncation_point
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.wire.rows import DDL
@@ -160,7 +160,7 @@ class _Rebuild:
         self._changefeed = changefeed
         self._cut = cut
         self._table = table
-        self._horizon = read_raw_horizon(paths)
+        self._truncation_point = read_raw_truncation_point(paths)
 
     def make(self) -> Rebuilding:
         """Decode, register and apply in a new side place."""
@@ -206,7 +206,7 @@ class _Rebuild:
             ),
             until=self._cut.tso,
             only=self._table,
-            horizon=self._side_horizon(),
+            truncation_point=self._side_truncation_point(),
             complete_ts=self._cut.tso,
         )
         return Rebuilding(
@@ -214,7 +214,9 @@ class _Rebuild:
             cut=newest_cut(side),
             reason=applying.reason,
             records=counts["records"],
-            proof_from=self._horizon.tso if self._horizon.cut is not None else None,
+            proof_from=self._truncation_point.tso
+            if self._truncation_point.cut is not None
+            else None,
             refused=self._refused(side) if counts["errors"] else (),
             decodable=counts["decodable"],
         )
@@ -227,26 +229,28 @@ class _Rebuild:
 
     # What was cut off -------------------------------------------------------------------------
 
-    def _side_horizon(self) -> Horizon:
+    def _side_truncation_point(self) -> TruncationPoint:
         """Return up to where the landed records were cut off, in the batches of the side place."""
-        if self._horizon.cut is None:
-            return self._horizon
-        landed = landed_up_to(self._paths, self._horizon.batch)
-        return replace(self._horizon, batch=landed or 0, paths=self._paths)
+        if self._truncation_point.cut is None:
+            return self._truncation_point
+        landed = landed_up_to(self._paths, self._truncation_point.batch)
+        return replace(self._truncation_point, batch=landed or 0, paths=self._paths)
 
     def _take_over(self, side: LakePaths) -> None:
-        """Give the side place what is known of schemas and rows at or below the horizon."""
-        horizon = self._horizon
-        if horizon.cut is None:
+        """Give the side place what is known of schemas and rows up to the truncation point."""
+        truncation_point = self._truncation_point
+        if truncation_point.cut is None:
             return
         known, kept = read_history(self._paths), SchemaHistory()
         kept.restore(
-            versions=(item for item in known.versions if item.schema.version <= horizon.tso),
-            ddls=(item for item in known.ddls if item.event.commit_ts <= horizon.tso),
+            versions=(
+                item for item in known.versions if item.schema.version <= truncation_point.tso
+            ),
+            ddls=(item for item in known.ddls if item.event.commit_ts <= truncation_point.tso),
             conflicts=known.conflicts,
         )
         write_history(side, kept, kept, batch=0)
-        add_groups_below(side, read_groups(self._paths), horizon.tso)
+        add_groups_below(side, read_groups(self._paths), truncation_point.tso)
 
     # Decoding ---------------------------------------------------------------------------------
 
@@ -286,7 +290,7 @@ class _Rebuild:
             (ds.field("kind") == DDL)
             & (ds.field("batch") <= self._cut.batch)
             # What is at or below it is in the base.
-            & (ds.field("commit_ts") > self._horizon.tso),
+            & (ds.field("commit_ts") > self._truncation_point.tso),
         )
         numbers = {row["partition"] for row in told if row["ddl_type"] == SNAPSHOT_DDL}
         for number in sorted(numbers):

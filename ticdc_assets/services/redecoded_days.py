@@ -37,9 +37,9 @@ from ticdc_assets.pipeline.ahead import TS_AHEAD
 from ticdc_assets.pipeline.change_files import CHANGE_LOG_SCHEMA
 from ticdc_assets.pipeline.change_statistics import Correction, regroup
 from ticdc_assets.pipeline.decoding import append_errors, decoded, decoded_position, with_clocks
-from ticdc_assets.pipeline.horizons import Horizon
 from ticdc_assets.pipeline.quarantine import Closing, close_rows, count_open
 from ticdc_assets.pipeline.schema_tables import SCHEMA_KINDS
+from ticdc_assets.pipeline.truncation_points import TruncationPoint
 from ticdc_assets.services.rebuilding import RefusedRecords
 from ticdc_assets.wire.rows import COORDINATES, PLACE, SNAPSHOT
 
@@ -110,7 +110,7 @@ class LandingDay:
         paths: tables of the changefeed.
         changefeed: its configuration.
         day: the day (UTC).
-        horizon: up to where the change log was cut off.
+        truncation_point: up to where the change log was cut off.
         only: coordinates of the records that count; all of the day if None.
     """
 
@@ -120,7 +120,7 @@ class LandingDay:
         paths: LakePaths,
         changefeed: Changefeed,
         day: date,
-        horizon: Horizon,
+        truncation_point: TruncationPoint,
         *,
         only: DataFrame | None = None,
     ) -> None:
@@ -129,7 +129,7 @@ class LandingDay:
         self._paths = paths
         self._changefeed = changefeed
         self._day = day
-        self._horizon = horizon
+        self._truncation_point = truncation_point
 
     def redecode(self) -> RedecodedDay:
         """Compare and correct the day."""
@@ -302,7 +302,7 @@ class LandingDay:
             tables=tables,
             batches=self._touched(differing, batches),
             schemas=schemas,
-            cut_off_ts=self._horizon.tso,
+            cut_off_ts=self._truncation_point.tso,
             before=version,
         )
         within = reduce(

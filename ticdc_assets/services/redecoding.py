@@ -34,7 +34,7 @@ from ticdc_assets.errors import NotFoundError
 from ticdc_assets.pipeline.ahead import is_ahead, limit_ms
 from ticdc_assets.pipeline.change_statistics import read_groups
 from ticdc_assets.pipeline.decoding import Decoding, decode_new
-from ticdc_assets.pipeline.horizons import read_horizon, read_raw_horizon
+from ticdc_assets.pipeline.truncation_points import read_raw_truncation_point, read_truncation_point
 from ticdc_assets.services.redecoded_days import LandingDay, RedecodedDay
 from ticdc_assets.tso import LOGICAL_BITS
 from ticdc_assets.wire.rows import COORDINATES
@@ -69,11 +69,11 @@ def redecode(
         NotFoundError: records or rows of a day were cut off, or its records are gone.
     """
     _require_kept(paths, days)
-    horizon = read_horizon(paths)
+    truncation_point = read_truncation_point(paths)
     decoding = decode_new(spark, paths, changefeed)
     return Redecoding(
         days=tuple(
-            LandingDay(spark, paths, changefeed, day, horizon).redecode()
+            LandingDay(spark, paths, changefeed, day, truncation_point).redecode()
             for day in sorted(set(days))
         ),
         decoding=decoding,
@@ -111,10 +111,10 @@ def redecode_ahead(
         .localCheckpoint()
     )
     days = [row["landed_day"] for row in records.select("landed_day").distinct().collect()]
-    horizon = read_horizon(paths)
+    truncation_point = read_truncation_point(paths)
     return tuple(
         LandingDay(
-            spark, paths, changefeed, day, horizon, only=records.drop("landed_day")
+            spark, paths, changefeed, day, truncation_point, only=records.drop("landed_day")
         ).redecode()
         for day in sorted(days)
     )
@@ -122,7 +122,11 @@ def redecode_ahead(
 
 def first_whole_day(paths: LakePaths) -> date:
     """Return the first landing day of which nothing was cut off; needs no Spark."""
-    cuts = [item.cut for item in (read_horizon(paths), read_raw_horizon(paths)) if item.cut]
+    cuts = [
+        item.cut
+        for item in (read_truncation_point(paths), read_raw_truncation_point(paths))
+        if item.cut
+    ]
     # What a base is made of had landed when it was published.
     published = (cut.published_at.astimezone(UTC).date() for cut in cuts)
     return max((day + timedelta(days=1) for day in published), default=date.min)

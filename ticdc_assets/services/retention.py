@@ -2,7 +2,8 @@
 
 In: the configured ages, the published cuts and what is open (held rows, quarantine). Out: rows
 taken out of `change_log` and `raw_messages` below a *base cut*, cuts that are older than wanted
-taken out of `cuts`, and a `Horizon` for each of the two tables that says which cut its base is.
+taken out of `cuts`, and a `TruncationPoint` for each of the two tables that says which cut its base
+is.
 
 The base is a published cut that would be made the same today: no row came late to it, no schema
 came for rows it held, nothing it lacked was re-driven. What is at or below it is in its mirrors, so
@@ -12,10 +13,10 @@ its changes from the first such row on stay, because only they tell what became 
 them over the base's rows again changes nothing. Of a table without a key exactly those rows stay,
 because there a change counts twice.
 
-The horizon is the transaction identifier of the very commit that removed the rows (application
-`retention`, version: the number of the base cut). So it holds if and only if they are gone, a run
-may be killed anywhere, and the next one goes on. The commit carries on the metadata of the one
-before, which is the memory of the position.
+The truncation point is the transaction identifier of the very commit that removed the rows
+(application `retention`, version: the number of the base cut). So it holds if and only if they are
+gone, a run may be killed anywhere, and the next one goes on. The commit carries on the metadata of
+the one before, which is the memory of the position.
 
 A record of `raw_messages` goes when it is decodable and everything in it is at or below the base
 of `raw_messages` and not among what the base lacks; that is found out by decoding it once more, so
@@ -51,10 +52,15 @@ from ticdc_assets.pipeline.change_statistics import ChangeGroups, read_groups
 from ticdc_assets.pipeline.cut_schema import CUT_SCHEMA
 from ticdc_assets.pipeline.cuts import Cut, read_cuts
 from ticdc_assets.pipeline.decoding import decoded, decoded_position, landed_up_to, with_clocks
-from ticdc_assets.pipeline.horizons import APPLICATION, Horizon, read_horizon, read_raw_horizon
 from ticdc_assets.pipeline.quarantine import CLOSED_BY, Closing, read_quarantine
 from ticdc_assets.pipeline.schema_tables import SCHEMA_KINDS
 from ticdc_assets.pipeline.seeds import read_seeds
+from ticdc_assets.pipeline.truncation_points import (
+    APPLICATION,
+    TruncationPoint,
+    read_raw_truncation_point,
+    read_truncation_point,
+)
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.wire.rows import PLACE, ROW, SNAPSHOT
 
@@ -67,16 +73,16 @@ class Retaining:
     """What one retention did, or would do.
 
     Attributes:
-        horizon: that of the change log, after it.
-        raw_horizon: that of the raw messages, after it.
+        truncation_point: that of the change log, after it.
+        raw_truncation_point: that of the raw messages, after it.
         changes: rows removed from the change log.
         records: records removed from the raw messages.
         cuts: cuts removed.
         notes: why less was removed than the ages allow, each a sentence.
     """
 
-    horizon: Horizon
-    raw_horizon: Horizon
+    truncation_point: TruncationPoint
+    raw_truncation_point: TruncationPoint
     changes: int = 0
     records: int = 0
     cuts: int = 0
@@ -101,29 +107,36 @@ def retain(
         dry_run: whether only to count.
     """
     now = now or datetime.now(UTC)
-    horizon, raw_horizon = read_horizon(paths), read_raw_horizon(paths)
+    truncation_point, raw_truncation_point = (
+        read_truncation_point(paths),
+        read_raw_truncation_point(paths),
+    )
     groups, cuts = read_groups(paths), read_cuts(paths)
     if not cuts:
-        return Retaining(horizon=horizon, raw_horizon=raw_horizon)
+        return Retaining(
+            truncation_point=truncation_point, raw_truncation_point=raw_truncation_point
+        )
     retention = changefeed.retention
     notes: list[str] = []
     changes = records = 0
     if groups.batch != decoded_position(paths)[0]:
         notes.append("nothing is cut off: a killed run is to be finished by a sync first")
     else:
-        run = _CutOff(spark, paths, changefeed, groups, cuts, horizon, dry_run)
-        base = run.base(now, retention.change_log, horizon, "change_log", notes)
+        run = _CutOff(spark, paths, changefeed, groups, cuts, truncation_point, dry_run)
+        base = run.base(now, retention.change_log, truncation_point, "change_log", notes)
         if base is not None:
             changes = run.cut_change_log(base)
-            horizon = _moved(base, horizon, changes)
-        base = run.base(now, retention.raw_messages, raw_horizon, "raw_messages", notes)
+            truncation_point = _moved(base, truncation_point, changes)
+        base = run.base(now, retention.raw_messages, raw_truncation_point, "raw_messages", notes)
         if base is not None:
             records = run.cut_raw_messages(base, notes)
-            raw_horizon = _moved(base, raw_horizon, records)
-    removed = _remove_cuts(paths, changefeed, now, horizon, raw_horizon, dry_run=dry_run)
+            raw_truncation_point = _moved(base, raw_truncation_point, records)
+    removed = _remove_cuts(
+        paths, changefeed, now, truncation_point, raw_truncation_point, dry_run=dry_run
+    )
     return Retaining(
-        horizon=horizon,
-        raw_horizon=raw_horizon,
+        truncation_point=truncation_point,
+        raw_truncation_point=raw_truncation_point,
         changes=changes,
         records=records,
         cuts=removed,
@@ -131,8 +144,8 @@ def retain(
     )
 
 
-def _moved(base: Cut, before: Horizon, removed: int) -> Horizon:
-    return Horizon(tso=base.tso, batch=base.batch, cut=base) if removed else before
+def _moved(base: Cut, before: TruncationPoint, removed: int) -> TruncationPoint:
+    return TruncationPoint(tso=base.tso, batch=base.batch, cut=base) if removed else before
 
 
 # Cutting off ------------------------------------------------------------------------------------
@@ -195,14 +208,14 @@ class _CutOff:
         changefeed: Changefeed,
         groups: ChangeGroups,
         cuts: Sequence[Cut],
-        horizon: Horizon,
+        truncation_point: TruncationPoint,
         dry_run: bool,
     ) -> None:
         self._spark = spark
         self._paths = paths
         self._changefeed = changefeed
         self._cuts = cuts
-        self._horizon = horizon
+        self._truncation_point = truncation_point
         self._dry_run = dry_run
         self._known = Knowledge.of(paths, changefeed.timezone, groups)
         # By the ids: a table may have been left out of older cuts by another name.
@@ -221,17 +234,17 @@ class _CutOff:
         self,
         now: datetime,
         age: timedelta | None,
-        horizon: Horizon,
+        truncation_point: TruncationPoint,
         table: str,
         notes: list[str],
     ) -> Cut | None:
-        """Return the newest usable cut that is old enough and above the horizon, or None."""
+        """Return the newest usable cut that is old enough and above the last base, or None."""
         if age is None:
             return None
         candidates = [
             cut
             for cut in self._cuts
-            if cut.published_at <= now - age and cut.number > horizon.number
+            if cut.published_at <= now - age and cut.number > truncation_point.number
         ]
         reason = None
         for cut in _newest_of_days(candidates):
@@ -291,7 +304,7 @@ class _CutOff:
         told = [item for item in later if item.late]
         if not told and not cut.es_only:
             return False
-        if cut.number < self._horizon.number:
+        if cut.number < self._truncation_point.number:
             return True  # the rows that would tell are gone
         found = read_table(
             self._paths.change_log,
@@ -537,8 +550,8 @@ def kept_cuts(
     changefeed: Changefeed,
     now: datetime,
     *,
-    horizon: Horizon,
-    raw_horizon: Horizon,
+    truncation_point: TruncationPoint,
+    raw_truncation_point: TruncationPoint,
 ) -> list[Cut]:
     """Return the cuts to keep, oldest first.
 
@@ -550,13 +563,13 @@ def kept_cuts(
     retention = changefeed.retention
     if retention.cuts is None:
         return list(cuts)
-    kept = {cuts[-1].number, horizon.number, raw_horizon.number}
+    kept = {cuts[-1].number, truncation_point.number, raw_truncation_point.number}
     young = [cut for cut in cuts if cut.published_at > now - retention.cuts]
     kept |= {cut.number for cut in young if cut.published_at > now - _EVERY_CUT or cut.late}
     kept |= {cut.number for cut in _newest_of_hours(young)}
     for age, below in (
-        (retention.change_log, horizon.number),
-        (retention.raw_messages, raw_horizon.number),
+        (retention.change_log, truncation_point.number),
+        (retention.raw_messages, raw_truncation_point.number),
     ):
         if age is not None:
             above = [cut for cut in cuts if cut.number > below]
@@ -569,13 +582,19 @@ def _remove_cuts(
     paths: LakePaths,
     changefeed: Changefeed,
     now: datetime,
-    horizon: Horizon,
-    raw_horizon: Horizon,
+    truncation_point: TruncationPoint,
+    raw_truncation_point: TruncationPoint,
     *,
     dry_run: bool,
 ) -> int:
     cuts = read_cuts(paths)
-    kept = kept_cuts(cuts, changefeed, now, horizon=horizon, raw_horizon=raw_horizon)
+    kept = kept_cuts(
+        cuts,
+        changefeed,
+        now,
+        truncation_point=truncation_point,
+        raw_truncation_point=raw_truncation_point,
+    )
     removed = len(cuts) - len(kept)
     if removed and not dry_run:
         numbers = [cut.number for cut in kept]

@@ -28,8 +28,8 @@ from ticdc_assets.pipeline.change_statistics import read_groups
 from ticdc_assets.pipeline.cuts import Cut, Rewind, publish, read_cuts, require_cut
 from ticdc_assets.pipeline.damage import check_files
 from ticdc_assets.pipeline.decoding import decode_new
-from ticdc_assets.pipeline.horizons import read_horizon, read_raw_horizon
 from ticdc_assets.pipeline.quarantine import count_open, reopen_applied
+from ticdc_assets.pipeline.truncation_points import read_raw_truncation_point, read_truncation_point
 from ticdc_assets.services.redecoded_days import RedecodedDay
 from ticdc_assets.services.redecoding import redecode_ahead
 from ticdc_assets.tso import moment_text
@@ -125,15 +125,15 @@ def _wanted(paths: LakePaths, newest: Cut, *, tso: int | None, number: int | Non
             f"the kept ones are {kept}"
         )
     older = found[-1]
-    for table, horizon in (
-        ("change_log", read_horizon(paths)),
-        ("raw_messages", read_raw_horizon(paths)),
+    for table, truncation_point in (
+        ("change_log", read_truncation_point(paths)),
+        ("raw_messages", read_raw_truncation_point(paths)),
     ):
-        if older.number < horizon.number and horizon.cut is not None:
+        if older.number < truncation_point.number and truncation_point.cut is not None:
             raise NotFoundError(
                 f"changefeed {paths.changefeed!r} cannot be rewound to {asked}: retention cut off "
-                f"{table} below cut {horizon.number} at {horizon.cut.moment}, so what came between "
-                "the two could not be applied again"
+                f"{table} below cut {truncation_point.number} at {truncation_point.cut.moment}, so "
+                "what came between the two could not be applied again"
             )
     return older
 

@@ -33,11 +33,11 @@ from ticdc_assets.exports.tables import ExportedSchema, exported_schema
 from ticdc_assets.pipeline.ahead import is_ahead
 from ticdc_assets.pipeline.change_statistics import read_groups
 from ticdc_assets.pipeline.decoding import decode_new
-from ticdc_assets.pipeline.horizons import read_horizon
 from ticdc_assets.pipeline.landing_files import RAW_SCHEMA
 from ticdc_assets.pipeline.quarantine import Closing, close_rows, read_quarantine
 from ticdc_assets.pipeline.seed_landing import land_seed
 from ticdc_assets.pipeline.seeds import Seed, landed_seed, read_seeds, write_seeds
+from ticdc_assets.pipeline.truncation_points import read_truncation_point
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.rows.rows_of_work import frame_of
@@ -185,11 +185,11 @@ def _require_above(paths: LakePaths, export: Export) -> None:
             "the messages of the changefeed carry no commit ts, so an export has no place among "
             "them: set `enable-tidb-extension=true` in the sink URI"
         )
-    horizon = read_horizon(paths)
-    if horizon.cut is not None and export.tso < horizon.tso:
+    truncation_point = read_truncation_point(paths)
+    if truncation_point.cut is not None and export.tso < truncation_point.tso:
         raise ConfigError(
-            f"the export is at TSO {export.tso}, and changes up to {horizon.tso} were removed by "
-            "retention: export again"
+            f"the export is at TSO {export.tso}, and changes up to {truncation_point.tso} were "
+            "removed by retention: export again"
         )
 
 

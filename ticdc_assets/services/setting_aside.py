@@ -19,7 +19,7 @@ from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.pipeline.damage import table_damage
-from ticdc_assets.pipeline.horizons import has_lost_records
+from ticdc_assets.pipeline.truncation_points import has_lost_records
 
 
 def set_aside(paths: LakePaths) -> Path:

@@ -14,9 +14,9 @@ from ticdc_assets.engine.control import write_table
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.pipeline.cuts import filter_text
-from ticdc_assets.pipeline.horizons import BELOW, read_horizon
 from ticdc_assets.pipeline.mirrors import Outcome
 from ticdc_assets.pipeline.quarantine import count_open, read_quarantine
+from ticdc_assets.pipeline.truncation_points import BELOW, read_truncation_point
 from ticdc_assets.services.retention import retain
 from ticdc_assets.services.verifying import verify
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
@@ -170,7 +170,7 @@ def test_what_was_cut_off_while_it_was_left_out_is_told(
     assert kept.changes == 0
     assert "tables that it left out are mirrored by now" in kept.notes[0]
     assert retain(spark, feed.paths, feed.changefeed, now=then).changes > 0
-    assert read_horizon(feed.paths).tso == base.tso
+    assert read_truncation_point(feed.paths).tso == base.tso
 
     # A table without a mirror hands its rows over to one with a mirror; another one is included.
     upstream.exchange_partition(divided, "p0", spare)

@@ -18,9 +18,14 @@ from ticdc_assets.config import CaptureSource, Changefeed, Retention
 from ticdc_assets.engine.control import read_table
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.pipeline.cuts import Cut, read_cuts
-from ticdc_assets.pipeline.horizons import BELOW, Horizon, read_horizon, read_raw_horizon
 from ticdc_assets.pipeline.positions import read_position
 from ticdc_assets.pipeline.quarantine import read_quarantine
+from ticdc_assets.pipeline.truncation_points import (
+    BELOW,
+    TruncationPoint,
+    read_raw_truncation_point,
+    read_truncation_point,
+)
 from ticdc_assets.services import retention
 from ticdc_assets.services.redriving import redrive
 from ticdc_assets.services.retention import kept_cuts, retain
@@ -66,12 +71,18 @@ def cut_at(number: int, published_at: datetime, *, late: int = 0) -> Cut:
 def kept(
     cuts: Sequence[Cut], ages: Retention, now: datetime, *, base: int = 0, raw_base: int = 0
 ) -> list[int]:
-    horizons = [
-        Horizon(cut=next((cut for cut in cuts if cut.number == number), None))
+    truncation_points = [
+        TruncationPoint(cut=next((cut for cut in cuts if cut.number == number), None))
         for number in (base, raw_base)
     ]
     feed = replace(FEED, retention=ages)
-    found = kept_cuts(cuts, feed, now, horizon=horizons[0], raw_horizon=horizons[1])
+    found = kept_cuts(
+        cuts,
+        feed,
+        now,
+        truncation_point=truncation_points[0],
+        raw_truncation_point=truncation_points[1],
+    )
     return [cut.number for cut in found]
 
 
@@ -172,12 +183,19 @@ def test_what_is_cut_off_changes_nothing(
         patch.setattr(retention._CutOff, "cut_raw_messages", die)
         with pytest.raises(KeyboardInterrupt):
             cut_off(feed, base)
-    assert (read_horizon(feed.paths).cut, read_raw_horizon(feed.paths).cut) == (base, None)
+    assert (read_truncation_point(feed.paths).cut, read_raw_truncation_point(feed.paths).cut) == (
+        base,
+        None,
+    )
     done = cut_off(feed, base)
     assert done.changes == 0
     assert done.records > 0
     assert done.notes == ()
-    assert read_horizon(feed.paths) == read_raw_horizon(feed.paths) == done.raw_horizon
+    assert (
+        read_truncation_point(feed.paths)
+        == read_raw_truncation_point(feed.paths)
+        == done.raw_truncation_point
+    )
     assert not log_rows(feed, (ds.field("kind") == "row") & (ds.field("commit_ts") <= base.tso))
     assert read_position(feed.paths) == position
 
@@ -253,7 +271,7 @@ def test_what_the_base_lacks_stays_until_it_can_be_applied(
     assert refused.offset in raw.column("offset").to_pylist()
     assert [row["offset"] for row in read_quarantine(feed.paths)] == [refused.offset]
 
-    # The schema comes, from below the horizon.
+    # The schema comes, from below the truncation point.
     feed.write([replace(schema, offset=changefeed.inject(0, key=None, value=b"").offset)])
     feed.sync()
     wanted: Rows = truth_rows(changefeed.truth())

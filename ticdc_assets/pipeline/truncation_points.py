@@ -1,11 +1,11 @@
-"""Horizons: up to where a table was cut off, and what that means for whoever reads it.
+"""Truncation points: up to where a table was cut off, and what that means for whoever reads it.
 
-In: a table that `retention` may have removed rows from. Out: its `Horizon`, the base cut whose
-mirrors stand for what is gone; a mark for each mirror whose base would not be made the same today;
-and the batches that came below the horizon without being replays. No Spark session is started and
-nothing is written, so reading again is safe.
+In: a table that `retention` may have removed rows from. Out: its `TruncationPoint`, the base cut
+whose mirrors stand for what is gone; a mark for each mirror whose base would not be made the same
+today; and the batches that came below the point without being replays. No Spark session is started
+and nothing is written, so reading again is safe.
 
-The horizon is the transaction identifier of the very commit that removed the rows (application
+The point is the transaction identifier of the very commit that removed the rows (application
 `retention`, version: the number of the base cut). So it holds if and only if they are gone.
 """
 
@@ -27,7 +27,7 @@ APPLICATION = "retention"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Horizon:
+class TruncationPoint:
     """Up to where a table was cut off.
 
     Attributes:
@@ -54,14 +54,14 @@ class Horizon:
         return next((item for item in mirrors if item.mirror_id == mirror_id), None)
 
 
-def read_horizon(paths: LakePaths) -> Horizon:
+def read_truncation_point(paths: LakePaths) -> TruncationPoint:
     """Return up to where the change log was cut off; needs no Spark."""
-    return _horizon(paths, paths.change_log)
+    return _truncation_point(paths, paths.change_log)
 
 
-def read_raw_horizon(paths: LakePaths) -> Horizon:
+def read_raw_truncation_point(paths: LakePaths) -> TruncationPoint:
     """Return up to where the raw messages were cut off; needs no Spark."""
-    return _horizon(paths, paths.raw_messages)
+    return _truncation_point(paths, paths.raw_messages)
 
 
 def has_lost_records(paths: LakePaths) -> bool:
@@ -69,12 +69,12 @@ def has_lost_records(paths: LakePaths) -> bool:
     return _base_number(paths.raw_messages) is not None
 
 
-def _horizon(paths: LakePaths, table: Path) -> Horizon:
+def _truncation_point(paths: LakePaths, table: Path) -> TruncationPoint:
     number = _base_number(table)
     if number is None:
-        return Horizon()
+        return TruncationPoint()
     cut = next(item for item in read_cuts(paths, number=number))
-    return Horizon(tso=cut.tso, batch=cut.batch, cut=cut)
+    return TruncationPoint(tso=cut.tso, batch=cut.batch, cut=cut)
 
 
 def _base_number(table: Path) -> int | None:
@@ -87,7 +87,7 @@ BELOW = "what came late lies below what is kept"
 
 
 def marks_below(
-    horizon: Horizon,
+    truncation_point: TruncationPoint,
     plan_there: Plan,
     mirrors: Iterable[MirrorPlan],
     groups: Iterable[RowGroup],
@@ -95,29 +95,29 @@ def marks_below(
     """Return a mark for each mirror whose base would not be made the same today.
 
     Args:
-        horizon: up to where the change log was cut off.
-        plan_there: the plan at the horizon, by what is known now.
+        truncation_point: up to where the change log was cut off.
+        plan_there: the plan at the truncation point, by what is known now.
         mirrors: the mirrors to be marked.
         groups: the row changes there ever were.
     """
-    base = horizon.cut
+    base = truncation_point.cut
     if base is None:
         return {}
     now = {mirror.mirror_id: mirror.digest for mirror in plan_there.mirrors}
-    below = [group for group in groups if group.min_ts <= horizon.tso]
+    below = [group for group in groups if group.min_ts <= truncation_point.tso]
     held = {(item.database, item.table) for item in plan_there.held} | {
         (item.database, item.table) for item in base.held if item.mirror_id is None
     }
 
     def is_gone(plan: MirrorPlan) -> bool:
         """Whether changes that rows came from are gone and no mirror of the base has the rows."""
-        if plan.floor_ts <= horizon.tso:
+        if plan.floor_ts <= truncation_point.tso:
             until = plan.bindings[-1].until_ts
-            lived_on = until is None or until > horizon.tso
-            if lived_on and horizon.mirror(plan.mirror_id) is not None:
+            lived_on = until is None or until > truncation_point.tso
+            if lived_on and truncation_point.mirror(plan.mirror_id) is not None:
                 return False
             if any(
-                plan.meets(group.name, group.min_ts, min(group.max_ts, horizon.tso))
+                plan.meets(group.name, group.min_ts, min(group.max_ts, truncation_point.tso))
                 and group.name not in held
                 for group in below
             ):
@@ -127,25 +127,24 @@ def marks_below(
 
     marks: dict[str, str] = {}
     for mirror in mirrors:
-        was = horizon.mirror(mirror.mirror_id)
-        if was is not None and mirror.floor_ts <= horizon.tso:
+        was = truncation_point.mirror(mirror.mirror_id)
+        if was is not None and mirror.floor_ts <= truncation_point.tso:
             # What the base holds was kept for the day its schema comes.
             is_told = was.held > 0 or now.get(mirror.mirror_id) == was.digest
         else:
             is_told = not is_gone(mirror)
         if not is_told:
             # The mark is kept until the rows of then count no more.
-            marks[mirror.mirror_id] = f"{BELOW}, since {max(horizon.tso, mirror.floor_ts)}"
+            marks[mirror.mirror_id] = f"{BELOW}, since {max(truncation_point.tso, mirror.floor_ts)}"
     return marks
 
 
-def redriven_batches(paths: LakePaths, horizon: Horizon) -> tuple[int, ...]:
-    """Return the batches of re-driven records with row changes at or below the horizon.
+def redriven_batches(paths: LakePaths, truncation_point: TruncationPoint) -> tuple[int, ...]:
+    """Return the batches of re-driven records with row changes at or below the point.
 
-    They landed before the horizon and were decoded after it, so they are no replays. Needs no
-    Spark.
+    They landed before it and were decoded after it, so they are no replays. Needs no Spark.
     """
-    if horizon.cut is None:
+    if truncation_point.cut is None:
         return ()
     places = {
         tuple(row[name] for name in PLACE)
@@ -157,8 +156,8 @@ def redriven_batches(paths: LakePaths, horizon: Horizon) -> tuple[int, ...]:
     late = read_table(
         paths.change_log,
         (ds.field("kind") == "row")
-        & (ds.field("batch") > horizon.batch)
-        & (ds.field("commit_ts") <= horizon.tso),
+        & (ds.field("batch") > truncation_point.batch)
+        & (ds.field("commit_ts") <= truncation_point.tso),
         columns=["batch", *PLACE],
     )
     rows = [] if late is None else late.to_pylist()
