@@ -185,6 +185,8 @@ def code_columns() -> dict[str, dict[str, str]]:
         landing_files,
         quarantine,
         schema_tables,
+        seed_landing,
+        seeds,
     )
 
     spark_types = {
@@ -198,6 +200,8 @@ def code_columns() -> dict[str, dict[str, str]]:
         "schema_conflicts": from_arrow_schema(schema_tables.CONFLICT_SCHEMA),
         "checksums": from_arrow_schema(checksums.CHECKSUMS_SCHEMA),
         "cuts": from_arrow_schema(cut_schema.CUT_SCHEMA),
+        "snapshot_rows": from_arrow_schema(seed_landing.SNAPSHOT_SCHEMA),
+        "seeds": from_arrow_schema(seeds.SEEDS_SCHEMA),
     }
     found = {
         table: {field.name: field.dataType.simpleString() for field in schema.fields}
@@ -212,6 +216,8 @@ TABLES = [
     "raw_messages",
     "landings",
     "accepted_gaps",
+    "snapshot_rows",
+    "seeds",
     "change_log",
     "change_groups",
     "quarantine",
