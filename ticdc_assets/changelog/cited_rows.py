@@ -1,8 +1,9 @@
 """The rows that cite a schema version: to which tables they belong, and which are held.
 
 In: the groups of rows, the schemas, and the tables of a plan while it is being built. Out: each
-table has the versions that its own rows cite, the groups that wait for a schema (held) and those
-that lie in its time under a version that is not its own (strays). Groups of no table are returned.
+table has the versions that its own rows cite, the groups that wait for a schema (`held`) and those
+that lie in its time under a version that is not its own (`wrong_version`). Groups of no table are
+returned.
 Nothing is read from elsewhere: the same groups and tables give the same.
 """
 
@@ -86,7 +87,7 @@ def attach_groups(
                 and schema.version not in lineage.versions
                 and max_ts > lineage.held_above
             ):
-                lineage.strays.append(_held_group(group, schema.version))
+                lineage.wrong_version.append(_held_group(group, schema.version))
     for group, lying_in in unknown:
         assert group.schema_version is not None
         held = _held_group(group, group.schema_version)

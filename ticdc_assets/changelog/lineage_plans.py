@@ -134,7 +134,7 @@ class LineagePlans:
             steps=tuple(steps),
             generated=generated,
             held=tuple(lineage.held),
-            strays=tuple(lineage.strays),
+            wrong_version=tuple(lineage.wrong_version),
             marks=_once(marks),
             removals=tuple(lineage.removals),
             handover=handover,

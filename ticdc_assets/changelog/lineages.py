@@ -50,7 +50,7 @@ class Lineage:
         default_factory=list[tuple[DdlEvent, DdlStatement]]
     )
     held: list[HeldGroup] = field(default_factory=list[HeldGroup])
-    strays: list[HeldGroup] = field(default_factory=list[HeldGroup])
+    wrong_version: list[HeldGroup] = field(default_factory=list[HeldGroup])
     marks: list[Mark] = field(default_factory=list[Mark])
     partitions: TablePartitions | None = None
     unknown_partitions: str | None = "its CREATE TABLE was not seen"

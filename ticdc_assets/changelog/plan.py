@@ -125,7 +125,7 @@ class HeldGroup:
         database: database cited.
         table: table cited.
         schema_version: schema version cited. Either it is not known, or it is one that the table
-            did not have when the rows were committed (`MirrorPlan.strays`).
+            did not have when the rows were committed (`MirrorPlan.wrong_version`).
         min_ts: lowest commit ts.
         max_ts: highest commit ts.
         rows: how many there are between them, at most.
@@ -244,8 +244,8 @@ class MirrorPlan:
         steps: one step between each two neighbours of `versions`.
         generated: virtual generated columns (never in a row).
         held: groups of rows at or below the cut whose schema is not known.
-        strays: groups of rows at or below the cut some of which may go by the table's name and cite
-            a schema version of another table: they are counted and held.
+        wrong_version: groups of rows at or below the cut some of which may go by the table's name
+            and cite a schema version of another table: they are counted and held.
         marks: reasons why the mirror may differ from its table.
         removals: rows that partition DDL took away, in the order of time.
         handover: the rows of other tables that it has at `floor_ts`, None for none.
@@ -268,7 +268,7 @@ class MirrorPlan:
     steps: tuple[SchemaStep, ...]
     generated: frozenset[str]
     held: tuple[HeldGroup, ...]
-    strays: tuple[HeldGroup, ...] = ()
+    wrong_version: tuple[HeldGroup, ...] = ()
     marks: tuple[Mark, ...]
     removals: tuple[Removal, ...] = ()
     handover: Handover | None = None

@@ -363,7 +363,7 @@ class _Builder:
             versions=dict(lineage.versions),
             ddls=list(lineage.ddls),
             held=[],
-            strays=[],
+            wrong_version=[],
             marks=list(lineage.marks),
             removals=list(lineage.removals),
         )

@@ -151,7 +151,7 @@ def _claims_of(mirror: MirrorPlan, taken: int) -> Iterator[tuple[TableName, _Cla
     while plans:
         plan = plans.pop()
         versions = frozenset(schema.version for schema in plan.versions)
-        held = frozenset(group.schema_version for group in (*plan.held, *plan.strays))
+        held = frozenset(group.schema_version for group in (*plan.held, *plan.wrong_version))
         for binding in plan.bindings:
             yield _claim(binding, taken, floor_ts=plan.floor_ts, versions=versions, held=held)
         for part in plan.handover.parts if plan.handover is not None else ():

@@ -475,7 +475,7 @@ class _Run:
                 )
             held.append(self._held_rows(mirror, group, rows))
         for mirror in plan.mirrors:
-            for group in mirror.strays:
+            for group in mirror.wrong_version:
                 # Some of the group's rows are another table's, maybe all of them.
                 rows = self._changes.count_rows(
                     [item for item in mirror.bindings if _meets(item, group)],
