@@ -902,7 +902,7 @@ def test_a_mistake_that_is_no_entrys_own_is_never_passed_over(tmp_path: Path) ->
 
 
 def reference(model: Any, prefix: str = "") -> Iterator[str]:
-    """The rows of the README's table of keys, as the models tell them."""
+    """The rows of the reference's table of keys, as the models tell them."""
     for key, field in fields_of(model).values():
         if key == "source":
             yield from reference(SourceKeys, "source.")
@@ -913,5 +913,9 @@ def reference(model: Any, prefix: str = "") -> Iterator[str]:
 
 
 def test_readme_lists_the_keys_as_the_models_describe_them(root: Path) -> None:
-    _, table = (root / "README.md").read_text(encoding="utf-8").split("| key | what |\n|---|---|\n")
+    _, table = (
+        (root / "docs" / "reference.md")
+        .read_text(encoding="utf-8")
+        .split("| key | what |\n|---|---|\n")
+    )
     assert table.partition("\n\n")[0].splitlines() == list(reference(Changefeed))

@@ -91,7 +91,13 @@ class Block:
 
 @pytest.fixture(scope="module")
 def blocks(root: Path) -> list[Block]:
-    return blocks_of((root / "README.md").read_text(encoding="utf-8"))
+    return blocks_of(text_of(root))
+
+
+def text_of(root: Path) -> str:
+    """The README, and the reference that it leads to."""
+    paths = (root / "README.md", root / "docs" / "reference.md")
+    return "\n".join(path.read_text(encoding="utf-8") for path in paths)
 
 
 def blocks_of(text: str) -> list[Block]:
@@ -157,7 +163,9 @@ def test_every_block_is_of_a_kind_that_is_tried(blocks: list[Block]) -> None:
     for _, after in python_blocks(blocks):
         assert after.language == "text", f"line {after.line}: a Python block shows what it prints"
     loose = [block for block in blocks if block.language == "text" and id(block) not in outputs]
-    assert [block.text.split()[0] for block in loose] == ["Kafka"], "text that nobody compares"
+    assert [block.text.split()[0] for block in loose] == ["Kafka", "mirror"], (
+        "text that nobody compares"
+    )
 
 
 def test_every_command_is_tried_and_no_other(blocks: list[Block]) -> None:
@@ -166,8 +174,8 @@ def test_every_command_is_tried_and_no_other(blocks: list[Block]) -> None:
     assert sorted(listed) == sorted(COMMANDS)
 
 
-def test_the_first_example_prints_what_it_says(blocks: list[Block]) -> None:
-    example, output = python_blocks(blocks)[0]
+def test_the_example_of_a_message_prints_what_it_says(blocks: list[Block]) -> None:
+    example, output = python_blocks(blocks)[1]
     assert printed(example) == output.text
 
 
@@ -201,7 +209,7 @@ def test_make_knows_its_targets(command: str, root: Path) -> None:
 
 
 def test_options_named_in_the_text_exist(root: Path) -> None:
-    text = (root / "README.md").read_text(encoding="utf-8")
+    text = text_of(root)
     known = {
         option
         for command in main.commands.values()
@@ -214,7 +222,7 @@ def test_options_named_in_the_text_exist(root: Path) -> None:
 
 
 def test_the_table_of_variables_is_complete(root: Path) -> None:
-    text = (root / "README.md").read_text(encoding="utf-8")
+    text = text_of(root)
     read = {
         name
         for path in (root / "ticdc_assets").rglob("*.py")
@@ -304,7 +312,7 @@ def test_the_commands_on_a_lake(blocks: list[Block], feed: Path, spark: "SparkSe
     assert "written to" in outputs["ticdc-assets report"]
     for name in ("report.html", "mine.html"):
         assert "<bdi>shop</bdi>.<bdi>orders</bdi>" in (feed / name).read_text(encoding="utf-8")
-    example, output = python_blocks(blocks)[1]
+    example, output = python_blocks(blocks)[0]
     assert printed(example) == output.text
 
 
