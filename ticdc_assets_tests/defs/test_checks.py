@@ -424,4 +424,5 @@ def test_checks_run_alone_on_an_empty_lake_and_start_no_spark(
         "row_checksums": True,
         "keys_unique": True,
         "mirror_equals_rebuild": True,
+        "snapshot_complete": True,
     }
