@@ -468,17 +468,17 @@ class _Run:
         held: list[HeldRows] = []
         owned = [(mirror, group) for mirror in plan.mirrors for group in mirror.held]
         for mirror, group in [*owned, *((None, group) for group in plan.held)]:
-            rows = group.rows
+            rows, name = group.rows, [_any_time(group)]
             if group.max_ts > self._tso:
-                rows = self._changes.count_rows(
-                    [_any_time(group)], above=0, until=self._tso, version=group.schema_version
-                )
+                version = group.schema_version
+                rows = self._changes.count_rows(name, above=0, until=self._tso, version=version)
             held.append(self._held_rows(mirror, group, rows))
         for mirror in plan.mirrors:
             for group in mirror.wrong_version:
                 # Some of the group's rows are another table's, maybe all of them.
+                place = ((group.database, group.table), group.min_ts, group.max_ts)
                 rows = self._changes.count_rows(
-                    [item for item in mirror.bindings if _meets(item, group)],
+                    [item for item in mirror.bindings if item.meets(*place)],
                     above=mirror.floor_ts,
                     until=self._tso,
                     version=group.schema_version,
@@ -594,10 +594,6 @@ class _Run:
             history_digest=made.history.digest if made.history else None,
             lenient_casts=casts_listed(made.casts),
         )
-
-
-def _meets(name: Binding, group: HeldGroup) -> bool:
-    return name.meets((group.database, group.table), group.min_ts, group.max_ts)
 
 
 def _any_time(group: HeldGroup) -> Binding:

@@ -62,6 +62,7 @@ from ticdc_assets.pipeline.truncation_points import (
     read_truncation_point,
 )
 from ticdc_assets.pipeline.validity import Knowledge
+from ticdc_assets.services.kept_cuts import kept_cuts, newest_of_days
 from ticdc_assets.wire.rows import PLACE, ROW, SNAPSHOT
 
 _OF_MIRRORS = (ROW, SNAPSHOT)
@@ -247,7 +248,7 @@ class _CutOff:
             if cut.published_at <= now - age and cut.number > truncation_point.number
         ]
         reason = None
-        for cut in _newest_of_days(candidates):
+        for cut in newest_of_days(candidates):
             found = self._flaw(cut)
             if found is None:
                 return cut
@@ -510,16 +511,6 @@ def _all_since(mirror: MirrorPlan, min_ts: int, max_ts: int) -> Iterable[_Lackin
             )
 
 
-def _newest_of_days(cuts: Iterable[Cut]) -> list[Cut]:
-    """Return the newest cut of each UTC day, newest first."""
-    days = {cut.published_at.astimezone(UTC).date(): cut for cut in cuts}
-    return sorted(days.values(), key=lambda cut: cut.number, reverse=True)
-
-
-def _newest_of_hours(cuts: Iterable[Cut]) -> list[Cut]:
-    return list({int(cut.published_at.timestamp()) // 3600: cut for cut in cuts}.values())
-
-
 def _compared(paths: LakePaths, groups: ChangeGroups) -> int:
     """Return up to which batch the row checksums were compared."""
     if not groups.checksums:
@@ -540,42 +531,6 @@ def _making_base(base: Cut) -> dict[str, str]:
 
 
 # Cuts -------------------------------------------------------------------------------------------
-
-_EVERY_CUT = timedelta(days=1)
-"""How long every cut is kept, if cuts are not kept for ever; after that, one an hour."""
-
-
-def kept_cuts(
-    cuts: Sequence[Cut],
-    changefeed: Changefeed,
-    now: datetime,
-    *,
-    truncation_point: TruncationPoint,
-    raw_truncation_point: TruncationPoint,
-) -> list[Cut]:
-    """Return the cuts to keep, oldest first.
-
-    Those that are young enough, but of those older than a day only the newest of each hour: a run
-    that follows its source publishes one every few seconds, each with a version of every mirror
-    that has to stay. Moments between them are read from the change log. Beside these: the newest,
-    bases, and what may become one: the newest of each day, and those that say that rows came late.
-    """
-    retention = changefeed.retention
-    if retention.cuts is None:
-        return list(cuts)
-    kept = {cuts[-1].number, truncation_point.number, raw_truncation_point.number}
-    young = [cut for cut in cuts if cut.published_at > now - retention.cuts]
-    kept |= {cut.number for cut in young if cut.published_at > now - _EVERY_CUT or cut.late}
-    kept |= {cut.number for cut in _newest_of_hours(young)}
-    for age, below in (
-        (retention.change_log, truncation_point.number),
-        (retention.raw_messages, raw_truncation_point.number),
-    ):
-        if age is not None:
-            above = [cut for cut in cuts if cut.number > below]
-            kept |= {cut.number for cut in _newest_of_days(above)}
-            kept |= {cut.number for cut in above if cut.late}
-    return [cut for cut in cuts if cut.number in kept]
 
 
 def _remove_cuts(

@@ -27,8 +27,9 @@ from ticdc_assets.pipeline.truncation_points import (
     read_truncation_point,
 )
 from ticdc_assets.services import retention
+from ticdc_assets.services.kept_cuts import kept_cuts
 from ticdc_assets.services.redriving import redrive
-from ticdc_assets.services.retention import kept_cuts, retain
+from ticdc_assets.services.retention import retain
 from ticdc_assets.simulator.alterations import AddColumn
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
