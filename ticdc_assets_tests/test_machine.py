@@ -132,9 +132,10 @@ def test_no_jdk(project: Path, synced: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     env = {"PATH": str(empty), "JAVA_HOME": ""}
-    said = sentence_of(run(project, lake, "sql", "mine", "SELECT 1", env=env))
-    assert "a JDK 17 to 22 is needed" in said
+    by_spark = ("sql", "mine", "SELECT 1", "--engine", "spark")
+    assert "a JDK 17 to 22 is needed" in sentence_of(run(project, lake, *by_spark, env=env))
     # What needs no Spark needs no JDK.
+    assert "1" in run(project, lake, "sql", "mine", "SELECT 1", env=env).stdout
     assert "complete" in run(project, lake, "tables", "mine", env=env).stdout
 
 
@@ -142,9 +143,11 @@ def test_no_jdk(project: Path, synced: Path, tmp_path: Path) -> None:
 def test_a_table_that_is_not_there_in_a_query(project: Path, synced: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     shutil.copytree(synced, lake)
-    done = run(project, lake, "sql", "mine", "SELECT * FROM d.typo")
-    assert "`typo` cannot be found" in sentence_of(done)
-    assert len(done.stderr) < 600
+    query = ("sql", "mine", "SELECT * FROM d.typo")
+    for said, engine in (("d.typo", "duckdb"), ("`typo` cannot be found", "spark")):
+        done = run(project, lake, *query, "--engine", engine)
+        assert said in sentence_of(done)
+        assert len(done.stderr) < 600
 
 
 class PanicException(BaseException):  # it is called so where it is raised
