@@ -44,7 +44,7 @@ def mirror(table: str = "orders", **changes: Any) -> MirrorCut:
         "digest": "",
         "held": 0,
         "quarantined": 0,
-        "marks": [],
+        "caveats": [],
         "mode": "carried",
         "changes": 0,
         "unknown_deletes": 0,

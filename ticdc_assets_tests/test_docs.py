@@ -268,8 +268,8 @@ def test_every_table_is_described(root: Path) -> None:
     assert set(TABLES) == set(code_columns())
 
 
-def test_marks_are_explained(root: Path) -> None:
-    """Each reason that marks a mirror stands in docs/limitations.md, as the code begins it."""
+def test_caveats_are_explained(root: Path) -> None:
+    """Each reason for a caveat stands in docs/limitations.md, as the code begins it."""
     modules = ("planning", "lineages", "lineage_partitions", "lineage_plans")
     plan = "".join(
         (root / "ticdc_assets" / "changelog" / f"{name}.py").read_text(encoding="utf-8")
@@ -281,10 +281,10 @@ def test_marks_are_explained(root: Path) -> None:
     reasons = [
         *re.findall(r'reason = f"([^"{]+)', damage.read_text(encoding="utf-8")),
         *re.findall(r'_REASON = "([^"]+)"', plan),
-        *re.findall(r'\.mark\(\s*f?"([^"{]+)', plan),
+        *re.findall(r'\.add_caveat\(\s*f?"([^"{]+)', plan),
         *re.findall(r'reason=f?"([^"{]+)', plan),
         *re.findall(r'reason = \(\s*"([^"]+)"', plan),
-        *re.findall(r'marks\.append\("([^"]+)"', mirrors),
+        *re.findall(r'caveats\.append\("([^"]+)"', mirrors),
         *re.findall(r'reason=f"([^:]+:)', gaps),
     ]
     assert len(reasons) >= 8

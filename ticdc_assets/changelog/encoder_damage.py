@@ -1,19 +1,20 @@
 """Mirrors whose values TiCDC's encoder may have damaged, though every message was read as it says.
 
-In: the plan of a mirror and the wire format of its changefeed. Out: marks, which say so in the cut.
+In: the plan of a mirror and the wire format of its changefeed. Out: caveats, which say so in the
+cut.
 
 TiCDC's Craft encoder writes the 8 bytes of a FLOAT where it reserved 4, so that the next value may
 overwrite the rest. Most damaged values look like any other FLOAT, so nothing tells how many there
 are: all FLOAT columns are named, also those whose rows an ALTER carried into another type.
 """
 
-from ticdc_assets.changelog.plan import Mark, MirrorPlan
+from ticdc_assets.changelog.plan import Caveat, MirrorPlan
 from ticdc_assets.mysql_types import Kind, kind_of
 from ticdc_assets.wire.formats import WireFormat
 
 
-def damage_marks(plan: MirrorPlan, wire_format: str) -> tuple[Mark, ...]:
-    """Return the mark of a mirror with values that came as FLOAT of Craft, if there is one."""
+def damage_caveats(plan: MirrorPlan, wire_format: str) -> tuple[Caveat, ...]:
+    """Return the caveat of a mirror with values that came as FLOAT of Craft, if there is one."""
     if wire_format != WireFormat.CRAFT:
         return ()
     since = _floats(plan)
@@ -22,7 +23,7 @@ def damage_marks(plan: MirrorPlan, wire_format: str) -> tuple[Mark, ...]:
         return ()
     listed = ", ".join(f"`{name}`" for name in names)
     reason = f"FLOAT column(s) {listed}: TiCDC's Craft encoder may have damaged the values"
-    return (Mark(reason=reason, since_ts=min(since[name] for name in names)),)
+    return (Caveat(reason=reason, since_ts=min(since[name] for name in names)),)
 
 
 def _floats(plan: MirrorPlan) -> dict[str, int]:

@@ -15,8 +15,8 @@ from dataclasses import replace
 from ticdc_assets.changelog.lineages import Lineage, name_of
 from ticdc_assets.changelog.plan import (
     LACKS_EXPORT,
+    Caveat,
     ExportedRows,
-    Mark,
     MirrorPlan,
     SeededTable,
     TableName,
@@ -116,15 +116,15 @@ class ExportedTables:
         lineage.ddls.clear()
         lineage.versions = {schema.version: schema}
         for note in ddl.notes:
-            lineage.mark(note, ddl.event)
+            lineage.add_caveat(note, ddl.event)
 
     def with_completeness(self, plan: MirrorPlan, lineage: Lineage) -> MirrorPlan:
         """Say of a table that it lacks rows, if only an export above the cut has all of them."""
         until = None if lineage.is_whole else self._above.get(plan.name)
         if until is None:
             return plan
-        mark = Mark(reason=f"{LACKS_EXPORT} {until}", since_ts=plan.floor_ts)
-        return replace(plan, incomplete_until=until, marks=(*plan.marks, mark))
+        caveat = Caveat(reason=f"{LACKS_EXPORT} {until}", since_ts=plan.floor_ts)
+        return replace(plan, incomplete_until=until, caveats=(*plan.caveats, caveat))
 
 
 def _mean_the_same(sent: TableSchema, exported: TableSchema) -> bool:

@@ -116,6 +116,6 @@ def rows_meant(
         rows = PartitionRows(partitions=partitions, names=names)
         partition_test(rows.partitions, names, schema, timezone)
     except PartitionError as error:
-        lineage.mark(f"{PARTITION_REASON} ({change.action}): {error}", event)
+        lineage.add_caveat(f"{PARTITION_REASON} ({change.action}): {error}", event)
         return None
     return rows

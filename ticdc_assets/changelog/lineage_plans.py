@@ -1,7 +1,7 @@
 """From a table's lineage to the plan of its mirror.
 
 In: a `Lineage` that has met all DDL and rows below a cut, and the row groups. Out: its `MirrorPlan`
-with the steps between its schema versions, its marks, its handover and its digest, or the
+with the steps between its schema versions, its caveats, its handover and its digest, or the
 `FailedPlan` of a table for which that was not possible. It is a pure function: finishing a lineage
 again gives the same plan.
 """
@@ -17,10 +17,10 @@ from ticdc_assets.changelog.lineages import (
     ReceivedRows,
 )
 from ticdc_assets.changelog.plan import (
+    Caveat,
     FailedPlan,
     Handover,
     HandoverPart,
-    Mark,
     MirrorPlan,
     RowGroup,
 )
@@ -54,7 +54,7 @@ class LineagePlans:
     def _planned(self, lineage: Lineage) -> MirrorPlan:
         versions = tuple(lineage.versions[version] for version in sorted(lineage.versions))
         steps: list[SchemaStep] = []
-        marks = list(lineage.marks)
+        caveats = list(lineage.caveats)
         numbers = [version.version for version in versions]
         leading: dict[int, list[tuple[DdlEvent, DdlStatement]]] = {}
         for event, statement in lineage.ddls:
@@ -73,11 +73,11 @@ class LineagePlans:
                 inferred=not between,
             )
             if step.inferred and step.changes_rows:
-                marks.append(
-                    Mark(reason="schema changed without a DDL message", since_ts=new.version)
+                caveats.append(
+                    Caveat(reason="schema changed without a DDL message", since_ts=new.version)
                 )
-            marks += [
-                Mark(
+            caveats += [
+                Caveat(
                     reason=f"the default of added column {name!r} is not understood: older rows "
                     "have NULL",
                     since_ts=new.version,
@@ -85,11 +85,11 @@ class LineagePlans:
                 for name in unknown_defaults(step)
             ]
             steps.append(step)
-        marks += self._partial_marks(lineage)
+        caveats += self._partial_caveats(lineage)
         handover = self._handover(lineage.received)
         if handover is not None:
-            inherited = [mark for part in handover.parts for mark in part.plan.marks]
-            marks += inherited
+            inherited = [caveat for part in handover.parts for caveat in part.plan.caveats]
+            caveats += inherited
         schema = versions[-1]
         generated = frozenset(column.name for column in schema.columns if column.virtual)
         database, table = lineage.name
@@ -135,7 +135,7 @@ class LineagePlans:
             generated=generated,
             held=tuple(lineage.held),
             wrong_version=tuple(lineage.wrong_version),
-            marks=_once(marks),
+            caveats=_once(caveats),
             removals=tuple(lineage.removals),
             handover=handover,
             exported=lineage.exported,
@@ -160,8 +160,8 @@ class LineagePlans:
             ),
         )
 
-    def _partial_marks(self, lineage: Lineage) -> list[Mark]:
-        """Mark a table some of whose row changes were sent as their handle key alone."""
+    def _partial_caveats(self, lineage: Lineage) -> list[Caveat]:
+        """Caveat a table some of whose row changes were sent as their handle key alone."""
         cut = [
             group
             for group in self._groups
@@ -174,7 +174,7 @@ class LineagePlans:
         reason = (
             "row changes were sent as their handle key alone: their other columns are not known"
         )
-        return [Mark(reason=reason, since_ts=min(group.min_ts for group in cut))]
+        return [Caveat(reason=reason, since_ts=min(group.min_ts for group in cut))]
 
 
 def failed_plan(lineage: Lineage, failure: Failure) -> FailedPlan:
@@ -191,13 +191,13 @@ def failed_plan(lineage: Lineage, failure: Failure) -> FailedPlan:
     )
 
 
-def _once(marks: Iterable[Mark]) -> tuple[Mark, ...]:
+def _once(caveats: Iterable[Caveat]) -> tuple[Caveat, ...]:
     """Return each reason once, since it holds first, in the order in which they come."""
-    first: dict[str, Mark] = {}
-    for mark in marks:
-        known = first.get(mark.reason)
-        if known is None or mark.since_ts < known.since_ts:
-            first[mark.reason] = mark
+    first: dict[str, Caveat] = {}
+    for caveat in caveats:
+        known = first.get(caveat.reason)
+        if known is None or caveat.since_ts < known.since_ts:
+            first[caveat.reason] = caveat
     return tuple(first.values())
 
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from ticdc_assets.changelog.plan import (
     Binding,
+    Caveat,
     ExportedRows,
     HeldGroup,
-    Mark,
     PartitionRows,
     Removal,
     TableName,
@@ -51,7 +51,7 @@ class Lineage:
     )
     held: list[HeldGroup] = field(default_factory=list[HeldGroup])
     wrong_version: list[HeldGroup] = field(default_factory=list[HeldGroup])
-    marks: list[Mark] = field(default_factory=list[Mark])
+    caveats: list[Caveat] = field(default_factory=list[Caveat])
     partitions: TablePartitions | None = None
     unknown_partitions: str | None = "its CREATE TABLE was not seen"
     removals: list[Removal] = field(default_factory=list[Removal])
@@ -87,7 +87,7 @@ class Lineage:
         self.received = None
         self.exported = None
         self.removals.clear()
-        self.marks.clear()
+        self.caveats.clear()
 
     def known_partitions(self) -> TablePartitions:
         """Return how the rows are spread, or raise PartitionError."""
@@ -110,9 +110,9 @@ class Lineage:
         self.ids.clear()
         self.has_id = False
 
-    def mark(self, reason: str, event: DdlEvent) -> None:
+    def add_caveat(self, reason: str, event: DdlEvent) -> None:
         """Note that rows may differ for a reason, since a DDL."""
-        self.marks.append(Mark(reason=reason, since_ts=event.commit_ts))
+        self.caveats.append(Caveat(reason=reason, since_ts=event.commit_ts))
 
     def bound_between(self, name: TableName, min_ts: int, max_ts: int) -> bool:
         """Whether the table went by `name` at some commit ts in [min_ts, max_ts]."""

@@ -107,7 +107,7 @@ def any_meets(bindings: Iterable[Binding], name: TableName, min_ts: int, max_ts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class Caveat:
     """Why a mirror may differ from its table, and since when."""
 
     reason: str
@@ -199,7 +199,7 @@ class Handover:
 
 
 LACKS_EXPORT = "incomplete: rows that did not change since are in an export only, at TSO"
-"""Begin of the mark of a mirror that lacks the rows of an export above the cut."""
+"""Begin of the caveat of a mirror that lacks the rows of an export above the cut."""
 
 SeededTable: TypeAlias = tuple[str, str, int]
 """(database, table, number of the seed): what the rows of an export cite."""
@@ -246,7 +246,7 @@ class MirrorPlan:
         held: groups of rows at or below the cut whose schema is not known.
         wrong_version: groups of rows at or below the cut some of which may go by the table's name
             and cite a schema version of another table: they are counted and held.
-        marks: reasons why the mirror may differ from its table.
+        caveats: reasons why the mirror may differ from its table.
         removals: rows that partition DDL took away, in the order of time.
         handover: the rows of other tables that it has at `floor_ts`, None for none.
         exported: the rows of an export that it has at `floor_ts`, None for none.
@@ -269,7 +269,7 @@ class MirrorPlan:
     generated: frozenset[str]
     held: tuple[HeldGroup, ...]
     wrong_version: tuple[HeldGroup, ...] = ()
-    marks: tuple[Mark, ...]
+    caveats: tuple[Caveat, ...]
     removals: tuple[Removal, ...] = ()
     handover: Handover | None = None
     exported: ExportedRows | None = None

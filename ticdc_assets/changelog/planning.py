@@ -336,10 +336,10 @@ class _Builder:
         rows = rows_meant(lineage, change, event.schema, event=event, timezone=self._timezone)
         if other is None:
             reason = f"{PARTITION_REASON} ({change.action}): the other table is not known"
-            lineage.mark(reason, event)
+            lineage.add_caveat(reason, event)
             return
         if rows is None:
-            other.mark(f"{PARTITION_REASON} ({change.action})", event)
+            other.add_caveat(f"{PARTITION_REASON} ({change.action})", event)
             return
         other_before = self._snapshot(other, event.commit_ts)
         parts = [LineagePart(lineage=before, outside=rows), LineagePart(lineage=other_before)]
@@ -364,7 +364,7 @@ class _Builder:
             ddls=list(lineage.ddls),
             held=[],
             wrong_version=[],
-            marks=list(lineage.marks),
+            caveats=list(lineage.caveats),
             removals=list(lineage.removals),
         )
         self._snapshots.append(snapshot)
@@ -379,7 +379,7 @@ class _Builder:
         received = ReceivedRows(
             ts=ts, parts=tuple(parts), schema=schema, held_above=lineage.held_above
         )
-        lineage.begins_anew(ts)  # the marks of the parts are its own
+        lineage.begins_anew(ts)  # the caveats of the parts are its own
         lineage.received = received
         lineage.is_whole = all(part.lineage.is_whole for part in parts)
 
@@ -424,7 +424,7 @@ class _Builder:
             )
         elif gone is None:
             lineage = self._begin(name, event.schema, after_ts=event.commit_ts)
-            lineage.mark("recovered table: its rows before that are not known", event)
+            lineage.add_caveat("recovered table: its rows before that are not known", event)
         else:
             self._bind(gone, name, event.commit_ts)
             lineage = gone
@@ -469,7 +469,7 @@ class _Builder:
                     lineage, ddl.event.commit_ts, [LineagePart(lineage=was)], was.schema
                 )
             if not settled.certain:
-                lineage.mark("which table took which name cannot be told", ddl.event)
+                lineage.add_caveat("which table took which name cannot be told", ddl.event)
             moves[lineage] = ddl
         for lineage, ddl in moves.items():
             self._unbind(lineage, ddl.event.commit_ts)
@@ -556,12 +556,12 @@ class _Builder:
             lineage.ddls.append((event, statement))
         if statement.unparsed is not None and event.ddl_type == "ALTER":
             piece = shown_sql(statement.unparsed)
-            lineage.mark(f"DDL text not understood: {piece}", event)
+            lineage.add_caveat(f"DDL text not understood: {piece}", event)
             if lineage.partitions is not None and "PARTITION" in event.sql.upper():
                 lineage.partitions = None
                 lineage.unknown_partitions = "a DDL text since is not understood"
         for note in ddl.notes:
-            lineage.mark(note, event)
+            lineage.add_caveat(note, event)
 
     def _bind(self, lineage: Lineage, name: TableName, after_ts: int) -> None:
         lineage.bindings.append(

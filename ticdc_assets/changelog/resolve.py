@@ -13,7 +13,7 @@ moment, whether it was one of those; if so, the change says when (`ResolvedChang
 A column that a `before` image lacks did not change: it is taken from the `after` image. A change
 sent as its handle key alone puts what is known; see `ResolvedChange.partial`. Where no key is known
 such an image does not say which row it is of and is refused: Canal-JSON, which names primary keys
-only, may cut a DELETE to a unique key that no DDL has told of.
+only, may reduce a DELETE to a unique key that no DDL has told of.
 
 An image that does not fit the schema it cites raises `ImageError`, or is a change with a `fault`
 where its key can be read; the caller quarantines that change alone. A row that fits, but has a

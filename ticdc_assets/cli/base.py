@@ -24,7 +24,7 @@ from ticdc_assets.tso import cut_of
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-def plain_errors(command: _Command) -> _Command:
+def reported_errors(command: _Command) -> _Command:
     """Turn the package's errors and the machine's refusals into one sentence and exit code 1."""
 
     @functools.wraps(command)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from ticdc_assets.cli.base import feed_of, main, note, note_count, plain_errors
+from ticdc_assets.cli.base import feed_of, main, note, note_count, reported_errors
 from ticdc_assets.cli.printing import print_json
 from ticdc_assets.config import (
     WIRE_FORMATS,
@@ -29,7 +29,7 @@ def _kafka_source(feed: Changefeed) -> KafkaSource:
 @click.argument("changefeed")
 @click.argument("capture", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--limit", type=click.IntRange(min=1), help="Record at most so many records.")
-@plain_errors
+@reported_errors
 def record(changefeed: str, capture: Path, limit: int | None) -> None:
     """Record the topics of CHANGEFEED into the file CAPTURE (gzip if its name ends in .gz).
 
@@ -47,7 +47,7 @@ def record(changefeed: str, capture: Path, limit: int | None) -> None:
 @click.argument("capture", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("changefeed")
 @click.option("--limit", type=click.IntRange(min=1), help="Play at most so many records.")
-@plain_errors
+@reported_errors
 def play(capture: Path, changefeed: str, limit: int | None) -> None:
     """Play the file CAPTURE into the Kafka cluster of CHANGEFEED.
 
@@ -82,7 +82,7 @@ def play(capture: Path, changefeed: str, limit: int | None) -> None:
 @click.option("--claim-check", metavar="URI", help="Where rows too large for a message were put.")
 @click.option("--raw-value", is_flag=True, help="Claim checks hold the bare value.")
 @click.option("--timezone", help="Show TIMESTAMPs in this zone; as they were sent if not set.")
-@plain_errors
+@reported_errors
 def decode(
     capture: Path,
     *,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ticdc_assets.cli.base import end_with, feed_of, main, plain_errors
+from ticdc_assets.cli.base import end_with, feed_of, main, reported_errors
 from ticdc_assets.cli.printing import print_json, print_table, shown_text
 from ticdc_assets.config import load_settings
 from ticdc_assets.engine.paths import LakePaths
@@ -30,7 +30,7 @@ _WORST_TABLES = 10
 @main.command()
 @click.argument("changefeed", required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
-@plain_errors
+@reported_errors
 def status(changefeed: str | None, *, as_json: bool) -> None:
     """Show how far CHANGEFEED is, where it is behind, and its worst tables.
 
@@ -63,7 +63,7 @@ def status(changefeed: str | None, *, as_json: bool) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write to this file at once, for a textfile collector; it is never seen half written.",
 )
-@plain_errors
+@reported_errors
 def metrics(changefeed: str | None, output: Path | None) -> None:
     """Print the figures of CHANGEFEED, or of all, as OpenMetrics text."""
     from ticdc_assets.observe.openmetrics import openmetrics_text
@@ -222,7 +222,7 @@ def _print_status(item: "Status", source_error: str | None) -> None:
 @main.command()
 @click.argument("changefeed")
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
-@plain_errors
+@reported_errors
 def tables(changefeed: str, as_json: bool) -> None:
     """List the mirrors of CHANGEFEED at the newest cut."""
     from ticdc_assets.reading.mirrors import list_mirrors
@@ -285,7 +285,7 @@ def tables(changefeed: str, as_json: bool) -> None:
 @main.command()
 @click.argument("changefeed")
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
-@plain_errors
+@reported_errors
 def quarantine(changefeed: str, as_json: bool) -> None:
     """List what is quarantined and not re-driven yet: where, why, expected and got."""
     from ticdc_assets.pipeline.quarantine import read_quarantine
@@ -329,7 +329,7 @@ def quarantine(changefeed: str, as_json: bool) -> None:
     show_default=True,
     help="How far back the plots go.",
 )
-@plain_errors
+@reported_errors
 def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
     """Write one HTML page about the changefeeds to look at in a browser: all, or those named.
 

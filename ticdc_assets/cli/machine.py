@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from ticdc_assets.cli.base import main, note, plain_errors
+from ticdc_assets.cli.base import main, note, reported_errors
 from ticdc_assets.config import WIRE_FORMATS, load_settings
 
 
 @main.command()
-@plain_errors
+@reported_errors
 def doctor() -> None:
     """Check JDK, Python, jars, configuration, lake, brokers and topics, and say what to type.
 
@@ -42,7 +42,7 @@ def doctor() -> None:
 )
 @click.option("--transactions", type=click.IntRange(min=1), default=600, show_default=True)
 @click.option("--seconds", type=click.IntRange(min=1), default=25, show_default=True)
-@plain_errors
+@reported_errors
 def demo(directory: Path, wire_format: str, transactions: int, seconds: int) -> None:
     """Run everything once: a broker, a shop's changefeed, the assets, and compare with the truth.
 
@@ -70,7 +70,7 @@ def demo(directory: Path, wire_format: str, transactions: int, seconds: int) -> 
     type=click.Path(file_okay=False, path_type=Path),
     help="Open the instance of the demo in this folder, with its broker.",
 )
-@plain_errors
+@reported_errors
 def ui(port: int, demo_directory: Path | None) -> None:
     """Open the Dagster UI on 127.0.0.1, with its daemon, until it is interrupted."""
     from ticdc_assets.defs.run import serve_ui

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import click
 
-from ticdc_assets.cli.base import checked_moment, feed_of, main, note, plain_errors
+from ticdc_assets.cli.base import checked_moment, feed_of, main, note, reported_errors
 from ticdc_assets.cli.printing import shown_text
 from ticdc_assets.cli.syncing import sync_lines
 from ticdc_assets.config import load_settings
@@ -26,7 +26,7 @@ from ticdc_assets.tso import cut_of
     help="Go back to the newest kept cut at or below this TSO, or time in ISO 8601 (UTC).",
 )
 @click.option("--cut", "number", type=click.IntRange(min=1), help="Go back to the cut of a number.")
-@plain_errors
+@reported_errors
 def rewind(changefeed: str, moment: str | None, number: int | None) -> None:
     """Make an older cut of CHANGEFEED the newest one again; syncs go on from there.
 
@@ -96,7 +96,7 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
     multiple=True,
     help="Table to fold again from the change log.",
 )
-@plain_errors
+@reported_errors
 def backfill(
     changefeed: str,
     days: Sequence[datetime],
@@ -137,7 +137,7 @@ def backfill(
 
 @main.command()
 @click.argument("changefeed")
-@plain_errors
+@reported_errors
 def rebuild(changefeed: str) -> None:
     """Make everything of CHANGEFEED again from its landed records.
 
@@ -159,7 +159,7 @@ def rebuild(changefeed: str) -> None:
 @main.command()
 @click.argument("changefeed")
 @click.option("--dry-run", is_flag=True, help="Only count what would be removed.")
-@plain_errors
+@reported_errors
 def maintain(changefeed: str, *, dry_run: bool) -> None:
     """Remove what CHANGEFEED no longer needs to keep; compact and vacuum its tables.
 
@@ -192,7 +192,7 @@ def maintain(changefeed: str, *, dry_run: bool) -> None:
 @click.argument("changefeed")
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
-@plain_errors
+@reported_errors
 def accept_gap(changefeed: str, topic: str, partition: int) -> None:
     """Let landing of CHANGEFEED go on behind the gap in PARTITION of TOPIC.
 

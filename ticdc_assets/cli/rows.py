@@ -16,7 +16,7 @@ from ticdc_assets.cli.base import (
     feed_of,
     main,
     note,
-    plain_errors,
+    reported_errors,
 )
 from ticdc_assets.cli.printing import print_json, print_rows
 from ticdc_assets.config import Changefeed, load_settings
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     metavar="KEY",
     help="All versions of one row: `1`, or `1,x` (`id=1,name=x`) for a key of several columns.",
 )
-@plain_errors
+@reported_errors
 def show(
     changefeed: str,
     database: str,
@@ -162,7 +162,7 @@ def _show_deleted(
     show_default=True,
     help="Which engine runs it; each has an SQL dialect of its own.",
 )
-@plain_errors
+@reported_errors
 def sql(changefeed: str, query: str, *, output: str, as_of: str | None, engine: str) -> None:
     """Run one SQL QUERY over the mirrors of CHANGEFEED, as `database.table`, and print its rows.
 
@@ -235,7 +235,7 @@ def _table_at(
 @main.command()
 @click.argument("changefeed")
 @click.option("--as-of", metavar="TSO|TIME", callback=checked_moment, help=AS_OF_HELP)
-@plain_errors
+@reported_errors
 def dump(changefeed: str, as_of: str | None) -> None:
     """Write every row of every mirror as {"database", "table", "row"} lines in canonical text."""
     from ticdc_assets.engine.session import LazySession

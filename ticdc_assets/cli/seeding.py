@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ticdc_assets.cli.base import feed_of, main, note, plain_errors
+from ticdc_assets.cli.base import feed_of, main, note, reported_errors
 from ticdc_assets.cli.printing import print_json, print_row_differences, print_table, shown_text
 from ticdc_assets.config import load_settings
 from ticdc_assets.exports.dialect import OUTPUT_DIALECTS, dialect_of
@@ -88,7 +88,7 @@ def _configured(
 @click.argument("changefeed")
 @click.argument("folder")
 @_of_export
-@plain_errors
+@reported_errors
 def seed(
     changefeed: str,
     folder: str,
@@ -138,7 +138,7 @@ def seed(
 @click.argument("folder")
 @_of_export
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-@plain_errors
+@reported_errors
 def diff(
     changefeed: str,
     folder: str,

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from ticdc_assets.cli.base import checked_moment, feed_of, main, note, plain_errors
+from ticdc_assets.cli.base import checked_moment, feed_of, main, note, reported_errors
 from ticdc_assets.config import KafkaSource, Settings, load_settings
 from ticdc_assets.errors import TicdcError
 from ticdc_assets.tso import cut_of
@@ -26,7 +26,7 @@ _FOREVER_SECONDS = 10 * 365 * 86_400.0
 @click.option(
     "--seconds", type=click.FloatRange(min=0), help="With --follow: end after so many seconds."
 )
-@plain_errors
+@reported_errors
 def sync(
     changefeed: str | None,
     until: str | None,
@@ -148,7 +148,7 @@ def sync_lines(name: str, report: Any) -> Iterable[str]:
 
 @main.command()
 @click.argument("changefeed")
-@plain_errors
+@reported_errors
 def redrive(changefeed: str) -> None:
     """Decode and apply the quarantined records of CHANGEFEED again, after a fix."""
     from ticdc_assets.defs.run import run_redrive

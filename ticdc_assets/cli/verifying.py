@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ticdc_assets.cli.base import feed_of, main, plain_errors
+from ticdc_assets.cli.base import feed_of, main, reported_errors
 from ticdc_assets.cli.printing import print_json, print_row_differences, print_table, shown_text
 from ticdc_assets.config import load_settings
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.argument("database", required=False)
 @click.argument("table", required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
-@plain_errors
+@reported_errors
 def verify(changefeed: str, database: str | None, table: str | None, *, as_json: bool) -> None:
     """Rebuild the mirrors of CHANGEFEED from the landed records, and compare.
 

@@ -171,15 +171,15 @@ def backfill_tables(
 
 
 def named_mirror(cut: Cut, text: str) -> MirrorCut:
-    """Return the mirror that `text` names: `database.table`, plain or as its partition is called.
+    """Return the mirror that `text` names: `database.table`, or the name of its partition.
 
     Raises:
         NotFoundError: the cut has no such mirror.
         ConfigError: it may mean several, since names have dots or percent signs in them.
     """
     exact = [item for item in cut.mirrors if partition_of(item.database, item.table) == text]
-    plain = [item for item in cut.mirrors if f"{item.database}.{item.table}" == text]
-    found = {(item.database, item.table): item for item in [*exact, *plain]}
+    named = [item for item in cut.mirrors if f"{item.database}.{item.table}" == text]
+    found = {(item.database, item.table): item for item in [*exact, *named]}
     if len(found) == 1:
         (mirror,) = found.values()
         return mirror

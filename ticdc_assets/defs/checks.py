@@ -27,7 +27,7 @@ from ticdc_assets.defs.metadata import utc_now
 from ticdc_assets.defs.partitions import FeedNames
 from ticdc_assets.defs.resources import LakeSpark
 from ticdc_assets.defs.status_metadata import SEEN_UNTIL, check_verdict, quarantine_verdict
-from ticdc_assets.defs.steps import ChangefeedSteps, plain_failures
+from ticdc_assets.defs.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.defs.verdicts import CheckVerdict, runbook
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import LakeDamagedError
@@ -248,7 +248,7 @@ def _spark_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         if _is_left_out(context, names):
             return
         found = None
-        with plain_failures(paths):
+        with reported_failures(paths):
             cut = newest_cut(paths)
             if cut is not None:
                 found = count_keys(spark.spark_session, paths, cut, changefeed.timezone)
@@ -274,7 +274,7 @@ def _spark_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         if _is_left_out(context, names):
             return
         found = None
-        with plain_failures(paths):
+        with reported_failures(paths):
             if newest_cut(paths) is not None:
                 found = verify(spark.spark_session, paths, changefeed)
         yield judge_rebuild(found).result(rebuild.key)

@@ -21,7 +21,7 @@ from pydantic import Field
 from ticdc_assets.defs.content_verdicts import judge_seeds, judge_source
 from ticdc_assets.defs.partitions import seeded_tables, table_of
 from ticdc_assets.defs.resources import LakeSpark
-from ticdc_assets.defs.steps import ChangefeedSteps, plain_failures
+from ticdc_assets.defs.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.defs.syncing import Step, Syncing
 from ticdc_assets.defs.table_schemas import snapshot_rows_columns
 from ticdc_assets.defs.verdicts import runbook
@@ -182,7 +182,7 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         if not config.folder:
             context.log.info("no export is named; run the job %s with one", names.diff_job)
             return
-        with plain_failures(paths):
+        with reported_failures(paths):
             found = diff(
                 spark.spark_session,
                 paths,
@@ -252,7 +252,7 @@ def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
         cut = newest_cut(steps.paths)
         if cut is None:
             return dg.SkipReason("no cut was published yet")
-        with plain_failures(steps.paths):
+        with reported_failures(steps.paths):
             found = finished_exports(folder)
         ready = [(tso, place) for tso, place in found if tso <= cut.tso]
         if not ready:

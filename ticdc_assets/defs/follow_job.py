@@ -34,7 +34,7 @@ from ticdc_assets.defs.following import Ending, Followed, Following, NewData
 from ticdc_assets.defs.metadata import utc_now
 from ticdc_assets.defs.resources import LakeSpark
 from ticdc_assets.defs.source_watcher import SourceWatcher
-from ticdc_assets.defs.steps import ChangefeedSteps, plain_failures
+from ticdc_assets.defs.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.defs.syncing import Event, Step, Syncing
 from ticdc_assets.defs.workers import name_worker
 from ticdc_assets.engine.lock import writer_lock
@@ -74,7 +74,7 @@ def follow_job(steps: ChangefeedSteps) -> dg.JobDefinition:
     ) -> Iterator[_Told | dg.Output[None]]:
         name_worker(context)
         seconds = default if config.seconds is None else config.seconds
-        with plain_failures(steps.paths):
+        with reported_failures(steps.paths):
             surroundings = Surroundings(steps, spark.spark_session, context)
             following = Following(surroundings, seconds)
             steps.note(following.followed)
@@ -139,7 +139,7 @@ class Surroundings:
         """Follow, and yield what is to be reported, as soon as it is known."""
         loop = following.run()
         while True:
-            # Dagster and Spark each have a handler of their own, which would cut a sync off; they
+            # Dagster and Spark each have a handler of their own, which would interrupt a sync; they
             # are put back whenever this generator hands over.
             with self._stopping():
                 goes_on = next(loop, None)

@@ -12,7 +12,7 @@ It ends after a sync, never within one: when its time is over, when another run 
 wants to write, or when it is told to. A source that is away, and a writer's lock that somebody else
 holds, are waited for with growing pauses; every other error ends it.
 
-Why running it again is safe: a sync is safe to repeat wherever it was cut off, and the first one of
+Why running it again is safe: a sync is safe to repeat wherever it stopped, and the first one of
 a run is made without asking whether there is news: it finishes what a killed run left.
 """
 

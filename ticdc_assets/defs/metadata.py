@@ -293,7 +293,7 @@ def _cut_metadata(cut: Cut, now: datetime) -> Metadata:
         "ddl_without_effect": dg.MetadataValue.text(_counts(cut.ignored)),
         "mirrors": table_of(
             "database string, table string, mode string, changes int, rows int, "
-            "held int, quarantined int, marks string",
+            "held int, quarantined int, caveats string",
             [
                 (
                     item.database,
@@ -303,7 +303,7 @@ def _cut_metadata(cut: Cut, now: datetime) -> Metadata:
                     item.rows,
                     item.held,
                     item.quarantined,
-                    ", ".join(item.marks),
+                    ", ".join(item.caveats),
                 )
                 for item in cut.mirrors
             ],
@@ -325,7 +325,7 @@ def mirror_metadata(mirror: MirrorCut, cut: Cut, paths: LakePaths, now: datetime
         "quarantined": dg.MetadataValue.int(mirror.quarantined),
         "unknown_deletes": dg.MetadataValue.int(mirror.unknown_deletes),
         "lenient_casts": dg.MetadataValue.int(mirror.casts.total()),
-        "marks": dg.MetadataValue.text(", ".join(mirror.marks) or "none"),
+        "caveats": dg.MetadataValue.text(", ".join(mirror.caveats) or "none"),
         "key": dg.MetadataValue.text(", ".join(mirror.table_schema.handle_key) or "none"),
         "cut": dg.MetadataValue.int(cut.number),
         "delta_version": dg.MetadataValue.int(mirror.version),

@@ -163,7 +163,7 @@ def landing_days(paths: LakePaths, today: date) -> dg.DailyPartitionsDefinition:
 def ranges_of(wanted: Collection[str], keys: Sequence[str]) -> list[tuple[str, str]]:
     """Return the ranges (first, last) of neighbours in `keys` that together are `wanted`.
 
-    A run is of one range: that is how Dagster's own backfills cut them too.
+    A run is of one range: that is how Dagster's own backfills divide them too.
     """
     places = sorted(keys.index(key) for key in set(wanted))
     ranges: list[tuple[int, int]] = []

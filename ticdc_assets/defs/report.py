@@ -13,7 +13,7 @@ import dagster as dg
 from ticdc_assets.config import OFF
 from ticdc_assets.defs.metadata import Metadata, tso_metadata
 from ticdc_assets.defs.partitions import REPORT
-from ticdc_assets.defs.steps import ChangefeedSteps, plain_failures
+from ticdc_assets.defs.steps import ChangefeedSteps, reported_failures
 
 if TYPE_CHECKING:
     # What `define_asset_job` returns; Dagster does not export its name.
@@ -47,7 +47,7 @@ def report_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         from ticdc_assets.observe.overview import read_overview
         from ticdc_assets.report.page import page, write_page
 
-        with plain_failures(paths):
+        with reported_failures(paths):
             overview = read_overview(steps.changefeed, paths)
         text = page([overview])
         write_page(paths.report, text)

@@ -183,7 +183,7 @@ def _mirrors_metadata(_: Changefeed, status: Status) -> Metadata:
         "mirrors": dg.MetadataValue.int(len(cut.mirrors)),
         "incomplete": dg.MetadataValue.int(status.incomplete),
         "failed": dg.MetadataValue.int(len(status.failed)),
-        "marked": dg.MetadataValue.int(sum(bool(item.marks) for item in status.tables)),
+        "with_caveats": dg.MetadataValue.int(sum(bool(item.caveats) for item in status.tables)),
         "undecoded_records": dg.MetadataValue.int(cut.quarantined),
         **tso_metadata("applied_ts", cut.tso),
     }
@@ -203,13 +203,13 @@ def _mirrors_metadata(_: Changefeed, status: Status) -> Metadata:
                 for item in status.failed
             ],
         )
-    told = (TableState.INCOMPLETE, TableState.MARKED)
+    told = (TableState.INCOMPLETE, TableState.CAVEATS)
     tables = [item for item in status.tables if item.has_mirror and item.state in told]
     if tables:
         metadata["tables"] = table_of(
-            "database string, table string, held int, quarantined int, marks string",
+            "database string, table string, held int, quarantined int, caveats string",
             [
-                (item.database, item.table, item.held, item.quarantined, ", ".join(item.marks))
+                (item.database, item.table, item.held, item.quarantined, ", ".join(item.caveats))
                 for item in tables
             ],
         )

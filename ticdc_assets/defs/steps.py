@@ -75,7 +75,7 @@ class ChangefeedSteps:
             context.log.info("waiting up to %d s: %s", LOCK_PATIENCE_SECONDS, reason)
 
         with (
-            plain_failures(self.paths),
+            reported_failures(self.paths),
             patient_lock(
                 self,
                 context.instance,
@@ -100,7 +100,7 @@ def steps_of(settings: Settings, changefeed: Changefeed) -> ChangefeedSteps:
 
 
 @contextmanager
-def plain_failures(paths: LakePaths) -> Iterator[None]:
+def reported_failures(paths: LakePaths) -> Iterator[None]:
     """Turn our errors, and those that a broken table causes, into a failure of the step."""
     try:
         with damage_told(paths):

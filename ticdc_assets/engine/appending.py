@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 
 from ticdc_assets.engine.commits import named_properties
 from ticdc_assets.engine.committing import commit_written, require_there
-from ticdc_assets.engine.control import LOG_RETENTION, is_plain, open_table
+from ticdc_assets.engine.control import LOG_RETENTION, is_portable, open_table
 from ticdc_assets.engine.files import WrittenFile
 from ticdc_assets.engine.session import functions
 from ticdc_assets.engine.spark_commits import SparkCommit
@@ -90,7 +90,7 @@ def append_files(
     """Append files in one commit, unless the table has seen `version` of `app_id`.
 
     Args:
-        spark: the session, which is asked for nothing if the table is plain.
+        spark: the session, which is asked for nothing if the table is portable.
         path: the table; it is created if it is not there.
         files: what to append, maybe nothing.
         schema: the table's columns.
@@ -108,7 +108,7 @@ def append_files(
     table = open_table(path)
     if table is not None and _has_seen(table, app_id, version):
         return False
-    if table is not None and not is_plain(table):
+    if table is not None and not is_portable(table):
         require_there(path, files)
         _append_by_spark(spark, path, files, schema, app_id, version, metadata)
         return True
@@ -140,8 +140,8 @@ def _append_by_spark(
     columns = from_arrow_schema(schema)
     rows = spark.createDataFrame([], columns)
     for file in files:
-        plain = [field for field in columns.fields if field.name not in file.partition]
-        own = spark.read.schema(StructType(plain)).parquet(str(path / file.path))
+        stored = [field for field in columns.fields if field.name not in file.partition]
+        own = spark.read.schema(StructType(stored)).parquet(str(path / file.path))
         for name, value in file.partition.items():
             own = own.withColumn(name, F.lit(value).cast(columns[name].dataType))
         rows = rows.unionByName(own)

@@ -1,10 +1,10 @@
 """Small tables that steer the pipeline, read and written without Spark.
 
 Landings, change groups, schema registry, DDL history and cuts hold at most thousands of rows. They
-are plain Delta tables (no column mapping, no deletion vectors), so delta-rs reads them in tens of
-milliseconds: a sensor or a check looks at progress without a JVM, and a sync does not pay Spark's
-planning for ten rows. Each commit carries a small JSON object (`userMetadata`, where Spark puts
-it too), which says how far the writer has got; that, and not a file beside the table, is the
+are portable Delta tables (no column mapping, no deletion vectors), so delta-rs reads them in tens
+of milliseconds: a sensor or a check looks at progress without a JVM, and a sync does not pay
+Spark's planning for ten rows. Each commit carries a small JSON object (`userMetadata`, where Spark
+puts it too), which says how far the writer has got; that, and not a file beside the table, is the
 memory of progress, because it is committed with the rows or not at all. An object that another
 writer's commit carries is no memory of ours.
 
@@ -90,13 +90,13 @@ def reading(path: Path, version: int | None = None) -> Iterator[None]:
     except (DeltaError, pa.ArrowException, OSError) as error:
         finding = broken(path, version, footers=True)
         if finding is None and not isinstance(error, OSError):
-            finding = f"it cannot be read: {plain_words(error)}"
+            finding = f"it cannot be read: {words_of(error)}"
         if finding is None:
             raise
         raise damaged(path, finding) from error
 
 
-def plain_words(error: Exception) -> str:
+def words_of(error: Exception) -> str:
     """Return what an error of a library says first, without colours and within reason."""
     lines = [line.strip() for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
     text = lines[0] if lines else type(error).__name__
@@ -175,7 +175,7 @@ def dataset_of(table: DeltaTable, path: Path) -> ds.Dataset:
     return table.to_pyarrow_dataset(filesystem=files)
 
 
-def is_plain(table: DeltaTable) -> bool:
+def is_portable(table: DeltaTable) -> bool:
     """Return whether a table has nothing that its files do not tell, or that delta-rs cannot write.
 
     It has no deletion vectors, no mapping of columns and nothing newer.
@@ -184,10 +184,10 @@ def is_plain(table: DeltaTable) -> bool:
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
     if not features:
         return protocol.min_reader_version == 1 and protocol.min_writer_version <= 2
-    return features <= _PLAIN_FEATURES
+    return features <= _PORTABLE_FEATURES
 
 
-_PLAIN_FEATURES = frozenset({"timestampNtz", "appendOnly", "invariants"})
+_PORTABLE_FEATURES = frozenset({"timestampNtz", "appendOnly", "invariants"})
 
 
 def read_table(
@@ -236,10 +236,10 @@ def _without_lists(leaf: str) -> str:
 _LIST_LEVEL = re.compile(r"\.list\.(?:element|item)(?=\.|$)")
 
 
-def read_plain(path: Path, version: int) -> pa.Table | None:
+def read_portable(path: Path, version: int) -> pa.Table | None:
     """Return the rows of a version of the table at `path`, or None if only Spark reads it."""
     table = open_table(path, version)
-    if table is None or not is_plain(table):
+    if table is None or not is_portable(table):
         return None
     with reading(path, version):
         return dataset_of(table, path).to_table()

@@ -73,7 +73,7 @@ class FileWriter:
         schema: columns of the file, without those that the table is partitioned by.
         partition: values of these, as Delta writes them.
         bounded: columns whose bounds are kept: whole numbers, text or moments.
-        plain: columns whose values hardly ever repeat, so that no dictionary is tried.
+        distinct: columns whose values hardly ever repeat, so that no dictionary is tried.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class FileWriter:
         *,
         partition: Mapping[str, str] | None = None,
         bounded: Collection[str] = (),
-        plain: Collection[str] = (),
+        distinct: Collection[str] = (),
     ) -> None:
         self._table = table
         self._partition = dict(partition or {})
@@ -99,7 +99,7 @@ class FileWriter:
             schema,
             compression="snappy",
             # Both take names too, which their annotations do not say.
-            use_dictionary=[*names - set(plain)],  # pyright: ignore[reportArgumentType]
+            use_dictionary=[*names - set(distinct)],  # pyright: ignore[reportArgumentType]
             write_statistics=[*names & set(bounded)],  # pyright: ignore[reportArgumentType]
             store_decimal_as_integer=True,
             store_schema=False,

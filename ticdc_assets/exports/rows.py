@@ -82,7 +82,7 @@ class FilePart:
 def split_file(
     filesystem: fs.FileSystem, root: str, file: ExportFile, dialect: CsvDialect, *, most: int
 ) -> list[FilePart]:
-    """Cut a file into parts of about `most` bytes.
+    """Split a file into parts of about `most` bytes.
 
     One that is compressed, or cannot be read, is one part.
     """

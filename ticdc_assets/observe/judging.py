@@ -243,7 +243,7 @@ def _judge_mirrors(changefeed: Changefeed, status: Status) -> Verdict:
     # What has no mirror comes last; else as a catalogue would list them.
     unwell.sort(key=lambda item: (not item.has_mirror, item.database, item.table))
     findings = [f"failed: {item.failed.sentence}" for item in unwell if item.failed is not None] + [
-        f"{_name(item)} ({', '.join((*item.lacking, *item.marks))})"
+        f"{_name(item)} ({', '.join((*item.lacking, *item.caveats))})"
         for item in unwell
         if item.failed is None
     ]
@@ -258,7 +258,7 @@ def _judge_mirrors(changefeed: Changefeed, status: Status) -> Verdict:
         sentence=(
             f"Not complete at {cut.moment}: {listed(findings)}. Held changes wait for their schema "
             "(TiCDC repeats it in bootstraps: see send-bootstrap-interval-in-sec); "
-            f"quarantined ones need a fix and {changefeed.name}_redrive; marks are explained in "
+            f"quarantined ones need a fix and {changefeed.name}_redrive; caveats are explained in "
             "docs/limitations.md."
         ),
     )

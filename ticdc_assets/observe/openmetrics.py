@@ -200,7 +200,7 @@ FIGURES: tuple[_Figure, ...] = (
     ),
     _Figure(
         name="ticdc_table_level",
-        help="How a table is: 0 complete, 1 incomplete or marked, 2 failed.",
+        help="How a table is: 0 complete, 1 incomplete or with caveats, 2 failed.",
         labels=("database", "table"),
         values=_of_tables(lambda item: item.verdict.level),
     ),

@@ -139,7 +139,7 @@ class FeedOverview:
         cuts: its cuts.
         landings: its landings.
         quarantine: its quarantine.
-        tables: its tables: those that are failed, incomplete or marked first, then those that
+        tables: its tables: those that are failed, incomplete or with caveats first, then those that
             changed most.
         partitions: its partitions.
         ddls: the newest DDL, newest first.

@@ -489,8 +489,8 @@ _SPANS: tuple[tuple[float, float], ...] = (
 def rate_series(events: Iterable[tuple[float, int]], since: datetime, now: datetime) -> Series:
     """Return counts per second, as means that hold until the next point; the last point is now.
 
-    The newest ten minutes are cut into spans of 10 s, the newest hour into minutes, the newest day
-    into ten minutes, the rest into hours; so a series has a few hundred points, however many
+    The newest ten minutes are divided into spans of 10 s, the newest hour into minutes, the newest
+    day into ten minutes, the rest into hours; so a series has a few hundred points, however many
     events.
 
     Args:
@@ -552,8 +552,8 @@ def step_series(values: Iterable[tuple[float, float]], now: datetime) -> Series:
 def thinned(series: Series, limit: int = 2000) -> Series:
     """Return at most `limit` of the points, with the extremes of every part of the time.
 
-    The time is cut into equal parts; of each the first, the lowest, the highest and the last point
-    stay, which is what a plot of that many pixels shows anyway.
+    The time is divided into equal parts; of each the first, the lowest, the highest and the last
+    point stay, which is what a plot of that many pixels shows anyway.
     """
     if len(series) <= limit:
         return series

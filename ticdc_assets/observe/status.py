@@ -3,7 +3,7 @@
 Everybody who tells how a changefeed is prints a `Status`: `status`, `tables`, `metrics`, the
 report, the sensor and the asset checks. What is good, late or wrong is said by `judging`, once, and
 kept in `Status.verdicts`. So no two of them tell different figures, or different verdicts, of one
-state of the lake. Plain values: nothing is read here (`status_reading` does) and neither Spark nor
+state of the lake. Values only: nothing is read here (`status_reading` does) and neither Spark nor
 Dagster is needed.
 
 `lag` splits the lag of the mirrors into its parts, `table_status` says what a table lacks, `faults`

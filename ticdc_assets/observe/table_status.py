@@ -1,7 +1,7 @@
 """How far each table of a changefeed is, and what it lacks.
 
 In: the newest cut, and what is open in the quarantine. Out: a `TableStatus` for each table, the
-furthest behind first. Plain values: nothing is read here, so the same cut and faults give the same.
+furthest behind first. Values only: nothing is read here, so the same cut and faults give the same.
 
 A table is behind as far as the cut, unless row changes of it are held or in quarantine, or it could
 not be made: then it is complete only up to the first of these.
@@ -25,7 +25,7 @@ class TableState(StrEnum):
     """How a table is, in a word."""
 
     COMPLETE = "complete"
-    MARKED = "marked"
+    CAVEATS = "with caveats"
     INCOMPLETE = "incomplete"
     FAILED = "failed"
 
@@ -45,7 +45,7 @@ class TableStatus:
         held: row changes that wait for their schema.
         held_since: when the first of them landed.
         quarantined: row changes that did not fit.
-        marks: reasons why the mirror may differ from its table.
+        caveats: reasons why the mirror may differ from its table.
         failed: why the newest cut could not make the mirror; None if it could.
         lenient_casts: values that did not fit when their column was modified, and were cast.
         last_change_ts: highest commit ts of a row change that landed; None if it is not known.
@@ -61,7 +61,7 @@ class TableStatus:
     held: int
     held_since: datetime | None
     quarantined: int = 0
-    marks: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
     failed: FailedMirror | None = None
     lenient_casts: int = 0
     last_change_ts: int | None = None
@@ -75,7 +75,7 @@ class TableStatus:
     def is_complete(self) -> bool:
         """Whether it has every change up to the cut."""
         has_all = self.failed is None and not any(
-            mark.startswith(LACKS_EXPORT) for mark in self.marks
+            caveat.startswith(LACKS_EXPORT) for caveat in self.caveats
         )
         return has_all and not self.held and not self.quarantined
 
@@ -95,12 +95,12 @@ class TableStatus:
             return TableState.FAILED
         if not self.is_complete:
             return TableState.INCOMPLETE
-        return TableState.MARKED if self.marks else TableState.COMPLETE
+        return TableState.CAVEATS if self.caveats else TableState.COMPLETE
 
     @property
     def verdict(self) -> Verdict:
         """What is to be said of it; a late cut is judged once, and not for each table."""
-        reasons = ", ".join((*self.lacking, *self.marks))
+        reasons = ", ".join((*self.lacking, *self.caveats))
         return Verdict(
             level=_STATE_LEVELS[self.state],
             sentence=f"{self.state}: {reasons}" if reasons else str(self.state),
@@ -118,7 +118,7 @@ class TableStatus:
             "held": self.held,
             "held_since": iso(self.held_since),
             "quarantined": self.quarantined,
-            "marks": list(self.marks),
+            "caveats": list(self.caveats),
             "failed": None if self.failed is None else self.failed.as_json(),
             "lenient_casts": self.lenient_casts,
             "verdict": self.verdict.as_json(),
@@ -127,7 +127,7 @@ class TableStatus:
 
 _STATE_LEVELS = {
     TableState.COMPLETE: Level.OK,
-    TableState.MARKED: Level.WARN,
+    TableState.CAVEATS: Level.WARN,
     TableState.INCOMPLETE: Level.WARN,
     TableState.FAILED: Level.FAIL,
 }
@@ -191,7 +191,7 @@ def table_statuses(
                 rows=mirror.rows,
                 held=mirror.held,
                 quarantined=mirror.quarantined,
-                marks=tuple(mirror.marks),
+                caveats=tuple(mirror.caveats),
                 failed=failure,
                 lenient_casts=mirror.casts.total(),
             )

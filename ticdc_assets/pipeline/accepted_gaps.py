@@ -1,4 +1,4 @@
-"""Gaps that a person has accepted: records that are gone and were not landed, and the marks of it.
+"""Gaps that a person has accepted: records that are gone and never landed, and their caveats.
 
 In: rows of `accepted_gaps`, one a gap, written by `ticdc-assets accept-gap` alone. Out: where
 landing goes on (`positions.read_position`), by how much the offsets of a topic that was made again
@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from ticdc_assets.changelog.plan import Mark, MirrorPlan
+from ticdc_assets.changelog.plan import Caveat, MirrorPlan
 from ticdc_assets.engine.control import commit_metadata, read_rows, read_table, write_table
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.pipeline.totals import NO_TOPIC
@@ -80,13 +80,13 @@ class AcceptedGap:
         """Which offsets are lost, as far as that is known."""
         if self.to_offset > self.from_offset:
             return f"offsets {self.from_offset} to {self.to_offset - 1}"
-        return f"offsets from {self.from_offset} on, up to where it was made again or cut off,"
+        return f"offsets from {self.from_offset} on, up to where it was made again or truncated,"
 
     @property
-    def mark(self) -> Mark:
+    def caveat(self) -> Caveat:
         """Why a mirror may differ from its table."""
         where = f"topic {self.topic!r} partition {self.partition}"
-        return Mark(
+        return Caveat(
             reason=f"changes may be missing: {self.lost} of {where} were gone before they landed",
             since_ts=self.after_ts,
         )
@@ -175,14 +175,14 @@ def _of_partition(gap: AcceptedGap) -> ds.Expression:
     return (ds.field("topic") == gap.topic) & (ds.field("partition") == gap.partition)
 
 
-def gap_marks(
+def gap_caveats(
     paths: LakePaths,
     gaps: Iterable[AcceptedGap],
     mirrors: Sequence[MirrorPlan],
     groups: Sequence[Mapping[str, Any]],
     tso: int,
 ) -> dict[str, list[str]]:
-    """Return, for each mirror that may lack changes at `tso`, the marks that say so.
+    """Return, for each mirror that may lack changes at `tso`, the caveats that say so.
 
     A lost record may be of any table. Only a table that was never seen in the topic, while it was
     in others, is spared, and only where the topic had tables and no DDL of databases.
@@ -194,7 +194,7 @@ def gap_marks(
         groups: the change log in numbers (`change_groups`).
         tso: a cut.
     """
-    marks: dict[str, list[str]] = {}
+    caveats: dict[str, list[str]] = {}
     carried = _Carried(groups)
     for gap in gaps:
         if gap.after_ts and tso <= gap.after_ts:
@@ -202,8 +202,8 @@ def gap_marks(
         loss = _Loss(paths, gap, mirrors, carried)
         for mirror in mirrors:
             if loss.may_concern(mirror):
-                marks.setdefault(mirror.mirror_id, []).append(str(gap.mark))
-    return marks
+                caveats.setdefault(mirror.mirror_id, []).append(str(gap.caveat))
+    return caveats
 
 
 class _Carried:

@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.engine.appending import BOUNDED
-from ticdc_assets.engine.control import is_plain, open_table
+from ticdc_assets.engine.control import is_portable, open_table
 from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.files import FileWriter, WrittenFile, read_bounded
 from ticdc_assets.engine.session import functions
@@ -81,7 +81,7 @@ Compression may make 255 times as much of them, and decoding that takes some tim
 each worker at a time.
 """
 
-_PLAIN = ("before", "after", "offset", "sql", "schema", "pre_schema", "claim_check_location")
+_DISTINCT = ("before", "after", "offset", "sql", "schema", "pre_schema", "claim_check_location")
 """Columns whose values hardly ever repeat."""
 
 
@@ -113,7 +113,7 @@ def parts_of(spark: SparkSession, table: Path, batch: int) -> Iterator[Parts]:
     are there. Its rows are copied by Spark, for as long as the context is open.
 
     Args:
-        spark: the session, which is asked for nothing if the table is plain.
+        spark: the session, which is asked for nothing if the table is portable.
         table: `raw_messages` or `change_log`.
         batch: number of the batch.
     """
@@ -121,7 +121,7 @@ def parts_of(spark: SparkSession, table: Path, batch: int) -> Iterator[Parts]:
     if opened is None:
         yield _parts([])
         return
-    if is_plain(opened):
+    if is_portable(opened):
         files: list[Path] = []
         for action in pa.table(opened.get_add_actions(flatten=True)).to_pylist():
             least, greatest = action.get("min.batch"), action.get("max.batch")
@@ -288,7 +288,7 @@ def _written(
             if day not in writers:
                 partition = {"landed_day": day.isoformat()}
                 writers[day] = FileWriter(
-                    log, own.schema, partition=partition, bounded=BOUNDED, plain=_PLAIN
+                    log, own.schema, partition=partition, bounded=BOUNDED, distinct=_DISTINCT
                 )
             writers[day].write(own)
             del own

@@ -3,7 +3,7 @@
 In: the change log, a mirror's plan at the TSO, and maybe the mirror as an older cut has it. Out: a
 `Folded`: the mirror's rows at the TSO, or only what changed since that cut. A table that began
 anew with rows of others (`plan.Handover`) is folded over these, which are folded first. Where the
-change log was cut off (`retention`), all changes there ever were are the base cut's rows and the
+change log was truncated (`retention`), all changes there ever were are the base cut's rows and the
 changes that are left.
 
 Both who writes mirrors (`mirrors`) and who reads them as of a TSO that no cut was made at (`as_of`)
@@ -352,7 +352,7 @@ class ChangeFolding(ChangeReader):
             What came of each; nothing at all if the change log has to be copied for each.
         """
         log = self.dataset()
-        if log is None or not self.is_log_plain():
+        if log is None or not self.is_log_portable():
             return []
         names = columns_in(log)
         folds = [

@@ -1,6 +1,6 @@
 """Reading the changes of mirrors: in this process where they are few, else as parts of files.
 
-In: the change log up to a batch, and up to where it was cut off. Out: row changes of a mirror
+In: the change log up to a batch, and up to where it was truncated. Out: row changes of a mirror
 (`Rows`), counts of them, and the watermarks that tell replays. What Spark alone can read (a table
 that somebody gave deletion vectors) is copied into files first. Nothing else is written, and the
 same change log gives the same changes.
@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.changelog.plan import Binding, MirrorPlan
 from ticdc_assets.config import Changefeed
-from ticdc_assets.engine.control import dataset_of, is_plain, open_table
+from ticdc_assets.engine.control import dataset_of, is_portable, open_table
 from ticdc_assets.engine.executing import INLINE_BYTES, INLINE_ROWS
 from ticdc_assets.engine.files import read_rows_bounded, row_groups
 from ticdc_assets.engine.paths import LakePaths
@@ -51,7 +51,7 @@ class ChangeReader:
         changefeed: its configuration.
         batch: newest batch of the change log that is looked at.
         scratch: where files come that nobody names.
-        truncation_point: up to where the change log was cut off; as its table says if None.
+        truncation_point: up to where the change log was truncated; as its table says if None.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class ChangeReader:
             return Rows.here(pa.schema([]).empty_table())
         names = columns_in(log)
         schema = pa.schema([log.schema.field(name) for name in names])
-        if not self.is_log_plain():
+        if not self.is_log_portable():
             return self.copied(self._change_frame(mirror, above, until).select(*names), schema)
         condition = self.condition_of(mirror, above, until)
         found: list[pa.RecordBatch] = []
@@ -185,7 +185,7 @@ class ChangeReader:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the row changes at or below `until` that are above `above` or came after `batch`.
 
-        Those of before the change log was cut off, which nobody can place, are left out.
+        Those of before the change log was truncated, which nobody can place, are left out.
         """
         log = self.dataset()
         if log is None:
@@ -269,7 +269,7 @@ class ChangeReader:
     def placed(self, field: Callable[[str], Any]) -> Any:
         """Return the condition on row changes that they have their place.
 
-        Those that landed after it was cut off do not, but for re-driven records.
+        Those that landed after it was truncated do not, but for re-driven records.
         """
         return (
             (field("commit_ts") > self.truncation_point.tso)
@@ -277,10 +277,10 @@ class ChangeReader:
             | field("batch").isin(list(self.redriven))
         )
 
-    def is_log_plain(self) -> bool:
+    def is_log_portable(self) -> bool:
         """Return whether the files of the change log say by themselves which rows there are."""
         table = open_table(self._paths.change_log)
-        return table is not None and is_plain(table)
+        return table is not None and is_portable(table)
 
     def dataset(self) -> ds.Dataset | None:
         """Return the change log for reading without Spark."""

@@ -260,15 +260,15 @@ def add_to_groups(
 def regroup(spark: SparkSession, paths: LakePaths) -> None:
     """Write `change_groups` anew after the newest commit of the change log, which corrected rows.
 
-    Where the change log was cut off, what was removed counts on as far as is known: as much as the
-    totals had beyond the change log before that commit and what that commit restored.
+    Where the change log was truncated, what was removed counts on as far as is known: as much as
+    the totals had beyond the change log before that commit and what that commit restored.
     """
     metadata = commit_metadata(paths.change_log)
     batch, correction = metadata["batch"], Correction.from_json(metadata["redecode"])
     known = read_groups(paths)
     log = spark.read.format("delta").load(str(paths.change_log))
     groups = _all_totals(log)
-    if correction.cut_off_ts:
+    if correction.truncated_ts:
         before = spark.read.format("delta").option("versionAsOf", correction.before)
         then = _counted(before.load(str(paths.change_log)), log, batch)
         _add_removed(groups, known, _all_totals(then), correction)
@@ -288,7 +288,7 @@ def regroup(spark: SparkSession, paths: LakePaths) -> None:
         rechecks.append(Recheck(batch=batch, first=first, last=last))
     anew = known.schemas_anew
     if correction.schemas:
-        anew = SchemasAnew(batch=batch, kept_ts=correction.cut_off_ts)
+        anew = SchemasAnew(batch=batch, kept_ts=correction.truncated_ts)
     write_table(
         paths.change_groups,
         pa.Table.from_pylist(list(groups.values()), schema=GROUPS_SCHEMA),
@@ -310,14 +310,14 @@ class Correction:
         tables: (database, table, lowest commit ts) of corrected row changes; see `Repair`.
         batches: first and last batch that had or have them, None if there are none.
         schemas: whether DDL or bootstraps are among the corrected rows.
-        cut_off_ts: TSO up to which the change log was cut off, 0 if it was not.
+        truncated_ts: TSO up to which the change log was truncated, 0 if it was not.
         before: Delta version of the change log before it.
     """
 
     tables: tuple[tuple[str | None, str | None, int], ...]
     batches: tuple[int, int] | None
     schemas: bool
-    cut_off_ts: int
+    truncated_ts: int
     before: int
 
     @classmethod
@@ -383,8 +383,8 @@ def _add_removed(
     before: dict[tuple[object, ...], dict[str, Any]],
     correction: Correction,
 ) -> None:
-    """Add to totals what the known ones have of rows that were cut off."""
-    cut_off = correction.cut_off_ts
+    """Add to totals what the known ones have of rows that were truncated."""
+    truncated = correction.truncated_ts
     for row in known.rows:
         key = tuple(row[name] for name in GROUP_KEY)
         there, present = before.get(key, {}), groups.get(key)
@@ -392,10 +392,10 @@ def _add_removed(
             name: max(0, row[name] - there.get(name, 0))
             for name in ("rows", "checksums", "steps_back")
         }
-        is_below = row["min_ts"] is None or row["min_ts"] <= cut_off
+        is_below = row["min_ts"] is None or row["min_ts"] <= truncated
         if not removed["rows"] or not is_below:
             continue
-        newest = None if row["max_ts"] is None else min(row["max_ts"], cut_off)
+        newest = None if row["max_ts"] is None else min(row["max_ts"], truncated)
         if present is None:
             groups[key] = row | removed | {"max_ts": newest}
             continue

@@ -64,7 +64,7 @@ class MirrorCut:
         digest: what decided how rows become the mirror (`MirrorPlan.digest`).
         held: row changes at or below the cut that wait for their schema.
         quarantined: row changes at or below the cut that did not fit.
-        marks: reasons why the mirror may differ from its table.
+        caveats: reasons why the mirror may differ from its table.
         mode: how this cut made it: carried, alter, merge, rewrite or fold; or failed, where it
             could not and the rows are those of an older cut (`FailedMirror`).
         changes: keys that this cut changed.
@@ -89,7 +89,7 @@ class MirrorCut:
     digest: str
     held: int
     quarantined: int
-    marks: list[str]
+    caveats: list[str]
     mode: str
     changes: int
     unknown_deletes: int
@@ -124,7 +124,7 @@ class MirrorCut:
     @property
     def lacks_export(self) -> bool:
         """Whether rows of an export above the cut are missing."""
-        return any(mark.startswith(LACKS_EXPORT) for mark in self.marks)
+        return any(caveat.startswith(LACKS_EXPORT) for caveat in self.caveats)
 
     def path(self, paths: LakePaths) -> Path:
         """Where its Delta table is."""
@@ -288,7 +288,7 @@ class Cut:
         ignored: DDL without effect on mirrors, by kind.
         es_only: whether changes have no commit ts: then `tso` is a time (`tso.es_cut`) and the cut
             is not a consistent one.
-        unplaced: row changes that came after the change log was cut off above them: replays or
+        unplaced: row changes that came after the change log was truncated above them: replays or
             late ones, which nobody can tell any more. They are not applied.
         tables: JSON text of the filter by which tables were mirrored; None for all tables.
         failed: mirrors that could not be made.
@@ -383,8 +383,8 @@ def casts_listed(casts: Mapping[tuple[str, int], int]) -> list[dict[str, Any]] |
     ] or None
 
 
-def cast_marks(casts: Mapping[tuple[str, int], int]) -> list[str]:
-    """Return the marks of a mirror with values that were cast as in a lenient SQL mode."""
+def cast_caveats(casts: Mapping[tuple[str, int], int]) -> list[str]:
+    """Return the caveats of a mirror with values that were cast as in a lenient SQL mode."""
     return [
         f"{item['values']} value{'' if item['values'] == 1 else 's'} of column {item['column']!r} "
         f"did not fit when its type changed and {'was' if item['values'] == 1 else 'were'} cast as "
@@ -466,7 +466,7 @@ def void_numbers(paths: LakePaths) -> frozenset[int]:
 def publish(paths: LakePaths, cut: Cut) -> None:
     """Publish `cut`: one append, which is the moment readers see it."""
     row = {field.name: getattr(cut, field.name) for field in fields(cut)}
-    row["mirrors"] = [asdict(item) for item in cut.mirrors]
+    row["mirrors"] = [_stored_mirror(item) for item in cut.mirrors]
     for name in ("held", "failed", "accounts"):
         row[name] = [asdict(item) for item in getattr(cut, name)]
     row["rewind"] = None if cut.rewind is None else asdict(cut.rewind)
@@ -477,6 +477,21 @@ def publish(paths: LakePaths, cut: Cut) -> None:
         overwrite=False,
         metadata={"number": cut.number, "tso": cut.tso},
     )
+
+
+_STORED_CAVEATS = "marks"
+"""What the caveats of a mirror are called in the table, by all versions of the package."""
+
+
+def _stored_mirror(mirror: MirrorCut) -> dict[str, Any]:
+    row = asdict(mirror)
+    row[_STORED_CAVEATS] = row.pop("caveats")
+    return row
+
+
+def _read_mirror(row: Mapping[str, Any]) -> MirrorCut:
+    told = dict(row)
+    return MirrorCut(caveats=told.pop(_STORED_CAVEATS), **told)
 
 
 def _cut_of(paths: LakePaths, row: dict[str, Any]) -> Cut:
@@ -492,7 +507,7 @@ def _read(row: dict[str, Any]) -> Cut:
     return Cut(
         **{
             **row,
-            "mirrors": tuple(MirrorCut(**item) for item in row["mirrors"]),
+            "mirrors": tuple(map(_read_mirror, row["mirrors"])),
             "held": tuple(HeldRows(**item) for item in row["held"]),
             "ignored": json.loads(row["ignored"]),
             "unplaced": row.get("unplaced") or 0,

@@ -1,19 +1,19 @@
 """Changes that may be missing between an export and the begin of the changefeed.
 
 In: the plan of a mirror that begins with an export, and where the changefeed's messages begin. Out:
-the mark of a mirror that may lack what was committed in between, or None. Pure.
+the caveat of a mirror that may lack what was committed in between, or None. Pure.
 
 A changefeed that was created with `--start-ts` at or below the TSO of the export has sent all that
 came after it. The configuration may say that TSO (`start_ts`). Else the lowest watermark tells: if
 it is at or below the export's TSO nothing is missing, and if it is above, nobody knows.
 """
 
-from ticdc_assets.changelog.plan import Mark, MirrorPlan
+from ticdc_assets.changelog.plan import Caveat, MirrorPlan
 from ticdc_assets.pipeline.change_statistics import ChangeGroups
 
 
-def export_gap(mirror: MirrorPlan, groups: ChangeGroups, start_ts: int | None) -> Mark | None:
-    """Return the mark of a mirror that may lack changes behind the export it begins with.
+def export_gap(mirror: MirrorPlan, groups: ChangeGroups, start_ts: int | None) -> Caveat | None:
+    """Return the caveat of a mirror that may lack changes behind the export it begins with.
 
     Args:
         mirror: its plan.
@@ -28,7 +28,7 @@ def export_gap(mirror: MirrorPlan, groups: ChangeGroups, start_ts: int | None) -
             f"a gap behind the export: {told} {begin}, so changes from {exported.ts} to there may "
             "be missing"
         )
-        return Mark(reason=reason, since_ts=exported.ts)
+        return Caveat(reason=reason, since_ts=exported.ts)
     parts = mirror.handover.parts if mirror.handover is not None else ()
     found = (export_gap(part.plan, groups, start_ts) for part in parts)
-    return next((mark for mark in found if mark is not None), None)
+    return next((caveat for caveat in found if caveat is not None), None)

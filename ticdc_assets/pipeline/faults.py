@@ -1,6 +1,6 @@
 """Faults: what is open in the quarantine, and which of it counts for a changefeed.
 
-Plain values: no I/O, no Spark. `quarantine` has the rows themselves.
+Values only: no I/O, no Spark. `quarantine` has the rows themselves.
 """
 
 from collections.abc import Mapping

@@ -47,7 +47,7 @@ from ticdc_assets.pipeline.history import (
 )
 from ticdc_assets.pipeline.in_place import alter, rescued_renamed
 from ticdc_assets.pipeline.merging import marked, same_row
-from ticdc_assets.pipeline.overwriting import PLAIN_ROWS, give_features, overwrite, take_back
+from ticdc_assets.pipeline.overwriting import PORTABLE_ROWS, give_features, overwrite, take_back
 from ticdc_assets.pipeline.truncation_points import read_truncation_point
 from ticdc_assets.pipeline.versions import (
     former_rescued,
@@ -56,7 +56,7 @@ from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.history_operations import Passage, history_operations
 from ticdc_assets.rows.mirror_rows import PARTIAL, quoted
 
-SMALL_HISTORY_ROWS = PLAIN_ROWS
+SMALL_HISTORY_ROWS = PORTABLE_ROWS
 """Versions up to which a history is overwritten whole: that costs less than a MERGE."""
 
 
@@ -166,7 +166,7 @@ class HistoryWriter:
         return reached(path, begin, None)
 
     def _kept_base(self, plan: MirrorPlan) -> HistoryBase | None:
-        """Return what the change log is to be folded behind, where it was cut off."""
+        """Return what the change log is to be folded behind, where it was truncated."""
         truncation_point = read_truncation_point(self._paths)
         cut = truncation_point.mirror(plan.mirror_id)
         return None if cut is None else HistoryBase(cut=cut, tso=truncation_point.tso)

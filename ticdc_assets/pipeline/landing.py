@@ -245,7 +245,7 @@ def _land_topic(
 def share_out(
     ranges: Mapping[TopicPartition, tuple[int, int]], limit: int | None
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Cut offset ranges to at most `limit` offsets in all, shared by what each has to offer."""
+    """Shorten offset ranges to at most `limit` offsets in all, shared by what each has to offer."""
     if limit is None or sum(end - start for start, end in ranges.values()) <= limit:
         return dict(ranges)
     result: dict[TopicPartition, tuple[int, int]] = {}

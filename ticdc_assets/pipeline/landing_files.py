@@ -60,7 +60,7 @@ _ROWS_PER_GROUP = 50_000
 _GROUP_BYTES = 32 << 20
 _CLIENT_BYTES = 16 << 20
 
-_PLAIN = ("offset", "key", "value")
+_DISTINCT = ("offset", "key", "value")
 """Columns whose values hardly ever repeat."""
 
 _PLACE = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
@@ -221,7 +221,7 @@ def _written(tables: Iterable[pa.Table], batch: LandingBatch) -> list[WrittenFil
         if writer is None:
             day = {"landed_day": batch.landed_at.date().isoformat()}
             writer = FileWriter(
-                batch.raw, _FILE_SCHEMA, partition=day, bounded=BOUNDED, plain=_PLAIN
+                batch.raw, _FILE_SCHEMA, partition=day, bounded=BOUNDED, distinct=_DISTINCT
             )
         size = group.num_rows
         writer.write(

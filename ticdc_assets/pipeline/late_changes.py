@@ -1,8 +1,8 @@
 """Changes that landed since the last cut and lie at or below it: replays, late rows, and worse.
 
-In: the change log, the last cut, and up to where the change log was cut off. Out: how many rows
+In: the change log, the last cut, and up to where the change log was truncated. Out: how many rows
 were replays and how many were late, in which spans of the tables; how many lie where the change log
-was cut off; and the marks of mirrors that lack what was learnt after that. Nothing is written.
+was truncated; and the caveats of mirrors that lack what was learnt after that. Nothing is written.
 """
 
 from functools import reduce
@@ -124,7 +124,7 @@ class LateChanges:
         return count - sum(row["rows"] for row in late), counted, spans
 
     def unplaced(self) -> int:
-        """Count what landed since the last cut and lies where the change log was cut off."""
+        """Count what landed since the last cut and lies where the change log was truncated."""
         truncation_point = self._changes.truncation_point
         if (
             truncation_point.cut is None
@@ -144,26 +144,26 @@ class LateChanges:
             .count()
         )
 
-    def marks(self, plan: Plan) -> dict[str, str]:
-        """Return the marks of mirrors that lack what was learnt after the change log was cut off.
+    def caveats(self, plan: Plan) -> dict[str, str]:
+        """Return the caveats of mirrors that lack what was learnt after a truncation.
 
-        A mirror keeps its mark for as long as the rows of then count.
+        A mirror keeps its caveat for as long as the rows of then count.
         """
         truncation_point = self._changes.truncation_point
         if truncation_point.cut is None:
             return {}
-        marks: dict[str, str] = {}
+        caveats: dict[str, str] = {}
         for mirror in plan.mirrors:
             before = self._before.get(mirror.mirror_id)
-            for mark in before.marks if before is not None else ():
-                since = mark.removeprefix(f"{BELOW}, since ")
-                if since != mark and mirror.floor_ts <= int(since):
-                    marks[mirror.mirror_id] = mark
+            for caveat in before.caveats if before is not None else ():
+                since = caveat.removeprefix(f"{BELOW}, since ")
+                if since != caveat and mirror.floor_ts <= int(since):
+                    caveats[mirror.mirror_id] = caveat
         there = self._known.plan(truncation_point.tso)
         found = marks_below(truncation_point, there, plan.mirrors, self._known.row_groups)
         for mirror in self._redriven_below(plan):
             found.setdefault(mirror.mirror_id, f"{BELOW}, since {truncation_point.tso}")
-        return found | marks
+        return found | caveats
 
     def _redriven_below(self, plan: Plan) -> list[MirrorPlan]:
         """Return the mirrors of re-driven changes whose later fate is in the base cut alone."""

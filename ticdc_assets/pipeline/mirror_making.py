@@ -22,7 +22,7 @@ from ticdc_assets.changelog.plan import (
 )
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.commits import reached, same_rows_at
-from ticdc_assets.engine.control import is_plain, open_table
+from ticdc_assets.engine.control import is_portable, open_table
 from ticdc_assets.engine.executing import INLINE_ROWS
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import MERGING, functions, session_with
@@ -46,7 +46,7 @@ from ticdc_assets.pipeline.in_place import alter, alterations, rescued_renamed
 from ticdc_assets.pipeline.merging import marked, same_row
 from ticdc_assets.pipeline.misfits import Doubts, Misfits
 from ticdc_assets.pipeline.overwriting import (
-    PLAIN_ROWS,
+    PORTABLE_ROWS,
     give_features,
     overwrite,
     overwrite_by_files,
@@ -63,7 +63,7 @@ from ticdc_assets.rows.mirror_rows import (
     quoted,
 )
 
-SMALL_MIRROR_ROWS = PLAIN_ROWS
+SMALL_MIRROR_ROWS = PORTABLE_ROWS
 """Rows up to which a mirror is rewritten whole: that costs less than a MERGE."""
 
 LARGE_BYTES = 64 << 20
@@ -185,8 +185,8 @@ class MirrorMaker:
             return self._carried(before)
         if not mirror.schema.handle_key or before.rows <= SMALL_MIRROR_ROWS:
             return self._overwrite(mirror, before, Mode.REWRITE)
-        if is_ahead and self._was_plain(before):
-            # Spark, which has begun to change it since, cannot take every plain table back.
+        if is_ahead and self._was_portable(before):
+            # Spark, which has begun to change it since, cannot take every portable table back.
             return self._overwrite(mirror, before, Mode.REWRITE)
         if is_ahead:
             before = self._taken_back(mirror, before)
@@ -234,10 +234,10 @@ class MirrorMaker:
             return None
         return former_rescued(before.path(self._paths), before.version, before.table_schema)
 
-    def _was_plain(self, before: MirrorCut) -> bool:
-        """Return whether a mirror is a plain table as a cut has it."""
+    def _was_portable(self, before: MirrorCut) -> bool:
+        """Return whether a mirror is a portable table as a cut has it."""
         table = open_table(before.path(self._paths), before.version)
-        return table is not None and is_plain(table)
+        return table is not None and is_portable(table)
 
     def _taken_back(self, mirror: MirrorPlan, before: MirrorCut) -> MirrorCut:
         """Make the mirror's newest version what the last cut has, and return it as it is then.
@@ -326,12 +326,12 @@ class MirrorMaker:
         )
 
     def _takes_files(self, path: Path) -> bool:
-        """Return whether a mirror is plain, or not there, so that workers may write its files."""
+        """Return whether workers may write a mirror's files: it is portable, or not there."""
         try:
             table = open_table(path)
         except LakeDamagedError:
             return False
-        return table is None or is_plain(table)
+        return table is None or is_portable(table)
 
     def _is_large(self, mirror: MirrorPlan) -> bool:
         """Whether changes of a mirror have values so large that it must be made in pieces."""
@@ -345,8 +345,8 @@ class MirrorMaker:
         try:
             table = open_table(self._paths.mirror(mirror.mirror_id))
         except LakeDamagedError:
-            return True  # it gets a new log, and is a plain table then
-        return table is None or is_plain(table)
+            return True  # it gets a new log, and is a portable table then
+        return table is None or is_portable(table)
 
     def make_new(self, plan: Plan, stale: Collection[str]) -> dict[str, Made]:
         """Make the mirrors that have no table yet and many changes, all at once."""

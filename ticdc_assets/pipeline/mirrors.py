@@ -14,7 +14,7 @@ How a mirror is made (`mirror_making`), cheapest first:
   folded together and overwrite it. So it is for a schema change that touches rows that are there,
   for a table without a key, and for a small mirror, which is written without Spark (`overwriting`).
 - *fold*: all changes of the table since it was created or truncated are folded, and overwrite it;
-  where the change log was cut off, over its rows in the base cut (`retention`).
+  where the change log was truncated, over its rows in the base cut (`retention`).
   So it is for a new mirror, and for one whose past changed: a schema arrived for rows that were
   held, a record was re-driven, a change came late. `MirrorPlan.digest` tells.
 
@@ -47,7 +47,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ticdc_assets.changelog.encoder_damage import damage_marks
+from ticdc_assets.changelog.encoder_damage import damage_caveats
 from ticdc_assets.changelog.plan import (
     Binding,
     FailedPlan,
@@ -61,7 +61,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import WRITING, Scratch, remove_forgotten
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import Failure, attempted
-from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, close_accepted, gap_marks
+from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, close_accepted, gap_caveats
 from ticdc_assets.pipeline.accounts import account_changes
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.change_statistics import ChangeGroups, read_groups
@@ -73,7 +73,7 @@ from ticdc_assets.pipeline.cuts import (
     FailedMirror,
     HeldRows,
     MirrorCut,
-    cast_marks,
+    cast_caveats,
     casts_listed,
     filter_text,
     newest_cut,
@@ -150,7 +150,7 @@ def apply_changes(
         until: TSO not to go beyond.
         refold: (database, table) of mirrors to fold again from the change log whatever happened.
         only: (database, table) of the one mirror that the cut is to have, in a place of its own.
-        truncation_point: up to where the change log was cut off; as its table says if None.
+        truncation_point: up to where the change log was truncated; as its table says if None.
         complete_ts: TSO up to which all is there whatever the watermarks say: that of a cut that
             was published from the same records.
     """
@@ -264,7 +264,7 @@ def _same_content(cut: Cut, last: Cut) -> bool:
         mirrors = [
             (
                 *(item.mirror_id, item.database, item.table, item.version, item.history_version),
-                *(item.held, item.quarantined, item.marks),
+                *(item.held, item.quarantined, item.caveats),
             )
             for item in of.mirrors
         ]
@@ -334,8 +334,8 @@ class _Run:
                 failed=tuple(item for item in plan.failed if (item.database, item.table) == only),
             )
         replays, late_rows, late = self._late.rows()
-        below = self._late.marks(plan)
-        lost = gap_marks(self._paths, self._gaps, plan.mirrors, self._groups.rows, self._tso)
+        below = self._late.caveats(plan)
+        lost = gap_caveats(self._paths, self._gaps, plan.mirrors, self._groups.rows, self._tso)
         # A mirror that is broken is made again: the change log has all of it.
         then = None if self._last is None else self._known.plan(self._last.tso)
         stale = self._stale(plan, refold, late) | self._damages.keys()
@@ -558,19 +558,21 @@ class _Run:
         below: Mapping[str, str],
         lost: Mapping[str, Sequence[str]],
     ) -> MirrorCut:
-        damage = damage_marks(mirror, self._changefeed.wire_format)
-        marks = [str(mark) for mark in (*mirror.marks, *damage)]
+        damage = damage_caveats(mirror, self._changefeed.wire_format)
+        caveats = [str(caveat) for caveat in (*mirror.caveats, *damage)]
         if mirror.mirror_id in below:
-            marks.append(below[mirror.mirror_id])
-        marks += lost.get(mirror.mirror_id, ())
+            caveats.append(below[mirror.mirror_id])
+        caveats += lost.get(mirror.mirror_id, ())
         gap = export_gap(mirror, self._groups, self._changefeed.start_ts)
         if gap is not None:
-            marks.append(str(gap))
+            caveats.append(str(gap))
         if not mirror.schema.handle_key:
-            marks.append("no key: a bag of rows, replays that no watermark tells are counted twice")
+            caveats.append(
+                "no key: a bag of rows, replays that no watermark tells are counted twice"
+            )
         if self._groups.es_only:
-            marks.append("not a consistent cut: the messages have no commit ts")
-        marks += cast_marks(made.casts)
+            caveats.append("not a consistent cut: the messages have no commit ts")
+        caveats += cast_caveats(made.casts)
         return MirrorCut(
             mirror_id=mirror.mirror_id,
             database=mirror.database,
@@ -584,7 +586,7 @@ class _Run:
             digest=mirror.digest,
             held=sum(item.rows for item in held if item.mirror_id == mirror.mirror_id),
             quarantined=made.quarantined,
-            marks=marks,
+            caveats=caveats,
             mode=str(made.mode),
             changes=made.changes,
             unknown_deletes=made.unknown_deletes,

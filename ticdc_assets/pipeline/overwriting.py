@@ -3,22 +3,23 @@
 In: rows with the columns that the table is to have. Out: a Delta version with these columns and
 rows.
 
-There are two kinds of table. A *plain* one is for few rows, and for the first version of a table of
-many (`fold_runs`): delta-rs writes it in some 20 ms, where Spark takes a second of CPU, and
+There are two kinds of table. A *portable* one is for few rows, and for the first version of a table
+of many (`fold_runs`): delta-rs writes it in some 20 ms, where Spark takes a second of CPU, and
 readers outside Spark read it. It is always written whole, so it needs no feature of Delta's but its
 types; it has no statistics of columns either, because none of its few files is worth skipping. The
 other kind is Spark's: columns may be renamed, dropped and widened in place, rows taken out without
-writing their files anew. A plain table becomes one of these when it is first written by Spark, and
-stays one. Spark reads a plain table whatever its columns are called, but with a space or the like
-in a name it alters and restores none, so nobody asks it to. In both, files and log entries stay for
-as long as kept cuts name them (`mirror_properties`).
+writing their files anew. A portable table becomes one of these when it is first written by Spark,
+and stays one. Spark reads a portable table whatever its columns are called, but with a space or the
+like in a name it alters and restores none, so nobody asks it to. In both, files and log entries
+stay for as long as kept cuts name them (`mirror_properties`).
 
 What somebody else commits at the same time is not among the rows: the version that is returned is
 the overwrite's own, and an overwrite that a foreign change came before is made once more.
 
 Why running it again is safe: an overwrite does not look at what was there. A run that is killed
-between the two commits that make a plain table Spark's leaves one whose rows nobody has named yet.
-A table that is there keeps the properties it has; maintenance brings those of retention up to date.
+between the two commits that make a portable table Spark's leaves one whose rows nobody has named
+yet. A table that is there keeps the properties it has; maintenance brings those of retention up to
+date.
 """
 
 import logging
@@ -55,7 +56,7 @@ from ticdc_assets.engine.commits import (
     newest_version,
 )
 from ticdc_assets.engine.committing import commit_written
-from ticdc_assets.engine.control import is_plain, open_table
+from ticdc_assets.engine.control import is_portable, open_table
 from ticdc_assets.engine.files import FileWriter, WrittenFile
 from ticdc_assets.engine.renewing import renew_if_lost
 from ticdc_assets.engine.spark_commits import SparkCommit
@@ -64,8 +65,8 @@ from ticdc_assets.pipeline.mirror_properties import mirror_properties
 from ticdc_assets.rows.mirror_rows import quoted
 from ticdc_assets.rows.rows_of_work import frame_of
 
-PLAIN_ROWS = 10_000
-"""Rows up to which a table may be plain: it costs less to write all of them than to MERGE a few."""
+PORTABLE_ROWS = 10_000
+"""Most rows of a portable table: to write all of them costs less than to MERGE a few."""
 
 _STATISTICS = "delta.dataSkippingNumIndexedCols"
 
@@ -78,7 +79,7 @@ _FEATURES = {
     _STATISTICS: "32",
 }
 
-_PLAIN = {_STATISTICS: "0", "delta.checkpointInterval": "20"}
+_PORTABLE = {_STATISTICS: "0", "delta.checkpointInterval": "20"}
 
 
 def overwrite(
@@ -106,7 +107,7 @@ def overwrite(
     Raises:
         ForeignCommitError: somebody else writes to it all the while.
     """
-    properties = {**_PLAIN, **mirror_properties(retention)}
+    properties = {**_PORTABLE, **mirror_properties(retention)}
     if published is not None:
         renew_if_lost(table, published, properties)
     return _alone(table, lambda: _overwritten(spark, rows, table, properties, metadata))
@@ -182,8 +183,8 @@ def _overwritten(
     metadata: Mapping[str, object],
 ) -> LoggedCommit:
     there = open_table(table)
-    is_light = there is None or is_plain(there)
-    if not isinstance(rows, DataFrame) and is_light and rows.num_rows <= PLAIN_ROWS:
+    is_light = there is None or is_portable(there)
+    if not isinstance(rows, DataFrame) and is_light and rows.num_rows <= PORTABLE_ROWS:
         table.parent.mkdir(parents=True, exist_ok=True)
         own = OwnCommit(table, metadata)
         write_deltalake(
@@ -202,7 +203,7 @@ def _overwritten(
         own.writer(frame)
         .mode("overwrite")
         .option("overwriteSchema", "true")
-        .options(**{name: value for name, value in properties.items() if name not in _PLAIN})
+        .options(**{name: value for name, value in properties.items() if name not in _PORTABLE})
         .options(**_FEATURES)
         .save(str(table))
     )
@@ -223,7 +224,7 @@ def overwrite_by_files(
     Args:
         files: gives the files.
         schema: the table's columns.
-        table: where it is; it is plain, or not there.
+        table: where it is; it is portable, or not there.
         retention: what is kept for how long.
         metadata: what the commit carries.
         published: as of `overwrite`.
@@ -235,7 +236,7 @@ def overwrite_by_files(
         ForeignCommitError: somebody else writes to it all the while.
         NotThereError: a file that was written here is gone; nothing was committed.
     """
-    properties = {**_PLAIN, **mirror_properties(retention)}
+    properties = {**_PORTABLE, **mirror_properties(retention)}
     if published is not None:
         renew_if_lost(table, published, properties)
     named: set[str] = set()
@@ -279,7 +280,7 @@ def written(pieces: Iterable[pa.Table], schema: pa.Schema, table: Path) -> list[
     for rows in pieces:
         if writer is None:
             # A dictionary of large values is of use to nobody.
-            writer, size = FileWriter(table, schema, plain=schema.names), 0
+            writer, size = FileWriter(table, schema, distinct=schema.names), 0
         writer.write(rows)
         size += rows.nbytes
         if size >= _FILE_BYTES:
@@ -304,7 +305,7 @@ def _allow(schema: pa.Schema, there: Table) -> None:
 
 
 def give_features(spark: SparkSession, table: Path) -> None:
-    """Give a table what Spark's writing of it needs, if it is plain or was taken back to that."""
+    """Give a table what Spark's writing of it needs, if it is portable or was made so again."""
     there = open_table(table)
     if there is None or there.metadata().configuration.get("delta.columnMapping.mode") == "name":
         return

@@ -1,6 +1,6 @@
 """Where landing stands: offsets of the source beside what is landed, as the newest landing had it.
 
-Plain values and the reading of them without Spark, for everybody who only looks: sensors, checks,
+Values only and the reading of them without Spark, for everybody who only looks: sensors, checks,
 the global watermark. `landing` writes what is read here.
 """
 

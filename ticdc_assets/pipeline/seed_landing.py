@@ -141,7 +141,7 @@ def land_seed(
 def _parts(
     runs_on: Executor, seeds: Sequence[Seed], files: Sequence[Sequence[ExportFile]]
 ) -> list[ExportPart]:
-    """Cut files into parts; large ones are looked through for the ends of rows by the workers."""
+    """Split files into parts; large ones are looked through for the ends of rows by the workers."""
     folder = seeds[0].folder
     dialects = [seed.dialect for seed in seeds]
     wanted = [(number, file) for number, own in enumerate(files) for file in own]
@@ -180,7 +180,7 @@ def _landing(
                 landed.problems[part.number] += problems
                 landed.rows[part.number] += rows.num_rows - problems
                 writer = writer or FileWriter(
-                    table, SNAPSHOT_SCHEMA, bounded=_BOUNDED, plain=("row", "line")
+                    table, SNAPSHOT_SCHEMA, bounded=_BOUNDED, distinct=("row", "line")
                 )
                 writer.write(_placed(rows, number, landed_at, database, name, tso))
         if writer is not None:

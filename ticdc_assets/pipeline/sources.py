@@ -279,7 +279,7 @@ def _gaps(
             cause = f"the topic was deleted and made again: its id was {known} and is {now}"
             available, to_offset, base = item.earliest, landed, anew
         elif item.end < landed:
-            cause = "the source ends before it: it was made again or cut off"
+            cause = "the source ends before it: it was made again or truncated"
             available, to_offset, base = item.end, landed, anew
         elif item.earliest > landed:
             cause = "the records between expired before they were landed"

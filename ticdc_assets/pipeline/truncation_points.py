@@ -1,7 +1,7 @@
-"""Truncation points: up to where a table was cut off, and what that means for whoever reads it.
+"""Truncation points: up to where a table was truncated, and what that means for whoever reads it.
 
 In: a table that `retention` may have removed rows from. Out: its `TruncationPoint`, the base cut
-whose mirrors stand for what is gone; a mark for each mirror whose base would not be made the same
+whose mirrors stand for what is gone; a caveat for each mirror whose base would not be made the same
 today; and the batches that came below the point without being replays. No Spark session is started
 and nothing is written, so reading again is safe.
 
@@ -28,14 +28,14 @@ APPLICATION = "retention"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncationPoint:
-    """Up to where a table was cut off.
+    """Up to where a table was truncated.
 
     Attributes:
         tso: TSO of the base cut: at or below it only what the base lacks is still there; 0 if
             nothing was ever removed.
         batch: newest batch of the change log that the base was made from.
         cut: the base cut, None if nothing was ever removed.
-        paths: where the base's mirrors are; where the table is that was cut off if None.
+        paths: where the base's mirrors are; where the table is that was truncated if None.
     """
 
     tso: int = 0
@@ -55,12 +55,12 @@ class TruncationPoint:
 
 
 def read_truncation_point(paths: LakePaths) -> TruncationPoint:
-    """Return up to where the change log was cut off; needs no Spark."""
+    """Return up to where the change log was truncated; needs no Spark."""
     return _truncation_point(paths, paths.change_log)
 
 
 def read_raw_truncation_point(paths: LakePaths) -> TruncationPoint:
-    """Return up to where the raw messages were cut off; needs no Spark."""
+    """Return up to where the raw messages were truncated; needs no Spark."""
     return _truncation_point(paths, paths.raw_messages)
 
 
@@ -83,7 +83,7 @@ def _base_number(table: Path) -> int | None:
 
 
 BELOW = "what came late lies below what is kept"
-"""Begin of the mark of a mirror that may lack what was learnt too late."""
+"""Begin of the caveat of a mirror that may lack what was learnt too late."""
 
 
 def marks_below(
@@ -92,10 +92,10 @@ def marks_below(
     mirrors: Iterable[MirrorPlan],
     groups: Iterable[RowGroup],
 ) -> dict[str, str]:
-    """Return a mark for each mirror whose base would not be made the same today.
+    """Return a caveat for each mirror whose base would not be made the same today.
 
     Args:
-        truncation_point: up to where the change log was cut off.
+        truncation_point: up to where the change log was truncated.
         plan_there: the plan at the truncation point, by what is known now.
         mirrors: the mirrors to be marked.
         groups: the row changes there ever were.
@@ -125,7 +125,7 @@ def marks_below(
         parts = plan.handover.parts if plan.handover is not None else ()
         return any(is_gone(part.plan) for part in parts)
 
-    marks: dict[str, str] = {}
+    caveats: dict[str, str] = {}
     for mirror in mirrors:
         was = truncation_point.mirror(mirror.mirror_id)
         if was is not None and mirror.floor_ts <= truncation_point.tso:
@@ -134,9 +134,11 @@ def marks_below(
         else:
             is_told = not is_gone(mirror)
         if not is_told:
-            # The mark is kept until the rows of then count no more.
-            marks[mirror.mirror_id] = f"{BELOW}, since {max(truncation_point.tso, mirror.floor_ts)}"
-    return marks
+            # The caveat is kept until the rows of then count no more.
+            caveats[mirror.mirror_id] = (
+                f"{BELOW}, since {max(truncation_point.tso, mirror.floor_ts)}"
+            )
+    return caveats
 
 
 def redriven_batches(paths: LakePaths, truncation_point: TruncationPoint) -> tuple[int, ...]:

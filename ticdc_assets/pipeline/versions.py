@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_assets.engine.control import dataset_of, is_plain, open_table, read_plain
+from ticdc_assets.engine.control import dataset_of, is_portable, open_table, read_portable
 from ticdc_assets.engine.files import read_rows_bounded, texts_of
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import LakeDamagedError
@@ -93,7 +93,7 @@ def mirror_files(paths: LakePaths, mirror: MirrorCut) -> MirrorFiles | None:
     """Return the files of a mirror as a cut names it, or None if only Spark reads it."""
     path = mirror.path(paths)
     table = open_table(path, mirror.version)
-    if table is None or not is_plain(table):
+    if table is None or not is_portable(table):
         return None
     stored = [field.name for field in table.schema().fields]
     names = dict(zip(names_today(stored, mirror.table_schema), stored, strict=True))
@@ -189,13 +189,13 @@ def _in_spark(spark: SparkSession, table: Path, version: int, schema: TableSchem
 
 
 def _here(table: Path, version: int, schema: TableSchema) -> pa.Table | None:
-    rows = read_plain(table, version)
+    rows = read_portable(table, version)
     return None if rows is None else rows.rename_columns(names_today(rows.column_names, schema))
 
 
 def _stored(table: Path, version: int, schema: TableSchema) -> StoredRows | None:
     opened = open_table(table, version)
-    if opened is None or not is_plain(opened):
+    if opened is None or not is_portable(opened):
         return None
     rows = dataset_of(opened, table)
     return StoredRows(rows, names_today(rows.schema.names, schema))

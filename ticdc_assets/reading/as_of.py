@@ -1,7 +1,7 @@
 """Every table as it was at one TSO, whether or not a cut was made there.
 
 In: a TSO at or below the newest cut, and at or above the oldest change there is, or where the
-change log was cut off at or above the base cut (`retention`). Out: for each
+change log was truncated at or above the base cut (`retention`). Out: for each
 table that existed then its rows: those of the newest cut at or below the TSO, with the changes
 since folded over them; or, where that cut would not be made like this today (a schema, a DDL or a
 row came late) or there are but few, all changes there are, folded. The tables are those that the
@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_assets.changelog.encoder_damage import damage_marks
+from ticdc_assets.changelog.encoder_damage import damage_caveats
 from ticdc_assets.changelog.plan import MirrorPlan, Plan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.control import read_table
@@ -31,10 +31,10 @@ from ticdc_assets.engine.executing import INLINE_ROWS
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import READING, Scratch
 from ticdc_assets.errors import NotFoundError
-from ticdc_assets.pipeline.accepted_gaps import gap_marks, read_accepted
+from ticdc_assets.pipeline.accepted_gaps import gap_caveats, read_accepted
 from ticdc_assets.pipeline.change_folding import ChangeFolding, hidden_columns
 from ticdc_assets.pipeline.change_statistics import read_groups
-from ticdc_assets.pipeline.cuts import Cut, MirrorCut, cast_marks, read_cuts, require_cut
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut, cast_caveats, read_cuts, require_cut
 from ticdc_assets.pipeline.export_gaps import export_gap
 from ticdc_assets.pipeline.truncation_points import BELOW, read_truncation_point
 from ticdc_assets.pipeline.validity import Knowledge, LateRows
@@ -114,7 +114,7 @@ class AsOf:
         truncation_point = read_truncation_point(paths)
         if truncation_point.cut is not None and tso < truncation_point.tso:
             raise NotFoundError(
-                f"nothing is kept as of {wanted}: the change log was cut off, and the oldest that "
+                f"nothing is kept as of {wanted}: the change log was truncated; the oldest that "
                 f"can be read is {truncation_point.cut.moment}"
             )
         # The newest cut's batch: what landed after it is in no cut and changes no answer.
@@ -130,7 +130,7 @@ class AsOf:
             truncation_point=truncation_point,
         )
         self._marks_below = {
-            item.mirror_id: [mark for mark in item.marks if mark.startswith(BELOW)]
+            item.mirror_id: [caveat for caveat in item.caveats if caveat.startswith(BELOW)]
             for item in newest.mirrors
         }
         self._known = Knowledge.of(paths, changefeed.timezone, self._groups)
@@ -147,9 +147,9 @@ class AsOf:
 
     @cached_property
     def _lost(self) -> dict[str, list[str]]:
-        """The marks of tables that may lack changes of accepted gaps."""
+        """The caveats of tables that may lack changes of accepted gaps."""
         gaps = read_accepted(self._paths)
-        return gap_marks(self._paths, gaps, self.plan.mirrors, self._groups.rows, self._tso)
+        return gap_caveats(self._paths, gaps, self.plan.mirrors, self._groups.rows, self._tso)
 
     def table(self, database: str, table: str) -> TableRows:
         """Return the rows of one table.
@@ -226,14 +226,14 @@ class AsOf:
         here: Callable[[], pa.Table | None],
         errors: int = 0,
     ) -> TableRows:
-        damage = damage_marks(mirror, self._wire_format)
-        warnings = [str(mark) for mark in (*mirror.marks, *damage)]
+        damage = damage_caveats(mirror, self._wire_format)
+        warnings = [str(caveat) for caveat in (*mirror.caveats, *damage)]
         warnings += self._marks_below.get(mirror.mirror_id, [])
         warnings += self._lost.get(mirror.mirror_id, [])
         gap = export_gap(mirror, self._groups, self._start_ts)
         if gap is not None:
             warnings.append(str(gap))
-        warnings += cast_marks(casts)
+        warnings += cast_caveats(casts)
         if mirror.held:
             held = sum(group.rows for group in mirror.held)
             warnings.append(f"up to {held} row changes wait for their schema")

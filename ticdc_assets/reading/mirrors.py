@@ -164,7 +164,7 @@ def published_table(spark: SparkSession, paths: LakePaths, mirror: MirrorCut) ->
         rows=mirror.rows,
         made=lambda: mirror_in_spark(spark, paths, mirror),
         here=lambda: mirror_here(paths, mirror),
-        warnings=tuple(mirror.marks),
+        warnings=tuple(mirror.caveats),
     )
 
 

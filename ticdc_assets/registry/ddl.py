@@ -15,7 +15,7 @@ statements gives the first one, the rest being `unparsed` (`parse_ddl_script` re
 Not done: expressions, bounds and queries are not evaluated, names are not resolved against a
 session's database, and statements that TiCDC never sends (users, placement policies, resource
 groups, ANALYZE, LOCK TABLES ...) are `unknown`. Time is linear in the length of the text, which is
-cut at `MAX_SQL_LENGTH`; nesting is never followed by recursion.
+shortened to `MAX_SQL_LENGTH`; nesting is never followed by recursion.
 """
 
 from collections.abc import Callable
@@ -235,7 +235,7 @@ def _create_index(cursor: Cursor) -> DdlStatement | None:
         cursor.missing()
         return _of_table(DdlAction.CREATE_INDEX, None, conditional=conditional)
     table = _named_table(cursor)
-    index = take_index_body(cursor, name, _INDEX_WORDS.get(word, IndexKind.PLAIN))
+    index = take_index_body(cursor, name, _INDEX_WORDS.get(word, IndexKind.NON_UNIQUE))
     _skip_algorithm_and_lock(cursor)
     changes: tuple[AlterChange, ...] = ()
     if index is not None:

@@ -43,8 +43,8 @@ def take_references(cursor: Cursor) -> bool:
 _REFERENCE_ACTIONS: Final = ("RESTRICT", "CASCADE", "SET", "NO")
 
 _INDEX_KINDS: Final = {
-    "INDEX": IndexKind.PLAIN,
-    "KEY": IndexKind.PLAIN,
+    "INDEX": IndexKind.NON_UNIQUE,
+    "KEY": IndexKind.NON_UNIQUE,
     "UNIQUE": IndexKind.UNIQUE,
     "FULLTEXT": IndexKind.FULLTEXT,
     "SPATIAL": IndexKind.SPATIAL,

@@ -92,7 +92,7 @@ class IndexKind(StrEnum):
 
     PRIMARY = "primary"
     UNIQUE = "unique"
-    PLAIN = "plain"
+    NON_UNIQUE = "non-unique"
     FULLTEXT = "fulltext"
     SPATIAL = "spatial"
     VECTOR = "vector"
@@ -209,7 +209,7 @@ class ColumnDefinition:
         primary_key: whether the column's own definition says PRIMARY KEY.
         unique: whether the column's own definition says UNIQUE (SERIAL implies it).
         comment: text of COMMENT; None if there is none.
-        generated: virtual or stored for a generated column, None for a plain one.
+        generated: virtual or stored for a generated column, None for any other.
         generated_expression: text between the parentheses of AS (...).
     """
 
@@ -252,7 +252,7 @@ class IndexDefinition:
 
     Attributes:
         name: index name, None where the text leaves it to the server; a primary key has none.
-        kind: primary, unique, plain or one of the search kinds.
+        kind: primary, unique, non-unique or one of the search kinds.
         parts: the parts in key order.
         clustered: True for CLUSTERED, False for NONCLUSTERED, None if the text does not say.
         visible: False for INVISIBLE.

@@ -195,9 +195,9 @@ def tokenize(text: str) -> Tokens:
     """Return the tokens of `text`, read with backslash escapes unless only the other way closes."""
     tokens = Tokens(text, escapes=True)
     if tokens.broken and "\\" in text:
-        plain = Tokens(text, escapes=False)
-        if not plain.broken:
-            return plain
+        unescaped = Tokens(text, escapes=False)
+        if not unescaped.broken:
+            return unescaped
     return tokens
 
 

@@ -253,7 +253,7 @@ class RowTransform:
     ) -> None:
         self._renamed = step.renamed
         self._ddl_ts = step.ddl_ts
-        self._plain: list[tuple[str, str]] = []
+        self._kept: list[tuple[str, str]] = []
         self._cast: list[tuple[str, str, Cast, TextCast | None]] = []
         self._added: list[tuple[str, str | None]] = []
         for item in step.columns:
@@ -261,7 +261,7 @@ class RowTransform:
             if source is None:
                 self._added.append((column.name, added_value(column, timezone, step.at)))
             elif cast_is_identity(source, column):
-                self._plain.append((column.name, source.name))
+                self._kept.append((column.name, source.name))
             else:
                 convert = cast_of(source, column, timezone)
                 lenient = None
@@ -271,7 +271,7 @@ class RowTransform:
 
     def __call__(self, row: CanonicalRow, notes: StepNotes) -> CanonicalRow:
         """Return the row under the new schema."""
-        result: CanonicalRow = {name: row[source] for name, source in self._plain if source in row}
+        result: CanonicalRow = {name: row[source] for name, source in self._kept if source in row}
         for name, source, convert, lenient in self._cast:
             if source not in row:
                 continue

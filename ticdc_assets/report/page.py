@@ -307,7 +307,7 @@ class _Feed:
 
     def state(self, item: TableStatus) -> _State:
         """Return how a table is."""
-        text = shortened("; ".join((*item.lacking, *item.marks)), _TEXT_SHOWN)
+        text = shortened("; ".join((*item.lacking, *item.caveats)), _TEXT_SHOWN)
         return _State(LEVELS[item.verdict.level], str(item.state), text)
 
     @property

@@ -291,10 +291,10 @@ def quarantine_plot(overview: FeedOverview) -> Plot:
 
 
 def _thinned_note(note: str, series: Iterable[Series]) -> str:
-    cut_short = [item for item in series if len(item) > POINTS]
+    shortened = [item for item in series if len(item) > POINTS]
     told = "".join(
         f" Of {count_text(len(item))} points the extremes of each part are drawn."
-        for item in cut_short
+        for item in shortened
     )
     return f"{note}{told}".strip()
 

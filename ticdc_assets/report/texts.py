@@ -33,7 +33,7 @@ def plot_text(text: str) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return text, cut off with an ellipsis if it is longer than `limit` characters."""
+    """Return text, truncated with an ellipsis if it is longer than `limit` characters."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 

@@ -1,11 +1,11 @@
 """Row operations a column at a time: from batches of the change log, without Python rows.
 
 In: an Arrow batch of change log rows of one mirror. Out: the operations of those of them that are
-plain, and the others, which `mirror_rows` resolves one by one. Which way a row takes depends on the
-row and the mirror's plan alone, and both come to the same operations.
+regular, and the others, which `mirror_rows` resolves one by one. Which way a row takes depends on
+the row and the mirror's plan alone, and both come to the same operations.
 
-Plain is a change of whole images that cites a schema whose columns are those at the cut, that no
-schema step or partition DDL is still to meet, and whose values are all plain (`values.columns`).
+Regular is a change of whole images that cites a schema whose columns are those at the cut, that no
+schema step or partition DDL is still to meet, and whose values are all regular (`values.columns`).
 """
 
 # pyarrow ships no types, and numba hides those of what it compiles.
@@ -37,7 +37,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 class ColumnOperations:
-    """Makes operations of plain changes of one mirror, which must have a key.
+    """Makes operations of regular changes of one mirror, which must have a key.
 
     Args:
         resolver: resolves the others.
@@ -58,7 +58,7 @@ class ColumnOperations:
         self._reader = ImageReader(names, CHANGEFEED_ZONE_NAMES | {timezone})
 
     def operations(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch | None, pa.RecordBatch]:
-        """Return the operations of plain rows of `batch`, None if none is, and the other rows."""
+        """Return the operations of regular rows of `batch`, None if none is, and the other rows."""
         rows = self._candidates(batch)
         chosen = _taken(batch, rows)
         before, after = (np.asarray(chosen.column(name).is_valid()) for name in ("before", "after"))
@@ -69,19 +69,19 @@ class ColumnOperations:
         old = np.cumsum(before) - 1
         new = np.cumsum(after) - 1 + np.count_nonzero(before)
         typed = self._typed(images, old[before & after], new[before & after])
-        is_plain = images.plain
+        is_regular = images.regular
         for number, column in enumerate(typed):
-            is_plain &= column.plain
+            is_regular &= column.regular
             if number in self._key_set:
-                is_plain &= images.forms[number] > NULL
-        plain = (~before | is_plain[old]) & (~after | is_plain[new])
+                is_regular &= images.forms[number] > NULL
+        regular = (~before | is_regular[old]) & (~after | is_regular[new])
         others = np.ones(batch.num_rows, np.bool_)
-        others[rows[plain]] = False
-        old, new = np.where(before & plain, old, _NONE), np.where(after & plain, new, _NONE)
+        others[rows[regular]] = False
+        old, new = np.where(before & regular, old, _NONE), np.where(after & regular, new, _NONE)
         return self._built(chosen, images, typed, old, new), batch.filter(pa.array(others))
 
     def _candidates(self, batch: pa.RecordBatch) -> Numbers:
-        """Return the numbers of the rows that are plain as far as can be told without images."""
+        """Return the numbers of the rows that are regular as far as can be told without images."""
         before = np.asarray(batch.column("before").is_valid())
         after = np.asarray(batch.column("after").is_valid())
         # A change without an op, or with one that nobody knows, is none of these.
@@ -109,8 +109,8 @@ class ColumnOperations:
     def _typed(self, images: Images, old: Numbers, new: Numbers) -> list[TypedColumn]:
         """Return the columns of all images; `old` and `new` are those of one row each."""
         # An image before may have only what changed.
-        counts, plain = images.counts, images.plain
-        shorter = plain[old] & plain[new] & (counts[old] < counts[new])
+        counts, regular = images.counts, images.regular
+        shorter = regular[old] & regular[new] & (counts[old] < counts[new])
         if shorter.any():
             images.filled(old[shorter], new[shorter])
         return [convert(images.column(number)) for number, convert in enumerate(self._converters)]
@@ -209,7 +209,7 @@ class ColumnOperations:
     def _missing(self, images: Images) -> "pa.Array[Any]":
         """Return which columns each image lacks, null for none."""
         kind = self._schema.field("missing").type
-        lacking = np.flatnonzero(images.plain & (images.counts < len(self._names)))
+        lacking = np.flatnonzero(images.regular & (images.counts < len(self._names)))
         if not len(lacking):
             return pa.nulls(len(images.counts), kind)
         patterns, which = np.unique(images.forms[:, lacking] == ABSENT, axis=1, return_inverse=True)

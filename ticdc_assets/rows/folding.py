@@ -152,10 +152,10 @@ def _fold_keys(operations: pa.Table) -> FoldedRows:
     ranks = operations.column("sequence").chunk(0).field("rank").to_numpy()
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     ends = np.append(starts[1:], size) - 1
-    is_plain = ~np.logical_or.reduceat(special[order], starts)
-    each = _fold_each(operations, order[np.repeat(~is_plain, ends - starts + 1)])
-    changed = np.maximum.reduceat(ranks[order], starts)[is_plain] >= 0
-    first, last = order[starts[is_plain]], order[ends[is_plain]]
+    is_regular = ~np.logical_or.reduceat(special[order], starts)
+    each = _fold_each(operations, order[np.repeat(~is_regular, ends - starts + 1)])
+    changed = np.maximum.reduceat(ranks[order], starts)[is_regular] >= 0
+    first, last = order[starts[is_regular]], order[ends[is_regular]]
     is_delete = operations.column("is_delete").to_numpy()
     was_delete, is_gone = is_delete[first], is_delete[last]
     is_new = operations.column("is_new").to_numpy()[first]
@@ -496,7 +496,7 @@ def fold_in_pieces(
     """
     # The values are last, and behind them the rescued data, which may be as large.
     names = operation_schema(schema).names[: -len(schema.columns) - 1]
-    plain: list[pa.Table] = []
+    regular: list[pa.Table] = []
     place = 0
     for batch in operations():
         places = pa.array(np.arange(place, place + batch.num_rows))
@@ -504,15 +504,15 @@ def fold_in_pieces(
         rows = pa.Table.from_batches([batch]).select(names)
         rows = rows.append_column("extra", pa.nulls(batch.num_rows, RESCUED_TYPE))
         # A copy: what is only selected keeps the whole batch.
-        plain.append(
+        regular.append(
             pa.concat_tables([rows.append_column("place", places)]).take(
                 pa.array(np.arange(batch.num_rows))
             )
         )
     nothing = operation_schema(schema).empty_table().select([*names, "extra"])
     nothing = nothing.append_column("place", pa.array([], pa.int64()))
-    folded = _fold_keys(pa.concat_tables([nothing, *plain]))
-    del plain
+    folded = _fold_keys(pa.concat_tables([nothing, *regular]))
+    del regular
     puts = folded.rows.filter(ds.field("reason").is_null() & (ds.field("copies") > 0))
     puts = puts.select(["place", "extra"]).sort_by("place")
     wanted = puts["place"].to_numpy()

@@ -328,10 +328,12 @@ def _texts(
         try:
             (texts,) = canonical_rows(row, layout, timezone)
         except (InputError, ValueError, ArithmeticError):
-            plain = {
+            values_of_row = {
                 column.name: row.column(column.name)[0].as_py() for column in layout.schema.columns
             }
-            texts = {name: None if value is None else str(value) for name, value in plain.items()}
+            texts = {
+                name: None if value is None else str(value) for name, value in values_of_row.items()
+            }
         commit_ts = row.column(layout.commit_ts)[0].as_py()
         yield {**texts, layout.commit_ts: None if commit_ts is None else str(commit_ts)}
 

@@ -154,11 +154,11 @@ def diff(
         remove_side_places(paths)
         try:
             side = paths.side_place(uuid4().hex)
-            plain = replace(changefeed, history=TableChoice(), soft_delete=TableChoice())
+            mirrors_only = replace(changefeed, history=TableChoice(), soft_delete=TableChoice())
             seeding = seed(
                 spark,
                 side,
-                plain,
+                mirrors_only,
                 folder,
                 tables=tables,
                 tso=tso,
@@ -167,8 +167,8 @@ def diff(
                 say=say,
             )
             moment = AsOf(spark, paths, changefeed, seeding.tso)
-            register_new(side, plain)
-            apply_changes(spark, side, plain, until=seeding.tso, complete_ts=seeding.tso)
+            register_new(side, mirrors_only)
+            apply_changes(spark, side, mirrors_only, until=seeding.tso, complete_ts=seeding.tso)
             found = list(_compared(spark, side, seeding, moment, changefeed.timezone, say))
         finally:
             remove_side_places(paths)

@@ -1,6 +1,6 @@
 """Which cuts are kept: by age, by hour, and what may become a base.
 
-In: the published cuts, the configured ages, and where tables were cut off. Out: the cuts to
+In: the published cuts, the configured ages, and where tables were truncated. Out: the cuts to
 keep. It is a pure function, so asking again gives the same.
 """
 

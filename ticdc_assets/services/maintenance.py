@@ -1,4 +1,4 @@
-"""Maintenance: small files made one, files that nothing needs removed, logs cut short.
+"""Maintenance: small files made one, files that nothing needs removed, logs truncated.
 
 In: a changefeed's tables. Out: the same rows in fewer files, and a `Maintaining` that says what was
 done. `maintain` does, in this order: retention (`retention.retain`), OPTIMIZE, VACUUM, and the
@@ -14,7 +14,7 @@ What a kept cut needs is never removed:
   was published. The same age, as configured, stands in their properties, so that a VACUUM by hand
   keeps it too.
 - A log entry is needed by the versions behind it, from the last checkpoint on. Their logs are
-  cut off at the newest checkpoint at or below the oldest version that a kept cut names. Delta
+  truncated at the newest checkpoint at or below the oldest version that a kept cut names. Delta
   itself goes by age and would not know that an old version is still named; so its own clean-up is
   put off by a property (`delta.logRetentionDuration`).
 
@@ -49,7 +49,7 @@ from ticdc_assets.engine.commits import (
 )
 from ticdc_assets.engine.control import (
     commit_metadata,
-    is_plain,
+    is_portable,
     open_table,
 )
 from ticdc_assets.engine.files import WRITTEN_NAME
@@ -136,7 +136,7 @@ class Maintaining:
     dry_run: bool
 
     def lines(self) -> Iterator[str]:
-        """Yield what people are told: a line for each table, then where tables were cut off."""
+        """Yield what people are told: a line for each table, then where tables were truncated."""
         for item in self.tables:
             removed = f", {item.rows_removed} rows removed" if item.rows_removed else ""
             if item.unnamed_removed:
@@ -153,9 +153,9 @@ class Maintaining:
         ):
             if truncation_point.cut is not None:
                 base = truncation_point.cut
-                yield f"{name}: cut off below cut {truncation_point.number} at {base.moment}"
+                yield f"{name}: truncated below cut {truncation_point.number} at {base.moment}"
             else:
-                yield f"{name}: nothing was ever cut off"
+                yield f"{name}: nothing was ever truncated"
         yield from retaining.notes
         if self.cut is not None:
             yield f"cut {self.cut.number} names the compacted mirrors, at {self.cut.moment}"
@@ -272,7 +272,7 @@ def _optimized_table(spark: SparkSession, path: Path, version: int, retention: R
     wanted = mirror_properties(retention)
     has = table.metadata().configuration
     is_stale = any(has.get(name) != value for name, value in wanted.items())
-    if is_plain(table):
+    if is_portable(table):
         # One file, and Spark would refuse names that only column mapping allows.
         if is_stale:
             properties = named_properties(commit_metadata(path))

@@ -11,8 +11,8 @@ that was in quarantine at the cut is left out here too, even if it can be decode
 counted, for it waits to be re-driven. One that was re-driven before the cut is decoded like any
 other. One that was decoded then and is refused now (its claim-check file is gone, say) is named.
 
-Where `raw_messages` was cut off (`retention`), the rebuild starts from the mirrors of the base cut
-that was kept, and from what was known of schemas and rows there; it proves what came after.
+Where `raw_messages` was truncated (`retention`), the rebuild starts from the mirrors of the base
+cut that was kept, and from what was known of schemas and rows there; it proves what came after.
 
 Why running it again is safe: nothing outside of the side place is written and no writer's lock is
 held; records, change log and mirrors are read at versions that syncs leave alone. One rebuild at a
@@ -227,10 +227,10 @@ class _Rebuild:
         mirrors = [mirror for mirror in plan.mirrors if mirror.name == table]
         return frozenset({table}.union(*map(_names, mirrors)))
 
-    # What was cut off -------------------------------------------------------------------------
+    # What was truncated -------------------------------------------------------------------------
 
     def _side_truncation_point(self) -> TruncationPoint:
-        """Return up to where the landed records were cut off, in the batches of the side place."""
+        """Return where the landed records were truncated, in the batches of the side place."""
         if self._truncation_point.cut is None:
             return self._truncation_point
         landed = landed_up_to(self._paths, self._truncation_point.batch)
@@ -328,7 +328,7 @@ class _Rebuild:
             return rows.withColumn("left_out", F.lit(False))
         log = self._log_of_cut().select(*event)
         later = self._table_of(self._paths.change_log).select(*event)
-        # One that was re-driven and is nowhere in the change log was cut off there since.
+        # One that was re-driven and is nowhere in the change log was truncated there since.
         waiting = (
             faults.join(log, event, "left_anti")
             .join(later.withColumn("is_later", F.lit(True)).distinct(), event, "left")

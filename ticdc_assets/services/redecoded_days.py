@@ -110,7 +110,7 @@ class LandingDay:
         paths: tables of the changefeed.
         changefeed: its configuration.
         day: the day (UTC).
-        truncation_point: up to where the change log was cut off.
+        truncation_point: up to where the change log was truncated.
         only: coordinates of the records that count; all of the day if None.
     """
 
@@ -302,7 +302,7 @@ class LandingDay:
             tables=tables,
             batches=self._touched(differing, batches),
             schemas=schemas,
-            cut_off_ts=self._truncation_point.tso,
+            truncated_ts=self._truncation_point.tso,
             before=version,
         )
         within = reduce(

@@ -16,7 +16,7 @@ behind the commit is finished by whoever decodes next (`decode_new`). What is re
 quarantine before its rows go; what is not refused any more is closed there last, if need be by the
 next re-decoding of the day.
 
-Not handled: days of which `retention` may have cut off records or rows are refused, for there is
+Not handled: days of which `retention` may have truncated records or rows are refused, for there is
 nothing whole to compare. A row whose landing day was changed is missed on the one day and left on
 the other until that one is decoded again too.
 """
@@ -66,7 +66,7 @@ def redecode(
     The caller holds the writer lock.
 
     Raises:
-        NotFoundError: records or rows of a day were cut off, or its records are gone.
+        NotFoundError: records or rows of a day were truncated, or its records are gone.
     """
     _require_kept(paths, days)
     truncation_point = read_truncation_point(paths)
@@ -86,7 +86,7 @@ def redecode_ahead(
     """Move what is too far ahead out of the change log into quarantine.
 
     It may be there because an older version or a higher limit let it in. Records above what
-    retention cut off are whole, and what is too far ahead is above it, so no day is refused. The
+    retention truncated are whole, and what is too far ahead is above it, so no day is refused. The
     caller holds the writer lock, and everything that landed is decoded.
 
     Returns:
@@ -121,7 +121,7 @@ def redecode_ahead(
 
 
 def first_whole_day(paths: LakePaths) -> date:
-    """Return the first landing day of which nothing was cut off; needs no Spark."""
+    """Return the first landing day of which nothing was truncated; needs no Spark."""
     cuts = [
         item.cut
         for item in (read_truncation_point(paths), read_raw_truncation_point(paths))

@@ -121,16 +121,16 @@ def retain(
     notes: list[str] = []
     changes = records = 0
     if groups.batch != decoded_position(paths)[0]:
-        notes.append("nothing is cut off: a killed run is to be finished by a sync first")
+        notes.append("nothing is truncated: a killed run is to be finished by a sync first")
     else:
         run = _CutOff(spark, paths, changefeed, groups, cuts, truncation_point, dry_run)
         base = run.base(now, retention.change_log, truncation_point, "change_log", notes)
         if base is not None:
-            changes = run.cut_change_log(base)
+            changes = run.truncate_change_log(base)
             truncation_point = _moved(base, truncation_point, changes)
         base = run.base(now, retention.raw_messages, raw_truncation_point, "raw_messages", notes)
         if base is not None:
-            records = run.cut_raw_messages(base, notes)
+            records = run.truncate_raw_messages(base, notes)
             raw_truncation_point = _moved(base, raw_truncation_point, records)
     removed = _remove_cuts(
         paths, changefeed, now, truncation_point, raw_truncation_point, dry_run=dry_run
@@ -149,7 +149,7 @@ def _moved(base: Cut, before: TruncationPoint, removed: int) -> TruncationPoint:
     return TruncationPoint(tso=base.tso, batch=base.batch, cut=base) if removed else before
 
 
-# Cutting off ------------------------------------------------------------------------------------
+# Truncating -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +254,7 @@ class _CutOff:
                 return cut
             reason = reason or f"cut {cut.number} is no base: {found}"
         if reason is not None:
-            notes.append(f"{table} is not cut off further: {reason}")
+            notes.append(f"{table} is not truncated further: {reason}")
         return None
 
     def _flaw(self, cut: Cut) -> str | None:
@@ -389,7 +389,7 @@ class _CutOff:
 
     # The change log ---------------------------------------------------------------------------
 
-    def cut_change_log(self, base: Cut) -> int:
+    def truncate_change_log(self, base: Cut) -> int:
         """Remove what is at or below the base and in it; return how many rows."""
         F = functions(self._spark)
         lacking = self._lacking(base)
@@ -418,11 +418,11 @@ class _CutOff:
 
     # The raw messages -------------------------------------------------------------------------
 
-    def cut_raw_messages(self, base: Cut, notes: list[str]) -> int:
+    def truncate_raw_messages(self, base: Cut, notes: list[str]) -> int:
         """Remove the records that are in the base in all that they say; return how many."""
         landed = landed_up_to(self._paths, base.batch)
         if landed is None:
-            notes.append("raw_messages is not cut off: its batches are not known any more")
+            notes.append("raw_messages is not truncated: its batches are not known any more")
             return 0
         count = self._cut_snapshot_rows(base)
         F = functions(self._spark)

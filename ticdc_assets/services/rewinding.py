@@ -13,7 +13,7 @@ Why running it again is safe: what is in quarantine is found there no more, and 
 append. A run killed before that has left only time stamps out that nothing should have believed.
 
 Not handled: cuts that retention removed, and cuts older than what the change log or the raw
-messages were cut off at, because what came after them is not there to be applied again.
+messages were truncated at, because what came after them is not there to be applied again.
 """
 
 from collections.abc import Sequence
@@ -131,9 +131,9 @@ def _wanted(paths: LakePaths, newest: Cut, *, tso: int | None, number: int | Non
     ):
         if older.number < truncation_point.number and truncation_point.cut is not None:
             raise NotFoundError(
-                f"changefeed {paths.changefeed!r} cannot be rewound to {asked}: retention cut off "
-                f"{table} below cut {truncation_point.number} at {truncation_point.cut.moment}, so "
-                "what came between the two could not be applied again"
+                f"changefeed {paths.changefeed!r} cannot be rewound to {asked}: retention truncated"
+                f" {table} below cut {truncation_point.number} at {truncation_point.cut.moment}, "
+                "so what came between the two could not be applied again"
             )
     return older
 

@@ -16,7 +16,7 @@ leaves out none of what makes it hard to read:
     - Formats differ in what they send at all (`dialects`): Canal-JSON's DDL goes to the first
       partition only, formats besides Simple have no bootstraps, and Canal-JSON without the TiDB
       extension has no watermarks.
-    - A row whose message would be too large is cut to its handle key (`large_messages`).
+    - A row whose message would be too large is reduced to its handle key (`large_messages`).
 
 Nothing is lost by not reading on: records wait in the stand-in until they are asked for. The same
 upstream, options and seed give the same records, except build times where the upstream's clock is

@@ -25,7 +25,7 @@ from ticdc_assets.schemas import ColumnSchema, IndexSchema
 _TYPE: Final = re.compile(
     r"(?P<base>[a-z]+)\s*(?:\((?P<arguments>.*)\))?(?P<attributes>[a-z0-9_ ]*)", re.DOTALL
 )
-_PLAIN_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*")
+_CANONICAL_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*")
 _LABEL: Final = re.compile(r"'((?:[^']|'')*)'")
 
 _INTEGER_BITS: Final[Mapping[str, int]] = {
@@ -271,7 +271,7 @@ def modified_value(value: str | None, old: ColumnSchema, new: ColumnSchema) -> s
         return _with_scale(Decimal(value), new.decimal)
     if target in _INTEGER_BITS and source in _NUMBERS:
         return _with_scale(Decimal(value), 0)
-    if target in _INTEGER_BITS and source == "varchar" and _PLAIN_INTEGER.fullmatch(value):
+    if target in _INTEGER_BITS and source == "varchar" and _CANONICAL_INTEGER.fullmatch(value):
         return value
     if target == "date" and source == "datetime" and not old.decimal:
         return value[:10]

@@ -40,7 +40,7 @@ class DialectOptions:
         tidb_extension: Canal-JSON: send commit ts and watermarks.
         content_compatible: Canal-JSON: spell types in full, and send only updated columns.
         only_updated_columns: leave columns that did not change out of `before` (not Simple, Craft).
-        delete_only_handle_key: cut the image of a DELETE to the handle key (not Simple).
+        delete_only_handle_key: reduce the image of a DELETE to the handle key (not Simple).
         checksums: Simple: send row checksums (`integrity-check-level = "correctness"`).
     """
 

@@ -43,7 +43,7 @@ class LargeMessages:
     Attributes:
         max_message_bytes: size from which a message is too large, its overhead included.
         claim_check: folder for whole messages, made when it is needed; None for no claim checks:
-            what is cut is lost.
+            what is left out is lost.
         raw_value: whether a file is the bare value (not Open Protocol).
     """
 

@@ -16,7 +16,7 @@ from ticdc_assets.values.widening import TEXT_LIMITS, text_length
 
 _CODECS: Final = {"ascii": "ascii", "gbk": "gbk", "gb18030": "gb18030"}
 _THREE_BYTE_CHARSETS: Final = frozenset({"utf8", "utf8mb3"})
-_PLAIN_INDEX = re.compile(r"0|[1-9][0-9]{0,19}")
+_CANONICAL_INDEX = re.compile(r"0|[1-9][0-9]{0,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def to_enum(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
         except (ValueError, ImageError):
             refuse(new, "a label", text)
         label = find(name)
-        if label is None and _PLAIN_INDEX.fullmatch(name):
+        if label is None and _CANONICAL_INDEX.fullmatch(name):
             label = _nth(new.elements, int(name))
         if label is None:
             refuse(new, "a label", text)
@@ -187,7 +187,7 @@ def to_set(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
         if None not in found:
             return ",".join(label for label in new.elements if label in found)
         made = None
-        if _PLAIN_INDEX.fullmatch(name):
+        if _CANONICAL_INDEX.fullmatch(name):
             made = _joined(new, int(name))
         if made is None:
             refuse(new, "labels", text)

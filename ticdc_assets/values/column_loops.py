@@ -1,10 +1,10 @@
 """What compiled loops over one column share: forms of texts, and digits.
 
 In: bytes, and for each row where its text stands in them and of what form it is (`values.columns`).
-Out: numbers, or only whether the text is plain, that is, canonical text already and held exactly by
-the typed column. Of any other text a loop says no more than that it is not plain: what it means,
-`values.canonical` and `values.typed` know. The loops are in `number_loops`, `moment_loops` and
-`text_loops`.
+Out: numbers, or only whether the text is regular, that is, canonical text already and held exactly
+by the typed column. Of any other text a loop says no more than that it is not regular: what it
+means, `values.canonical` and `values.typed` know. The loops are in `number_loops`, `moment_loops`
+and `text_loops`.
 
 Only the bytes from `begins[row]` to `ends[row]` tell anything; the caller keeps these inside the
 bytes, with seven more behind them for `word_loops`. All arrays but words are contiguous; places are

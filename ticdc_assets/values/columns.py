@@ -1,8 +1,8 @@
 """Columns of values as images hold them, to the typed columns of mirrors.
 
 In: for each row where a column's text stands in an array of bytes, and of what form it is
-(`Places`). Out: `TypedColumn`: the Arrow array of `arrow_type(column)`, and which rows are plain.
-For a plain row the array has what `canonical_of` and `typed_of` give one by one, and neither
+(`Places`). Out: `TypedColumn`: the Arrow array of `arrow_type(column)`, and which rows are regular.
+For a regular row the array has what `canonical_of` and `typed_of` give one by one, and neither
 refused the value nor called it `UNFIT`. Of any other row it has nothing, and says nothing: the
 caller converts it by these.
 
@@ -83,16 +83,16 @@ class Places:
     texts: Callable[[], tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], Flags]]
 
     def strings(self) -> "tuple[pa.Array[Any], Flags]":
-        """Return the texts as strings, null where there is none, and which rows are plain."""
-        offsets, content, plain = self.texts()
-        present = (self.forms > NULL) & plain
+        """Return the texts as strings, null where there is none, and which rows are regular."""
+        offsets, content, regular = self.texts()
+        present = (self.forms > NULL) & regular
         strings = pa.StringArray.from_buffers(
             len(offsets) - 1,
             pa.py_buffer(offsets),
             pa.py_buffer(content),
             _validity(present),
         )
-        return strings, plain
+        return strings, regular
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -100,13 +100,13 @@ class TypedColumn:
     """A typed column.
 
     Attributes:
-        array: the values, null for NULL, what is absent, and what is not plain.
-        plain: which rows the array speaks for.
-        is_verbatim: whether the canonical text of plain rows is the text as sent.
+        array: the values, null for NULL, what is absent, and what is not regular.
+        regular: which rows the array speaks for.
+        is_verbatim: whether the canonical text of regular rows is the text as sent.
     """
 
     array: "pa.Array[Any]"
-    plain: Flags
+    regular: Flags
     is_verbatim: bool
 
 
@@ -138,19 +138,19 @@ def _empty(places: Places, kind: type[Any]) -> tuple[Any, Flags]:
 
 
 def _of_numbers(
-    numbers: npt.NDArray[Any], wanted: pa.DataType, places: Places, plain: Flags
+    numbers: npt.NDArray[Any], wanted: pa.DataType, places: Places, regular: Flags
 ) -> "pa.Array[Any]":
     """Return numbers as an Arrow array of a type that has them as they are."""
-    present = (places.forms > NULL) & plain
+    present = (places.forms > NULL) & regular
     return pa.Array.from_buffers(
         wanted,
-        len(plain),
+        len(regular),
         [_validity(present), pa.py_buffer(numbers)],
     )
 
 
 def _read_integers(places: Places, low: int, high: int) -> tuple[npt.NDArray[np.uint64], Flags]:
-    numbers, plain = _empty(places, np.uint64)
+    numbers, regular = _empty(places, np.uint64)
     number_loops.integers(
         places.data,
         places.words,
@@ -160,9 +160,9 @@ def _read_integers(places: Places, low: int, high: int) -> tuple[npt.NDArray[np.
         np.uint64(-low),
         np.uint64(high),
         numbers,
-        plain,
+        regular,
     )
-    return numbers, plain
+    return numbers, regular
 
 
 def _integers(column: ColumnSchema, timezone: str) -> _Typed:
@@ -172,17 +172,17 @@ def _integers(column: ColumnSchema, timezone: str) -> _Typed:
     is_wide, is_year = exceeds_int64(column), kind_of(column) is Kind.YEAR
 
     def typed(places: Places) -> TypedColumn:
-        numbers, plain = _read_integers(places, low, high)
+        numbers, regular = _read_integers(places, low, high)
         if is_year:
-            plain &= (numbers == 0) | (numbers >= 1901)
+            regular &= (numbers == 0) | (numbers >= 1901)
         if is_wide:
             both = np.zeros(2 * len(numbers), np.uint64)
             both[0::2] = numbers
-            array = _of_numbers(both, wanted, places, plain)
+            array = _of_numbers(both, wanted, places, regular)
         else:
             narrow = numbers.view(np.int64).astype(wanted.to_pandas_dtype())
-            array = _of_numbers(narrow, wanted, places, plain)
-        return TypedColumn(array=array, plain=plain, is_verbatim=True)
+            array = _of_numbers(narrow, wanted, places, regular)
+        return TypedColumn(array=array, regular=regular, is_verbatim=True)
 
     return typed
 
@@ -197,7 +197,7 @@ def _decimals(column: ColumnSchema, timezone: str) -> _Typed | None:
 
     def typed(places: Places) -> TypedColumn:
         count = len(places.forms)
-        numbers, plain = np.empty(2 * count, np.uint64), np.empty(count, np.bool_)
+        numbers, regular = np.empty(2 * count, np.uint64), np.empty(count, np.bool_)
         number_loops.decimals(
             places.data,
             places.begins,
@@ -206,10 +206,10 @@ def _decimals(column: ColumnSchema, timezone: str) -> _Typed | None:
             precision - scale,
             scale,
             numbers,
-            plain,
+            regular,
         )
-        array = _of_numbers(numbers, wanted, places, plain)
-        return TypedColumn(array=array, plain=plain, is_verbatim=True)
+        array = _of_numbers(numbers, wanted, places, regular)
+        return TypedColumn(array=array, regular=regular, is_verbatim=True)
 
     return typed
 
@@ -220,26 +220,26 @@ def _floats(column: ColumnSchema, timezone: str) -> _Typed:
     highest = MAX_FLOAT32 if kind_of(column) is Kind.FLOAT else np.finfo(np.float64).max
 
     def typed(places: Places) -> TypedColumn:
-        numbers, plain = _empty(places, np.float64)
-        longer = np.empty(len(plain), np.bool_)
+        numbers, regular = _empty(places, np.float64)
+        longer = np.empty(len(regular), np.bool_)
         number_loops.floats(
-            places.data, places.begins, places.ends, places.forms, numbers, plain, longer
+            places.data, places.begins, places.ends, places.forms, numbers, regular, longer
         )
         if longer.any():
             strings, _ = places.strings()
             numbers[longer] = strings.filter(pa.array(longer)).cast(pa.float64()).to_numpy()
-            plain |= longer
+            regular |= longer
         with np.errstate(over="ignore"):
             narrow = numbers.astype(wanted.to_pandas_dtype())
-        plain &= np.abs(narrow) <= highest
-        array = _of_numbers(narrow, wanted, places, plain)
-        return TypedColumn(array=array, plain=plain, is_verbatim=False)
+        regular &= np.abs(narrow) <= highest
+        array = _of_numbers(narrow, wanted, places, regular)
+        return TypedColumn(array=array, regular=regular, is_verbatim=False)
 
     return typed
 
 
 def _read_moments(places: Places, *, has_clock: bool, digits: int) -> tuple[Any, Flags]:
-    numbers, plain = _empty(places, np.int64)
+    numbers, regular = _empty(places, np.int64)
     moment_loops.moments(
         places.data,
         places.words,
@@ -249,9 +249,9 @@ def _read_moments(places: Places, *, has_clock: bool, digits: int) -> tuple[Any,
         has_clock,
         digits,
         numbers,
-        plain,
+        regular,
     )
-    return numbers, plain
+    return numbers, regular
 
 
 def _dates(column: ColumnSchema, timezone: str) -> _Typed:
@@ -259,10 +259,10 @@ def _dates(column: ColumnSchema, timezone: str) -> _Typed:
     wanted = arrow_type(column)
 
     def typed(places: Places) -> TypedColumn:
-        numbers, plain = _read_moments(places, has_clock=False, digits=0)
-        plain &= places.forms != ZONED
-        array = _of_numbers(numbers.astype(np.int32), wanted, places, plain)
-        return TypedColumn(array=array, plain=plain, is_verbatim=True)
+        numbers, regular = _read_moments(places, has_clock=False, digits=0)
+        regular &= places.forms != ZONED
+        array = _of_numbers(numbers.astype(np.int32), wanted, places, regular)
+        return TypedColumn(array=array, regular=regular, is_verbatim=True)
 
     return typed
 
@@ -272,10 +272,10 @@ def _datetimes(column: ColumnSchema, timezone: str) -> _Typed:
     wanted, digits = arrow_type(column), fractional_digits(column)
 
     def typed(places: Places) -> TypedColumn:
-        numbers, plain = _read_moments(places, has_clock=True, digits=digits)
-        plain &= places.forms != ZONED
-        array = _of_numbers(numbers, wanted, places, plain)
-        return TypedColumn(array=array, plain=plain, is_verbatim=True)
+        numbers, regular = _read_moments(places, has_clock=True, digits=digits)
+        regular &= places.forms != ZONED
+        array = _of_numbers(numbers, wanted, places, regular)
+        return TypedColumn(array=array, regular=regular, is_verbatim=True)
 
     return typed
 
@@ -286,13 +286,13 @@ def _timestamps(column: ColumnSchema, timezone: str) -> _Typed:
     fixed = changefeed_zone(timezone).utcoffset(None)
 
     def typed(places: Places) -> TypedColumn:
-        local, plain = _read_moments(places, has_clock=True, digits=digits)
+        local, regular = _read_moments(places, has_clock=True, digits=digits)
         if fixed is not None:
             local -= fixed // _MICROSECOND
-            plain &= (local >= _FIRST) & (local <= _LAST)
-            array = _of_numbers(local, wanted, places, plain)
-            return TypedColumn(array=array, plain=plain, is_verbatim=True)
-        present = np.flatnonzero(plain & (places.forms > NULL))
+            regular &= (local >= _FIRST) & (local <= _LAST)
+            array = _of_numbers(local, wanted, places, regular)
+            return TypedColumn(array=array, regular=regular, is_verbatim=True)
+        present = np.flatnonzero(regular & (places.forms > NULL))
         hours, numbers = np.unique(local[present] // _HOUR, return_inverse=True)
         offsets = np.zeros(len(hours), np.int64)
         known = np.zeros(len(hours), np.bool_)
@@ -302,9 +302,9 @@ def _timestamps(column: ColumnSchema, timezone: str) -> _Typed:
             if offset is not None:
                 offsets[number], known[number] = offset // _MICROSECOND, True
         local[present] -= offsets[numbers]
-        plain[present] = known[numbers]
-        array = _of_numbers(local, wanted, places, plain)
-        return TypedColumn(array=array, plain=plain, is_verbatim=True)
+        regular[present] = known[numbers]
+        array = _of_numbers(local, wanted, places, regular)
+        return TypedColumn(array=array, regular=regular, is_verbatim=True)
 
     return typed
 
@@ -313,8 +313,8 @@ def _texts(column: ColumnSchema, timezone: str) -> _Typed:
     del column, timezone
 
     def typed(places: Places) -> TypedColumn:
-        array, plain = places.strings()
-        return TypedColumn(array=array, plain=plain, is_verbatim=True)
+        array, regular = places.strings()
+        return TypedColumn(array=array, regular=regular, is_verbatim=True)
 
     return typed
 
@@ -325,21 +325,21 @@ def _times(column: ColumnSchema, timezone: str) -> _Typed:
 
 
 def _checked_times(digits: int) -> _Typed:
-    def check(places: Places, plain: Flags) -> None:
-        moment_loops.times(places.data, places.begins, places.ends, places.forms, digits, plain)
+    def check(places: Places, regular: Flags) -> None:
+        moment_loops.times(places.data, places.begins, places.ends, places.forms, digits, regular)
 
     return _checked(check)
 
 
 def _checked(check: Callable[[Places, Flags], None]) -> _Typed:
-    """Return the converter of texts that are kept as they are if a loop finds them plain."""
+    """Return the converter of texts that are kept as they are if a loop finds them regular."""
 
     def typed(places: Places) -> TypedColumn:
-        array, plain = places.strings()
-        is_canonical = np.empty(len(plain), np.bool_)
+        array, regular = places.strings()
+        is_canonical = np.empty(len(regular), np.bool_)
         check(places, is_canonical)
-        # What is not plain need not be null: nobody looks at it.
-        return TypedColumn(array=array, plain=plain & is_canonical, is_verbatim=True)
+        # What is not regular need not be null: nobody looks at it.
+        return TypedColumn(array=array, regular=regular & is_canonical, is_verbatim=True)
 
     return typed
 
@@ -350,7 +350,7 @@ def _binaries(column: ColumnSchema, timezone: str) -> _Typed:
     def typed(places: Places) -> TypedColumn:
         count = len(places.forms)
         sizes = np.where(places.forms > NULL, places.ends - places.begins, 0)
-        offsets, plain = np.empty(count + 1, np.int32), np.empty(count, np.bool_)
+        offsets, regular = np.empty(count + 1, np.int32), np.empty(count, np.bool_)
         content = np.empty(int(sizes.sum()) // 4 * 3 + 3, np.uint8)
         text_loops.base64(
             places.data,
@@ -360,24 +360,24 @@ def _binaries(column: ColumnSchema, timezone: str) -> _Typed:
             _SEXTETS,
             offsets,
             content,
-            plain,
+            regular,
         )
-        present = (places.forms > NULL) & plain
+        present = (places.forms > NULL) & regular
         array = pa.Array.from_buffers(
             pa.binary(), count, [_validity(present), pa.py_buffer(offsets), pa.py_buffer(content)]
         )
-        return TypedColumn(array=array, plain=plain, is_verbatim=False)
+        return TypedColumn(array=array, regular=regular, is_verbatim=False)
 
     return typed
 
 
 def _labelled(places: Places, highest: int, label: Callable[[int], str]) -> TypedColumn:
-    numbers, plain = _read_integers(places, 0, highest)
-    present = (places.forms > NULL) & plain
+    numbers, regular = _read_integers(places, 0, highest)
+    present = (places.forms > NULL) & regular
     found, indices = np.unique(numbers, return_inverse=True)
     labels = pa.array([label(int(number)) for number in found.tolist()], pa.string())
     array = labels.take(pa.array(indices, mask=~present))
-    return TypedColumn(array=array, plain=plain, is_verbatim=False)
+    return TypedColumn(array=array, regular=regular, is_verbatim=False)
 
 
 def _enums(column: ColumnSchema, timezone: str) -> _Typed:
@@ -400,16 +400,16 @@ def _documents(column: ColumnSchema, timezone: str) -> _Typed:
     del column, timezone
 
     def typed(places: Places) -> TypedColumn:
-        offsets, content, plain = places.texts()
-        is_json = np.empty(len(plain), np.bool_)
+        offsets, content, regular = places.texts()
+        is_json = np.empty(len(regular), np.bool_)
         out_offsets, out = np.empty_like(offsets), np.empty_like(content)
         text_loops.json_texts(content, offsets, places.forms, out_offsets, out, is_json)
-        plain &= is_json
-        present = (places.forms > NULL) & plain
+        regular &= is_json
+        present = (places.forms > NULL) & regular
         array = pa.StringArray.from_buffers(
-            len(plain), pa.py_buffer(out_offsets), pa.py_buffer(out), _validity(present)
+            len(regular), pa.py_buffer(out_offsets), pa.py_buffer(out), _validity(present)
         )
-        return TypedColumn(array=array, plain=plain, is_verbatim=False)
+        return TypedColumn(array=array, regular=regular, is_verbatim=False)
 
     return typed
 
@@ -417,20 +417,20 @@ def _documents(column: ColumnSchema, timezone: str) -> _Typed:
 def _one_by_one(column: ColumnSchema, timezone: str) -> _Typed:
     convert = canonical_of(column, timezone)
 
-    def canonical(text: str | None, plain: bool) -> tuple[str | None, bool]:
+    def canonical(text: str | None, regular: bool) -> tuple[str | None, bool]:
         try:
-            return (convert(text), True) if plain else (None, False)
+            return (convert(text), True) if regular else (None, False)
         except ImageError:
             return None, False
 
     def typed(places: Places) -> TypedColumn:
-        strings, plain = places.strings()
-        converted = list(map(canonical, strings.to_pylist(), plain.tolist()))
+        strings, regular = places.strings()
+        converted = list(map(canonical, strings.to_pylist(), regular.tolist()))
         array, unfit = typed_array(column, timezone, [text for text, _ in converted])
-        plain = np.array([good for _, good in converted], np.bool_)
+        regular = np.array([good for _, good in converted], np.bool_)
         if unfit is not None:
-            plain &= ~np.array(unfit, np.bool_)
-        return TypedColumn(array=array, plain=plain, is_verbatim=False)
+            regular &= ~np.array(unfit, np.bool_)
+        return TypedColumn(array=array, regular=regular, is_verbatim=False)
 
     return typed
 
@@ -438,8 +438,8 @@ def _one_by_one(column: ColumnSchema, timezone: str) -> _Typed:
 def _unsized_decimals(column: ColumnSchema) -> _Typed:
     del column
 
-    def check(places: Places, plain: Flags) -> None:
-        number_loops.decimal_texts(places.data, places.begins, places.ends, places.forms, plain)
+    def check(places: Places, regular: Flags) -> None:
+        number_loops.decimal_texts(places.data, places.begins, places.ends, places.forms, regular)
 
     return _checked(check)
 
@@ -447,8 +447,8 @@ def _unsized_decimals(column: ColumnSchema) -> _Typed:
 def _unsized_datetimes(column: ColumnSchema) -> _Typed:
     del column
 
-    def check(places: Places, plain: Flags) -> None:
-        moment_loops.datetime_texts(places.data, places.begins, places.ends, places.forms, plain)
+    def check(places: Places, regular: Flags) -> None:
+        moment_loops.datetime_texts(places.data, places.begins, places.ends, places.forms, regular)
 
     return _checked(check)
 
@@ -456,9 +456,9 @@ def _unsized_datetimes(column: ColumnSchema) -> _Typed:
 def _unsized_labels(column: ColumnSchema) -> _Typed:
     highest = _MOST_LABELS if kind_of(column) is Kind.ENUM else 2**64 - 1
 
-    def check(places: Places, plain: Flags) -> None:
+    def check(places: Places, regular: Flags) -> None:
         _, found = _read_integers(places, 0, highest)
-        plain[:] = found
+        regular[:] = found
 
     return _checked(check)
 

@@ -154,9 +154,9 @@ def _span_prefix(text: str, digits: int) -> int | None:
         return 0
     fraction = _FRACTION.match(rest, found.end())
     assert fraction is not None
-    is_cut = fraction.end() < len(rest)
+    is_truncated = fraction.end() < len(rest)
     span = (days * 86400 + hours * 3600 + minutes * 60 + seconds) * 10**6
-    if (is_cut and len(rest.encode()) >= 12) or minutes > 59 or seconds > 59:
+    if (is_truncated and len(rest.encode()) >= 12) or minutes > 59 or seconds > 59:
         return 0
     span = min(span + moments.round_fraction(fraction[1] or "", digits), moments.MAX_SPAN)
     return -span if negative else span

@@ -1,10 +1,10 @@
 """What a lenient SQL mode stores of a value that does not fit a text or binary type, ENUM or SET.
 
-Texts are cut to the length of the column, characters that its charset lacks become question marks
-(and then TiDB cuts no more), an ENUM without the label is index 0 and a SET without one of the
-labels is empty (pingcap/tidb `convertToString`, `ProduceStrWithSpecifiedTp`, `convertToMysqlEnum`
-and `convertToMysqlSet` in pkg/types/datum.go). Into JSON and VECTOR nothing is forced: there the
-DDL fails in every SQL mode.
+Texts are shortened to the length of the column, characters that its charset lacks become question
+marks (and then TiDB cuts no more), an ENUM without the label is index 0 and a SET without one of
+the labels is empty (pingcap/tidb `convertToString`, `ProduceStrWithSpecifiedTp`,
+`convertToMysqlEnum` and `convertToMysqlSet` in pkg/types/datum.go). Into JSON and VECTOR nothing is
+forced: there the DDL fails in every SQL mode.
 """
 
 import re

@@ -45,7 +45,7 @@ def moments(
     has_clock: bool,
     digits: int,
     out: npt.NDArray[np.int64],
-    plain: Flags,
+    regular: Flags,
 ) -> None:
     """Read days, or days and times, that exist in the years 1 to 9999.
 
@@ -58,7 +58,7 @@ def moments(
         has_clock: whether a time of day follows the day.
         digits: of the fraction of its seconds.
         out: days since 1970, or microseconds.
-        plain: which are absent, NULL, or such in canonical text.
+        regular: which are absent, NULL, or such in canonical text.
     """
     wanted = 10
     if has_clock:
@@ -66,9 +66,9 @@ def moments(
     for row in range(len(begins)):
         out[row] = 0
         if forms[row] <= NULL:
-            plain[row] = True
+            regular[row] = True
             continue
-        plain[row] = False
+        regular[row] = False
         place = begins[row]
         if forms[row] == ESCAPED or ends[row] - place != wanted:
             continue
@@ -93,7 +93,7 @@ def moments(
         days = 365 * shifted + shifted // 4 - shifted // 100 + shifted // 400 + of_year - 719468
         if not has_clock:
             out[row] = days
-            plain[row] = True
+            regular[row] = True
             continue
         # ` hh:mm:s`, again with zeros.
         word = words[place + 10]
@@ -112,12 +112,12 @@ def moments(
             for _ in range(6 - digits):
                 fraction *= 10
         out[row] = (((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000_000 + fraction
-        plain[row] = True
+        regular[row] = True
 
 
 @compiled
 def times(
-    data: Bytes, begins: Places, ends: Places, forms: Bytes, digits: int, plain: Flags
+    data: Bytes, begins: Places, ends: Places, forms: Bytes, digits: int, regular: Flags
 ) -> None:
     """Tell which texts are canonical TIME.
 
@@ -127,10 +127,10 @@ def times(
         ends: where each ends.
         forms: of what form each is.
         digits: of the fraction of a second, -1 for any number.
-        plain: which are absent, NULL, or such.
+        regular: which are absent, NULL, or such.
     """
     for row in range(len(begins)):
-        plain[row] = forms[row] <= NULL
+        regular[row] = forms[row] <= NULL
         if forms[row] != TEXT:
             continue
         place, end = begins[row], ends[row]
@@ -153,11 +153,11 @@ def times(
                 continue
             if digits_at(data, point + 1, behind - 1) < 0:
                 continue
-        plain[row] = digits < 0 or behind == (digits + 1 if digits else 0)
+        regular[row] = digits < 0 or behind == (digits + 1 if digits else 0)
 
 
 @compiled
-def datetime_texts(data: Bytes, begins: Places, ends: Places, forms: Bytes, plain: Flags) -> None:
+def datetime_texts(data: Bytes, begins: Places, ends: Places, forms: Bytes, regular: Flags) -> None:
     """Tell which texts are DATETIME with any fraction, zero dates among them.
 
     Args:
@@ -165,10 +165,10 @@ def datetime_texts(data: Bytes, begins: Places, ends: Places, forms: Bytes, plai
         begins: where each text begins.
         ends: where each ends.
         forms: of what form each is.
-        plain: which are absent, NULL, or such.
+        regular: which are absent, NULL, or such.
     """
     for row in range(len(begins)):
-        plain[row] = forms[row] <= NULL
+        regular[row] = forms[row] <= NULL
         place, size = begins[row], ends[row] - begins[row]
         if forms[row] <= NULL or forms[row] == ESCAPED or size < 19:
             continue
@@ -186,4 +186,4 @@ def datetime_texts(data: Bytes, begins: Places, ends: Places, forms: Bytes, plai
             continue
         if size > 19 and (size < 21 or size > 26 or data[place + 19] != POINT):
             continue
-        plain[row] = size == 19 or digits_at(data, place + 20, size - 20) >= 0
+        regular[row] = size == 19 or digits_at(data, place + 20, size - 20) >= 0

@@ -42,7 +42,7 @@ def integers(
     lowest: np.uint64,
     highest: np.uint64,
     out: npt.NDArray[np.uint64],
-    plain: Flags,
+    regular: Flags,
 ) -> None:
     """Read integers in canonical text.
 
@@ -55,14 +55,14 @@ def integers(
         lowest: magnitude of the lowest value.
         highest: the highest value.
         out: the numbers, negative ones as two's complement.
-        plain: which are absent, NULL, or canonical and in range.
+        regular: which are absent, NULL, or canonical and in range.
     """
     for row in range(len(begins)):
         out[row] = np.uint64(0)
         if forms[row] <= NULL:
-            plain[row] = True
+            regular[row] = True
             continue
-        plain[row] = False
+        regular[row] = False
         place, end = begins[row], ends[row]
         if forms[row] != TEXT or place >= end:
             continue
@@ -92,7 +92,7 @@ def integers(
         if not good or number > (lowest if negative else highest):
             continue
         out[row] = ~number + np.uint64(1) if negative else number
-        plain[row] = True
+        regular[row] = True
 
 
 @compiled
@@ -104,7 +104,7 @@ def decimals(
     whole: int,
     scale: int,
     out: npt.NDArray[np.uint64],
-    plain: Flags,
+    regular: Flags,
 ) -> None:
     """Read decimals in canonical text of at most 36 digits.
 
@@ -116,7 +116,7 @@ def decimals(
         whole: most digits before the point.
         scale: digits behind it.
         out: two numbers a row: the unscaled value in 128 bits, the lower ones first.
-        plain: which are absent, NULL, or canonical and not a negative zero.
+        regular: which are absent, NULL, or canonical and not a negative zero.
     """
     half = np.uint64(32)
     low_half = np.uint64(0xFFFFFFFF)
@@ -125,9 +125,9 @@ def decimals(
         out[2 * row] = np.uint64(0)
         out[2 * row + 1] = np.uint64(0)
         if forms[row] <= NULL:
-            plain[row] = True
+            regular[row] = True
             continue
-        plain[row] = False
+        regular[row] = False
         place, end = begins[row], ends[row]
         if forms[row] != TEXT or place >= end:
             continue
@@ -174,7 +174,7 @@ def decimals(
             high = ~high + (np.uint64(1) if low == 0 else np.uint64(0))
         out[2 * row] = low
         out[2 * row + 1] = high
-        plain[row] = True
+        regular[row] = True
 
 
 @compiled
@@ -184,7 +184,7 @@ def floats(
     ends: Places,
     forms: Bytes,
     out: npt.NDArray[np.float64],
-    plain: Flags,
+    regular: Flags,
     longer: Flags,
 ) -> None:
     """Read numbers whose nearest double one division gives: up to 2^53, up to 22 digits behind.
@@ -195,16 +195,16 @@ def floats(
         ends: where each ends.
         forms: of what form each is.
         out: the numbers.
-        plain: which are absent, NULL, or such.
+        regular: which are absent, NULL, or such.
         longer: which are digits with or without a point among them, but too many.
     """
     for row in range(len(begins)):
         out[row] = 0.0
         longer[row] = False
         if forms[row] <= NULL:
-            plain[row] = True
+            regular[row] = True
             continue
-        plain[row] = False
+        regular[row] = False
         place, end = begins[row], ends[row]
         if forms[row] != TEXT or place >= end:
             continue
@@ -235,11 +235,11 @@ def floats(
             continue
         value = np.float64(number) / 10.0**behind
         out[row] = -value if negative else value
-        plain[row] = True
+        regular[row] = True
 
 
 @compiled
-def decimal_texts(data: Bytes, begins: Places, ends: Places, forms: Bytes, plain: Flags) -> None:
+def decimal_texts(data: Bytes, begins: Places, ends: Places, forms: Bytes, regular: Flags) -> None:
     """Tell which texts are decimals without a `+`, an exponent, or zeros before them.
 
     Args:
@@ -247,10 +247,10 @@ def decimal_texts(data: Bytes, begins: Places, ends: Places, forms: Bytes, plain
         begins: where each text begins.
         ends: where each ends.
         forms: of what form each is.
-        plain: which are absent, NULL, or such.
+        regular: which are absent, NULL, or such.
     """
     for row in range(len(begins)):
-        plain[row] = forms[row] <= NULL
+        regular[row] = forms[row] <= NULL
         if forms[row] != TEXT:
             continue
         place, end = begins[row], ends[row]
@@ -266,4 +266,4 @@ def decimal_texts(data: Bytes, begins: Places, ends: Places, forms: Bytes, plain
                 continue
             place += 1
             place = digits_end(data, place, end)
-        plain[row] = place == end
+        regular[row] = place == end

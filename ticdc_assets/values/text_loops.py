@@ -1,7 +1,7 @@
 """Compiled loops over columns of bytes and of JSON.
 
 In: base64, or documents one behind the other, see `column_loops`. Out: copies of what they say, and
-which of them are plain.
+which of them are regular.
 """
 
 # numba hides the types of what it compiles.
@@ -41,7 +41,7 @@ def base64(
     sextets: Bytes,
     offsets: Places,
     out: Bytes,
-    plain: Flags,
+    regular: Flags,
 ) -> None:
     """Decode base64 with all its padding, and no bit set that says nothing.
 
@@ -53,12 +53,12 @@ def base64(
         sextets: for each byte the number it stands for, 64 for none.
         offsets: where in `out` each value begins, and the end of the last: one more than rows.
         out: the values one behind the other; three bytes for each four of text must fit.
-        plain: which are absent, NULL, or such.
+        regular: which are absent, NULL, or such.
     """
     filled = 0
     for row in range(len(begins)):
         offsets[row] = filled
-        plain[row] = forms[row] <= NULL
+        regular[row] = forms[row] <= NULL
         place, end = begins[row], ends[row]
         if forms[row] != TEXT or (end - place) % 4:
             continue
@@ -89,7 +89,7 @@ def base64(
                 filled += 1
             place += 4
         if good:
-            plain[row] = True
+            regular[row] = True
         else:
             filled = start
     offsets[len(begins)] = filled
@@ -187,7 +187,7 @@ def json_texts(
     forms: Bytes,
     out_offsets: Places,
     out: Bytes,
-    plain: Flags,
+    regular: Flags,
 ) -> None:
     """Copy JSON documents without the white space between their tokens.
 
@@ -197,12 +197,12 @@ def json_texts(
         forms: of what form each was; what is absent or NULL is not read.
         out_offsets: where in `out` each copy begins, and the end of the last.
         out: the copies one behind the other, no longer than the documents.
-        plain: which are absent, NULL, or JSON that is no deeper than `JSON_DEPTH`.
+        regular: which are absent, NULL, or JSON that is no deeper than `JSON_DEPTH`.
     """
     filled = 0
     for row in range(len(offsets) - 1):
         out_offsets[row] = filled
-        plain[row] = forms[row] <= NULL
+        regular[row] = forms[row] <= NULL
         if forms[row] <= NULL:
             continue
         place, end = offsets[row], offsets[row + 1]
@@ -263,7 +263,7 @@ def json_texts(
                 out[filled] = data[at]
                 filled += 1
         if good and state == 1 and depth == 0:
-            plain[row] = True
+            regular[row] = True
         else:
             filled = start
     out_offsets[len(offsets) - 1] = filled

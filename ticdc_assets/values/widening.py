@@ -28,7 +28,7 @@ TEXT_LIMITS: Final = {
 }
 """The most bytes of each TEXT type."""
 
-_PLAIN_FLOAT_LENGTHS: Final = {"float": 12, "double": 22}
+_DEFAULT_LENGTHS: Final = {"float": 12, "double": 22}
 _UNIVERSAL_CHARSETS: Final = frozenset({"", "utf8mb4", "latin1"})
 
 
@@ -37,7 +37,7 @@ def float_scale(column: ColumnSchema) -> int | None:
     if column.decimal > 0:
         return column.decimal
     length = declared_length(column)
-    return None if length in (0, _PLAIN_FLOAT_LENGTHS[base_type(column)]) else -1
+    return None if length in (0, _DEFAULT_LENGTHS[base_type(column)]) else -1
 
 
 def same_type(old: ColumnSchema, new: ColumnSchema) -> bool:

@@ -10,9 +10,9 @@ Decoding takes some times the bytes of the messages, as they were before they we
 has more (`compression.MAX_DECOMPRESSED` at most): how much memory it takes does not depend on how
 many records a batch has, nor on how well they are compressed.
 
-Each format has a module of its own, which takes the messages of the plain shape that TiCDC writes
+Each format has a module of its own, which takes the messages of the regular shape that TiCDC writes
 and gives all others to the reference decoder. Some read most of these at once, a column at a time
-(`decode_plain`), and only what is left record by record. In JSON, messages that differ in bytes
+(`decode_regular`), and only what is left record by record. In JSON, messages that differ in bytes
 alone are written again before, so that they are read at once too (`json_rewriting`).
 
 Not handled: typing of values, and schemas of rows.
@@ -51,12 +51,12 @@ from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import (
     CHANGE_SCHEMA,
     COORDINATES,
-    PlainRows,
+    RegularRows,
     Rows,
     SourcedRows,
     decoded_rows,
     error_rows,
-    plain_and_others,
+    regular_and_others,
     takeable,
 )
 
@@ -136,13 +136,13 @@ def runs_within(sizes: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, 
 
 
 def _decoded(wire_format: WireFormat, batch: pa.RecordBatch) -> SourcedRows:
-    decode_rows, decode_plain = _DECODERS[wire_format], _PLAIN[wire_format]
+    decode_rows, decode_regular = _DECODERS[wire_format], _REGULAR[wire_format]
     large = _sizes(batch) > LEAST_BYTES_OF_TOO_MANY
     if wire_format not in _COUNTED or not large.any():
-        plain, members = decode_plain(batch), _MEMBERS.get(wire_format)
+        regular, members = decode_regular(batch), _MEMBERS.get(wire_format)
         if members is not None:
-            plain = with_rewritten(batch, plain, members, decode_plain)
-        return plain_and_others(batch, plain, decode_rows)
+            regular = with_rewritten(batch, regular, members, decode_regular)
+        return regular_and_others(batch, regular, decode_rows)
     numbers = np.flatnonzero(~large)
     names = [*COORDINATES, "key", "value"]
     columns = [takeable(column).take(pa.array(numbers)) for column in batch.select(names)]
@@ -248,17 +248,17 @@ _DECODERS: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], Rows]]] = {
     WireFormat.CRAFT: craft_batch.decode_rows,
 }
 
-_PLAIN: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], PlainRows | None]]] = {
-    WireFormat.SIMPLE_JSON: simple_json_batch.decode_plain,
-    WireFormat.SIMPLE_AVRO: simple_avro_batch.decode_plain,
-    WireFormat.CANAL_JSON: canal_json_batch.decode_plain,
-    WireFormat.CRAFT: craft_batch.decode_plain,
-    WireFormat.OPEN_PROTOCOL: open_protocol_batch.decode_plain,
+_REGULAR: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], RegularRows | None]]] = {
+    WireFormat.SIMPLE_JSON: simple_json_batch.decode_regular,
+    WireFormat.SIMPLE_AVRO: simple_avro_batch.decode_regular,
+    WireFormat.CANAL_JSON: canal_json_batch.decode_regular,
+    WireFormat.CRAFT: craft_batch.decode_regular,
+    WireFormat.OPEN_PROTOCOL: open_protocol_batch.decode_regular,
 }
-"""What reads the plain records of a batch at once, and leaves the others to the decoder of rows."""
+"""Reads the regular records of a batch at once, and leaves the others to the decoder of rows."""
 
 _MEMBERS: Final[Mapping[WireFormat, Members]] = {
     WireFormat.SIMPLE_JSON: simple_json_batch.MEMBERS,
     WireFormat.CANAL_JSON: canal_json_batch.MEMBERS,
 }
-"""The members of formats whose records are written again if they are not plain as they are."""
+"""The members of formats whose records are written again if they are not regular as they are."""

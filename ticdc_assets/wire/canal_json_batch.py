@@ -3,15 +3,15 @@
 In: record batches with a column `value`. Out: `Rows`, equal to what `canal_json.decode` says, to
 the last reason and position; the result depends on the records alone.
 
-How it stays equal: a message is taken here only if it has the plain shape that TiCDC writes (a
+How it stays equal: a message is taken here only if it has the regular shape that TiCDC writes (a
 watermark, or one row whose values are all text or null, with `sqlType` and `mysqlType` of exactly
 its columns), whatever members it has besides, and is given to the reference in every other case,
 errors included. What msgspec would let pass and the reference refuses is closed as in
 `simple_json_batch`.
 
 Messages in exactly the bytes that TiCDC writes, and those that are written again so, are read by
-compiled loops (`decode_plain`), as in `simple_json_batch`; their beginning and the types of columns
-are decoded with their type, once for all messages that say the same.
+compiled loops (`decode_regular`), as in `simple_json_batch`; their beginning and the types of
+columns are decoded with their type, once for all messages that say the same.
 
 An image leaves as JSON text, as sent but for blanks between its tokens, unless it has binary
 columns: then it is written again with their base64. The shape of a table is the same from row to
@@ -39,9 +39,9 @@ from ticdc_assets.wire import canal_json
 from ticdc_assets.wire.byte_columns import Buffer, Ints, writing
 from ticdc_assets.wire.canal_json import MAX_ES, OPS, WATERMARK_TYPE
 from ticdc_assets.wire.column_rows import Part, parts_of, rows_of_parts
-from ticdc_assets.wire.json_records import REFUSALS, NotPlainError, read_records
+from ticdc_assets.wire.json_records import REFUSALS, IrregularError, read_records
 from ticdc_assets.wire.json_rewriting import Members
-from ticdc_assets.wire.rows import ROW, WATERMARK, Common, PlainRows, Rows, shape_text
+from ticdc_assets.wire.rows import ROW, WATERMARK, Common, RegularRows, Rows, shape_text
 
 _Integer = Annotated[int, msgspec.Meta(ge=0, le=MAX_TSO)]
 _MISSING: Final = -1
@@ -49,7 +49,7 @@ _NONE: Final = msgspec.Raw(b"null")
 
 
 MEMBERS: Final = Members(
-    plain=(
+    regular=(
         "id",
         "database",
         "table",
@@ -69,7 +69,7 @@ MEMBERS: Final = Members(
     inside=(
         "_tidb",
         Members(
-            plain=("commitTs",),
+            regular=("commitTs",),
             others=("watermarkTs", "onlyHandleKey", "claimCheckLocation"),
         ),
     ),
@@ -158,7 +158,7 @@ _decode_words: Final = msgspec.json.Decoder(dict[str, str]).decode
 _decode_names: Final = msgspec.json.Decoder(list[str] | None).decode
 
 
-def decode_plain(batch: pa.RecordBatch) -> PlainRows | None:
+def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
     """Return the rows of those records of `batch` that TiCDC writes most, read at once.
 
     These are inserts, updates and deletes with whole images, all fields in TiCDC's order and no
@@ -175,7 +175,7 @@ def decode_plain(batch: pa.RecordBatch) -> PlainRows | None:
 
 
 def _columns(part: Part) -> "tuple[Ints, dict[str, pa.Array[Any]]]":
-    """Return the numbers of the plain messages of a part, and the columns of their rows."""
+    """Return the numbers of the regular messages of a part, and the columns of their rows."""
     from ticdc_assets.wire import canal_loops, json_loops
 
     buffer, length = part.buffer, len(part.starts)
@@ -270,11 +270,11 @@ def _new_table(
     """Return the table that messages describe so, in `pkNames`, `sqlType` and `mysqlType`.
 
     Raises:
-        NotPlainError: it has no name, or there are not types of exactly its columns.
+        IrregularError: it has no name, or there are not types of exactly its columns.
         WireError: no table has such columns.
     """
     if not database or not table or numbers.keys() != types.keys():
-        raise NotPlainError
+        raise IrregularError
     ordered = {name: types[name] for name in numbers}
     lower = {name: canal_json.lower_type(sent) for name, sent in ordered.items()}
     shape, partial_shape = (
@@ -305,43 +305,43 @@ def decode_rows(batch: pa.RecordBatch) -> Rows:
 
 
 def _row(tables: _Tables, _key: bytes | None, value: bytes) -> Sequence[Common]:
-    """Return the common columns of a row or watermark of the plain shape.
+    """Return the common columns of a row or watermark of the regular shape.
 
     Raises:
-        NotPlainError: it has another one; so do msgspec's errors, and those of text.
+        IrregularError: it has another one; so do msgspec's errors, and those of text.
     """
     message = _decode_message(value)
     kind, data, old, extension = message.type, message.data, message.old, message.extension
     if message.isDdl:
-        raise NotPlainError
+        raise IrregularError
     if kind == WATERMARK_TYPE:
         if extension is None or extension.watermarkTs == _MISSING:
-            raise NotPlainError
+            raise IrregularError
         return ((0, WATERMARK, None, extension.watermarkTs, message.ts, *(None,) * 11),)
     if data is None or (old is None) is (kind == "UPDATE"):
-        raise NotPlainError
+        raise IrregularError
     location, cut = None, False
     if extension is None:
         if message.es > MAX_ES:
-            raise NotPlainError
+            raise IrregularError
         commit_ts = from_physical_ms(message.es)
     else:
         commit_ts = extension.commitTs
         if commit_ts == _MISSING:
-            raise NotPlainError
+            raise IrregularError
         location = extension.claimCheckLocation or None
         cut = extension.onlyHandleKey or location is not None
     deleted = kind == "DELETE"
     table = _known(message, tables)
     image = _decode_image(data[0])
     if image.keys() != table.types.keys():
-        raise NotPlainError
+        raise IrregularError
     after = _image_text(image, data[0], table.binary)
     before = None
     if old is not None:
         image = _decode_image(old[0])
         if not image.keys() <= table.types.keys():
-            raise NotPlainError
+            raise IrregularError
         before = _image_text(image, old[0], table.binary)
     elif deleted:
         before, after = after, None

@@ -1,9 +1,9 @@
 """Canal-JSON in exactly the bytes that TiCDC writes, read by compiled loops.
 
-In: messages, see `json_loops`, read in two goes. Out: first what stands before the images, with
-the descriptions of tables that messages say (`canal_heads`); and when each description is known to
-be a table's, its rows, whose images are written with binary values in base64 (`canal_rows`). Plain
-are inserts, updates and deletes of one row with whole images.
+In: messages, see `json_loops`, read in two goes. Out: first what stands before the images, with the
+descriptions of tables that messages say (`canal_heads`); and when each description is known to be a
+table's, its rows, whose images are written with binary values in base64 (`canal_rows`). Regular are
+inserts, updates and deletes of one row with whole images.
 """
 
 # Compiled, numpy's integers are what a variable of an integer is.
@@ -24,9 +24,9 @@ from ticdc_assets.wire.json_loops import (
     DELETE,
     HALF,
     INSERT,
+    IRREGULAR,
     MINUS,
     MIX,
-    NOT_PLAIN,
     ONE,
     OPEN,
     QUOTE,
@@ -272,7 +272,7 @@ def canal_heads(
     # `numbered` has the number of a description and 1 by what is read of a message before its
     # types, and `recent` the last one of a table.
     size = len(numbered)
-    # A plain 0 would be another type, for which all is compiled again.
+    # A regular 0 would be another type, for which all is compiled again.
     known, used, slots_used = np.int64(0), np.int64(0), np.int64(0)
     for number in range(len(starts)):
         start, end = starts[number], ends[number]
@@ -473,7 +473,7 @@ def canal_rows(
         refused: which descriptions are none.
         last_es: the greatest `es` that is part of a TSO.
         logical: bits of the logical part of a TSO.
-        found: gets `ROW_FIELDS` of each row, those that are plain.
+        found: gets `ROW_FIELDS` of each row, those that are regular.
         scratch: as long as the bytes that are read.
         before: gets the images before, with padding; twice as long as the bytes that are read.
         before_words: the same by words.
@@ -484,7 +484,7 @@ def canal_rows(
     for number in range(len(heads)):
         head = heads[number]
         kind, es, at, which, start, end = head[0], head[1], head[3], head[4], head[5], head[6]
-        if kind == NOT_PLAIN or refused[which]:
+        if kind == IRREGULAR or refused[which]:
             continue
         first, size = descriptions[which, 7], descriptions[which, 6]
         old_place, place = old_end, new_end

@@ -1,12 +1,12 @@
-"""Plain rows of a binary format as columns, made of what was read of a part of the batch.
+"""Regular rows of a binary format as columns, made of what was read of a part of the batch.
 
-In: a batch of records, and a function that reads the plain ones of some records next to each other:
-how many rows each has, and the columns of these rows as arrays of numbers, of few texts, and of
-images. Out: the plain rows of the batch as Arrow columns. Records with an image that is no UTF-8
-turn out not to be plain when the images are put together, and are left out then.
+In: a batch of records, and a function that reads the regular ones of some records next to each
+other: how many rows each has, and the columns of these rows as arrays of numbers, of few texts, and
+of images. Out: the regular rows of the batch as Arrow columns. Records with an image that is no
+UTF-8 turn out not to be regular when the images are put together, and are left out then.
 
 A batch is read in parts of at most `_PART_BYTES`, so that what is kept beside the bytes stays
-bounded; a longer message is never plain. The parts do not show in the result.
+bounded; a longer message is never regular. The parts do not show in the result.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from ticdc_assets.wire.byte_columns import Buffer, Flags, Ints, Octets, buffer_of
 from ticdc_assets.wire.image_columns import Images, image_column
-from ticdc_assets.wire.rows import CHANGE_SCHEMA, ROW, PlainRows
+from ticdc_assets.wire.rows import CHANGE_SCHEMA, ROW, RegularRows
 
 _PART_BYTES: Final = 1 << 22
 
@@ -82,24 +82,24 @@ class ImageColumn:
     numbers: Ints
 
 
-PlainColumn: TypeAlias = Words | Numbers | ImageColumn
+RegularColumn: TypeAlias = Words | Numbers | ImageColumn
 
 
 @dataclass(frozen=True, slots=True)
 class PartRows:
-    """The plain rows of a part.
+    """The regular rows of a part.
 
     Attributes:
-        counts: how many rows each record has; 0 for one that is not plain.
+        counts: how many rows each record has; 0 for one that is not regular.
         columns: the columns of these rows, without coordinates and without those that are null.
     """
 
     counts: Ints
-    columns: Mapping[str, PlainColumn]
+    columns: Mapping[str, RegularColumn]
 
     def keep(self, counts: Ints, rows: Flags) -> "PartRows":
         """Return some of the rows, of which the records have `counts`."""
-        columns: dict[str, PlainColumn] = {}
+        columns: dict[str, RegularColumn] = {}
         for name, column in self.columns.items():
             match column:
                 case Words():
@@ -112,7 +112,7 @@ class PartRows:
         return PartRows(counts, columns)
 
 
-def every_row(length: int) -> dict[str, PlainColumn]:
+def every_row(length: int) -> dict[str, RegularColumn]:
     """Return the columns that say the same of all row changes."""
     zeros = np.zeros(length, np.int64)
     no = np.zeros(length, np.bool_)
@@ -124,12 +124,12 @@ def every_row(length: int) -> dict[str, PlainColumn]:
     }
 
 
-def decode_parts(batch: pa.RecordBatch, read: Callable[[Part], PartRows]) -> PlainRows | None:
-    """Return the plain rows of the records of `batch`, None if there are none.
+def decode_parts(batch: pa.RecordBatch, read: Callable[[Part], PartRows]) -> RegularRows | None:
+    """Return the regular rows of the records of `batch`, None if there are none.
 
     Args:
         batch: records with a column `value`.
-        read: reads the plain ones of a part.
+        read: reads the regular ones of a part.
     """
     sources: list[Ints] = []
     parts: list[dict[str, pa.Array[Any]]] = []
@@ -151,7 +151,7 @@ def decode_parts(batch: pa.RecordBatch, read: Callable[[Part], PartRows]) -> Pla
 
 def rows_of_parts(
     sources: Sequence[Ints], parts: "Sequence[Mapping[str, pa.Array[Any]]]"
-) -> PlainRows | None:
+) -> RegularRows | None:
     """Return the rows of all parts, None if there are no parts.
 
     Args:
@@ -160,7 +160,7 @@ def rows_of_parts(
     """
     if not parts:
         return None
-    return PlainRows(
+    return RegularRows(
         sources=np.concatenate(sources),
         columns=parts[0]
         if len(parts) == 1

@@ -57,7 +57,7 @@ from ticdc_assets.wire.craft_heads import Head, Terms, heads_of, shapes_of, term
 from ticdc_assets.wire.craft_layout import VERSION, EventKind, GroupKind
 from ticdc_assets.wire.image_columns import Form, Images, Values, images_of
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.rows import PlainRows, Rows, decoded_rows
+from ticdc_assets.wire.rows import RegularRows, Rows, decoded_rows
 
 _SHORTEST: Final = 12
 """A message of one row has more bytes than these."""
@@ -88,9 +88,9 @@ def decode_rows(batch: pa.RecordBatch) -> Rows:
     return rows
 
 
-def decode_plain(batch: pa.RecordBatch) -> PlainRows | None:
+def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
     """Return the rows of those records of `batch` that are messages of rows, as TiCDC writes."""
-    return decode_parts(batch, _plain_rows)
+    return decode_parts(batch, _regular_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +284,7 @@ class _Groups:
         )
 
 
-def _plain_rows(part: Part) -> PartRows:
+def _regular_rows(part: Part) -> PartRows:
     buffer = part.buffer
     messages = _messages(part)
     counts = messages.counts

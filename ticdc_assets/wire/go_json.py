@@ -54,8 +54,8 @@ _LOW: Final = r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPE: Final = re.compile(rf"(?:{_HIGH}{_LOW})|(?P<lone>{_HIGH}|{_LOW})|\\.", re.DOTALL)
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
-_PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_LONGEST_PLAIN: Final = 128
+_SIMPLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_LONGEST_SIMPLE: Final = 128
 """Twice what a name of TiDB's has; what only seems to be one does not make errors long."""
 
 # encoding/json with SetEscapeHTML(true), its default. \b and \f have had their short form since
@@ -121,7 +121,7 @@ def dumps(value: Any) -> bytes:
 
 def member(position: str, name: str) -> str:
     """Return the JSON path of member `name` of the object at `position`."""
-    if len(name) <= _LONGEST_PLAIN and _PLAIN_NAME.match(name) is not None:
+    if len(name) <= _LONGEST_SIMPLE and _SIMPLE_NAME.match(name) is not None:
         return f"{position}.{name}"
     return f"{position}[{json.dumps(name[:80], ensure_ascii=False)}]"
 

@@ -1,7 +1,7 @@
 """Compiled loops over images: where each column's value stands, values as bytes, and keys of rows.
 
 In: images as the change log has them (`rows.image_from_json`), in one array of bytes. Out: places
-in these bytes, or copies. An image that is not plain (a name written with an escape, a column
+in these bytes, or copies. An image that is not regular (a name written with an escape, a column
 nobody knows or that stands there twice, white space) is told, and nothing of it is used.
 
 Only bytes of an image tell what is in it; behind it, behind the names and behind what is written
@@ -27,7 +27,7 @@ Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
 
-NOT_PLAIN: Final = -1
+IRREGULAR: Final = -1
 """Instead of how many columns an image has."""
 
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _OPEN, _CLOSE = 34, 92, 44, 58, 123, 125
@@ -105,11 +105,11 @@ def members(
         begins: for each column and image where its text begins.
         ends: where it ends.
         forms: of what form it is; all 0 before.
-        counts: how many columns each image has, or `NOT_PLAIN`.
+        counts: how many columns each image has, or `IRREGULAR`.
     """
     mask = len(slots) - 1
     for row in range(len(starts)):
-        counts[row] = NOT_PLAIN
+        counts[row] = IRREGULAR
         place, last = starts[row], stops[row] - 1
         if last <= place or data[place] != _OPEN or data[last] != _CLOSE:
             continue
@@ -230,7 +230,7 @@ def texts(
     offsets: Places,
     out: Bytes,
     written: Words,
-    plain: Flags,
+    regular: Flags,
 ) -> None:
     """Copy texts, without their escapes.
 
@@ -245,13 +245,13 @@ def texts(
         out: the texts one behind the other; as many bytes as all of them have must fit, for an
             escape is never shorter than what it means.
         written: the eight bytes at each place of `out`.
-        plain: which are absent, NULL, or text.
+        regular: which are absent, NULL, or text.
     """
     filled = 0
     for row in range(len(begins)):
         offsets[row] = filled
         form = forms[row]
-        plain[row] = form <= ESCAPED
+        regular[row] = form <= ESCAPED
         place, end = begins[row], ends[row]
         if form == TEXT:
             filled = copied(words, place, end, written, filled)
@@ -265,7 +265,7 @@ def texts(
                 place = behind
                 continue
             if place + 1 >= end:
-                plain[row] = False
+                regular[row] = False
                 break
             means = single[data[place + 1]]
             if means:
@@ -286,7 +286,7 @@ def texts(
             elif code >= 0xDC00 and code < 0xE000:
                 code = -1
             if code < 0:
-                plain[row] = False
+                regular[row] = False
                 break
             if code < 0x80:
                 out[filled] = code
@@ -306,7 +306,7 @@ def texts(
                 out[filled + 2] = 0x80 | ((code >> 6) & 0x3F)
                 out[filled + 3] = 0x80 | (code & 0x3F)
                 filled += 4
-        if not plain[row]:
+        if not regular[row]:
             filled = start
     offsets[len(begins)] = filled
 

@@ -1,8 +1,8 @@
 """Images of the change log read a column at a time: where the value of each column stands.
 
 In: Arrow columns of images (`rows.image_from_json`), and the names of a table's columns. Out:
-`Images`: for each column the `values.columns.Places` of its values, and which images are plain.
-Nothing is said of an image that is not plain; `rows.image_from_json` reads any.
+`Images`: for each column the `values.columns.Places` of its values, and which images are regular.
+Nothing is said of an image that is not regular; `rows.image_from_json` reads any.
 """
 
 # pyarrow ships no types, and numba hides those of what it compiles.
@@ -45,7 +45,7 @@ class Images:
         begins: for each column and image where the column's text begins (int32).
         ends: where it ends.
         forms: of what form it is (uint8).
-        counts: how many columns each image has, `image_loops.NOT_PLAIN` if it is not plain.
+        counts: how many columns each image has, `image_loops.IRREGULAR` if it is not regular.
     """
 
     data: npt.NDArray[np.uint8]
@@ -56,9 +56,9 @@ class Images:
     counts: npt.NDArray[np.int32]
 
     @property
-    def plain(self) -> Flags:
-        """Which images are plain."""
-        return self.counts != loops.NOT_PLAIN
+    def regular(self) -> Flags:
+        """Which images are regular."""
+        return self.counts != loops.IRREGULAR
 
     def filled(self, images: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> None:
         """Give images the columns that they lack from others."""
@@ -72,7 +72,7 @@ class Images:
 
         def texts() -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], Flags]:
             size = int(np.where(forms > NULL, ends - begins, 0).sum())
-            offsets, plain = np.empty(len(forms) + 1, np.int32), np.empty(len(forms), np.bool_)
+            offsets, regular = np.empty(len(forms) + 1, np.int32), np.empty(len(forms), np.bool_)
             content, written = _room(size)
             loops.texts(
                 self.data,
@@ -84,9 +84,9 @@ class Images:
                 offsets,
                 content,
                 written,
-                plain,
+                regular,
             )
-            return offsets, content, plain
+            return offsets, content, regular
 
         return Places(
             data=self.data, words=self.words, begins=begins, ends=ends, forms=forms, texts=texts

@@ -5,14 +5,14 @@ places in them. Out: places, and numbers that were read. The loops of a format (
 `canal_loops`, `open_loops`) read a message once, from its first byte to its last: what stands
 between its strings is compared with what TiCDC writes, and its strings are what JSON allows: UTF-8
 without control characters, with JSON's escapes, none of them half of a surrogate pair. Whatever
-differs in one byte is not plain, and left to others.
+differs in one byte is not regular, and left to others.
 
 A place is -1 where something else stood than what was expected, and what is read from there is -1
 again.
 
 Nothing is read outside the padded bytes. A place only grows: by a string or a number, which end
 before the end of the message and refuse to begin there or behind it, and between two of these by
-less than half of `PADDING`. A message is plain only if reading it stopped exactly at its end, so
+less than half of `PADDING`. A message is regular only if reading it stopped exactly at its end, so
 one that runs into the next is none.
 """
 
@@ -30,7 +30,7 @@ Octets: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Flags: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
-NOT_PLAIN, INSERT, UPDATE, DELETE, WATERMARK = range(5)
+IRREGULAR, INSERT, UPDATE, DELETE, WATERMARK = range(5)
 """What a message is."""
 
 QUOTE, BACKSLASH, OPEN, CLOSE, COLON, COMMA, ZERO, NINE, MINUS, PAD, LETTER_U = (

@@ -9,7 +9,7 @@ and in Open Protocol blanks, members in another order and new members. They are 
 msgspec, which skips what it does not know, and skipping is more lenient than the reference in two
 ways: it passes bytes that are no UTF-8, and any nesting. So the text of each record is looked at by
 a compiled loop before, and only one without these is given to what takes rows. That in turn raises
-`NotPlainError`, or what msgspec raises, for every record that is of no shape it knows, and the
+`IrregularError`, or what msgspec raises, for every record that is of no shape it knows, and the
 reference says what such a record is.
 """
 
@@ -44,11 +44,11 @@ Take: TypeAlias = Callable[[bytes | None, bytes], Sequence[Common]]
 """The common columns of the rows of a record, by its key and value."""
 
 
-class NotPlainError(Exception):
+class IrregularError(Exception):
     """The record is none that is taken here."""
 
 
-REFUSALS: Final = (msgspec.MsgspecError, UnicodeError, RecursionError, WireError, NotPlainError)
+REFUSALS: Final = (msgspec.MsgspecError, UnicodeError, RecursionError, WireError, IrregularError)
 """What says that a record is for the reference."""
 
 

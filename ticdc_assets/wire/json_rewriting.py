@@ -2,7 +2,7 @@
 
 In: the values of records, and the members that their format looks at. Out: which of them can be
 written again so that they mean the same in the bytes of today's TiCDC, and these texts, for what
-reads such texts (`decode_plain` of a format). The result depends on the records alone.
+reads such texts (`decode_regular` of a format). The result depends on the records alone.
 
 That is for another order, blanks, and new members of a later version. What a record may not have
 for that, and why the new text means the same, is said in `rewriting_loops`.
@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from ticdc_assets.wire.byte_columns import Ints, writing
 from ticdc_assets.wire.column_rows import Part, parts_of
-from ticdc_assets.wire.rows import PlainRows, takeable
+from ticdc_assets.wire.rows import RegularRows, takeable
 
 if TYPE_CHECKING:
     from ticdc_assets.wire.rewriting_loops import Names
@@ -34,36 +34,36 @@ class Members:
     """The members that a format looks at in an object; any other one is skipped.
 
     Attributes:
-        plain: those that its plain messages may have, in TiCDC's order.
+        regular: those that its regular messages may have, in TiCDC's order.
         others: those that say that a message is none of these.
-        inside: the members of one of the plain ones that is an object, by its name.
+        inside: the members of one of the regular ones that is an object, by its name.
     """
 
-    plain: tuple[str, ...]
+    regular: tuple[str, ...]
     others: tuple[str, ...]
     inside: "tuple[str, Members] | None" = None
 
 
-_NO_MEMBERS: Final = Members(plain=(), others=())
+_NO_MEMBERS: Final = Members(regular=(), others=())
 
 
 def with_rewritten(
     batch: pa.RecordBatch,
-    plain: PlainRows | None,
+    regular: RegularRows | None,
     members: Members,
-    decode_plain: Callable[[pa.RecordBatch], PlainRows | None],
-) -> PlainRows | None:
-    """Return the plain rows of a batch, and those of records that are plain when written again.
+    decode_regular: Callable[[pa.RecordBatch], RegularRows | None],
+) -> RegularRows | None:
+    """Return the regular rows of a batch, and those of records that are regular when written again.
 
     Args:
         batch: records with the column value.
-        plain: the rows of those that are plain as they are.
+        regular: the rows of those that are regular as they are.
         members: the members of a message.
-        decode_plain: reads the plain ones of a batch.
+        decode_regular: reads the regular ones of a batch.
     """
     rest = np.ones(batch.num_rows, np.bool_)
-    if plain is not None:
-        rest[plain.sources] = False
+    if regular is not None:
+        rest[regular.sources] = False
     numbers, column = np.flatnonzero(rest), batch.column("value")
     if len(numbers) < batch.num_rows:
         column = takeable(column).take(pa.array(numbers))
@@ -74,13 +74,13 @@ def with_rewritten(
         sources.append(numbers[first + written])
         texts.append(values)
     if not any(map(len, sources)):
-        return plain
+        return regular
     again = pa.RecordBatch.from_arrays([pa.concat_arrays(texts)], names=["value"])
-    found = decode_plain(again)
+    found = decode_regular(again)
     if found is None:
-        return plain
-    found = PlainRows(sources=np.concatenate(sources)[found.sources], columns=found.columns)
-    return found if plain is None else plain.joined(found)
+        return regular
+    found = RegularRows(sources=np.concatenate(sources)[found.sources], columns=found.columns)
+    return found if regular is None else regular.joined(found)
 
 
 def _rewritten(part: Part, members: Members) -> "tuple[Ints, pa.Array[Any]]":
@@ -90,7 +90,7 @@ def _rewritten(part: Part, members: Members) -> "tuple[Ints, pa.Array[Any]]":
     inner, inner_members = -1, _NO_MEMBERS
     if members.inside is not None:
         name, inner_members = members.inside
-        inner = members.plain.index(name)
+        inner = members.regular.index(name)
     sizes = part.ends - part.starts
     scratch, written = writing(3 * int(sizes.max())), writing(int(sizes.sum()))
     numbers, ends = np.empty(len(sizes), np.int64), np.zeros(len(sizes) + 1, np.int64)
@@ -117,5 +117,5 @@ def _names(members: Members) -> "Names":
     """Return the names of members, as the loops want them."""
     from ticdc_assets.wire import json_loops, rewriting_loops
 
-    texts = [f'"{name}"'.encode() for name in (*members.plain, *members.others)]
-    return rewriting_loops.Names(json_loops.expected(*texts or [b""]), len(members.plain))
+    texts = [f'"{name}"'.encode() for name in (*members.regular, *members.others)]
+    return rewriting_loops.Names(json_loops.expected(*texts or [b""]), len(members.regular))

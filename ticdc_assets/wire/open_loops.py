@@ -1,7 +1,7 @@
 """Open Protocol in exactly the bytes that TiCDC writes, read by compiled loops.
 
 In: keys and values, each texts behind their lengths, see `json_loops`. Out: the fields of each row,
-its images written with the values as text, and the columns that were met (`OpenRoom`). Plain are
+its images written with the values as text, and the columns that were met (`OpenRoom`). Regular are
 records that hold rows alone, with nothing that says that columns were cut.
 """
 
@@ -162,7 +162,7 @@ def _open_image(
     """Write the image whose first column stands at a place.
 
     Returns:
-        The place behind it, -1 if it is not plain; the place behind what was written; and the
+        The place behind it, -1 if it is not regular; the place behind what was written; and the
         number of its last column, which tells all before it.
     """
     last, between = np.int64(0), OPEN
@@ -279,7 +279,7 @@ def open_records(
 ) -> None:
     """Read records of Open Protocol that hold rows alone.
 
-    A record is plain if all of it is, and its key is not much longer than its value.
+    A record is regular if all of it is, and its key is not much longer than its value.
 
     Args:
         keys: the keys.

@@ -5,19 +5,19 @@ In: record batches with the columns `key` and `value`. Out: `Rows`, equal to wha
 alone.
 
 How it stays equal: a record is taken here only if all its parts are rows and watermarks of the
-plain shape that TiCDC writes, whatever members they have besides, and is given to the reference in
-every other case, errors included. What msgspec would let pass and the reference refuses, or would
-read in another way, is closed as follows (tests try each):
+regular shape that TiCDC writes, whatever members they have besides, and is given to the reference
+in every other case, errors included. What msgspec would let pass and the reference refuses, or
+would read in another way, is closed as follows (tests try each):
 
 - What is skipped (members that nobody knows) has been looked at before for its UTF-8 and its depth,
   see `json_records`. All else is read with its type.
 - A column's value is an integer, a number with a fraction or exponent, text or null; each type
   takes what the reference takes, and an integer beyond 64 bits is none.
-- `-0` would become the integer 0: a part that may have one is not plain.
+- `-0` would become the integer 0: a part that may have one is not regular.
 - A byte order mark, NaN, lone surrogates, trailing bytes and control characters are refused by
   msgspec itself, also inside what it skips.
 
-Records in exactly the bytes that TiCDC writes are read by compiled loops (`decode_plain`): every
+Records in exactly the bytes that TiCDC writes are read by compiled loops (`decode_regular`): every
 byte of them that is not inside a string is compared with what it must be, see `open_loops`; all
 that stands before a value is decoded with its type, once for all images that say the same. The
 others are read one by one (`decode_rows`). Both write the same text.
@@ -50,7 +50,7 @@ from ticdc_assets.wire.byte_columns import Buffer, Ints, Octets, gathered_texts,
 from ticdc_assets.wire.column_rows import Part, part_of, parts_of, rows_of_parts
 from ticdc_assets.wire.column_types import mysql_type
 from ticdc_assets.wire.image_columns import double_texts, float_texts
-from ticdc_assets.wire.json_records import NotPlainError, read_records
+from ticdc_assets.wire.json_records import IrregularError, read_records
 from ticdc_assets.wire.open_protocol import MAX_FLAGS, NUMBER_SIZE, VERSION_BYTES
 from ticdc_assets.wire.open_values import (
     MAX_INTEGER,
@@ -64,7 +64,7 @@ from ticdc_assets.wire.open_values import (
     finite_float_text,
     spelling,
 )
-from ticdc_assets.wire.rows import ROW, WATERMARK, Common, PlainRows, Rows, shape_text
+from ticdc_assets.wire.rows import ROW, WATERMARK, Common, RegularRows, Rows, shape_text
 
 _Integer = Annotated[int, msgspec.Meta(ge=0, le=MAX_TSO)]
 _Value: TypeAlias = int | float | str | None
@@ -116,7 +116,7 @@ _decode_described: Final = msgspec.json.Decoder(dict[str, _Column]).decode
 _OPS: Final = pa.array([Op.INSERT.value, Op.UPDATE.value, Op.DELETE.value])
 
 
-def decode_plain(batch: pa.RecordBatch) -> PlainRows | None:
+def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
     """Return the rows of those records of `batch` that TiCDC writes most, read at once.
 
     These hold rows alone, all fields in TiCDC's order and no white space between them, and nothing
@@ -134,7 +134,7 @@ def decode_plain(batch: pa.RecordBatch) -> PlainRows | None:
 
 
 def _columns(keys: Part, part: Part) -> "tuple[Ints, dict[str, pa.Array[Any]]]":
-    """Return the record of each row of plain records of a part, and the columns of the rows."""
+    """Return the record of each row of regular records of a part, and the columns of the rows."""
     from ticdc_assets.wire import json_loops, open_loops
 
     buffer, size = part.buffer, part.buffer.size
@@ -262,13 +262,13 @@ def decode_rows(batch: pa.RecordBatch) -> Rows:
 
 
 def _rows(plans: _Plans, key: bytes | None, value: bytes) -> Sequence[Common]:
-    """Return the common columns of the rows and watermarks of a plain record.
+    """Return the common columns of the rows and watermarks of a regular record.
 
     Raises:
-        NotPlainError: it is none; so do msgspec's errors, and those of values.
+        IrregularError: it is none; so do msgspec's errors, and those of values.
     """
     if not key or not key.startswith(VERSION_BYTES):
-        raise NotPlainError
+        raise IrregularError
     found: list[Common] = []
     key_end, value_end = NUMBER_SIZE, 0
     while key_end < len(key):
@@ -279,7 +279,7 @@ def _rows(plans: _Plans, key: bytes | None, value: bytes) -> Sequence[Common]:
         read = _row if fields.t == open_protocol.ROW else _watermark
         found.append(read(len(found), fields, part, plans))
     if value_end != len(value) or not found:
-        raise NotPlainError
+        raise IrregularError
     return found
 
 
@@ -287,19 +287,19 @@ def _frame(content: bytes, position: int) -> tuple[int, int]:
     start = position + NUMBER_SIZE
     end = start + int.from_bytes(content[position:start])
     if end > len(content) or start > len(content):
-        raise NotPlainError
+        raise IrregularError
     return start, end
 
 
 def _watermark(index: int, key: _Key, part: bytes, _plans: _Plans) -> Common:
     if part:
-        raise NotPlainError
+        raise IrregularError
     return (index, WATERMARK, None, key.ts, *(None,) * 12)
 
 
 def _row(index: int, key: _Key, part: bytes, plans: _Plans) -> Common:
     if not key.scm or not key.tbl or _NEGATIVE_ZERO.search(part) is not None:
-        raise NotPlainError
+        raise IrregularError
     row = _decode_row(part)
     after, before, deleted = row.u, row.p, row.d
     cut = key.ohk or bool(key.ccl)
@@ -315,7 +315,7 @@ def _row(index: int, key: _Key, part: bytes, plans: _Plans) -> Common:
         op, image = Op.DELETE, None
         old, plan = _image(deleted, plans)
     else:
-        raise NotPlainError
+        raise IrregularError
     return (
         index,
         ROW,
@@ -364,7 +364,7 @@ def _new_plan(columns: Mapping[str, _Column]) -> _Plan:
     for name, sent in columns.items():
         word = mysql_type(sent.t, sent.f)
         if word is None:
-            raise NotPlainError
+            raise IrregularError
         sent_columns.append(SentColumn(name, word, ColumnFlag(sent.f)))
     return _Plan(
         readers=tuple(_READERS[spelling(sent.t, sent.f)] for sent in columns.values()),
@@ -375,13 +375,13 @@ def _new_plan(columns: Mapping[str, _Column]) -> _Plan:
 
 def _integer(value: _Value) -> str:
     if type(value) is not int or not MIN_INTEGER <= value <= MAX_INTEGER:
-        raise NotPlainError
+        raise IrregularError
     return str(value)
 
 
 def _unsigned(value: _Value) -> str:
     if type(value) is not int or not 0 <= value <= MAX_INTEGER:
-        raise NotPlainError
+        raise IrregularError
     return str(value)
 
 
@@ -397,17 +397,17 @@ def _number(value: _Value) -> float:
     if type(value) is float:
         return value
     if type(value) is not int or not MIN_INTEGER <= value <= MAX_INTEGER:
-        raise NotPlainError
+        raise IrregularError
     return float(value)
 
 
 def _null(_value: _Value) -> str:
-    raise NotPlainError
+    raise IrregularError
 
 
 def _text(value: _Value) -> str:
     if type(value) is not str:
-        raise NotPlainError
+        raise IrregularError
     return value
 
 

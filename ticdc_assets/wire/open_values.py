@@ -80,8 +80,8 @@ MAX_INTEGER: Final = 2**64 - 1
 _INTEGER: Final = re.compile(r"-?[0-9]{1,20}")
 
 # encoding/json prefers an exponent outside of these, judged in the size of the value.
-_PLAIN_DOUBLE: Final = (1e-6, 1e21)
-_PLAIN_FLOAT: Final = (to_float32(1e-6), to_float32(1e21))
+_POSITIONAL_DOUBLE: Final = (1e-6, 1e21)
+_POSITIONAL_FLOAT: Final = (to_float32(1e-6), to_float32(1e21))
 
 
 def spelling(code: int, flags: int) -> Spelling:
@@ -276,14 +276,14 @@ def _write_float(value: str) -> orjson.Fragment:
     number = to_float32(float(value))
     if not math.isfinite(number):
         raise ValueError(f"no number of 32 bits: {shorten(value)}")
-    return _go_number(float_text(number), abs(number), *_PLAIN_FLOAT)
+    return _go_number(float_text(number), abs(number), *_POSITIONAL_FLOAT)
 
 
 def _write_double(value: str) -> orjson.Fragment:
     number = float(value)
     if not math.isfinite(number):
         raise ValueError(f"no number of 64 bits: {shorten(value)}")
-    return _go_number(double_text(number), abs(number), *_PLAIN_DOUBLE)
+    return _go_number(double_text(number), abs(number), *_POSITIONAL_DOUBLE)
 
 
 def _go_number(text: str, size: float, least: float, most: float) -> orjson.Fragment:

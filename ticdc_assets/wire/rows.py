@@ -189,8 +189,8 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class PlainRows:
-    """Rows of the plain records of a batch, as columns.
+class RegularRows:
+    """Rows of the regular records of a batch, as columns.
 
     Attributes:
         sources: for each row the number of its record in the batch, in their order.
@@ -200,11 +200,11 @@ class PlainRows:
     sources: npt.NDArray[np.int64]
     columns: Mapping[str, "pa.Array[Any]"]
 
-    def joined(self, other: "PlainRows") -> "PlainRows":
+    def joined(self, other: "RegularRows") -> "RegularRows":
         """Return these rows and others of the same columns, of other records, in their order."""
         sources = np.concatenate([self.sources, other.sources])
         order = np.argsort(sources, kind="stable")
-        return PlainRows(
+        return RegularRows(
             sources=sources[order],
             columns={
                 name: pa.concat_arrays([column, other.columns[name]]).take(pa.array(order))
@@ -278,19 +278,21 @@ class SourcedRows:
         return SourcedRows(sources=sources[order], rows=rows)
 
 
-def plain_and_others(
-    batch: pa.RecordBatch, plain: PlainRows | None, decode_rows: Callable[[pa.RecordBatch], Rows]
+def regular_and_others(
+    batch: pa.RecordBatch,
+    regular: RegularRows | None,
+    decode_rows: Callable[[pa.RecordBatch], Rows],
 ) -> SourcedRows:
-    """Return the rows of all records of `batch`: the plain ones, and what the others say.
+    """Return the rows of all records of `batch`: the regular ones, and what the others say.
 
     Args:
         batch: the records.
-        plain: rows of those of them that are plain; None if none is.
+        regular: rows of those of them that are regular; None if none is.
         decode_rows: gives the rows of any records.
     """
     rest = np.ones(batch.num_rows, np.bool_)
-    if plain is not None:
-        rest[plain.sources] = False
+    if regular is not None:
+        rest[regular.sources] = False
     numbers = np.flatnonzero(rest)
     records = batch
     if len(numbers) < batch.num_rows:
@@ -301,9 +303,9 @@ def plain_and_others(
     sourced = SourcedRows(
         sources=numbers[np.array(others.sources, np.int64)], rows=others.to_batch(records)
     )
-    if plain is None:
+    if regular is None:
         return sourced
-    return SourcedRows(sources=plain.sources, rows=plain.to_batch(batch)).joined(sourced)
+    return SourcedRows(sources=regular.sources, rows=regular.to_batch(batch)).joined(sourced)
 
 
 def takeable(column: "pa.Array[Any]") -> "pa.Array[Any]":

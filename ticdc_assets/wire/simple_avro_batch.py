@@ -53,14 +53,14 @@ from ticdc_assets.wire.column_rows import (
     Numbers,
     Part,
     PartRows,
-    PlainColumn,
+    RegularColumn,
     Words,
     decode_parts,
     every_row,
 )
 from ticdc_assets.wire.image_columns import Form, Images, Values, images_of
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.rows import PlainRows, Rows, decoded_rows
+from ticdc_assets.wire.rows import RegularRows, Rows, decoded_rows
 from ticdc_assets.wire.simple_avro import (
     BYTES,
     DML_SYMBOLS,
@@ -134,9 +134,9 @@ def decode_rows(batch: pa.RecordBatch) -> Rows:
     return rows
 
 
-def decode_plain(batch: pa.RecordBatch) -> PlainRows | None:
+def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
     """Return the rows of those records of `batch` that are row changes as TiCDC writes them."""
-    return decode_parts(batch, _plain_rows)
+    return decode_parts(batch, _regular_rows)
 
 
 class _Cursor:
@@ -198,7 +198,7 @@ class _Cursor:
         self.at[chosen] = cursor.at
 
 
-def _plain_rows(part: Part) -> PartRows:
+def _regular_rows(part: Part) -> PartRows:
     buffer = part.buffer
     starting = buffer.words[part.starts] & np.uint64(0xFFFF_FFFF) == _ROW_START
     records = np.flatnonzero(starting & (part.ends - part.starts > _START_BYTES))
@@ -263,7 +263,7 @@ def _texts(raws: list[bytes]) -> tuple[list[str], list[int]]:
     return texts, wrong
 
 
-def _locations(cursor: _Cursor) -> PlainColumn:
+def _locations(cursor: _Cursor) -> RegularColumn:
     """Read the claim check locations; most messages have none."""
     codes = np.full(len(cursor.at), -1)
     chosen = np.flatnonzero(cursor.present() & cursor.good)
@@ -291,7 +291,7 @@ def _handle_keys(cursor: _Cursor) -> Flags:
     return found
 
 
-def _checksums(cursor: _Cursor) -> PlainColumn:
+def _checksums(cursor: _Cursor) -> RegularColumn:
     """Read the checksums; a changefeed sends them with all rows or with none."""
     codes = np.full(len(cursor.at), -1)
     chosen = np.flatnonzero(cursor.present() & cursor.good)
@@ -315,7 +315,7 @@ def _checksums(cursor: _Cursor) -> PlainColumn:
     return Words(codes, list(texts))
 
 
-def _images(cursor: _Cursor, expected: Flags) -> PlainColumn:
+def _images(cursor: _Cursor, expected: Flags) -> RegularColumn:
     """Read the images of the messages that are `expected` to have one."""
     cursor.good &= cursor.present() == expected
     chosen = np.flatnonzero(expected & cursor.good)

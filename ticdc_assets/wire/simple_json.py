@@ -210,4 +210,4 @@ _WRITERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "tableSchema": _schema_to_json,
     "preTableSchema": _schema_to_json,
 }
-"""Fields that are no plain JSON value of their own."""
+"""Fields that are no regular JSON value of their own."""

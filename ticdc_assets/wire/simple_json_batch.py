@@ -3,12 +3,12 @@
 In: record batches with a column `value`. Out: `Rows`, equal to what `simple_json.decode` says, to
 the last reason and position; the result depends on the records alone.
 
-Messages in exactly the bytes that TiCDC writes are read by compiled loops (`decode_plain`): every
+Messages in exactly the bytes that TiCDC writes are read by compiled loops (`decode_regular`): every
 byte of them that is not inside a string is compared with what it must be, see `simple_loops`. What
 differs in bytes alone is written again for these (`json_rewriting`). The others are read one by one
 (`decode_rows`).
 
-How that stays equal: a message is taken here only if it has the plain shape that TiCDC writes,
+How that stays equal: a message is taken here only if it has the regular shape that TiCDC writes,
 whatever members it has besides, and is given to the reference in every other case, errors included.
 What msgspec would let pass and the reference refuses is closed as follows (tests try each):
 
@@ -42,10 +42,10 @@ from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire import simple_json
 from ticdc_assets.wire.byte_columns import Buffer, Ints, gathered_texts
 from ticdc_assets.wire.column_rows import parts_of, rows_of_parts
-from ticdc_assets.wire.json_records import NotPlainError, read_records
+from ticdc_assets.wire.json_records import IrregularError, read_records
 from ticdc_assets.wire.json_rewriting import Members
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.rows import ROW, WATERMARK, Common, PlainRows, Rows
+from ticdc_assets.wire.rows import ROW, WATERMARK, Common, RegularRows, Rows
 from ticdc_assets.wire.simple_message import OPS, MessageType
 
 _Integer = Annotated[int, msgspec.Meta(ge=0, le=MAX_TSO)]
@@ -55,7 +55,7 @@ _MISSING: Final = -1
 
 
 MEMBERS: Final = Members(
-    plain=(
+    regular=(
         "version",
         "database",
         "table",
@@ -130,7 +130,7 @@ _KINDS: Final = pa.array([ROW, WATERMARK])
 _OPS: Final = pa.array([Op.INSERT.value, Op.UPDATE.value, Op.DELETE.value])
 
 
-def decode_plain(batch: pa.RecordBatch) -> PlainRows | None:
+def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
     """Return the rows of those records of `batch` that TiCDC writes most, read at once.
 
     These are watermarks, and inserts, updates and deletes with nothing but their images, all fields
@@ -153,7 +153,7 @@ def decode_plain(batch: pa.RecordBatch) -> PlainRows | None:
 
 
 def _columns(buffer: Buffer, fields: Ints) -> "dict[str, pa.Array[Any]]":
-    """Return the columns of the plain messages of a part, of which each has a column of fields."""
+    """Return the columns of the regular messages of a part; each has a column of fields."""
     from ticdc_assets.wire import json_loops
 
     kinds, commit_ts, build_ts, table_id, version = fields[:5]
@@ -188,10 +188,10 @@ def decode_rows(batch: pa.RecordBatch) -> Rows:
 
 
 def _row(_key: bytes | None, value: bytes) -> Sequence[Common]:
-    """Return the common columns of a row or watermark of the plain shape.
+    """Return the common columns of a row or watermark of the regular shape.
 
     Raises:
-        NotPlainError: it has another one; so do msgspec's errors.
+        IrregularError: it has another one; so do msgspec's errors.
     """
     message = _decode_message(value)
     data, old, checksum = message.data, message.old, message.checksum
@@ -207,7 +207,7 @@ def _row(_key: bytes | None, value: bytes) -> Sequence[Common]:
         or not message.database
         or not message.table
     ):
-        raise NotPlainError
+        raise IrregularError
     if has_data:
         _check_image(data)
     if has_old:

@@ -1,6 +1,6 @@
 """Simple JSON in exactly the bytes that TiCDC writes, read by compiled loops.
 
-In: messages, see `json_loops`. Out: `SIMPLE_FIELDS` of each. Plain are watermarks, and inserts,
+In: messages, see `json_loops`. Out: `SIMPLE_FIELDS` of each. Regular are watermarks, and inserts,
 updates and deletes with nothing but their images.
 """
 
@@ -15,7 +15,7 @@ from ticdc_assets.wire.json_loops import (
     CLOSE,
     DELETE,
     INSERT,
-    NOT_PLAIN,
+    IRREGULAR,
     UPDATE,
     WATERMARK,
     Ints,
@@ -86,7 +86,7 @@ def _simple_message(octets: Octets, words: Words, start: int, end: int, fields: 
     if at >= 0:
         fields[1], at = natural(octets, at, end)
         fields[2], at = natural(octets, passed(words, at, _BUILD_TS), end)
-        return WATERMARK if passed(words, at, _END) == end else NOT_PLAIN
+        return WATERMARK if passed(words, at, _END) == end else IRREGULAR
     fields[5] = passed(words, start, _HEAD)
     fields[6] = unescaped_end(octets, words, fields[5], end)
     fields[7] = passed(words, fields[6], _TABLE)
@@ -107,7 +107,7 @@ def _simple_message(octets: Octets, words: Words, start: int, end: int, fields: 
     if kind != INSERT:
         fields[9] = passed(words, at, _OLD)
         fields[10] = at = _simple_image(octets, words, fields[9], end)
-    return kind if passed(words, at, _END) == end else NOT_PLAIN
+    return kind if passed(words, at, _END) == end else IRREGULAR
 
 
 @compiled
@@ -124,5 +124,5 @@ def simple_messages(octets: Octets, words: Words, starts: Ints, ends: Ints, foun
     for number in range(len(starts)):
         start, end = starts[number], ends[number]
         kind = _simple_message(octets, words, start, end, found[number])
-        if kind != NOT_PLAIN and is_utf8(octets, words, start, end):
+        if kind != IRREGULAR and is_utf8(octets, words, start, end):
             found[number, 0] = kind

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ticdc_assets.changelog.encoder_damage import damage_marks
+from ticdc_assets.changelog.encoder_damage import damage_caveats
 from ticdc_assets.changelog.fold import fold
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.events import DdlEvent
@@ -40,9 +40,9 @@ REASON = "FLOAT column(s) {}: TiCDC's Craft encoder may have damaged the values,
 
 @pytest.mark.parametrize("wire_format", WireFormat)
 def test_only_craft_damages(wire_format: WireFormat) -> None:
-    marks = damage_marks(planned(CREATE), wire_format)
+    caveats = damage_caveats(planned(CREATE), wire_format)
     wanted = [REASON.format("`f`, `g h`", 10)] if wire_format is WireFormat.CRAFT else []
-    assert [str(mark) for mark in marks] == wanted
+    assert [str(caveat) for caveat in caveats] == wanted
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,6 @@ def test_only_craft_damages(wire_format: WireFormat) -> None:
 def test_the_columns_with_values_that_came_as_float(
     sqls: list[str], columns: str, since: int
 ) -> None:
-    marks = damage_marks(planned(*sqls), WireFormat.CRAFT)
+    caveats = damage_caveats(planned(*sqls), WireFormat.CRAFT)
     wanted = [REASON.format(columns, since)] if columns else []
-    assert [str(mark) for mark in marks] == wanted
+    assert [str(caveat) for caveat in caveats] == wanted

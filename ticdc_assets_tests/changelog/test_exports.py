@@ -173,7 +173,7 @@ def test_a_table_is_incomplete_up_to_its_export(variant: Variant) -> None:
         ("bag", at),
         ("keyed", at),
     }
-    assert all(f"in an export only, at TSO {at}" in str(mirror.marks) for mirror in early.mirrors)
+    assert all(f"in an export only, at TSO {at}" in str(mirror.caveats) for mirror in early.mirrors)
     plan = build_plan(history, groups, changefeed.watermark_ts, "UTC")
     assert {mirror.table for mirror in plan.mirrors} == {"bag", "keyed", "new"}
-    assert {(mirror.incomplete_until, mirror.marks) for mirror in plan.mirrors} == {(None, ())}
+    assert {(mirror.incomplete_until, mirror.caveats) for mirror in plan.mirrors} == {(None, ())}

@@ -70,7 +70,7 @@ def test_what_did_not_fit_is_what_tidb_made_of_it(variant: Variant) -> None:
     tables = variant.tables(events, at, "UTC")
     assert rows_of(tables) == variant.wanted(changefeed, at)
     assert tables[T].quarantined == []
-    assert tables[T].plan.marks == ()
+    assert tables[T].plan.caveats == ()
     # Of `v` 1, 5 and 6; of `n` 1, 5 and 8. What was changed or gone before fitted.
     assert list(tables[T].casts.values()) == [3, 3]
     if not variant.es_only:

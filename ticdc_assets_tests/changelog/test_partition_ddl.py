@@ -104,7 +104,7 @@ def test_rows_change_hands_and_go_on(variant: Variant) -> None:
     found = tables(variant, upstream)
     assert ids(found[P]) == [1, 5, 12, 15, 30]
     assert ids(found[N]) == []
-    assert all(table.plan.marks == () for table in found.values())
+    assert all(table.plan.caveats == () for table in found.values())
 
 
 @every_format
@@ -132,11 +132,11 @@ def test_from_the_middle_the_mirror_is_marked(variant: Variant, change: str, tex
     else:
         upstream.alter_partitions(P, TruncatePartitions(names=("p1",)))
     found = tables(variant, upstream, without=["CREATE TABLE"])
-    (mark,) = found[P].plan.marks
-    assert text in str(mark)
-    assert "CREATE TABLE was not seen" in str(mark)
+    (caveat,) = found[P].plan.caveats
+    assert text in str(caveat)
+    assert "CREATE TABLE was not seen" in str(caveat)
     assert ids(found[P]) == [1, 5, 12, 15, 30]
-    assert bool(found[N].plan.marks) is (change == "exchange")
+    assert bool(found[N].plan.caveats) is (change == "exchange")
 
 
 def test_truncate_clears_what_was_not_known() -> None:
@@ -145,7 +145,7 @@ def test_truncate_clears_what_was_not_known() -> None:
     upstream.truncate_table(P)
     put(upstream, P, (3,))
     found = tables(PLAIN["simple-json"], upstream, without=["CREATE TABLE"])
-    assert found[P].plan.marks == ()
+    assert found[P].plan.caveats == ()
     assert ids(found[P]) == [3]
 
 
@@ -206,7 +206,7 @@ def test_what_is_compiled_grows_with_the_days_alone(
     end = max(ddl.event.commit_ts for ddl in history.ddls) + 1
     (plan,) = build_plan(history, groups, end, "UTC").mirrors
     assert len(plan.removals) == days
-    assert plan.marks == ()
+    assert plan.caveats == ()
     assert 0 < bounds.total() <= days + kept
     resolver = RowResolver(plan, "UTC")
     assert tests.total() == 0
@@ -345,7 +345,7 @@ def test_a_value_that_is_gone_may_be_refused(variant: Variant) -> None:
     upstream.alter_table(name, ModifyColumn(name="n", column=column("n", "int")))
     found = tables(variant, upstream)
     assert found[name].quarantined == []
-    assert found[name].plan.marks == ()
+    assert found[name].plan.caveats == ()
 
 
 def test_a_value_that_is_there_and_refused_is_quarantined() -> None:

@@ -143,7 +143,7 @@ def outcome(
     plan, folded = fold(placed, CUT, "UTC")
     rows = {name: {str(item["id"]) for item in table.listed()} for name, table in folded.items()}
     told = [
-        (item.mirror_id if ids else "", item.name, item.marks, item.held) for item in plan.mirrors
+        (item.mirror_id if ids else "", item.name, item.caveats, item.held) for item in plan.mirrors
     ]
     return rows, told
 

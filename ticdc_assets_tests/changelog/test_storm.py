@@ -54,9 +54,9 @@ def differences(
         tables = variant.tables(events, at, ZONE)
         for name, table in tables.items():
             found += [
-                f"at {at} {name} is marked: {mark}"
-                for mark in table.plan.marks
-                if not any(reason in mark.reason for reason in HARMLESS_MARKS)
+                f"at {at} {name} is marked: {caveat}"
+                for caveat in table.plan.caveats
+                if not any(reason in caveat.reason for reason in HARMLESS_MARKS)
             ]
             found += [f"at {at} {name}: {error}" for _, error in table.quarantined[:1]]
             # The storm's statements are those of a strict SQL mode: what is there fits.

@@ -40,7 +40,7 @@ def mirror(database: str, table: str) -> MirrorCut:
         digest="",
         held=0,
         quarantined=0,
-        marks=[],
+        caveats=[],
         mode="fold",
         changes=0,
         unknown_deletes=0,

@@ -378,7 +378,7 @@ def test_every_shortcoming_is_named() -> None:
         cut(
             mirrors=(
                 mirror("a", held=2, quarantined=1),
-                mirror("b", marks=["no_key"]),
+                mirror("b", caveats=["no_key"]),
                 mirror("c"),
             ),
             held=(held(50),),

@@ -101,7 +101,7 @@ def test_a_sync_is_a_run_with_everything_in_it(
     assert mirror is not None
     assert orders["rows"] == orders["dagster/row_count"] == orders["changes"] == 5
     assert (orders["mode"], orders["applied_ts"]) == ("fold", str(cut.tso))
-    assert (orders["held"], orders["quarantined"], orders["marks"]) == (0, 0, "none")
+    assert (orders["held"], orders["quarantined"], orders["caveats"]) == (0, 0, "none")
     assert orders["path"] == str(mirror.path(shop.paths))
     assert 0 <= orders["lag_seconds"] < 600
     columns = {column.name: column for column in orders["dagster/column_schema"].columns}

@@ -171,7 +171,7 @@ def test_the_asset_graph_of_a_changefeed(page: Page, server: str) -> None:
 def test_a_mirror_with_its_partitions_and_metadata(page: Page, server: str) -> None:
     page.resize(1440, 1100)
     page.open(f"{server}/assets/shop/mirrors?view=partitions&partition=shop.orders")
-    text = page.wait_for("shop.customers", "crm.reviews", "applied_ts", "delta_version", "marks")
+    text = page.wait_for("shop.customers", "crm.reviews", "applied_ts", "delta_version", "caveats")
     assert "/mirrors/" in text, "the path of the Delta table"
     assert "Unsynced" not in text, "a mirror that was just made is not out of date"
     picture(page, "mirror")

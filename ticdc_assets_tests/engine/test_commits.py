@@ -343,7 +343,7 @@ def life(synced_life: Life, tmp_path: Path) -> Life:
 def treat_as_spark_s(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let Spark merge into the mirror."""
     treat_as_large(monkeypatch)
-    monkeypatch.setattr(overwriting, "PLAIN_ROWS", 0)
+    monkeypatch.setattr(overwriting, "PORTABLE_ROWS", 0)
 
 
 @pytest.fixture(scope="module")

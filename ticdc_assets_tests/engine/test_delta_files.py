@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from ticdc_assets.engine.control import open_table, read_plain, read_table
+from ticdc_assets.engine.control import open_table, read_portable, read_table
 from ticdc_assets.engine.delta_files import broken, live_files
 from ticdc_assets.engine.renewing import renew_if_lost
 from ticdc_assets.errors import LakeDamagedError
@@ -132,7 +132,7 @@ def test_reading_says_it_in_one_sentence(table: Path, damage: str) -> None:
     if damage == "commit torn between lines":
         return  # delta-rs reads it as it is; that files are missing is seen before it is asked
     with pytest.raises(LakeDamagedError) as caught:
-        read_plain(table, 2)
+        read_portable(table, 2)
     assert said in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
     assert "the mirror with id 7 of changefeed 'shop' is damaged" in str(caught.value)
@@ -188,14 +188,14 @@ def test_a_lost_log_begins_again_behind_what_cuts_name(table: Path) -> None:
     assert opened is not None
     assert opened.version() == 3
     write_deltalake(str(table), rows(8, 9), mode="overwrite", schema_mode="overwrite")
-    assert read_plain(table, 4) == rows(8, 9)
+    assert read_portable(table, 4) == rows(8, 9)
     assert broken(table, 4, footers=True) is None
     # No version that a cut names is ever another one.
     for version in (0, 1, 2):
         with pytest.raises(LakeDamagedError):
-            read_plain(table, version)
+            read_portable(table, version)
     renew_if_lost(table, 4, {})  # sound: left alone
-    assert read_plain(table, 4) == rows(8, 9)
+    assert read_portable(table, 4) == rows(8, 9)
 
 
 @pytest.mark.spark

@@ -133,7 +133,7 @@ def test_a_table_without_a_key_is_a_bag(spark: SparkSession, tmp_path: Path) -> 
     assert feed.rows() == truth_rows(changefeed.truth())
     listing = {item.table: item for item in list_mirrors(feed.paths)}
     assert listing["lines"].key == []
-    assert any("bag" in mark for mark in listing["lines"].status.marks)
+    assert any("bag" in caveat for caveat in listing["lines"].status.caveats)
     assert listing["keyed"].key == ["id"]
 
 

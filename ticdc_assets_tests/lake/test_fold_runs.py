@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.engine import executing
 from ticdc_assets.engine.committing import commit_written
-from ticdc_assets.engine.control import dataset_of, is_plain, open_table
+from ticdc_assets.engine.control import dataset_of, is_portable, open_table
 from ticdc_assets.engine.files import FileWriter
 from ticdc_assets.pipeline import change_files
 from ticdc_assets.pipeline.change_folding import ChangeFolding
@@ -83,7 +83,7 @@ def test_workers_make_the_mirrors_that_are_made_here(
     for mirror in there.cut.mirrors:
         table = open_table(mirror.path(there.paths))
         assert table is not None
-        assert is_plain(table)
+        assert is_portable(table)
     assert there.rows() == here.rows()
     assert [*map(counted, there.cut.mirrors)] == [*map(counted, here.cut.mirrors)]
     assert faults(there) == faults(here)

@@ -117,7 +117,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, java: None) -> Story:
             (change_reading, "INLINE_ROWS"),
             (change_reading, "INLINE_BYTES"),
             (mirror_making, "INLINE_ROWS"),
-            (overwriting, "PLAIN_ROWS"),
+            (overwriting, "PORTABLE_ROWS"),
             (mirror_making, "SMALL_MIRROR_ROWS"),
             (executing, "INLINE_ROWS"),
             (executing, "INLINE_BYTES"),
@@ -170,11 +170,11 @@ def test_a_mirror_that_a_killed_run_left_ahead(story: Story, tmp_path: Path) -> 
     assert found.version > before.version + 1
 
 
-def test_a_change_log_that_is_cut_off(story: Story, tmp_path: Path) -> None:
+def test_a_truncated_change_log(story: Story, tmp_path: Path) -> None:
     commands = story.at("closed", tmp_path, lake="closed", retention={"change_log": "1 day"})
     grow_cuts_older(commands.paths("feed"), hours=48)
     told = commands.ran("maintain", "feed")
-    assert "change_log: cut off below cut 2" in told
+    assert "change_log: truncated below cut 2" in told
     assert DeltaTable(str(commands.paths("feed").change_log)).count() < 100
 
 

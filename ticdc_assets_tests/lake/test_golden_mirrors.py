@@ -106,8 +106,8 @@ def test_at_every_watermark_with_a_known_state(
             f"`{column}`" for column in lost.get((mirror.database, mirror.table), ())
         )
         known = ["no commit ts"] if plain else [f"FLOAT column(s) {columns}:"] if columns else []
-        assert len(mirror.marks) == len(known), mirror.marks
-        assert all(text in mark for text, mark in zip(known, mirror.marks, strict=True))
+        assert len(mirror.caveats) == len(known), mirror.caveats
+        assert all(text in caveat for text, caveat in zip(known, mirror.caveats, strict=True))
 
 
 @pytest.mark.parametrize("pieces", [3, 7])

@@ -90,7 +90,7 @@ def test_a_row_cut_to_its_key_keeps_what_is_known_and_is_marked(
     for name, keys in cut.items():
         mirror = feed.cut.mirror(*name)
         assert mirror is not None
-        assert any("handle key alone" in mark for mark in mirror.marks)
+        assert any("handle key alone" in caveat for caveat in mirror.caveats)
         rows = feed.read(*name).toArrow().to_pylist()
         marked = [row for row in rows if PARTIAL in dict(row["_rescued_data"] or ())]
         assert 0 < len(marked) <= len(keys)

@@ -19,7 +19,7 @@ from ticdc_assets.errors import LandingGapError, NotFoundError
 from ticdc_assets.kafka.administration import OffsetRange
 from ticdc_assets.observe.openmetrics import openmetrics_text
 from ticdc_assets.observe.status_reading import read_status
-from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, gap_marks, read_accepted
+from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, gap_caveats, read_accepted
 from ticdc_assets.pipeline.mirrors import Outcome
 from ticdc_assets.pipeline.positions import Position, read_position
 from ticdc_assets.pipeline.sources import accept, beside, see_source
@@ -69,10 +69,12 @@ class Shop:
     def accept(self, topic: str = "shop", partition: int = 0) -> AcceptedGap:
         return accept(self.feed.paths, self.feed.changefeed, topic, partition)
 
-    def marks(self) -> dict[str, list[str]]:
-        """Return the marks of each table that speak of lost records."""
+    def caveats(self) -> dict[str, list[str]]:
+        """Return the caveats of each table that speak of lost records."""
         return {
-            mirror.table: [mark for mark in mirror.marks if "gone before they landed" in mark]
+            mirror.table: [
+                caveat for caveat in mirror.caveats if "gone before they landed" in caveat
+            ]
             for mirror in self.feed.cut.mirrors
         }
 
@@ -124,7 +126,7 @@ def test_expired_records_are_accepted_and_mark_the_mirrors_until_they_begin_anew
         f"changes may be missing: offsets {position} to {gap_end - 1} of topic 'shop' partition 0 "
         f"were gone before they landed, since {before}"
     ]
-    assert shop.marks() == {"orders": expected, "customers": expected}
+    assert shop.caveats() == {"orders": expected, "customers": expected}
     assert shop.landed() == [(0, item.offset) for item in (*first, *later)]
     assert feed.rows() != truth_rows(shop.changefeed.truth())
 
@@ -141,7 +143,7 @@ def test_expired_records_are_accepted_and_mark_the_mirrors_until_they_begin_anew
     )
     feed.write(shop.insert(ORDERS))
     feed.sync()
-    assert shop.marks() == {"orders": [], "customers": expected, "new": []}
+    assert shop.caveats() == {"orders": [], "customers": expected, "new": []}
     (kept,) = read_accepted(feed.paths)
     assert kept.until_ts is not None
     assert kept.until_ts > before
@@ -163,9 +165,9 @@ def test_a_truncate_that_comes_with_what_is_behind_the_gap_ends_it_at_once(
     shop.replace_capture(shop.insert(ORDERS))
     shop.accept()
     feed.sync()
-    marks = shop.marks()
-    assert marks["orders"] == []
-    assert len(marks["customers"]) == 1
+    caveats = shop.caveats()
+    assert caveats["orders"] == []
+    assert len(caveats["customers"]) == 1
 
 
 def test_a_truncate_that_came_before_the_gap_or_was_lost_in_it_ends_nothing(
@@ -185,7 +187,7 @@ def test_a_truncate_that_came_before_the_gap_or_was_lost_in_it_ends_nothing(
     shop.replace_capture(item for item in records if item.partition == 0 or item.offset == last)
     shop.accept(partition=1)
     feed.sync()
-    assert {table: len(marks) for table, marks in shop.marks().items()} == {
+    assert {table: len(caveats) for table, caveats in shop.caveats().items()} == {
         "orders": 1,
         "customers": 1,
     }
@@ -203,7 +205,7 @@ def test_a_topic_that_was_made_again_goes_on_with_offsets_of_its_own(tmp_path: P
     starts = {number: min(i.offset for i in later if i.partition == number) for number in (0, 1)}
     anew = [replace(item, offset=item.offset - starts[item.partition]) for item in later]
     shop.replace_capture(anew)
-    with pytest.raises(LandingGapError, match="made again or cut off"):
+    with pytest.raises(LandingGapError, match="made again or truncated"):
         feed.land()
     shop.accept(partition=0)
     with pytest.raises(LandingGapError, match="partition 1"):
@@ -215,7 +217,7 @@ def test_a_topic_that_was_made_again_goes_on_with_offsets_of_its_own(tmp_path: P
     landed = shop.landed()
     assert len(landed) == len(set(landed)) == len(first) + len(anew)
     assert feed.rows() == truth_rows(shop.changefeed.truth()), "nothing was lost here"
-    assert all(shop.marks().values()), "which nobody can know"
+    assert all(shop.caveats().values()), "which nobody can know"
     # It goes on like any other topic, and what is nothing new is not landed again.
     assert feed.land().records == 0
     more = shop.insert(CUSTOMERS)
@@ -309,7 +311,7 @@ def test_tables_of_other_topics_are_spared_where_a_topic_has_tables_of_its_own(
             feed.write([filler(place, landed - 1)])
     shop.accept(topic)
     feed.sync()
-    assert {table: bool(marks) for table, marks in shop.marks().items()} == {
+    assert {table: bool(caveats) for table, caveats in shop.caveats().items()} == {
         "orders": True,
         "customers": False,
     }
@@ -360,7 +362,7 @@ def test_which_tables_a_lost_record_may_be_of(
     groups: list[dict[str, Any]] = [
         {"partition": 0, **dict(zip(titles, row, strict=True))} for row in rows
     ]
-    found = gap_marks(feed.paths, [gap], mirrors, groups, feed.cut.tso)
+    found = gap_caveats(feed.paths, [gap], mirrors, groups, feed.cut.tso)
     names = [ORDERS, CUSTOMERS]
     assert {names.index(name) for name in names if by_name[name].mirror_id in found} == marked
     # A table that was created above the watermark behind the gap lacks nothing; where the partition
@@ -369,7 +371,7 @@ def test_which_tables_a_lost_record_may_be_of(
     assert floor > 0
     for until_ts, spared in ((floor - 1, rows[0][0] != "ddl"), (floor, False)):
         ended = replace(gap, until_ts=until_ts)
-        found = gap_marks(feed.paths, [ended], mirrors, groups, feed.cut.tso)
+        found = gap_caveats(feed.paths, [ended], mirrors, groups, feed.cut.tso)
         lowest = next(mirror for mirror in mirrors if mirror.floor_ts == floor)
         if names.index(lowest.name) in marked:
             assert (lowest.mirror_id not in found) is spared

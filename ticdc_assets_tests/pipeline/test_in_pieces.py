@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.engine import files
-from ticdc_assets.engine.control import is_plain, open_table
+from ticdc_assets.engine.control import is_portable, open_table
 from ticdc_assets.pipeline import change_folding, mirror_making, totals
 from ticdc_assets.pipeline.mirror_making import Mode
 from ticdc_assets.rows.folding import FoldInPieces
@@ -75,7 +75,7 @@ def test_mirrors_made_in_pieces_are_the_truth_at_every_cut(
         (mirror,) = feed.cut.mirrors
         table = open_table(mirror.path(feed.paths))
         assert table is not None
-        assert is_plain(table)
+        assert is_portable(table)
         return mirror.mode
 
     assert synced() == Mode.FOLD

@@ -49,7 +49,7 @@ def test_all_ways_come_to_the_same_rows_counts_and_marks(
     mirror = feed.cut.mirrors[0]
     assert feed.rows() == truth_rows(changefeed.truth())
     assert mirror.casts == casts
-    assert mirror.marks == [
+    assert mirror.caveats == [
         f"3 values of column 'v' did not fit when its type changed and were cast as TiDB does in "
         f"a lenient SQL mode, since {first}",
         f"3 values of column 'n' did not fit when its type changed and were cast as TiDB does in "
@@ -68,7 +68,7 @@ def test_all_ways_come_to_the_same_rows_counts_and_marks(
     assert feed.cut.mirrors[0].casts == casts
     assert kept(feed, feed.cut.mirrors[0]) == wanted(history, feed.cut.mirrors[0])
     between = AsOf(spark, feed.paths, feed.changefeed, first + 1).table(*T)
-    assert [text for text in between.warnings if "lenient" in text] == mirror.marks[:1]
+    assert [text for text in between.warnings if "lenient" in text] == mirror.caveats[:1]
     assert feed.rows_as_of(second + 1) == truth_rows(changefeed.truth(second + 1))
 
     # They are carried along, under the column's name.
@@ -86,7 +86,7 @@ def test_all_ways_come_to_the_same_rows_counts_and_marks(
     feed.write(changefeed.tick())
     feed.sync()
     assert feed.cut.mirrors[0].casts == {}
-    assert feed.cut.mirrors[0].marks == []
+    assert feed.cut.mirrors[0].caveats == []
 
 
 @pytest.mark.parametrize("large", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -156,8 +156,8 @@ def test_by_the_command_line(tmp_path: Path) -> None:
     assert sorted(tuple(row.values()) for row in dumped) == [("1", "a", "0"), ("2", "x", "70000")]
     (table,) = commands.mirrors("feed")
     assert (table["quarantined"], table["lenient_casts"], table["incomplete"]) == (0, 2, False)
-    for mark, name, ts in zip(table["marks"], "vn", (v_ts, n_ts), strict=True):
-        assert mark == (
+    for caveat, name, ts in zip(table["caveats"], "vn", (v_ts, n_ts), strict=True):
+        assert caveat == (
             f"1 value of column {name!r} did not fit when its type changed and was cast as TiDB "
             f"does in a lenient SQL mode, since {ts}"
         )

@@ -135,7 +135,7 @@ def test_what_is_left_out_is_whole_when_it_is_included(spark: SparkSession, tmp_
 
 
 @pytest.mark.spark
-def test_what_was_cut_off_while_it_was_left_out_is_told(
+def test_what_was_truncated_while_it_was_left_out_is_told(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     upstream = Upstream()
@@ -182,16 +182,16 @@ def test_what_was_cut_off_while_it_was_left_out_is_told(
     marked = {
         (item.database, item.table)
         for item in feed.cut.mirrors
-        if any(mark.startswith(BELOW) for mark in item.marks)
+        if any(caveat.startswith(BELOW) for caveat in item.caveats)
     }
     assert marked == {divided, DRAFT}
     assert feed.rows().get(divided) != truth[divided]
-    # The marks stay, whatever the next cut has to do.
+    # The caveats stay, whatever the next cut has to do.
     fill(upstream, KEPT, rows=1, seed=4)
     feed.write(changefeed.tick())
     everything.sync()
     assert marked <= {
         (item.database, item.table)
         for item in feed.cut.mirrors
-        if any(mark.startswith(BELOW) for mark in item.marks)
+        if any(caveat.startswith(BELOW) for caveat in item.caveats)
     }

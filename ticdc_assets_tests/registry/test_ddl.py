@@ -797,7 +797,7 @@ def test_a_create_table_as_servers_print_it() -> None:
     assert [(item.name, item.kind, item.columns) for item in statement.indexes] == [
         (None, IndexKind.PRIMARY, ("ID", "index")),
         ("uk", IndexKind.UNIQUE, ("kind",)),
-        (None, IndexKind.PLAIN, ()),
+        (None, IndexKind.NON_UNIQUE, ()),
         ("ft", IndexKind.FULLTEXT, ("a",)),
         (None, IndexKind.UNIQUE, ("u",)),
     ]

@@ -81,7 +81,7 @@ def mirror_of(database: str, table: str, **other: Any) -> MirrorCut:
         "digest": "x",
         "held": 0,
         "quarantined": 0,
-        "marks": [],
+        "caveats": [],
         "mode": "merge",
         "changes": 3,
         "unknown_deletes": 0,
@@ -275,7 +275,7 @@ def small_lake(folder: Path, *, name: str = "shop") -> tuple[Changefeed, LakePat
             database,
             table,
             mirror_id=str(number),
-            marks=["<u>marked</u>"] * (number == 1),
+            caveats=["<u>marked</u>"] * (number == 1),
             held=2 * (number == 0),
         )
         for number, (database, table) in enumerate(tables)

@@ -237,7 +237,7 @@ def test_quarantine_is_renewed(story: Story, feed: Feed, monkeypatch: pytest.Mon
     assert count_open(feed.paths).decode == 0
 
 
-def test_behind_a_cut_off_totals_go_on_and_days_before_it_are_refused(
+def test_behind_a_truncation_totals_go_on_and_days_before_it_are_refused(
     story: Story, feed: Feed
 ) -> None:
     keeping = replace(feed.changefeed, retention=Retention(change_log=timedelta(hours=1)))

@@ -1,4 +1,4 @@
-"""Retention: what is cut off below a base cut changes no row, no later sync and no older moment."""
+"""Retention: truncating below a base cut changes no row, no later sync and no older moment."""
 
 import json
 import random
@@ -127,7 +127,7 @@ def keeping(feed: Feed, ages: Retention) -> Feed:
     return replace(feed, changefeed=replace(feed.changefeed, retention=ages))
 
 
-def cut_off(feed: Feed, cut: Cut) -> retention.Retaining:
+def truncated(feed: Feed, cut: Cut) -> retention.Retaining:
     """Retain at the moment at which `cut` is the newest that is old enough."""
     return retain(feed.spark, feed.paths, feed.changefeed, now=cut.published_at + DAY)
 
@@ -141,7 +141,7 @@ def log_rows(feed: Feed, condition: ds.Expression) -> list[dict[str, Any]]:
 
 
 @pytest.mark.spark
-def test_what_is_cut_off_changes_nothing(
+def test_truncating_changes_nothing_that_is_kept(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream = Upstream()
@@ -181,14 +181,14 @@ def test_what_is_cut_off_changes_nothing(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(retention._CutOff, "cut_raw_messages", die)
+        patch.setattr(retention._CutOff, "truncate_raw_messages", die)
         with pytest.raises(KeyboardInterrupt):
-            cut_off(feed, base)
+            truncated(feed, base)
     assert (read_truncation_point(feed.paths).cut, read_raw_truncation_point(feed.paths).cut) == (
         base,
         None,
     )
-    done = cut_off(feed, base)
+    done = truncated(feed, base)
     assert done.changes == 0
     assert done.records > 0
     assert done.notes == ()
@@ -207,7 +207,7 @@ def test_what_is_cut_off_changes_nothing(
     feed.sync(refold={KEYED, BAG})
     assert feed.rows() == truth
     assert [mirror.mode for mirror in feed.cut.mirrors] == ["fold", "fold"]
-    assert not any(mark.startswith(BELOW) for item in feed.cut.mirrors for mark in item.marks)
+    assert not any(caveat.startswith(BELOW) for item in feed.cut.mirrors for caveat in item.caveats)
 
     # What is sent again from below is not applied but counted; what is new is applied.
     changefeed.restart(first.tso)
@@ -263,7 +263,7 @@ def test_what_the_base_lacks_stays_until_it_can_be_applied(
     fill(upstream, KEYED, rows=2, seed=5)
     feed.write(changefeed.tick())
     feed.sync()
-    done = cut_off(feed, base)
+    done = truncated(feed, base)
     assert min(done.changes, done.records) > 0
     below = (ds.field("kind") == "row") & (ds.field("commit_ts") <= base.tso)
     assert {row["table"] for row in log_rows(feed, below)} == {"waiting"}
@@ -278,7 +278,7 @@ def test_what_the_base_lacks_stays_until_it_can_be_applied(
     wanted: Rows = truth_rows(changefeed.truth())
     assert feed.rows()[waiting] == wanted[waiting]
     assert not feed.cut.held
-    assert not any(mark.startswith(BELOW) for item in feed.cut.mirrors for mark in item.marks)
+    assert not any(caveat.startswith(BELOW) for item in feed.cut.mirrors for caveat in item.caveats)
 
     # A fix comes, too: what became of the row since is in the base alone, so its mirror says so.
     fixed = replace(feed.changefeed, compression=Compression.LZ4)
@@ -286,7 +286,7 @@ def test_what_the_base_lacks_stays_until_it_can_be_applied(
     feed.sync()
     assert (feed.cut.late, feed.cut.unplaced) == (1, 0)
     assert feed.rows() == wanted
-    marked = {item.table: item.marks for item in feed.cut.mirrors}
+    marked = {item.table: item.caveats for item in feed.cut.mirrors}
     assert marked["waiting"] == []
     assert marked["keyed"] == [f"{BELOW}, since {base.tso}"]
     fill(upstream, KEYED, rows=1, seed=9)

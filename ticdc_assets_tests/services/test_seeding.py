@@ -69,7 +69,7 @@ def test_a_shop_seeded_in_its_middle(
         assert feed.rows() == truth_rows(changefeed.truth(cut))
         # Craft's encoders damage some values, which is said of the tables that have such columns.
         if wire_format is not WireFormat.CRAFT:
-            assert [list(item.marks) for item in feed.cut.mirrors if item.marks] == []
+            assert [list(item.caveats) for item in feed.cut.mirrors if item.caveats] == []
     for cut in (at, cuts[2]):
         assert feed.rows_as_of(cut) == truth_rows(changefeed.truth(cut))
 
@@ -132,7 +132,10 @@ class Scene:
         at = self.feed.cut.tso
         assert self.feed.rows() == truth_rows(self.changefeed.truth(at))
         assert [
-            mark for item in self.feed.cut.mirrors for mark in item.marks if "key" not in mark
+            caveat
+            for item in self.feed.cut.mirrors
+            for caveat in item.caveats
+            if "key" not in caveat
         ] == []
 
 
@@ -142,9 +145,9 @@ def test_a_table_is_incomplete_until_its_export(spark: SparkSession, tmp_path: P
     assert scene.feed.rows() != truth_rows(scene.changefeed.truth(scene.middle))
     scene.seed()
     scene.sync(until=scene.at - 1)
-    marks = {item.table: item.marks for item in scene.feed.cut.mirrors}
+    caveats = {item.table: item.caveats for item in scene.feed.cut.mirrors}
     told = f"in an export only, at TSO {scene.at}"
-    assert all(told in " ".join(own) for own in marks.values())
+    assert all(told in " ".join(own) for own in caveats.values())
     assert all(item.incomplete for item in scene.feed.cut.mirrors)
     scene.sync(until=scene.at)
     scene.require_truth()
@@ -213,8 +216,8 @@ def test_a_gap_behind_an_export_is_told(
     for start_ts in (late, None):
         scene.feed = scene.with_start(start_ts)
         scene.sync()
-        marks = {item.table: " ".join(item.marks) for item in scene.feed.cut.mirrors}
-        assert all("a gap behind the export" in text for text in marks.values()), marks
+        caveats = {item.table: " ".join(item.caveats) for item in scene.feed.cut.mirrors}
+        assert all("a gap behind the export" in text for text in caveats.values()), caveats
         churn(scene.upstream, steps=2, seed=6)
 
 

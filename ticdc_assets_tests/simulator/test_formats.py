@@ -309,9 +309,9 @@ def test_from_the_middle_the_rows_that_were_sent_are_there(variant: Variant, par
     told = {("customers", "tags"), ("orders", "state"), ("payments", "method")}
     assert unlabelled == (set() if variant.tells_labels else told)
 
-    marks = {mark.reason for table in tables.values() for mark in table.plan.marks}
-    assert {reason for reason in marks if not reason.startswith(MARKED_FROM_THE_MIDDLE)} == set()
-    assert not (marks and variant.sends_schemas)
+    caveats = {caveat.reason for table in tables.values() for caveat in table.plan.caveats}
+    assert {reason for reason in caveats if not reason.startswith(MARKED_FROM_THE_MIDDLE)} == set()
+    assert not (caveats and variant.sends_schemas)
 
     keys = touched(upstream, first_ts, labels=variant.tells_labels)
     wanted: Rows = defaultdict(Counter[str])

@@ -131,7 +131,7 @@ def test_rows_cut_to_their_handle_key_are_there_and_marked(name: str) -> None:
         for _, event in events
         if isinstance(event, RowChange) and event.handle_key_only
     }
-    marked = {table.plan.name for table in tables.values() if table.plan.marks}
+    marked = {table.plan.name for table in tables.values() if table.plan.caveats}
     names = {name for name, ts in cut if name in tables and ts > tables[name].plan.floor_ts}
     assert names <= marked
     assert names

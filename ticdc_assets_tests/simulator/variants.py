@@ -76,7 +76,7 @@ class Variant:
         """Return the rows of the cut; none of them is in quarantine, no mirror is marked."""
         tables = self.tables(events, at, timezone)
         assert [item for table in tables.values() for item in table.quarantined] == []
-        assert [mark for table in tables.values() for mark in table.plan.marks] == []
+        assert [caveat for table in tables.values() for caveat in table.plan.caveats] == []
         return rows_of(tables)
 
     def wanted(self, changefeed: StandInChangefeed, at: int) -> Rows:

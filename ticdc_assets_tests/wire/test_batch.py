@@ -184,12 +184,12 @@ def test_a_slice_of_a_batch_is_decoded_as_it_stands() -> None:
     assert decoded.column("kind").to_pylist() == ["row", "error", "watermark"]
 
 
-@pytest.mark.parametrize("plain", [1, 2, 40, 100])
+@pytest.mark.parametrize("regular", [1, 2, 40, 100])
 @pytest.mark.parametrize("other", [DDL, WATERMARK, b"{}", None])
 def test_long_runs_of_usual_messages_and_others_are_all_there(
-    plain: int, other: bytes | None
+    regular: int, other: bytes | None
 ) -> None:
-    usual, others = [INSERT] * plain, [other] * 100
+    usual, others = [INSERT] * regular, [other] * 100
     for values in (usual + others, others + usual, usual + others + usual, others + usual + others):
         assert [row["offset"] for row in rows(values)] == [1000 + n for n in range(len(values))]
         assert_equal(values)
@@ -272,8 +272,8 @@ def test_cutting_golden_messages_anywhere_changes_nothing() -> None:
 def test_most_messages_take_the_short_way() -> None:
     """The long way means the same, so only this sees a short way that is never taken."""
     spaced = json.dumps(json.loads(INSERT)).encode()
-    (plain, long_way) = rows([b'{"new":1,' + spaced[1:], b'{"old":null,' + spaced[1:]])
-    assert '"age": null' in str(plain["after"])
+    (regular, long_way) = rows([b'{"new":1,' + spaced[1:], b'{"old":null,' + spaced[1:]])
+    assert '"age": null' in str(regular["after"])
     assert '"age":null' in str(long_way["after"])
 
 

@@ -19,7 +19,7 @@ from ticdc_assets.wire import (
     simple_json_batch,
 )
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.rows import ROW, PlainRows
+from ticdc_assets.wire.rows import ROW, RegularRows
 from ticdc_assets_tests.wire import golden
 from ticdc_assets_tests.wire.comparing import Input, assert_equal, batch_of
 from ticdc_assets_tests.wire.simple_messages import DELETE, EVENTS, INSERT, UPDATE, WATERMARK
@@ -87,10 +87,10 @@ PLAIN: list[tuple[WireFormat, Record]] = [
     ),
     *((WireFormat.OPEN_PROTOCOL, record) for record in OPEN),
 ]
-DECODERS: Mapping[WireFormat, Callable[[pa.RecordBatch], PlainRows | None]] = {
-    WireFormat.SIMPLE_JSON: simple_json_batch.decode_plain,
-    WireFormat.CANAL_JSON: canal_json_batch.decode_plain,
-    WireFormat.OPEN_PROTOCOL: open_protocol_batch.decode_plain,
+DECODERS: Mapping[WireFormat, Callable[[pa.RecordBatch], RegularRows | None]] = {
+    WireFormat.SIMPLE_JSON: simple_json_batch.decode_regular,
+    WireFormat.CANAL_JSON: canal_json_batch.decode_regular,
+    WireFormat.OPEN_PROTOCOL: open_protocol_batch.decode_regular,
 }
 FOLDERS = [
     (WireFormat.SIMPLE_JSON, "simple-json/shop"),
@@ -266,17 +266,17 @@ def test_many_columns_with_long_names_and_numbers_of_other_widths() -> None:
             f'"data":[{{{row}}}]}}'.encode()
         )
     assert_equal(values, WireFormat.CANAL_JSON)
-    plain = canal_json_batch.decode_plain(batch_of(values))
-    assert plain is not None
-    assert len(plain.sources) == len(values)
+    regular = canal_json_batch.decode_regular(batch_of(values))
+    assert regular is not None
+    assert len(regular.sources) == len(values)
 
 
 def test_the_message_of_a_format_is_plain() -> None:
     """Else none of the tests here would try what they are meant to."""
     for wire_format, record in PLAIN:
-        plain = DECODERS[wire_format](batch_of([record]))
-        assert plain is not None
-        assert plain.sources[0] == 0
+        regular = DECODERS[wire_format](batch_of([record]))
+        assert regular is not None
+        assert regular.sources[0] == 0
 
 
 def test_an_update_is_divided_where_its_old_image_begins() -> None:
@@ -306,18 +306,18 @@ def test_an_update_is_divided_where_its_old_image_begins() -> None:
             )
             values.append(encode(WireFormat.SIMPLE_JSON, [changed])[0].value)
     assert_equal(values)
-    plain = simple_json_batch.decode_plain(batch_of(values))
-    assert plain is not None
-    assert len(plain.sources) == len(values)
+    regular = simple_json_batch.decode_regular(batch_of(values))
+    assert regular is not None
+    assert len(regular.sources) == len(values)
 
 
 def test_plain_messages_keep_their_places_among_others() -> None:
     spaced = INSERT.replace(b":", b": ", 1)
     values = [INSERT, spaced, b"", WATERMARK, None, INSERT, b"\xff", INSERT]
     assert_equal(values)
-    plain = simple_json_batch.decode_plain(batch_of(values))
-    assert plain is not None
-    assert plain.sources.tolist() == [0, 3, 5, 7]
+    regular = simple_json_batch.decode_regular(batch_of(values))
+    assert regular is not None
+    assert regular.sources.tolist() == [0, 3, 5, 7]
 
 
 @golden.needs_golden
@@ -325,11 +325,11 @@ def test_plain_messages_keep_their_places_among_others() -> None:
 def test_nearly_all_rows_of_the_encoders_are_plain(wire_format: WireFormat, folder: str) -> None:
     """The long way means the same, so only this sees a short way that is never taken."""
     records = [Record(key=item.key, value=item.value) for item in golden.messages(folder)]
-    plain = DECODERS[wire_format](batch_of(records))
-    assert plain is not None
+    regular = DECODERS[wire_format](batch_of(records))
+    assert regular is not None
     events = [event for record in records for event in decode(wire_format, record)]
     rows = sum(isinstance(event, RowChange) for event in events)
-    taken = plain.columns["kind"].to_pylist().count(ROW)
+    taken = regular.columns["kind"].to_pylist().count(ROW)
     # Open Protocol's numbers with an exponent, of which there are many in this scenario, are not.
     least = 0.8 if wire_format is WireFormat.OPEN_PROTOCOL else 0.95
     assert least * rows <= taken <= rows
@@ -339,12 +339,12 @@ def assert_written_alike(records: list[Input]) -> None:
     """Assert that rows are equal to the last byte of their texts, whichever way they take."""
     assert_equal(records, WireFormat.OPEN_PROTOCOL)
     batch = batch_of(records)
-    plain = open_protocol_batch.decode_plain(batch)
-    assert plain is not None
+    regular = open_protocol_batch.decode_regular(batch)
+    assert regular is not None
     rows = open_protocol_batch.decode_rows(batch).to_batch(batch)
-    taken = set(batch.column("offset").take(pa.array(plain.sources)).to_pylist())
+    taken = set(batch.column("offset").take(pa.array(regular.sources)).to_pylist())
     among = [offset in taken for offset in rows.column("offset").to_pylist()]
-    assert plain.to_batch(batch).equals(rows.filter(pa.array(among)))
+    assert regular.to_batch(batch).equals(rows.filter(pa.array(among)))
 
 
 def open_values(code: int, flags: int, *values: bytes) -> list[Input]:
@@ -428,8 +428,8 @@ def test_values_of_open_protocol(code: int) -> None:
     others = [b"null", b"nul", b"true", b"{}", b"[]", b"NaN", b" 1", b"1 ", b'"a']
     for flags in (0, 1, 128, 129):
         values = [*integers, *fractions, *texts, *others]
-        plain = open_record((OPEN_KEY, OPEN_DELETE))
-        assert_written_alike([*open_values(code, flags, *values), plain])
+        regular = open_record((OPEN_KEY, OPEN_DELETE))
+        assert_written_alike([*open_values(code, flags, *values), regular])
 
 
 @pytest.mark.parametrize("code", [4, 5])

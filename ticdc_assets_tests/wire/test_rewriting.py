@@ -14,7 +14,7 @@ from ticdc_assets.wire import WireFormat, canal_json_batch, simple_json_batch
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.json_rewriting import Members, with_rewritten
 from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.rows import PlainRows
+from ticdc_assets.wire.rows import RegularRows
 from ticdc_assets_tests.wire import golden
 from ticdc_assets_tests.wire.comparing import assert_equal, batch_decoded, batch_of
 from ticdc_assets_tests.wire.differing import Difference, differing
@@ -39,9 +39,9 @@ def written_again(wire_format: WireFormat, values: Sequence[bytes | None]) -> di
     """Return the new texts of those that have one, by number."""
     texts: list[bytes] = []
 
-    def kept(batch: pa.RecordBatch) -> PlainRows:
+    def kept(batch: pa.RecordBatch) -> RegularRows:
         texts.extend(batch.column("value").to_pylist())
-        return PlainRows(sources=np.arange(batch.num_rows), columns={})
+        return RegularRows(sources=np.arange(batch.num_rows), columns={})
 
     found = with_rewritten(batch_of(values), None, MEMBERS[wire_format], kept)
     return {} if found is None else dict(zip(found.sources.tolist(), texts, strict=True))
@@ -75,9 +75,9 @@ def test_plain_golden_messages_are_plain_again(
     wire_format: WireFormat, folder: str, difference: Difference
 ) -> None:
     values = [message.value for message in golden.messages(folder)]
-    plain = DECODERS[wire_format](batch_of(values))
-    assert plain is not None
-    same = [values[number] or b"" for number in plain.sources.tolist()]
+    regular = DECODERS[wire_format](batch_of(values))
+    assert regular is not None
+    same = [values[number] or b"" for number in regular.sources.tolist()]
     others = [other_of(wire_format, value, difference) for value in same]
     assert written_again(wire_format, others) == {
         number: value for number, value in enumerate(same) if others[number] != value
@@ -102,7 +102,7 @@ def test_what_is_plain_or_another_message_is_not_written_again() -> None:
 
 
 def test_rows_keep_the_order_of_their_records() -> None:
-    """Plain ones, such that are written again, and all others."""
+    """Regular ones, such that are written again, and all others."""
     blank = other_of(CANAL, CANAL_UPDATE, Difference.BLANKS)
     late = other_of(CANAL, CANAL_INSERT, Difference.NESTED)
     cut = CANAL_DELETE.replace(b'"commitTs"', b'"onlyHandleKey":true,"commitTs"')
@@ -218,9 +218,9 @@ def members_of(value: bytes) -> list[tuple[bytes, bytes]]:
 @settings(deadline=None)
 @given(st.data(), st.sampled_from(PLAIN))
 def test_members_in_any_order_among_any_others(
-    data: st.DataObject, plain: tuple[WireFormat, bytes]
+    data: st.DataObject, regular: tuple[WireFormat, bytes]
 ) -> None:
-    wire_format, value = plain
+    wire_format, value = regular
     members = data.draw(st.permutations(members_of(value)))
     names = st.sampled_from([name for name, _ in members]) | TEXTS
     new = data.draw(st.lists(st.tuples(names, ANY_JSON), max_size=3))
@@ -246,13 +246,13 @@ def test_depth(opened: bytes) -> None:
 
 def test_members_may_be_told_apart_by_any_names() -> None:
     """A name that begins or ends as another one is another."""
-    members = Members(plain=("a", "ab", "b"), others=("abc",))
+    members = Members(regular=("a", "ab", "b"), others=("abc",))
     values = [b'{ "b":1,"ab":2,"a":3}', b'{"abc":1,"a":2 }', b'{"abcd":1,"a":2}', b'{"c":[{}]}']
     texts: list[bytes] = []
 
-    def kept(batch: pa.RecordBatch) -> PlainRows:
+    def kept(batch: pa.RecordBatch) -> RegularRows:
         texts.extend(batch.column("value").to_pylist())
-        return PlainRows(sources=np.arange(batch.num_rows), columns={})
+        return RegularRows(sources=np.arange(batch.num_rows), columns={})
 
     found = with_rewritten(batch_of(values), None, members, kept)
     assert found is not None

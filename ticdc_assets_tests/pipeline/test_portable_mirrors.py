@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Retention
-from ticdc_assets.engine.control import is_plain, open_table, read_plain
+from ticdc_assets.engine.control import is_portable, open_table, read_portable
 from ticdc_assets.pipeline import mirror_making, mirrors, overwriting
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.mirror_making import Mode
@@ -52,14 +52,14 @@ def upstream_of(*names: str) -> Upstream:
 def is_plain_now(feed: Feed, mirror: MirrorCut) -> bool:
     table = open_table(mirror.path(feed.paths))
     assert table is not None
-    return is_plain(table)
+    return is_portable(table)
 
 
 def test_a_mirror_is_plain_until_it_is_large(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 20)
-    monkeypatch.setattr(overwriting, "PLAIN_ROWS", 20)
+    monkeypatch.setattr(overwriting, "PORTABLE_ROWS", 20)
     upstream = upstream_of("v")
     fill(upstream, T, rows=8)
     changefeed = StandInChangefeed(upstream, "feed", partitions=2)
@@ -83,7 +83,7 @@ def test_a_mirror_is_plain_until_it_is_large(
     assert small.mode == Mode.REWRITE
     assert is_plain_now(feed, small)
     # Readers outside Spark find the same rows.
-    rows = read_plain(small.path(feed.paths), small.version)
+    rows = read_portable(small.path(feed.paths), small.version)
     assert rows is not None
     assert rows.schema.equals(MirrorLayout(schema=small.table_schema).arrow)
     assert rows.num_rows == small.rows
@@ -128,7 +128,7 @@ def test_no_name_keeps_a_mirror_from_being_plain(
         assert wanted.items() <= table.metadata().configuration.items()
     assert feed.rows() == truth_rows(changefeed.truth())
     # And what grows gets column mapping under the same names.
-    monkeypatch.setattr(overwriting, "PLAIN_ROWS", 0)
+    monkeypatch.setattr(overwriting, "PORTABLE_ROWS", 0)
     churn(upstream, steps=20, seed=5)
     feed.write(changefeed.tick())
     feed.sync()
@@ -190,7 +190,7 @@ def test_rows_that_no_change_is_about_pass_as_they_are(spark: SparkSession, tmp_
     (mirror,) = feed.cut.mirrors
     assert (mirror.mode, mirror.rows) == (Mode.REWRITE, 29)
     assert feed.rows() == truth_rows(changefeed.truth())
-    tables = [read_plain(item.path(feed.paths), item.version) for item in (first, mirror)]
+    tables = [read_portable(item.path(feed.paths), item.version) for item in (first, mirror)]
     old, new = (by_id(table) for table in tables if table is not None)
     assert {key: new[key] for key in old if key not in {3, 6, 7}} == {
         key: row for key, row in old.items() if key not in {3, 6, 7}
