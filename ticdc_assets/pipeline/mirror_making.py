@@ -215,8 +215,8 @@ class MirrorMaker:
             return False
         if changes.rescued:
             F = functions(self._spark)
-            extra = F.col(quoted(MirrorLayout(schema=schema).rescued))
-            entries = F.array_intersect(F.map_keys(extra), F.lit(list(changes.rescued)))
+            rescued = F.col(quoted(MirrorLayout(schema=schema).rescued))
+            entries = F.array_intersect(F.map_keys(rescued), F.lit(list(changes.rescued)))
             rows = mirror_in_spark(self._spark, self._paths, before)
             if not rows.where(F.size(entries) > 0).isEmpty():
                 return False

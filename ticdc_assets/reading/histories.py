@@ -436,7 +436,7 @@ def _of_row(
     def kept(versions: pa.RecordBatch) -> pa.RecordBatch:
         is_row = pa.repeat(True, versions.num_rows)
         for number, name, text, value in wanted:
-            rescued = pc.map_lookup(versions.column("extra"), pa.scalar(name), "first")
+            rescued = pc.map_lookup(versions.column("rescued"), pa.scalar(name), "first")
             same = pc.equal(rescued, text).fill_null(False)
             if value is not UNFIT:
                 typed = versions.column(f"c{number}")

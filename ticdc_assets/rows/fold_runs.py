@@ -327,7 +327,7 @@ def _output_rows(folded: pa.Table, mirror: MirrorFold) -> pa.Table:
     places = [f"c{number}" for number in range(len(layout.schema.columns))]
     stamps = fits["sequence"].chunk(0).field("commit_ts")
     columns = [fits["is_delete"], fits["keeps_row"], *(fits[place] for place in places)]
-    return pa.table([*columns, stamps, fits["extra"]], schema=target)
+    return pa.table([*columns, stamps, fits["rescued"]], schema=target)
 
 
 def _newest(folded: pa.Table, watched: frozenset[str]) -> dict[str, int]:

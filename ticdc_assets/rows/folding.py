@@ -294,14 +294,14 @@ def _standing_casts(
 
 def _with_marks(folded: pa.Table, marks: list[str | None]) -> pa.Table:
     """Return `folded` with the mark of each row in its rescued data, where it has one."""
-    extras: list[list[tuple[str, str]] | None] = []
-    for extra, mark in zip(folded.column("extra").to_pylist(), marks, strict=True):
+    all_rescued: list[list[tuple[str, str]] | None] = []
+    for rescued, mark in zip(folded.column("rescued").to_pylist(), marks, strict=True):
         if mark is not None:
-            extra = [*(item for item in extra or () if item[0] != PARTIAL), (PARTIAL, mark)]
-        extras.append(extra)
-    number = folded.schema.get_field_index("extra")
+            rescued = [*(item for item in rescued or () if item[0] != PARTIAL), (PARTIAL, mark)]
+        all_rescued.append(rescued)
+    number = folded.schema.get_field_index("rescued")
     field = folded.schema.field(number)
-    return folded.set_column(number, field, pa.array(extras, field.type))
+    return folded.set_column(number, field, pa.array(all_rescued, field.type))
 
 
 # Without a key ----------------------------------------------------------------------------------
@@ -502,21 +502,21 @@ def fold_in_pieces(
         places = pa.array(np.arange(place, place + batch.num_rows))
         place += batch.num_rows
         rows = pa.Table.from_batches([batch]).select(names)
-        rows = rows.append_column("extra", pa.nulls(batch.num_rows, RESCUED_TYPE))
+        rows = rows.append_column("rescued", pa.nulls(batch.num_rows, RESCUED_TYPE))
         # A copy: what is only selected keeps the whole batch.
         regular.append(
             pa.concat_tables([rows.append_column("place", places)]).take(
                 pa.array(np.arange(batch.num_rows))
             )
         )
-    nothing = operation_schema(schema).empty_table().select([*names, "extra"])
+    nothing = operation_schema(schema).empty_table().select([*names, "rescued"])
     nothing = nothing.append_column("place", pa.array([], pa.int64()))
     folded = _fold_keys(pa.concat_tables([nothing, *regular]))
     del regular
     puts = folded.rows.filter(ds.field("reason").is_null() & (ds.field("copies") > 0))
-    puts = puts.select(["place", "extra"]).sort_by("place")
+    puts = puts.select(["place", "rescued"]).sort_by("place")
     wanted = puts["place"].to_numpy()
-    marks = [dict(extra)[PARTIAL] if extra else None for extra in puts["extra"].to_pylist()]
+    marks = [dict(rescued)[PARTIAL] if rescued else None for rescued in puts["rescued"].to_pylist()]
 
     def pieces() -> Iterator[pa.Table]:
         place = 0

@@ -78,7 +78,7 @@ class HistoryLayout:
         return [*column_places(self.schema), *OWN_PLACES]
 
 
-OWN_PLACES = ("valid_from", "valid_to", "op", "ended_by", "extra")
+OWN_PLACES = ("valid_from", "valid_to", "op", "ended_by", "rescued")
 """Where in a version our columns are."""
 
 
@@ -100,7 +100,7 @@ def version_schema(schema: TableSchema) -> pa.Schema:
             ("valid_to", pa.int64()),
             ("op", pa.string()),
             ("ended_by", pa.string()),
-            ("extra", RESCUED_TYPE),
+            ("rescued", RESCUED_TYPE),
             ("is_head", pa.bool_()),
             ("partial_ts", pa.string()),
         ]
@@ -130,7 +130,7 @@ def history_operation_schema(schema: TableSchema) -> pa.Schema:
             ("removed_by", pa.string()),
             ("kept", KEPT_TYPE),
             *typed_fields(schema),
-            ("extra", RESCUED_TYPE),
+            ("rescued", RESCUED_TYPE),
         ]
     )
 

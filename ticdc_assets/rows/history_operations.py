@@ -186,7 +186,7 @@ class _Going:
         }
 
     def operations(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-        named = batch.select([*column_places(self._passage.schema), "extra"]).rename_columns(
+        named = batch.select([*column_places(self._passage.schema), "rescued"]).rename_columns(
             [*(column.name for column in self._passage.schema.columns), self._layout.rescued]
         )
         rows = canonical_rows(named, self._layout, self._passage.timezone)
@@ -214,8 +214,8 @@ class _Going:
         ):
             valid_to, ended_by = first_cut_after(passage.plan.floor_ts), passage.ends
         end = self._carrier.end(row, valid_from) if valid_to is None else None
-        extra = dict(version["extra"] or ())
-        carried = self._carrier.carry(row, self._lost(extra), ended=valid_to is not None)
+        rescued = dict(version["rescued"] or ())
+        carried = self._carrier.carry(row, self._lost(rescued), ended=valid_to is not None)
         return {
             **_NOWHERE,
             # What has ended meets no change any more.
@@ -230,14 +230,14 @@ class _Going:
             "values": carried.row,
             "lost": carried.lost,
             "kept": _kept_items(carried.kept),
-            "partial_ts": extra.get(PARTIAL),
+            "partial_ts": rescued.get(PARTIAL),
         }
 
-    def _lost(self, extra: dict[str, str]) -> CanonicalRow:
+    def _lost(self, rescued: dict[str, str]) -> CanonicalRow:
         """Return the texts that their typed column would hold, if they were of its type."""
         return {
             name: text
-            for name, text in extra.items()
+            for name, text in rescued.items()
             if name != PARTIAL and name in self._typed and self._typed[name](text) is not UNFIT
         }
 
@@ -251,7 +251,7 @@ class _OperationBuilder:
         self._schema = history_operation_schema(schema)
 
     def build(self, operations: list[dict[str, Any]]) -> pa.RecordBatch:
-        extras: list[list[tuple[str, str]]] = [
+        all_rescued: list[list[tuple[str, str]]] = [
             [(PARTIAL, operation["partial_ts"])] if operation.get("partial_ts") else []
             for operation in operations
         ]
@@ -262,14 +262,14 @@ class _OperationBuilder:
             for number, operation in enumerate(operations):
                 text = operation["values"].get(name)
                 if text is not None and name in operation.get("lost", ()):
-                    extras[number].append((name, text))
+                    all_rescued[number].append((name, text))
                     text = None
                 texts.append(text)
             arrays[place], unfit = typed_array(column, self._timezone, texts)
             for number, text in enumerate(texts if unfit is not None else ()):
                 if text is not None and unfit is not None and unfit[number]:
-                    extras[number].append((name, text))
-        arrays["extra"] = pa.array([extra or None for extra in extras], RESCUED_TYPE)
+                    all_rescued[number].append((name, text))
+        arrays["rescued"] = pa.array([rescued or None for rescued in all_rescued], RESCUED_TYPE)
         for field in self._schema:
             if field.name not in arrays:
                 values = [operation.get(field.name) for operation in operations]

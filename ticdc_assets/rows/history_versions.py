@@ -231,27 +231,27 @@ def _built(versions: list[_Version], schema: TableSchema, target: pa.Schema) -> 
     places = [name for name in target.names if name.startswith("c") and name[1:].isdigit()]
     rows = pa.Table.from_batches(
         [
-            batch.select([*places, "extra"]).take(pa.array(numbers, pa.int64()))
+            batch.select([*places, "rescued"]).take(pa.array(numbers, pa.int64()))
             for batch, numbers in taken.values()
         ]
     ).combine_chunks()
     ordered = [version for group in order.values() for version in group]
-    extra = rows.column("extra")
+    rescued = rows.column("rescued")
     if any(version.partial_ts is not None for version in ordered):
-        extra = pa.array(
+        rescued = pa.array(
             [
                 entries if version.partial_ts is None else _marked(entries, version.partial_ts)
-                for entries, version in zip(extra.to_pylist(), ordered, strict=True)
+                for entries, version in zip(rescued.to_pylist(), ordered, strict=True)
             ],
             RESCUED_TYPE,
         )
     arrays: dict[str, Any] = {name: rows.column(name) for name in places}
     texts = [texts_at(version.kept, version.valid_to) for version in ordered]
     if any(texts):
-        extra = pa.array(
+        rescued = pa.array(
             [
                 [item for item in entries or () if item[0] not in own] + list(own.items()) or None
-                for entries, own in zip(extra.to_pylist(), texts, strict=True)
+                for entries, own in zip(rescued.to_pylist(), texts, strict=True)
             ],
             RESCUED_TYPE,
         )
@@ -259,7 +259,7 @@ def _built(versions: list[_Version], schema: TableSchema, target: pa.Schema) -> 
             kept = [None if column.name in own else row for row, own in enumerate(texts)]
             if None in kept:
                 arrays[name] = arrays[name].take(pa.array(kept, pa.int64()))
-    arrays["extra"] = extra
+    arrays["rescued"] = rescued
     for name in target.names:
         if name not in arrays:
             values = [getattr(version, name) for version in ordered]

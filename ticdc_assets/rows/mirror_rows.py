@@ -144,7 +144,7 @@ def put_rows(folded: pa.Table, layout: MirrorLayout) -> pa.Table:
     if not puts.num_rows:
         return layout.arrow.empty_table()
     stamps = puts["sequence"].chunk(0).field("commit_ts")
-    return pa.table([*columns, stamps, puts["extra"]], schema=layout.arrow)
+    return pa.table([*columns, stamps, puts["rescued"]], schema=layout.arrow)
 
 
 @dataclass(slots=True)
@@ -295,11 +295,11 @@ class _OperationBuilder:
         self._schema = operation_schema(schema)
 
     def build(self, operations: list[_Operation]) -> pa.RecordBatch:
-        extras: list[list[tuple[str, str]] | None] = [None] * len(operations)
+        all_rescued: list[list[tuple[str, str]] | None] = [None] * len(operations)
         typed: list[pa.Array] = []
         for number, operation in enumerate(operations):
             if operation.partial_ts is not None:
-                extras[number] = [(PARTIAL, operation.partial_ts)]
+                all_rescued[number] = [(PARTIAL, operation.partial_ts)]
         for column in self._columns:
             name = column.name
             texts = [operation.values.get(name) for operation in operations]
@@ -309,9 +309,9 @@ class _OperationBuilder:
                 continue
             for number, (text, is_unfit) in enumerate(zip(texts, unfit, strict=True)):
                 if is_unfit and text is not None:
-                    entries = extras[number]
+                    entries = all_rescued[number]
                     if entries is None:
-                        entries = extras[number] = []
+                        entries = all_rescued[number] = []
                     entries.append((name, text))
         return pa.RecordBatch.from_arrays(
             [
@@ -339,7 +339,7 @@ class _OperationBuilder:
                 ),
                 pa.array([_counted(operation) for operation in operations], CASTS_TYPE),
                 *typed,
-                pa.array(extras, RESCUED_TYPE),
+                pa.array(all_rescued, RESCUED_TYPE),
             ],
             schema=self._schema,
         )
@@ -460,17 +460,17 @@ def canonical_rows(
                 ],
             )
         )
-    extras = batch.column(layout.rescued).to_pylist()
-    for number, extra in enumerate(extras):
+    all_rescued = batch.column(layout.rescued).to_pylist()
+    for number, rescued in enumerate(all_rescued):
         row: CanonicalRow = {name: values[number] for name, values in columns}
-        if extra:
-            row.update((name, text) for name, text in extra if name != PARTIAL)
+        if rescued:
+            row.update((name, text) for name, text in rescued if name != PARTIAL)
         yield row
 
 
 def _partial_since(batch: pa.RecordBatch, layout: MirrorLayout) -> list[str | None]:
     """Return for each row since which commit ts it is known in part only."""
     return [
-        dict(extra).get(PARTIAL) if extra else None
-        for extra in batch.column(layout.rescued).to_pylist()
+        dict(rescued).get(PARTIAL) if rescued else None
+        for rescued in batch.column(layout.rescued).to_pylist()
     ]

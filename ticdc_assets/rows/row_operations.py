@@ -55,6 +55,6 @@ def operation_schema(schema: TableSchema) -> pa.Schema:
             ("got", pa.string()),
             ("casts", CASTS_TYPE),
             *((f"c{number}", arrow_type(column)) for number, column in enumerate(schema.columns)),
-            ("extra", RESCUED_TYPE),
+            ("rescued", RESCUED_TYPE),
         ]
     )

@@ -40,15 +40,15 @@ every_format = pytest.mark.parametrize("wire_format", WireFormat)
 
 
 def differences(
-    weather: Storm, wire_format: WireFormat, *, seed: int, topic: str = "topic"
+    state: Storm, wire_format: WireFormat, *, seed: int, topic: str = "topic"
 ) -> list[str]:
     """Return how fold and truth differ at the end and at three commit ts, in shuffled arrival."""
     rng = random.Random(seed)
     variant = Variant(wire_format)
-    options = FeedOptions(force_replicate=weather.keyless, ddl_watermarks=rng.random() < 0.5)
-    changefeed = variant.changefeed(weather.upstream, options, topic=topic, partitions=3, seed=seed)
+    options = FeedOptions(force_replicate=state.keyless, ddl_watermarks=rng.random() < 0.5)
+    changefeed = variant.changefeed(state.upstream, options, topic=topic, partitions=3, seed=seed)
     events = shuffled(variant.events(changefeed.tick()), seed)
-    stamps = sorted({commit.commit_ts for commit in weather.upstream.history})
+    stamps = sorted({commit.commit_ts for commit in state.upstream.history})
     found: list[str] = []
     for at in (*rng.sample(stamps, 3), changefeed.watermark_ts):
         tables = variant.tables(events, at, ZONE)
@@ -78,8 +78,8 @@ def storm_of(seed: int, *, keyless: bool, steps: int) -> Storm:
 @examples(12, phases=PHASES)
 @given(seed=st.integers(0, 2**32), keyless=st.booleans())
 def test_a_storm_folds_to_the_truth(wire_format: WireFormat, seed: int, *, keyless: bool) -> None:
-    weather = storm_of(seed, keyless=keyless, steps=80)
-    assert differences(weather, wire_format, seed=seed) == []
+    state = storm_of(seed, keyless=keyless, steps=80)
+    assert differences(state, wire_format, seed=seed) == []
 
 
 @every_format
@@ -88,8 +88,8 @@ def test_a_storm_folds_to_the_truth(wire_format: WireFormat, seed: int, *, keyle
 def test_a_storm_over_many_topics_folds_to_the_truth(
     wire_format: WireFormat, seed: int, *, keyless: bool
 ) -> None:
-    weather = storm_of(seed, keyless=keyless, steps=80)
-    found = differences(weather, wire_format, seed=seed, topic="cdc_{schema}_{table}")
+    state = storm_of(seed, keyless=keyless, steps=80)
+    found = differences(state, wire_format, seed=seed, topic="cdc_{schema}_{table}")
     assert found == []
 
 
@@ -98,11 +98,11 @@ def test_a_storm_over_many_topics_folds_to_the_truth(
 @settings(max_examples=100, phases=PHASES)
 @given(seed=st.integers(0, 2**32), keyless=st.booleans())
 def test_many_long_storms(wire_format: WireFormat, seed: int, *, keyless: bool) -> None:
-    weather = storm_of(seed, keyless=keyless, steps=250)
-    assert differences(weather, wire_format, seed=seed) == []
+    state = storm_of(seed, keyless=keyless, steps=250)
+    assert differences(state, wire_format, seed=seed) == []
 
 
 @pytest.mark.parametrize(("seed", "keyless", "steps"), FAILED_SEEDS)
 def test_seeds_that_failed_once(seed: int, steps: int, *, keyless: bool) -> None:
-    weather = storm_of(seed, keyless=keyless, steps=steps)
-    assert differences(weather, WireFormat.SIMPLE_JSON, seed=seed) == []
+    state = storm_of(seed, keyless=keyless, steps=steps)
+    assert differences(state, WireFormat.SIMPLE_JSON, seed=seed) == []

@@ -42,9 +42,9 @@ def test_a_storm_in_pieces_is_the_truth_at_every_cut(
 ) -> None:
     if size == "large":
         treat_as_large(monkeypatch)
-    weather = storm(seed, steps=60, keyless=keyless, timezone=ZONE)
+    state = storm(seed, steps=60, keyless=keyless, timezone=ZONE)
     options = FeedOptions(force_replicate=keyless, ddl_watermarks=True)
-    changefeed = Variant(wire_format).changefeed(weather.upstream, options, seed=seed)
+    changefeed = Variant(wire_format).changefeed(state.upstream, options, seed=seed)
     feed = Feed.of(spark, tmp_path, timezone=ZONE, wire_format=wire_format)
     records: list[CaptureRecord] = list(changefeed.tick())
     piece = len(records) // 3 + 1
@@ -53,6 +53,6 @@ def test_a_storm_in_pieces_is_the_truth_at_every_cut(
         if feed.sync().cut is not None:
             assert feed.rows() == truth_rows(changefeed.truth(feed.cut.tso))
     assert feed.cut.tso == changefeed.watermark_ts
-    stamps = [c.commit_ts for c in weather.upstream.history if isinstance(c, CommittedTransaction)]
+    stamps = [c.commit_ts for c in state.upstream.history if isinstance(c, CommittedTransaction)]
     for at in random.Random(seed).sample(stamps, 2):
         assert feed.rows_as_of(at) == truth_rows(changefeed.truth(at)), at

@@ -101,8 +101,8 @@ def test_mirrors_made_in_pieces_are_the_truth_at_every_cut(
 def test_a_storm_in_pieces_of_values_is_the_truth_at_every_cut(
     wire_format: WireFormat, spark: SparkSession, tmp_path: Path, pieces: list[int]
 ) -> None:
-    weather = storm(11, steps=40, keyless=False, timezone=ZONE)
-    changefeed = Variant(wire_format).changefeed(weather.upstream, seed=11)
+    state = storm(11, steps=40, keyless=False, timezone=ZONE)
+    changefeed = Variant(wire_format).changefeed(state.upstream, seed=11)
     feed = Feed.of(spark, tmp_path, timezone=ZONE, wire_format=wire_format)
     records = list(changefeed.tick())
     for start in range(0, len(records), len(records) // 2 + 1):

@@ -82,7 +82,7 @@ def operations(draw: st.DrawFn) -> list[dict[str, Any]]:
                 "casts": draw(casts_of(kind, ts)),
                 "c0": key,
                 "c1": None if kind in {"delete", "partial", "fault"} else f"v{number}",
-                "extra": [("", str(ts))] if kind == "partial" else None,
+                "rescued": [("", str(ts))] if kind == "partial" else None,
             }
         )
     return found
@@ -95,13 +95,13 @@ def table_of(items: list[dict[str, Any]], *, keyed: bool) -> pa.Table:
 
 def told(folded: FoldedRows) -> tuple[Any, ...]:
     """Return all that a fold says, in an order of its own."""
-    names = ["key", "reason", "position", "copies", "keeps_row", "is_delete", "c1", "extra"]
+    names = ["key", "reason", "position", "copies", "keeps_row", "is_delete", "c1", "rescued"]
     rows = []
     for row in folded.rows.to_pylist():
         values = {name: row[name] for name in names}
         if row["reason"] is not None:
             # Of a fault only the place counts.
-            values |= {"c1": None, "extra": None, "keeps_row": None}
+            values |= {"c1": None, "rescued": None, "keeps_row": None}
         rows.append((row["sequence"]["offset"], repr(values)))
     counts = replace(folded.counts, casts=+folded.counts.casts)
     return sorted(rows), counts, never_sent(folded.counts, folded.missing)

@@ -24,7 +24,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ticdc_assets.simulator.upstream import Upstream
-from ticdc_assets_tests.simulator.storm_state import StormDdl, Weather
+from ticdc_assets_tests.simulator.storm_state import StormDdl, StormState
 from ticdc_assets_tests.simulator.storm_statements import STATEMENTS, WEIGHTS
 
 
@@ -62,19 +62,19 @@ def storm(
         keyless: have tables without a key too, and let tables lose theirs.
         timezone: the changefeed's time zone.
     """
-    weather = Weather(Upstream(timezone=timezone), random.Random(seed), keyless=keyless)
-    weather.open()
+    state = StormState(Upstream(timezone=timezone), random.Random(seed), keyless=keyless)
+    state.open()
     wanted = [kind for kind in STATEMENTS if kind in kinds]
     weights = [WEIGHTS.get(kind, 4) for kind in wanted]
     ran: Counter[StormDdl] = Counter()
     for _ in range(steps):
-        if not wanted or weather.rng.random() >= ddl_share:
-            weather.write()
+        if not wanted or state.rng.random() >= ddl_share:
+            state.write()
             continue
-        for kind in weather.rng.choices(wanted, weights=weights, k=6):
-            weather.upstream.qualified = weather.rng.random() < 0.7
-            if STATEMENTS[kind](weather):
+        for kind in state.rng.choices(wanted, weights=weights, k=6):
+            state.upstream.qualified = state.rng.random() < 0.7
+            if STATEMENTS[kind](state):
                 ran[kind] += 1
                 break
-        weather.refill()
-    return Storm(upstream=weather.upstream, keyless=keyless, ran=ran)
+        state.refill()
+    return Storm(upstream=state.upstream, keyless=keyless, ran=ran)

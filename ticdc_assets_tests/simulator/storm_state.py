@@ -66,7 +66,7 @@ _MOST_TABLES: Final = 7
 _MOST_ROWS: Final = 25
 
 
-class Weather:
+class StormState:
     """The upstream while it is stormed, and the dice."""
 
     def __init__(self, upstream: Upstream, rng: random.Random, *, keyless: bool) -> None:

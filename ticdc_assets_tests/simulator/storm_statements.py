@@ -40,73 +40,73 @@ from ticdc_assets.simulator.partition_changes import (
 )
 from ticdc_assets.simulator.partitions import LISTS, RANGES, Method, Partition, Partitioning
 from ticdc_assets.simulator.stored_table import Row, StoredTable, TableName
-from ticdc_assets_tests.simulator.storm_state import StormDdl, Weather
+from ticdc_assets_tests.simulator.storm_state import StormDdl, StormState
 from ticdc_assets_tests.simulator.storm_tables import DEFAULTS, NARROWER, OTHER_KINDS, WIDER
 
 # Tables and databases
 
 
-def _create_table(weather: Weather) -> bool:
-    if not weather.has_room():
+def _create_table(state: StormState) -> bool:
+    if not state.has_room():
         return False
-    weather.create_table()
+    state.create_table()
     return True
 
 
-def _create_like(weather: Weather) -> bool:
-    source = weather.table()
-    if source is None or not weather.has_room():
+def _create_like(state: StormState) -> bool:
+    source = state.table()
+    if source is None or not state.has_room():
         return False
-    weather.upstream.create_table_like(weather.free_name(), source)
+    state.upstream.create_table_like(state.free_name(), source)
     return True
 
 
-def _drop_table(weather: Weather) -> bool:
-    name = weather.table()
-    if name is None or len(weather.upstream.tables) < 3:
+def _drop_table(state: StormState) -> bool:
+    name = state.table()
+    if name is None or len(state.upstream.tables) < 3:
         return False
-    weather.upstream.drop_table(name)
+    state.upstream.drop_table(name)
     return True
 
 
-def _truncate_table(weather: Weather) -> bool:
-    name = weather.table()
+def _truncate_table(state: StormState) -> bool:
+    name = state.table()
     if name is None:
         return False
-    weather.upstream.truncate_table(name)
+    state.upstream.truncate_table(name)
     return True
 
 
-def _rename_table(weather: Weather) -> bool:
-    name = weather.table()
+def _rename_table(state: StormState) -> bool:
+    name = state.table()
     if name is None:
         return False
-    weather.upstream.rename_table(name, weather.free_name())
+    state.upstream.rename_table(name, state.free_name())
     return True
 
 
-def _rename_tables(weather: Weather) -> bool:
+def _rename_tables(state: StormState) -> bool:
     """Rename two or three tables in one statement; one may take a name that another leaves."""
-    upstream, rng = weather.upstream, weather.rng
+    upstream, rng = state.upstream, state.rng
     if len(upstream.tables) < 2:
         return False
     names = rng.sample(upstream.tables, min(len(upstream.tables), rng.randint(2, 3)))
-    renames: list[tuple[TableName, TableName]] = [(names[0], weather.free_name())]
+    renames: list[tuple[TableName, TableName]] = [(names[0], state.free_name())]
     for left, name in pairwise(names):
-        target = left if rng.random() < 0.5 else (left[0], f"t{weather.number()}")
+        target = left if rng.random() < 0.5 else (left[0], f"t{state.number()}")
         renames.append((name, target))
     upstream.rename_tables(renames)
     return True
 
 
-def _swap_tables(weather: Weather) -> bool:
-    upstream = weather.upstream
+def _swap_tables(state: StormState) -> bool:
+    upstream = state.upstream
     if len(upstream.tables) < 2:
         return False
-    one, other = weather.rng.sample(upstream.tables, 2)
-    aside = weather.free_name()
+    one, other = state.rng.sample(upstream.tables, 2)
+    aside = state.free_name()
     renames = [(one, aside), (other, one), (aside, other)]
-    if weather.rng.random() < 0.5:
+    if state.rng.random() < 0.5:
         upstream.rename_tables(renames)
     else:
         for name, new_name in renames:
@@ -114,80 +114,80 @@ def _swap_tables(weather: Weather) -> bool:
     return True
 
 
-def _recover_table(weather: Weather) -> bool:
-    upstream = weather.upstream
+def _recover_table(state: StormState) -> bool:
+    upstream = state.upstream
     names = [n for n in upstream.recoverable if n not in upstream.tables + upstream.views]
-    if not names or not weather.has_room():
+    if not names or not state.has_room():
         return False
-    upstream.recover_table(weather.rng.choice(names))
+    upstream.recover_table(state.rng.choice(names))
     return True
 
 
-def _flashback(weather: Weather, *, truncated: bool) -> bool:
-    upstream = weather.upstream
+def _flashback(state: StormState, *, truncated: bool) -> bool:
+    upstream = state.upstream
     names = [n for n in upstream.recoverable if upstream.was_truncated(n) == truncated]
-    if not names or not weather.has_room():
+    if not names or not state.has_room():
         return False
-    name = weather.rng.choice(names)
-    upstream.recover_table(name, to=weather.free_name(name[0])[1])
+    name = state.rng.choice(names)
+    upstream.recover_table(name, to=state.free_name(name[0])[1])
     return True
 
 
-def _flashback_table(weather: Weather) -> bool:
-    return _flashback(weather, truncated=False)
+def _flashback_table(state: StormState) -> bool:
+    return _flashback(state, truncated=False)
 
 
-def _flashback_truncated(weather: Weather) -> bool:
-    return _flashback(weather, truncated=True)
+def _flashback_truncated(state: StormState) -> bool:
+    return _flashback(state, truncated=True)
 
 
-def _create_database(weather: Weather) -> bool:
-    if len(weather.upstream.databases) > 3:
+def _create_database(state: StormState) -> bool:
+    if len(state.upstream.databases) > 3:
         return False
-    name = f"rain {weather.rng.randrange(3)}"
-    if name in weather.upstream.databases:
+    name = f"rain {state.rng.randrange(3)}"
+    if name in state.upstream.databases:
         return False
-    weather.upstream.create_database(name, charset=weather.rng.choice(("", "utf8mb4", "latin1")))
+    state.upstream.create_database(name, charset=state.rng.choice(("", "utf8mb4", "latin1")))
     return True
 
 
-def _alter_database(weather: Weather) -> bool:
-    database = weather.rng.choice(sorted(weather.upstream.databases))
-    weather.upstream.alter_database(database, charset=weather.rng.choice(("utf8mb4", "latin1")))
+def _alter_database(state: StormState) -> bool:
+    database = state.rng.choice(sorted(state.upstream.databases))
+    state.upstream.alter_database(database, charset=state.rng.choice(("utf8mb4", "latin1")))
     return True
 
 
-def _drop_database(weather: Weather) -> bool:
-    names = sorted(weather.upstream.databases)
+def _drop_database(state: StormState) -> bool:
+    names = sorted(state.upstream.databases)
     if len(names) < 3:
         return False
-    weather.upstream.drop_database(weather.rng.choice(names[1:]))
+    state.upstream.drop_database(state.rng.choice(names[1:]))
     return True
 
 
-def _view(weather: Weather) -> bool:
-    upstream = weather.upstream
-    if upstream.views and weather.rng.random() < 0.5:
-        upstream.drop_view(weather.rng.choice(upstream.views))
+def _view(state: StormState) -> bool:
+    upstream = state.upstream
+    if upstream.views and state.rng.random() < 0.5:
+        upstream.drop_view(state.rng.choice(upstream.views))
         return True
-    source = weather.table()
+    source = state.table()
     if source is None:
         return False
-    upstream.create_view(weather.free_name(), source)
+    upstream.create_view(state.free_name(), source)
     return True
 
 
-def _sequence(weather: Weather) -> bool:
-    weather.upstream.unsent()
+def _sequence(state: StormState) -> bool:
+    state.upstream.unsent()
     return True
 
 
-def _unheard_of(weather: Weather) -> bool:
-    name = weather.table()
+def _unheard_of(state: StormState) -> bool:
+    name = state.table()
     if name is None:
         return False
-    clause = weather.rng.choice(("FROBNICATE `v` HARD", "FROBNICATE WITH (deep = 'yes, really')"))
-    weather.upstream.unheard_of(name, clause)
+    clause = state.rng.choice(("FROBNICATE `v` HARD", "FROBNICATE WITH (deep = 'yes, really')"))
+    state.upstream.unheard_of(name, clause)
     return True
 
 
@@ -197,10 +197,10 @@ _CLOCKS: Final = ("datetime", "datetime(3)", "datetime(6)", "timestamp", "timest
 _SIGNED: Final = frozenset({"smallint", "mediumint", "int", "bigint", "decimal"})
 
 
-def _added(weather: Weather, table: StoredTable, *, now: bool = False) -> AddColumn:
-    rng = weather.rng
-    name = weather.free_column(table)
-    schema = weather.random_column(name)
+def _added(state: StormState, table: StoredTable, *, now: bool = False) -> AddColumn:
+    rng = state.rng
+    name = state.free_column(table)
+    schema = state.random_column(name)
     if now:
         sql_type = rng.choice(
             ("datetime", "datetime(3)", "datetime(6)", "timestamp", "timestamp(6)")
@@ -210,49 +210,47 @@ def _added(weather: Weather, table: StoredTable, *, now: bool = False) -> AddCol
     return AddColumn(column=schema, place=rng.choice(("", "", "first", f"after {quoted(after)}")))
 
 
-def _add_column(weather: Weather) -> bool:
-    name = weather.table(lambda table: len(table.schema.columns) < 12)
+def _add_column(state: StormState) -> bool:
+    name = state.table(lambda table: len(table.schema.columns) < 12)
+    return name is not None and _alter(state, name, [_added(state, state.upstream.stored(name))])
+
+
+def _add_column_now(state: StormState) -> bool:
+    name = state.table(lambda table: len(table.schema.columns) < 12)
     return name is not None and _alter(
-        weather, name, [_added(weather, weather.upstream.stored(name))]
+        state, name, [_added(state, state.upstream.stored(name), now=True)]
     )
 
 
-def _add_column_now(weather: Weather) -> bool:
-    name = weather.table(lambda table: len(table.schema.columns) < 12)
-    return name is not None and _alter(
-        weather, name, [_added(weather, weather.upstream.stored(name), now=True)]
-    )
-
-
-def _drop_column(weather: Weather) -> bool:
-    name = weather.table(lambda table: len(weather.plain_columns(table)) > 0)
+def _drop_column(state: StormState) -> bool:
+    name = state.table(lambda table: len(state.plain_columns(table)) > 0)
     if name is None:
         return False
-    gone = weather.rng.choice(weather.plain_columns(weather.upstream.stored(name)))
-    if len(weather.upstream.schema(name).columns) < 2:
+    gone = state.rng.choice(state.plain_columns(state.upstream.stored(name)))
+    if len(state.upstream.schema(name).columns) < 2:
         return False
-    return _alter(weather, name, [DropColumn(name=gone.name)])
+    return _alter(state, name, [DropColumn(name=gone.name)])
 
 
-def _rename_column(weather: Weather) -> bool:
-    name = weather.table()
+def _rename_column(state: StormState) -> bool:
+    name = state.table()
     if name is None:
         return False
-    table = weather.upstream.stored(name)
+    table = state.upstream.stored(name)
     decides = table.partitioning.column if table.partitioning is not None else None
     names = [c.name for c in table.schema.columns if c.name != decides]
     if not names:
         return False
-    old = weather.rng.choice(names)
-    return _alter(weather, name, [RenameColumn(name=old, new_name=weather.free_column(table))])
+    old = state.rng.choice(names)
+    return _alter(state, name, [RenameColumn(name=old, new_name=state.free_column(table))])
 
 
 def _retyped(
-    weather: Weather, table: StoredTable, types: Mapping[str, Sequence[str]]
+    state: StormState, table: StoredTable, types: Mapping[str, Sequence[str]]
 ) -> ModifyColumn | None:
     """Return a MODIFY or CHANGE of some column to a type that `types` has for its own."""
-    rng = weather.rng
-    columns = [c for c in weather.plain_columns(table) if c.mysql_type in types]
+    rng = state.rng
+    columns = [c for c in state.plain_columns(table) if c.mysql_type in types]
     rng.shuffle(columns)
     for old in columns:
         sign = " unsigned" if old.unsigned else ""
@@ -265,7 +263,7 @@ def _retyped(
                 "decimal",
             )
             new = column(
-                old.name if rng.random() < 0.7 else weather.free_column(table),
+                old.name if rng.random() < 0.7 else state.free_column(table),
                 sql_type + (sign if numeric else ""),
                 nullable=old.nullable or rng.random() < 0.3,
             )
@@ -286,96 +284,92 @@ def _survives(table: StoredTable, old: ColumnSchema, new: ColumnSchema) -> bool:
     return all(fits(value, new) for value in values)
 
 
-def _retype(weather: Weather, types: Mapping[str, Sequence[str]]) -> bool:
-    name = weather.table(
-        lambda table: any(c.mysql_type in types for c in weather.plain_columns(table))
-    )
+def _retype(state: StormState, types: Mapping[str, Sequence[str]]) -> bool:
+    name = state.table(lambda table: any(c.mysql_type in types for c in state.plain_columns(table)))
     if name is None:
         return False
-    action = _retyped(weather, weather.upstream.stored(name), types)
-    return action is not None and _alter(weather, name, [action])
+    action = _retyped(state, state.upstream.stored(name), types)
+    return action is not None and _alter(state, name, [action])
 
 
-def _widen(weather: Weather) -> bool:
-    return _retype(weather, WIDER)
+def _widen(state: StormState) -> bool:
+    return _retype(state, WIDER)
 
 
-def _narrow(weather: Weather) -> bool:
-    return _retype(weather, NARROWER)
+def _narrow(state: StormState) -> bool:
+    return _retype(state, NARROWER)
 
 
-def _change_kind(weather: Weather) -> bool:
-    return _retype(weather, OTHER_KINDS)
+def _change_kind(state: StormState) -> bool:
+    return _retype(state, OTHER_KINDS)
 
 
-def _set_default(weather: Weather) -> bool:
-    name = weather.table(lambda table: len(weather.plain_columns(table)) > 0)
+def _set_default(state: StormState) -> bool:
+    name = state.table(lambda table: len(state.plain_columns(table)) > 0)
     if name is None:
         return False
-    chosen = weather.rng.choice(weather.plain_columns(weather.upstream.stored(name)))
-    default = DEFAULTS.get(type_sql(chosen)) if weather.rng.random() < 0.7 else None
-    return _alter(weather, name, [SetDefault(name=chosen.name, default=default)])
+    chosen = state.rng.choice(state.plain_columns(state.upstream.stored(name)))
+    default = DEFAULTS.get(type_sql(chosen)) if state.rng.random() < 0.7 else None
+    return _alter(state, name, [SetDefault(name=chosen.name, default=default)])
 
 
-def _several(weather: Weather) -> bool:
-    name = weather.table(lambda table: len(weather.plain_columns(table)) > 1)
+def _several(state: StormState) -> bool:
+    name = state.table(lambda table: len(state.plain_columns(table)) > 1)
     if name is None:
         return False
-    table = weather.upstream.stored(name)
-    gone, renamed = weather.rng.sample(weather.plain_columns(table), 2)
-    widened = _retyped(weather, table, WIDER)
-    fresh = f"c{weather.number()}"
-    actions: list[AlterAction] = [AddColumn(column=weather.random_column(f"c{weather.number()}"))]
+    table = state.upstream.stored(name)
+    gone, renamed = state.rng.sample(state.plain_columns(table), 2)
+    widened = _retyped(state, table, WIDER)
+    fresh = f"c{state.number()}"
+    actions: list[AlterAction] = [AddColumn(column=state.random_column(f"c{state.number()}"))]
     if len(table.schema.columns) > 2:
         actions.append(DropColumn(name=gone.name))
     if widened is not None and widened.name not in (gone.name, renamed.name):
         same_name = replace(widened.column, name=widened.name)
         actions.append(ModifyColumn(name=widened.name, column=same_name))
     actions.append(RenameColumn(name=renamed.name, new_name=fresh))
-    weather.rng.shuffle(actions)
-    return _alter(weather, name, actions)
+    state.rng.shuffle(actions)
+    return _alter(state, name, actions)
 
 
-def _alter(weather: Weather, name: TableName, actions: Sequence[AlterAction]) -> bool:
-    weather.share_ts()
-    weather.upstream.alter_table(name, *actions)
+def _alter(state: StormState, name: TableName, actions: Sequence[AlterAction]) -> bool:
+    state.share_ts()
+    state.upstream.alter_table(name, *actions)
     return True
 
 
-def _add_index(weather: Weather) -> bool:
-    name = weather.table(lambda table: len(table.secondary) < 3)
+def _add_index(state: StormState) -> bool:
+    name = state.table(lambda table: len(table.secondary) < 3)
     if name is None:
         return False
-    table = weather.upstream.stored(name)
+    table = state.upstream.stored(name)
     columns = [
         c
-        for c in weather.plain_columns(table)
+        for c in state.plain_columns(table)
         if c.mysql_type in ("int", "bigint", "date", "decimal", "datetime")
     ]
     if not columns:
         return False
-    chosen = weather.rng.choice(columns)
+    chosen = state.rng.choice(columns)
     unique = (
         table.partitioning is None
         and chosen.mysql_type in ("int", "bigint")
         and chosen.nullable
         and _is_distinct(table, [chosen.name])
     )
-    weather.upstream.create_index(
-        name, f"ix {weather.number()}", columns=(chosen.name,), unique=unique
-    )
+    state.upstream.create_index(name, f"ix {state.number()}", columns=(chosen.name,), unique=unique)
     return True
 
 
-def _drop_index(weather: Weather) -> bool:
-    name = weather.table(lambda table: len(table.secondary) > 0)
+def _drop_index(state: StormState) -> bool:
+    name = state.table(lambda table: len(table.secondary) > 0)
     if name is None:
         return False
-    table = weather.upstream.stored(name)
-    chosen = weather.rng.choice(table.secondary)
-    if not weather.keyless and not _has_other_key(table, chosen.name):
+    table = state.upstream.stored(name)
+    chosen = state.rng.choice(table.secondary)
+    if not state.keyless and not _has_other_key(table, chosen.name):
         return False
-    weather.upstream.drop_index(name, chosen.name)
+    state.upstream.drop_index(name, chosen.name)
     return True
 
 
@@ -397,46 +391,46 @@ def _is_distinct(table: StoredTable, columns: Sequence[str]) -> bool:
 _KEY_TYPES: Final = frozenset({"int", "bigint", "varchar", "char", "date", "smallint", "decimal"})
 
 
-def _add_primary_key(weather: Weather) -> bool:
+def _add_primary_key(state: StormState) -> bool:
     def is_wanted(table: StoredTable) -> bool:
         # Where tables without a key are not sent, one with its first would begin in the middle.
-        return not table.primary_key and (weather.keyless or bool(table.schema.handle_key))
+        return not table.primary_key and (state.keyless or bool(table.schema.handle_key))
 
-    name = weather.table(is_wanted)
+    name = state.table(is_wanted)
     if name is None:
         return False
-    table = weather.upstream.stored(name)
+    table = state.upstream.stored(name)
     columns = [c.name for c in table.schema.columns if c.mysql_type in _KEY_TYPES]
-    size = min(len(columns), weather.rng.randint(1, 3))
-    chosen = weather.rng.sample(columns, size)
+    size = min(len(columns), state.rng.randint(1, 3))
+    chosen = state.rng.sample(columns, size)
     if table.partitioning is not None and table.partitioning.column not in chosen:
         chosen.append(table.partitioning.column)
     whole = all(row[part] is not None for row in table.rows.values() for part in chosen)
     if not chosen or not whole or not _is_distinct(table, chosen):
         return False
-    return _alter(weather, name, [AddPrimaryKey(columns=tuple(chosen))])
+    return _alter(state, name, [AddPrimaryKey(columns=tuple(chosen))])
 
 
-def _drop_primary_key(weather: Weather) -> bool:
+def _drop_primary_key(state: StormState) -> bool:
     def is_wanted(table: StoredTable) -> bool:
-        has_other = weather.keyless or _has_other_key(table, None, primary=False)
+        has_other = state.keyless or _has_other_key(table, None, primary=False)
         return bool(table.primary_key) and not table.clustered and has_other
 
-    name = weather.table(is_wanted)
-    return name is not None and _alter(weather, name, [DropPrimaryKey()])
+    name = state.table(is_wanted)
+    return name is not None and _alter(state, name, [DropPrimaryKey()])
 
 
 # Partitions
 
 
-def _divided(weather: Weather, *methods: Method) -> tuple[TableName, Partitioning] | None:
+def _divided(state: StormState, *methods: Method) -> tuple[TableName, Partitioning] | None:
     wanted = methods or tuple(Method)
-    name = weather.table(
+    name = state.table(
         lambda table: table.partitioning is not None and table.partitioning.method in wanted
     )
     if name is None:
         return None
-    found = weather.upstream.stored(name).partitioning
+    found = state.upstream.stored(name).partitioning
     return None if found is None else (name, found)
 
 
@@ -446,9 +440,9 @@ _LIST_VALUES: Final[Mapping[Method, tuple[str | None, ...]]] = {
 }
 
 
-def _fresh_partition(weather: Weather, by: Partitioning) -> Partition | None:
+def _fresh_partition(state: StormState, by: Partitioning) -> Partition | None:
     """Return one more partition behind the others, or None where none has a place there."""
-    name = f"q{weather.number()}"
+    name = f"q{state.number()}"
     if by.method in LISTS:
         listed = {value for part in by.partitions for value in part.values}
         free = [value for value in _LIST_VALUES[by.method] if value not in listed]
@@ -458,58 +452,58 @@ def _fresh_partition(weather: Weather, by: Partitioning) -> Partition | None:
         return None
     if isinstance(last, int):
         step = 2 if by.method is Method.RANGE_YEAR else 10
-        open_end = weather.rng.random() < 0.2
+        open_end = state.rng.random() < 0.2
         return Partition(name=name, below=None if open_end else last + step)
     return Partition(name=name, below=f"{int(last[:4]) + 2:04d}-01-01")
 
 
-def _add_partition(weather: Weather) -> bool:
-    found = _divided(weather, *RANGES, *LISTS)
-    part = _fresh_partition(weather, found[1]) if found else None
+def _add_partition(state: StormState) -> bool:
+    found = _divided(state, *RANGES, *LISTS)
+    part = _fresh_partition(state, found[1]) if found else None
     if found is None or part is None:
         return False
-    weather.share_ts()
-    weather.upstream.alter_partitions(found[0], AddPartitions(partitions=(part,)))
+    state.share_ts()
+    state.upstream.alter_partitions(found[0], AddPartitions(partitions=(part,)))
     return True
 
 
-def _some_partitions(weather: Weather, by: Partitioning, *, most: int) -> tuple[str, ...]:
-    count = weather.rng.randint(1, max(1, min(2, most)))
-    return tuple(part.name for part in weather.rng.sample(by.partitions, count))
+def _some_partitions(state: StormState, by: Partitioning, *, most: int) -> tuple[str, ...]:
+    count = state.rng.randint(1, max(1, min(2, most)))
+    return tuple(part.name for part in state.rng.sample(by.partitions, count))
 
 
-def _drop_partition(weather: Weather) -> bool:
-    found = _divided(weather, *RANGES, *LISTS)
+def _drop_partition(state: StormState) -> bool:
+    found = _divided(state, *RANGES, *LISTS)
     if found is None or len(found[1].partitions) < 2:
         return False
-    names = _some_partitions(weather, found[1], most=len(found[1].partitions) - 1)
-    weather.share_ts()
-    weather.upstream.alter_partitions(found[0], DropPartitions(names=names))
+    names = _some_partitions(state, found[1], most=len(found[1].partitions) - 1)
+    state.share_ts()
+    state.upstream.alter_partitions(found[0], DropPartitions(names=names))
     return True
 
 
-def _truncate_partition(weather: Weather) -> bool:
-    found = _divided(weather)
+def _truncate_partition(state: StormState) -> bool:
+    found = _divided(state)
     if found is None:
         return False
-    names = _some_partitions(weather, found[1], most=len(found[1].partitions))
-    weather.share_ts()
-    change = TruncatePartitions(names=() if weather.rng.random() < 0.15 else names)
-    weather.upstream.alter_partitions(found[0], change)
+    names = _some_partitions(state, found[1], most=len(found[1].partitions))
+    state.share_ts()
+    change = TruncatePartitions(names=() if state.rng.random() < 0.15 else names)
+    state.upstream.alter_partitions(found[0], change)
     return True
 
 
-def _reorganize(weather: Weather) -> bool:
+def _reorganize(state: StormState) -> bool:
     """Make two neighbours one, or divide one in two."""
-    found = _divided(weather, *RANGES, *LISTS)
+    found = _divided(state, *RANGES, *LISTS)
     if found is None:
         return False
     name, by = found
-    number = weather.rng.randrange(len(by.partitions))
+    number = state.rng.randrange(len(by.partitions))
     part = by.partitions[number]
-    one, two = (f"r{weather.number()}" for _ in range(2))
+    one, two = (f"r{state.number()}" for _ in range(2))
     names: tuple[str, ...] = (part.name,)
-    if number + 1 < len(by.partitions) and weather.rng.random() < 0.5:
+    if number + 1 < len(by.partitions) and state.rng.random() < 0.5:
         last = by.partitions[number + 1]
         names = (part.name, last.name)
         into = [Partition(name=one, below=last.below, values=part.values + last.values)]
@@ -524,8 +518,8 @@ def _reorganize(weather: Weather) -> bool:
         if by.method in LISTS or middle is None:
             return False
         into = [Partition(name=one, below=middle), Partition(name=two, below=part.below)]
-    weather.share_ts()
-    weather.upstream.alter_partitions(name, ReorganizePartitions(names=names, into=tuple(into)))
+    state.share_ts()
+    state.upstream.alter_partitions(name, ReorganizePartitions(names=names, into=tuple(into)))
     return True
 
 
@@ -542,27 +536,27 @@ def _between(low: int | str | None, high: int | str | None) -> int | str | None:
     return None if high is not None and middle >= high else middle
 
 
-def _resize_hash(weather: Weather) -> bool:
-    found = _divided(weather, Method.HASH)
+def _resize_hash(state: StormState) -> bool:
+    found = _divided(state, Method.HASH)
     if found is None:
         return False
-    count = weather.rng.choice([n for n in range(1, 6) if n != len(found[1].partitions)])
-    weather.share_ts()
-    weather.upstream.alter_partitions(found[0], ResizeHash(count=count))
+    count = state.rng.choice([n for n in range(1, 6) if n != len(found[1].partitions)])
+    state.share_ts()
+    state.upstream.alter_partitions(found[0], ResizeHash(count=count))
     return True
 
 
-def _exchange(weather: Weather) -> bool:
+def _exchange(state: StormState) -> bool:
     """Exchange a partition with a table like it, made for this or left from another time."""
-    upstream, rng = weather.upstream, weather.rng
-    found = _divided(weather)
+    upstream, rng = state.upstream, state.rng
+    found = _divided(state)
     if found is None:
         return False
     name, by = found
     number = rng.randrange(len(by.partitions))
-    other = _alone_like(weather, name, by, number)
+    other = _alone_like(state, name, by, number)
     if other is None:
-        other = weather.free_name()
+        other = state.free_name()
         upstream.create_table_like(other, name)
         upstream.alter_partitions(other, RemovePartitioning())
     table = upstream.stored(other)
@@ -571,17 +565,17 @@ def _exchange(weather: Weather) -> bool:
         for _ in range(rng.randrange(5)):
             value = by.some_value(rng, number)
             if value is not None or decides.nullable:
-                weather.insert(transaction, other, **{by.column: value})
-    weather.share_ts()
+                state.insert(transaction, other, **{by.column: value})
+    state.share_ts()
     upstream.exchange_partition(name, by.partitions[number].name, other)
     return True
 
 
 def _alone_like(
-    weather: Weather, name: TableName, by: Partitioning, number: int
+    state: StormState, name: TableName, by: Partitioning, number: int
 ) -> TableName | None:
     """Return a table like a divided one all of whose rows are of one of its partitions."""
-    like = weather.upstream.stored(name)
+    like = state.upstream.stored(name)
 
     def is_wanted(table: StoredTable) -> bool:
         return (
@@ -592,24 +586,24 @@ def _alone_like(
             and all(_is_of(by, row, number) for row in table.rows.values())
         )
 
-    return weather.table(is_wanted)
+    return state.table(is_wanted)
 
 
 def _is_of(by: Partitioning, row: Row, number: int) -> bool:
     return by.place(row[by.column]) == number
 
 
-def _partition_by(weather: Weather) -> bool:
-    name = weather.table(lambda table: len(_possible_deciders(table)) > 0)
+def _partition_by(state: StormState) -> bool:
+    name = state.table(lambda table: len(_possible_deciders(table)) > 0)
     if name is None:
         return False
-    decides = weather.rng.choice(_possible_deciders(weather.upstream.stored(name)))
+    decides = state.rng.choice(_possible_deciders(state.upstream.stored(name)))
     by = Partitioning(method=Method.HASH, column=decides, partitions=hash_partitions(2))
-    if weather.rng.random() < 0.5:
+    if state.rng.random() < 0.5:
         parts = (Partition(name="low", below=15), Partition(name="HIGH", below=None))
         by = Partitioning(method=Method.RANGE, column=decides, partitions=parts)
-    weather.share_ts()
-    weather.upstream.alter_partitions(name, PartitionBy(partitioning=by))
+    state.share_ts()
+    state.upstream.alter_partitions(name, PartitionBy(partitioning=by))
     return True
 
 
@@ -629,16 +623,16 @@ def _unique(table: StoredTable) -> list[tuple[str, ...]]:
     return [i.columns for i in table.secondary if i.unique]
 
 
-def _remove_partitioning(weather: Weather) -> bool:
-    found = _divided(weather)
+def _remove_partitioning(state: StormState) -> bool:
+    found = _divided(state)
     if found is None:
         return False
-    weather.share_ts()
-    weather.upstream.alter_partitions(found[0], RemovePartitioning())
+    state.share_ts()
+    state.upstream.alter_partitions(found[0], RemovePartitioning())
     return True
 
 
-STATEMENTS: Final[Mapping[StormDdl, Callable[[Weather], bool]]] = {
+STATEMENTS: Final[Mapping[StormDdl, Callable[[StormState], bool]]] = {
     StormDdl.CREATE_TABLE: _create_table,
     StormDdl.CREATE_LIKE: _create_like,
     StormDdl.DROP_TABLE: _drop_table,
