@@ -22,8 +22,9 @@ from typing import Any, Final, cast
 import yaml
 
 from ticdc_assets.config import Settings
+from ticdc_assets.engine.class_archive import find_archive, make_archive
 from ticdc_assets.engine.paths import LakePaths, changefeeds_in
-from ticdc_assets.jars import SPARK_JARS, Progress
+from ticdc_assets.jars import SPARK_JARS, Progress, resolve
 from ticdc_assets.preflight import (
     Check,
     check_broker_jars,
@@ -63,7 +64,10 @@ def run_checks(
     pyspark = check_pyspark()
     checks = [check_python(), java, pyspark]
     if java.ok:
-        checks.append(check_jars(SPARK_JARS, progress=progress))
+        jars = check_jars(SPARK_JARS, progress=progress)
+        checks.append(jars)
+        if jars.ok and pyspark.ok:
+            checks.append(check_class_archive(env, progress=progress))
     checks.append(check_broker_jars())
     if settings is None:
         configuration, settings = check_configuration(env)
@@ -80,6 +84,28 @@ def run_checks(
             checks += check_source(changefeed, lake=settings.lake if pyspark.ok else None)
     checks.extend(check_port(port) for port in ports)
     return checks
+
+
+# Spark's start ----------------------------------------------------------------------------------
+
+
+def check_class_archive(env: Mapping[str, str], *, progress: Progress | None = None) -> Check:
+    """Check that there is a class archive for Spark's JVM, made if there is none."""
+    needed = "a folder in the user's cache that nobody else can write"
+    jars = resolve(SPARK_JARS)
+    archive = find_archive(jars, env)
+    if archive is None and progress is not None:
+        progress("writing Spark's classes to an archive, for quick starts: half a minute, once")
+    archive = archive or make_archive(jars, env)
+    if archive is None:
+        fix = "Spark starts without it, some seconds later; make the cache folder writable"
+        found = "none can be made"
+        return Check(
+            name="class archive", ok=False, found=found, needed=needed, fix=fix, vital=False
+        )
+    size = archive.stat().st_size / 1e6
+    found = f"{size:.0f} MB at {archive}"
+    return Check(name="class archive", ok=True, found=found, needed=needed)
 
 
 # The lake and the Dagster instance --------------------------------------------------------------

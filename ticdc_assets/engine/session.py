@@ -14,7 +14,7 @@ gives the module (docs/decisions/0042-expressions-come-from-a-session.md).
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -25,6 +25,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as _functions
 
+from ticdc_assets.engine.class_archive import archive_options
 from ticdc_assets.errors import PrerequisiteError
 from ticdc_assets.isolation import first_sentence
 from ticdc_assets.jars import SPARK_JARS, resolve
@@ -42,7 +43,9 @@ LOG4J = Path(__file__).parent / "log4j2.properties"
 
 def session_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the Spark configuration, with `extra` laid over it."""
-    options = [f"-Dlog4j2.configurationFile=file:{LOG4J}"]
+    jars = resolve(SPARK_JARS)
+    master = os.environ.get("TICDC_SPARK_MASTER", "local[2]")
+    options = [f"-Dlog4j2.configurationFile=file:{LOG4J}", *archive_options(jars)]
     memory = os.environ.get("TICDC_SPARK_DRIVER_MEMORY")
     if memory is None:
         # Of few gigabytes it holds a third less than the JVM's own choice, and takes no more CPU.
@@ -50,11 +53,13 @@ def session_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         # The heap begins small and gives back what it does not use. Left alone it begins at a 64th
         # of the machine's memory, and a long run touches all of that.
         options += ["-Xms64m", "-XX:MinHeapFreeRatio=20", "-XX:MaxHeapFreeRatio=40"]
+    # Spark's classes fill this soon; on the way there the JVM would collect all garbage many times.
+    options.append("-XX:MetaspaceSize=256m")
     conf = {
-        "spark.master": os.environ.get("TICDC_SPARK_MASTER", "local[2]"),
+        "spark.master": master,
         "spark.app.name": "ticdc_assets",
         # Resolved jars as files: asking Ivy again would cost seconds of every start.
-        "spark.jars": ",".join(str(jar) for jar in resolve(SPARK_JARS)),
+        **_placed(jars, is_local=master.startswith("local")),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": memory or "3g",
@@ -87,6 +92,14 @@ def session_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     }
     conf.update(extra or {})
     return conf
+
+
+def _placed(jars: Sequence[Path], *, is_local: bool) -> dict[str, str]:
+    """Return the setting that brings jars to all JVMs of a session."""
+    if is_local:
+        # The one JVM has them on its class path: no copy is made, and the class archive has them.
+        return {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars))}
+    return {"spark.jars": ",".join(map(str, jars))}
 
 
 class LazySession(SparkSession):

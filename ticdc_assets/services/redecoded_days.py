@@ -19,6 +19,7 @@ need be by the next re-decoding of the day. The commit names all that it changed
 behind it is finished by whoever decodes next.
 """
 
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import date
 from functools import reduce
@@ -145,25 +146,29 @@ class LandingDay:
                     f"{self._day}, but raw_messages has no record of that day: nothing was changed"
                 )
             return RedecodedDay(day=self._day, records=0)
-        found = self._compared().persist()
-        try:
-            errors = found.where("refused > 0").select(*COORDINATES).distinct().persist()
-            kept = self._kept(found, errors)
-            differing = found.where("differs").join(kept.select(*PLACE), [*PLACE], "left_anti")
-            differing = differing.persist()
-            try:
-                faults = self._open_faults()
+        F = functions(self._spark)
+        with ExitStack() as stack:
+            found = _persisted(stack, self._compared())
+            (told,) = found.agg(
+                F.count_if("differs").alias("differ"),
+                F.count_if(F.col("refused") > 0).alias("refused"),
+            ).collect()
+            faults = self._open_faults()
+            quarantined, done, refused = 0, _Corrected(), tuple[RefusedRecords, ...]()
+            errors, differing = None, found.where("differs")
+            if told["refused"]:
+                records_refused = found.where("refused > 0").select(*COORDINATES).distinct()
+                errors = _persisted(stack, records_refused)
+                kept = _persisted(stack, self._kept(found, errors))
+                differing = differing.join(kept.select(*PLACE), [*PLACE], "left_anti")
                 # First: what a killed run took out of the change log would be nowhere.
                 quarantined = self._quarantine(errors, kept, faults)
+                refused = self._refused(kept, errors)
+            if told["differ"]:
+                differing = _persisted(stack, differing)
                 self._close_removed(differing)
                 done = self._correct(differing, faults)
-                refused = self._refused(kept, errors)
-                released = self._release(errors, faults)
-            finally:
-                differing.unpersist()
-                errors.unpersist()
-        finally:
-            found.unpersist()
+            released = self._release(errors, faults)
         return RedecodedDay(
             day=self._day,
             records=records,
@@ -423,8 +428,8 @@ class LandingDay:
     # Quarantine -------------------------------------------------------------------------------
 
     def _open_faults(self) -> DataFrame | None:
-        """Return the open faults of decoding, None if nothing ever was in quarantine."""
-        if latest_version(self._paths.quarantine) is None:
+        """Return the open faults of decoding, None if there are none."""
+        if not count_open(self._paths).decode:
             return None
         faults = self._spark.read.format("delta").load(str(self._paths.quarantine))
         return faults.where("stage = 'decode' and redriven_at is null").select(*PLACE).distinct()
@@ -470,16 +475,20 @@ class LandingDay:
             new.unpersist()
         return quarantined
 
-    def _release(self, errors: DataFrame, faults: DataFrame | None) -> int:
-        """Close those of `faults` that are none any more; return how many."""
+    def _release(self, errors: DataFrame | None, faults: DataFrame | None) -> int:
+        """Close those of `faults` that are none any more; return how many.
+
+        Args:
+            errors: the records that are refused now; None if none is.
+            faults: the faults that were open before.
+        """
         if faults is None:
             return 0
-        refused = self._errors(errors).select(*PLACE)
-        fixed = (
-            faults.join(self._raw().select(*COORDINATES), [*COORDINATES], "left_semi")
-            .join(refused, [*PLACE], "left_anti")
-            .persist()
-        )
+        fixed = faults.join(self._raw().select(*COORDINATES), [*COORDINATES], "left_semi")
+        if errors is not None:
+            refused = self._errors(errors).select(*PLACE)
+            fixed = fixed.join(refused, [*PLACE], "left_anti")
+        fixed = fixed.persist()
         try:
             released = fixed.count()
             if released:
@@ -487,6 +496,13 @@ class LandingDay:
         finally:
             fixed.unpersist()
         return released
+
+
+def _persisted(stack: ExitStack, frame: DataFrame) -> DataFrame:
+    """Return a frame that is computed once, and kept until `stack` is closed."""
+    frame = frame.persist()
+    stack.callback(frame.unpersist)
+    return frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

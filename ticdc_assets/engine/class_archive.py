@@ -1,0 +1,169 @@
+"""The class archive: Spark's Java classes as the JVM keeps them, loaded once, then mapped.
+
+In: the JDK and the jars that Spark runs with. Out: the options that let a JVM begin with the
+archive. A JVM loads and verifies some fifteen thousand classes before Spark has merged its first
+row, which takes most of the time of a short sync; from an archive it maps them.
+
+`make_archive` runs a small piece of Spark's work in a process of its own and has the JVM write the
+classes that it met. `doctor` asks for it, and the set-up of a checkout. Where there is no archive
+all works as it does with one, only later.
+
+An archive is good for the very Java and the very jars that it was made with: its name says which,
+and the JVM itself checks both and does without one that does not fit. What lies in it is run, so it
+lies in a folder that nobody else can write (`user_cache`).
+
+Why running it again is safe: an archive appears whole or not at all, and one that is there is kept.
+"""
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from ticdc_assets.errors import PrerequisiteError
+from ticdc_assets.jars import java_path, spark_home
+from ticdc_assets.user_cache import UnsafeFolderError, user_folder
+
+MAKING = "TICDC_MAKES_CLASS_ARCHIVE"
+"""The environment variable that names the file a JVM writes its classes to when it ends."""
+
+_TIMEOUT_SECONDS = 300.0
+_KEPT = 3
+_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
+
+
+def archive_options(jars: Iterable[Path], env: Mapping[str, str] | None = None) -> list[str]:
+    """Return the options of a JVM that begins with the archive; none where there is none.
+
+    Args:
+        jars: what is on the class path besides Spark itself.
+        env: the environment; that of this process if None.
+    """
+    env = os.environ if env is None else env
+    making = env.get(MAKING)
+    if making:
+        return [_quoted(f"-XX:ArchiveClassesAtExit={making}"), *_QUIET]
+    archive = find_archive(jars, env)
+    if archive is None:
+        return []
+    # A JVM that cannot use it goes on without.
+    return [_quoted(f"-XX:SharedArchiveFile={archive}"), "-Xshare:auto", *_QUIET]
+
+
+def find_archive(jars: Iterable[Path], env: Mapping[str, str] | None = None) -> Path | None:
+    """Return the archive for this Java and these jars, None if there is none."""
+    archive = _archive(jars, os.environ if env is None else env)
+    return archive if archive is not None and archive.is_file() else None
+
+
+def make_archive(jars: Iterable[Path], env: Mapping[str, str] | None = None) -> Path | None:
+    """Make the archive unless it is there; takes some twenty seconds.
+
+    Args:
+        jars: what is on the class path besides Spark itself.
+        env: the environment; that of this process if None.
+
+    Returns:
+        The archive, or None if there is no folder for it or this JVM writes none.
+
+    Raises:
+        PrerequisiteError: there is no JDK.
+    """
+    env = os.environ if env is None else env
+    archive = _archive(jars, env)
+    if archive is None or archive.is_file():
+        return archive
+    with (
+        _lock(archive.parent),
+        tempfile.TemporaryDirectory(dir=archive.parent) as scratch,
+    ):
+        if archive.is_file():
+            return archive
+        made = Path(scratch) / "made.jsa"
+        done = subprocess.run(
+            [sys.executable, "-m", "ticdc_assets.engine.class_archive", scratch],
+            env={**env, MAKING: str(made)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
+        if done.returncode or not made.is_file():
+            return None
+        made.replace(archive)
+        # Those of earlier JDKs and jars are of no use; a JVM that runs keeps what it has mapped.
+        kept = sorted(archive.parent.glob("*.jsa"), key=lambda path: path.stat().st_mtime)
+        for older in kept[:-_KEPT]:
+            older.unlink()
+    return archive
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Let one process at a time make an archive; the others find it then."""
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _archive(jars: Iterable[Path], env: Mapping[str, str]) -> Path | None:
+    """Return where the archive of this Java and these jars is, or None if it has no place."""
+    try:
+        java = java_path(env).resolve()
+        folder = user_folder("classes")
+    except (PrerequisiteError, UnsafeFolderError):
+        return None
+    places = [java, *sorted((spark_home() / "jars").iterdir()), *sorted(jars)]
+    stats = [(place, place.stat()) for place in places]
+    told = [f"{place} {stat.st_size} {stat.st_mtime_ns}\n" for place, stat in stats]
+    digest = hashlib.sha256("".join(told).encode()).hexdigest()[:16]
+    return folder / f"{digest}.jsa"
+
+
+def _quoted(option: str) -> str:
+    """Return an option as one word of Spark's text of Java options."""
+    return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"' if " " in option else option
+
+
+def _work(folder: Path) -> None:
+    """Do what a sync asks of Spark, on a few rows."""
+    import pyarrow as pa
+
+    from ticdc_assets.engine.session import get_spark
+    from ticdc_assets.engine.spark_commits import SparkCommit
+
+    spark = get_spark()
+    table = folder / "table"
+    rows = spark.range(20).selectExpr("id AS a", "string(id) AS b")
+    own = SparkCommit(spark, table, {})
+    own.writer(rows).option("delta.enableDeletionVectors", "true").save(str(table))
+    rows.limit(3).createOrReplaceTempView("changes")
+    for sql in (
+        f"MERGE INTO delta.`{table}` t USING changes s ON t.a = s.a "
+        "WHEN MATCHED AND s.a = 1 THEN DELETE WHEN MATCHED THEN UPDATE SET b = 'x' "
+        "WHEN NOT MATCHED THEN INSERT *",
+        f"ALTER TABLE delta.`{table}` ADD COLUMN c int",
+        f"OPTIMIZE delta.`{table}`",
+        f"RESTORE TABLE delta.`{table}` TO VERSION AS OF 0",
+        f"DESCRIBE HISTORY delta.`{table}`",
+    ):
+        spark.sql(sql).collect()
+
+    def same(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        yield from batches
+
+    found = spark.read.format("delta").option("versionAsOf", 0).load(str(table))
+    found.mapInArrow(same, found.schema).groupBy("b").count().orderBy("b").toArrow()
+    jvm: subprocess.Popen[bytes] = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+    spark.stop()
+    # The JVM ends with its input, and writes the archive then.
+    jvm.communicate()
+
+
+if __name__ == "__main__":
+    _work(Path(sys.argv[1]))

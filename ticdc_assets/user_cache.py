@@ -1,0 +1,78 @@
+"""The user's cache: folders for code that is made once and run by later processes.
+
+In: the name of a folder. Out: the folder, below `$XDG_CACHE_HOME` or `~/.cache`.
+
+What lies in such a folder is run (compiled loops, Java classes), so a folder is given out only if
+nobody else can have put something into it: the folder and all in it belong to this user, nobody
+else may write it, and nobody else may put another one in its place. Where that cannot be had (a
+home that cannot be written, or that others may write), `UnsafeFolderError` says why.
+
+Why running it again is safe: a folder that is there already is looked at, not made anew.
+"""
+
+import os
+import stat
+from pathlib import Path
+
+
+class UnsafeFolderError(Exception):
+    """No folder can be had that only this user can write."""
+
+
+def user_folder(*parts: str) -> Path:
+    """Return a folder of the cache, made if it is not there.
+
+    Args:
+        parts: the names of the folders that lead to it, below the package's own.
+
+    Raises:
+        UnsafeFolderError: it cannot be made, or somebody else may write there.
+    """
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute()
+        levels = [home / "ticdc_assets"]
+        for part in parts:
+            levels.append(levels[-1] / part)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make_own(levels[-1], tuple(levels))
+    except (OSError, RuntimeError) as error:
+        raise UnsafeFolderError(str(error)) from error
+    return levels[-1]
+
+
+def _make_own(folder: Path, levels: tuple[Path, ...]) -> None:
+    """Make a folder that is this user's alone, and see to it that it is.
+
+    Args:
+        folder: the folder.
+        levels: those of its path that are ours to make, in order; the folder is the last one.
+    """
+    for level in levels:
+        # Of several folders made at once, those above would get the usual mode.
+        level.mkdir(mode=0o700, exist_ok=True)
+        # Where groups may write by default, an older version of this package let them.
+        found = level.lstat()
+        if level != folder and found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode):
+            level.chmod(stat.S_IMODE(found.st_mode) & ~_OTHERS_WRITE)
+    for level in (*reversed(levels[0].parents), *levels[:-1]):
+        _require_safe_way(level)
+    for item in (folder, *folder.rglob("*")):
+        found = item.lstat()
+        if found.st_uid != os.geteuid() or stat.S_ISLNK(found.st_mode):
+            raise UnsafeFolderError(f"{item} does not belong to this user: remove {folder}")
+    if stat.S_IMODE(folder.lstat().st_mode) & _OTHERS_WRITE:
+        raise UnsafeFolderError(f"others may write {folder}: remove it")
+    if not os.access(folder, os.W_OK):
+        raise UnsafeFolderError(f"{folder} cannot be written")
+
+
+def _require_safe_way(folder: Path) -> None:
+    """See to it that nobody but this user and root can put another folder in a path's place."""
+    found = folder.stat()
+    if found.st_uid not in (0, os.geteuid()):
+        raise UnsafeFolderError(f"{folder}, on the way to it, belongs to another user")
+    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        raise UnsafeFolderError(f"everybody may write {folder}, which is on the way to it")
+
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
