@@ -75,6 +75,7 @@ PYTEST = $(BIN)/python -m pytest $(if $(WORKERS),-n $(WORKERS) --dist loadfile \
 	--no-loadscope-reorder --max-worker-restart 0)
 
 PURE = not spark and not kafka and not dagster and not ui and not slow
+FAST = $(PURE) and not thorough
 
 .PHONY: test
 test: setup chromium postgresql ## Run all tests but those marked slow
@@ -92,8 +93,8 @@ test-nightly: setup chromium postgresql ## Run what `make test` leaves out: slow
 	exit $$failed
 
 .PHONY: test-fast
-test-fast: setup ## Run the pure Python tests only, with few examples of each property
-	@$(PYTEST) -m "$(PURE)" --hypothesis-profile=quick
+test-fast: setup ## Run the quick pure Python tests only, with few examples of each property
+	@$(PYTEST) -m "$(FAST)" --hypothesis-profile=quick
 
 # The ui tests need a browser. Where it can be had without asking anybody it is installed; where it
 # cannot, the tests skip and say so.

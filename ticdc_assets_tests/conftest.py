@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator
@@ -53,6 +54,19 @@ _MARKERS = {"broker": "kafka", "spark": "spark"}
 
 
 _HEAVY = ("spark", "kafka", "dagster", "ui", "slow")
+
+
+_OF_A_FILE = re.compile(r"^pytestmark = (?:pytest\.mark\.\w+|\[[^]]*\])", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out a file none of whose tests is asked for: to import it may take seconds."""
+    asked: str = config.option.markexpr
+    if collection_path.suffix != ".py" or " or " in asked:
+        return None
+    found = _OF_A_FILE.search(collection_path.read_text(encoding="utf-8"))
+    names = re.findall(r"mark\.(\w+)", found[0]) if found else []
+    return True if any(f"not {name}" in asked for name in names) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -109,6 +109,7 @@ def test_cpu_and_memory_grow_with_work() -> None:
     assert peak_megabytes()[0] > 1
 
 
+@pytest.mark.thorough
 def test_what_needs_no_spark_is_measured_and_written(messages: Messages, tmp_path: Path) -> None:
     decoded = measure_decoding(messages, repetitions=1)
     report = Report(runs=[run_of(Part(reached=[i for i in decoded if isinstance(i, Reached)]))])

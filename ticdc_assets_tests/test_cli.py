@@ -263,6 +263,7 @@ def test_a_demo_keeps_off_a_folder_that_is_not_its_own(commands: Commands) -> No
     assert (commands.folder / "thesis.txt").read_text() == "years of work"
 
 
+@pytest.mark.thorough
 def test_short_programs_that_read_tables_end_well(tmp_path: Path) -> None:
     """Arrow's threads must not hold Python objects when the interpreter ends: it aborts then."""
     write_table(tmp_path / "t", pa.table({"n": [1]}), overwrite=False, metadata={})

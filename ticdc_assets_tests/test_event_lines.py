@@ -212,6 +212,7 @@ def test_no_record_is_read_before_its_line_is_wanted() -> None:
         assert read == wanted
 
 
+@pytest.mark.thorough
 def test_memory_does_not_grow_with_the_capture() -> None:
     shown = event_lines(
         captured(endless()), CaptureFormat(wire_format=WireFormat.OPEN_PROTOCOL, timezone="UTC")

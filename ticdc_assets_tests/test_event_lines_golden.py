@@ -404,6 +404,7 @@ def different(shown: Line, wanted: Line) -> str:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.thorough
 def test_lines_equal_the_truth(folder: str) -> None:
     result = compared(folder)
     assert not result.problems, "\n".join([f"{len(result.problems)} lines", *result.problems[:5]])
@@ -488,6 +489,7 @@ alone, so what comes before that partition lacks labels, unless rows have them (
 
 
 @pytest.mark.parametrize(("folder", "first", "held"), ORDERS)
+@pytest.mark.thorough
 def test_partitions_one_after_the_other(folder: str, first: int, held: int) -> None:
     of = scenario(folder)
     truths = truth_of(folder)

@@ -76,6 +76,7 @@ def kinds(target: Any, batch: Batch) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("wire_format", WireFormat)
+@pytest.mark.thorough
 def test_decoders_stand_damage_and_agree(wire_format: WireFormat) -> None:
     found = ran(target_of(wire_format), BATCHES)
     assert found.inputs == BATCHES * 200 == found.accepted + found.reasons.total()
@@ -106,6 +107,7 @@ def test_ddl_text_is_read_whatever_it_is() -> None:
 
 @golden.needs_golden
 @pytest.mark.parametrize("name", ["simple-avro", "craft", "ddl"])
+@pytest.mark.thorough
 def test_golden_messages_are_seeds(name: str) -> None:
     target = make_target(name)
     assert "TiCDC's encoder" in target.source
@@ -485,6 +487,7 @@ def dying_target(kind: str) -> DecoderTarget:
         ("hoards", "reference raises MemoryError in test_fuzz.py:"),
     ],
 )
+@pytest.mark.thorough
 def test_what_no_except_catches_is_caught(
     kind: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -528,6 +531,7 @@ def test_a_failure_is_written_and_looked_at_again(tmp_path: Path) -> None:
     assert "0 failures" in done.output
 
 
+@pytest.mark.thorough
 def test_the_program_prints_its_table(tmp_path: Path) -> None:
     done = CliRunner().invoke(
         program.main,

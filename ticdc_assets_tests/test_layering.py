@@ -110,6 +110,7 @@ for name in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.thorough
 def test_pure_modules_bring_neither_spark_nor_dagster(root: Path) -> None:
     pure = contracts(root)["pure"]
     done = subprocess.run(

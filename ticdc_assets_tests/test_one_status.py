@@ -346,6 +346,7 @@ def samples(text: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@pytest.mark.thorough
 def test_everybody_tells_the_same(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -493,6 +494,7 @@ def test_the_limits_are_those_of_the_configuration(
         assert told["verdicts"][Check.HELD_ROWS]["level"] == level
 
 
+@pytest.mark.thorough
 def test_figures_and_verdicts_need_neither_spark_nor_dagster() -> None:
     code = "import sys, ticdc_assets.observe.judging; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -71,6 +71,7 @@ def exported(upstream: Upstream, *, seed: int = 1, only: str | None = None) -> t
 
 @with_commit_ts
 @pytest.mark.parametrize("begin", ["from the export on", "before the export", "from the start"])
+@pytest.mark.thorough
 def test_a_shop_seeded_in_its_middle(variant: Variant, begin: str) -> None:
     upstream = Upstream(timezone="Asia/Tokyo")
     workload = ShopWorkload(upstream, 3)

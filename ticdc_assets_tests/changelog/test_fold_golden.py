@@ -36,6 +36,7 @@ def folded(events: list[tuple[Coordinates, Event]], at: int, timezone: str) -> R
 
 
 @pytest.mark.parametrize(("variant", "name"), SCENARIOS)
+@pytest.mark.thorough
 def test_every_state_of_the_source_is_met(
     variant: str, name: str, golden_dir: Callable[..., Path]
 ) -> None:
@@ -49,6 +50,7 @@ def test_every_state_of_the_source_is_met(
 
 
 @pytest.mark.parametrize("variant", FORMATS)
+@pytest.mark.thorough
 def test_arrival_order_does_not_matter(variant: str, golden_dir: Callable[..., Path]) -> None:
     scenario = Scenario(golden_dir(variant, "shop"))
     events = scenario.events
@@ -59,6 +61,7 @@ def test_arrival_order_does_not_matter(variant: str, golden_dir: Callable[..., P
 
 @pytest.mark.parametrize("order", ["as sent", "schemas first", "schemas last", "shuffled"])
 @pytest.mark.parametrize("variant", ["simple-json", "simple-avro"])
+@pytest.mark.thorough
 def test_from_the_middle_the_rows_that_were_sent_are_there_and_no_others(
     variant: str, order: str, golden_dir: Callable[..., Path]
 ) -> None:

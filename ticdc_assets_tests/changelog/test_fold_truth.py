@@ -141,6 +141,7 @@ def test_columns_come_go_and_change_between_the_rows(variant: Variant) -> None:
 
 
 @every_format
+@pytest.mark.thorough
 def test_odd_names_and_many_columns(variant: Variant) -> None:
     check(variant, odd_names_upstream())
     check(variant, wide_upstream(columns=200, rows=4))

@@ -34,6 +34,7 @@ def at(versions: list[RowVersion], tso: int) -> Counter[str]:
         ("canal-json-plain", "types"),
     ],
 )
+@pytest.mark.thorough
 def test_versions_are_the_fold_at_every_cut(
     variant: str, name: str, golden_dir: Callable[..., Path]
 ) -> None:

@@ -207,6 +207,7 @@ def outcomes(story: Story, spelled: Sequence[Pair]) -> set[frozenset[tuple[Name,
     return found
 
 
+@pytest.mark.thorough
 def test_random_statements_in_any_order() -> None:
     rng = random.Random(13)
     tried = 0

@@ -77,6 +77,7 @@ def storm_of(seed: int, *, keyless: bool, steps: int) -> Storm:
 @every_format
 @examples(12, phases=PHASES)
 @given(seed=st.integers(0, 2**32), keyless=st.booleans())
+@pytest.mark.thorough
 def test_a_storm_folds_to_the_truth(wire_format: WireFormat, seed: int, *, keyless: bool) -> None:
     state = storm_of(seed, keyless=keyless, steps=80)
     assert differences(state, wire_format, seed=seed) == []
@@ -85,6 +86,7 @@ def test_a_storm_folds_to_the_truth(wire_format: WireFormat, seed: int, *, keyle
 @every_format
 @examples(12, phases=PHASES)
 @given(seed=st.integers(0, 2**32), keyless=st.booleans())
+@pytest.mark.thorough
 def test_a_storm_over_many_topics_folds_to_the_truth(
     wire_format: WireFormat, seed: int, *, keyless: bool
 ) -> None:
@@ -103,6 +105,7 @@ def test_many_long_storms(wire_format: WireFormat, seed: int, *, keyless: bool) 
 
 
 @pytest.mark.parametrize(("seed", "keyless", "steps"), FAILED_SEEDS)
+@pytest.mark.thorough
 def test_seeds_that_failed_once(seed: int, steps: int, *, keyless: bool) -> None:
     state = storm_of(seed, keyless=keyless, steps=steps)
     assert differences(state, WireFormat.SIMPLE_JSON, seed=seed) == []

@@ -221,6 +221,7 @@ class Landed:
 
 @pytest.mark.parametrize("wire_format", WireFormat)
 @pytest.mark.parametrize("seed", [1, 2, 6])
+@pytest.mark.thorough
 def test_nothing_comes_below_the_watermark_and_no_silent_topic_holds_it(
     wire_format: WireFormat, seed: int
 ) -> None:

@@ -30,6 +30,7 @@ def test_tables_have_one_readable_partition(database: str, table: str, partition
 
 
 @given(st.text(), st.text())
+@pytest.mark.thorough
 def test_any_names_come_back_and_are_a_key_that_dagster_takes(database: str, table: str) -> None:
     partition = partition_of(database, table)
     assert table_of(partition) == (database, table)

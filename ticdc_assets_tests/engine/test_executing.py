@@ -282,6 +282,7 @@ def test_what_one_executor_left_half_done_the_other_finishes(
 
 
 @pytest.mark.parametrize("death", list(DEATHS)[:4])
+@pytest.mark.thorough
 def test_a_killed_run_is_finished_without_spark(
     death: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,7 @@ def images(rows: list[tuple[Value, ...]]) -> list[dict[str, str | None]]:
 
 
 @given(rows=table_rows, dialect=dialects, most=st.sampled_from([1, 7, 40, 1 << 30]))
+@pytest.mark.thorough
 def test_csv_is_read_as_it_was_written(
     rows: list[tuple[Value, ...]], dialect: CsvDialect, most: int
 ) -> None:
@@ -116,6 +117,7 @@ def test_csv_is_read_as_it_was_written(
 
 
 @given(rows=table_rows, backslash=st.booleans(), most=st.sampled_from([1, 30, 1 << 30]))
+@pytest.mark.thorough
 def test_sql_is_read_as_it_was_written(
     rows: list[tuple[Value, ...]], backslash: bool, most: int
 ) -> None:

@@ -47,6 +47,7 @@ print(next(line.split()[1] for line in lines if line.startswith("VmHWM:")))
 """
 
 
+@pytest.mark.thorough
 def test_memory_does_not_follow_how_well_messages_are_compressed(tmp_path: Path) -> None:
     (tmp_path / "changefeeds.yaml").write_text(
         "changefeeds: [{name: f, format: simple-json, compression: lz4, timezone: UTC, "

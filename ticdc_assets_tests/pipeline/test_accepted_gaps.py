@@ -84,6 +84,7 @@ class Shop:
         return sorted(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
 
 
+@pytest.mark.thorough
 def test_expired_records_are_accepted_and_mark_the_mirrors_until_they_begin_anew(
     tmp_path: Path,
 ) -> None:
@@ -335,6 +336,7 @@ def filler(place: tuple[str, int], offset: int) -> CaptureRecord:
         ([("row", "x", "SHOP", "Orders"), ("bootstrap", "x", *CUSTOMERS)], {0, 1}),
     ],
 )
+@pytest.mark.thorough
 def test_which_tables_a_lost_record_may_be_of(
     rows: list[tuple[Any, ...]], marked: set[int], tmp_path: Path
 ) -> None:

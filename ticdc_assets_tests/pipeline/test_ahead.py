@@ -98,6 +98,7 @@ def decoded(
 
 @pytest.mark.parametrize("wire_format", list(WireFormat))
 @pytest.mark.parametrize("far", [MAX_TSO, from_physical_ms(LANDED_MS + 2 * HOUR_MS)])
+@pytest.mark.thorough
 def test_what_is_too_far_ahead_is_an_error_in_its_place(wire_format: WireFormat, far: int) -> None:
     near = from_physical_ms(LANDED_MS + HOUR_MS, 5)
     stamps = (near, far)

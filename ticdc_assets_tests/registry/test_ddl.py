@@ -1009,6 +1009,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.thorough
 def test_hostile_text_gives_a_statement_in_linear_time(name: str) -> None:
     started = time.process_time()
     statement = parse_ddl(HOSTILE[name])

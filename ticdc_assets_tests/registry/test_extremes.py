@@ -125,16 +125,19 @@ def in_proportion(statements: Callable[[int], Sequence[str]], size: int) -> bool
 
 
 @pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.slow
 def test_a_text_of_twice_the_size_takes_about_twice_the_time(name: str) -> None:
     assert in_proportion(lambda size: [CREATE, TEXTS[name](size)], 20_000)
 
 
 @pytest.mark.parametrize("name", MANY)
+@pytest.mark.slow
 def test_twice_as_many_statements_take_about_twice_the_time(name: str) -> None:
     assert in_proportion(MANY[name], 1_000)
 
 
 @pytest.mark.parametrize("name", ["parentheses of a default", "parentheses of a partition"])
+@pytest.mark.slow
 def test_a_text_of_ten_megabytes_is_understood(name: str) -> None:
     began = time.process_time()
     understood([CREATE, TEXTS[name](5_000_000)])

@@ -251,6 +251,7 @@ ROWS = (
 
 
 @pytest.mark.parametrize(("folder", "wire_format"), ROWS)
+@pytest.mark.thorough
 def test_every_row_fits_the_schema_that_the_texts_made(
     folder: str, wire_format: WireFormat
 ) -> None:
@@ -293,6 +294,7 @@ def test_schemas_give_the_types_that_rows_have(folder: str, wire_format: WireFor
 
 
 @pytest.mark.parametrize(("folder", "wire_format"), ROWS)
+@pytest.mark.thorough
 def test_a_row_alone_tells_its_key_and_loses_no_value(folder: str, wire_format: WireFormat) -> None:
     """Start at any row: the key is the same, and every value but of labels reads the same."""
     seen = set[object]()

@@ -71,6 +71,7 @@ def operations_of(plan: MirrorPlan, timezone: str, changes: list[pa.RecordBatch]
 
 
 @pytest.mark.parametrize("folder", SCENARIOS)
+@pytest.mark.thorough
 def test_both_ways_make_the_same_operations(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = Scenario(ROOT / folder)
     log = log_of(scenario)

@@ -109,6 +109,7 @@ def told(folded: FoldedRows) -> tuple[Any, ...]:
 
 @settings(max_examples=400)
 @given(items=operations(), seed=st.randoms(use_true_random=False), stamps=st.booleans())
+@pytest.mark.thorough
 def test_a_fold_of_thinned_parts_is_the_fold_of_all(
     items: list[dict[str, Any]], seed: Random, stamps: bool
 ) -> None:
@@ -201,6 +202,7 @@ def counted_rows(items: list[dict[str, Any]]) -> tuple[dict[str, int], int]:
 
 @settings(max_examples=400)
 @given(items=bags(), seed=st.randoms(use_true_random=False))
+@pytest.mark.thorough
 def test_a_bag_counts_its_rows(items: list[dict[str, Any]], seed: Random) -> None:
     whole = fold_operations(table_of(items, keyed=False), keyed=False)
     parts = shared_out(items, seed, keyed=False)

@@ -105,6 +105,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize(("seed", "options"), list(enumerate(OPTIONS.values())), ids=list(OPTIONS))
+@pytest.mark.thorough
 def test_the_fold_of_the_records_is_the_truth(seed: int, options: FeedOptions) -> None:
     upstream = shop(seed)
     changefeed = StandInChangefeed(upstream, "shop", options=options, seed=seed)

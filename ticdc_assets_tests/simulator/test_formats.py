@@ -56,6 +56,7 @@ def shop(seed: int, *, steps: int = 110, steps_per_ddl: int = 4) -> Upstream:
 
 @pytest.mark.parametrize("dispatcher", Dispatcher)
 @every_variant
+@pytest.mark.thorough
 def test_a_shop_with_restarts_is_the_truth_at_every_cut(
     variant: Variant, dispatcher: Dispatcher
 ) -> None:
@@ -90,6 +91,7 @@ def test_a_shop_with_restarts_is_the_truth_at_every_cut(
     ids=["wide", "all types", "odd names", "no key"],
 )
 @every_variant
+@pytest.mark.thorough
 def test_odd_shapes_are_the_truth(variant: Variant, build: Callable[[], Upstream]) -> None:
     upstream = build()
     changefeed = variant.changefeed(upstream, FeedOptions(force_replicate=True))
@@ -104,6 +106,7 @@ def test_odd_shapes_are_the_truth(variant: Variant, build: Callable[[], Upstream
 
 
 @every_variant
+@pytest.mark.thorough
 def test_messages_are_where_ticdc_puts_them(variant: Variant) -> None:
     changefeed = variant.changefeed(shop(1), FeedOptions(ddl_watermarks=True))
     watermarks: dict[int, int] = defaultdict(int)
@@ -133,6 +136,7 @@ def test_messages_are_where_ticdc_puts_them(variant: Variant) -> None:
 
 
 @every_variant
+@pytest.mark.thorough
 def test_rows_say_what_their_format_says(variant: Variant) -> None:
     changefeed = variant.changefeed(shop(1, steps=160))
     rows = [row for _, row in variant.events(changefeed.tick()) if isinstance(row, RowChange)]
@@ -280,6 +284,7 @@ def as_numbers(
 
 @pytest.mark.parametrize("part", [2, 3])
 @every_variant
+@pytest.mark.thorough
 def test_from_the_middle_the_rows_that_were_sent_are_there(variant: Variant, part: int) -> None:
     upstream = shop(part, steps=200)
     first_ts = upstream.history[len(upstream.history) // part].commit_ts
@@ -367,6 +372,7 @@ def test_commits_are_apart_where_milliseconds_are_all_that_is_told() -> None:
 
 
 @pytest.mark.parametrize("name", ["simple-json-checksums-lz4", "simple-avro-checksums-snappy"])
+@pytest.mark.thorough
 def test_checksums_agree_and_say_nothing_of_split_updates(name: str) -> None:
     variant = VARIANTS[name]
     upstream = shop(4, steps=300)

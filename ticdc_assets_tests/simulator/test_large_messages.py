@@ -61,6 +61,7 @@ def sent(
     ("name", "raw_value"),
     [*((name, False) for name in LIMITS), *((name, True) for name in RAW)],
 )
+@pytest.mark.thorough
 def test_claim_checks_complete_the_truth(name: str, raw_value: bool, tmp_path: Path) -> None:
     variant, upstream = VARIANTS[name], shop()
     folder = tmp_path / "claim checks é"
@@ -120,6 +121,7 @@ def changed(upstream: Upstream) -> dict[tuple[TableName, int], set[Key]]:
 
 
 @pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.thorough
 def test_rows_cut_to_their_handle_key_are_there_and_marked(name: str) -> None:
     variant, upstream = VARIANTS[name], shop()
     events, at = sent(variant, upstream, LargeMessages(max_message_bytes=LIMITS[name]))

@@ -118,6 +118,7 @@ zoned = st.builds(
     st.lists(texts | st.none() | zoned, max_size=8),
     st.sampled_from(ZONES),
 )
+@pytest.mark.thorough
 def test_any_text_is_read_as_the_converters_read_it_or_left_to_them(
     sql: str, values: list[PhysicalValue], timezone: str
 ) -> None:
@@ -154,6 +155,7 @@ def test_usual_values_are_plain(sql: str, values: list[PhysicalValue]) -> None:
 
 @needs_golden
 @pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.thorough
 def test_golden_values_are_plain(folder: str) -> None:
     timezone = _timezone(folder)
     by_column: dict[ColumnSchema, list[PhysicalValue]] = {}

@@ -186,6 +186,7 @@ def test_a_slice_of_a_batch_is_decoded_as_it_stands() -> None:
 
 @pytest.mark.parametrize("regular", [1, 2, 40, 100])
 @pytest.mark.parametrize("other", [DDL, WATERMARK, b"{}", None])
+@pytest.mark.thorough
 def test_long_runs_of_usual_messages_and_others_are_all_there(
     regular: int, other: bytes | None
 ) -> None:
@@ -371,6 +372,7 @@ def test_a_message_of_too_many_values_is_refused(
     assert_equal(values)
 
 
+@pytest.mark.thorough
 def test_values_are_counted_before_they_are_made() -> None:
     many = b"[" + b"{}," * go_json.MAX_VALUES + b"1]"
     tracemalloc.start()

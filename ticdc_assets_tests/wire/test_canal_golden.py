@@ -78,6 +78,7 @@ def decoded(folder: str) -> list[tuple[golden.Message, bytes | None, Outcome]]:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.thorough
 def test_every_record_means_what_the_truth_says(folder: str) -> None:
     truth = golden.events(folder)
     damaged = golden.damaged(folder)
@@ -104,6 +105,7 @@ def test_every_record_means_what_the_truth_says(folder: str) -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.thorough
 def test_every_message_is_written_again_byte_for_byte(folder: str) -> None:
     """But for the order inside `mysqlType`, which is random in Go."""
     written = 0

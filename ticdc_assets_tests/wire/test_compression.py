@@ -446,6 +446,7 @@ def assert_batch_equal(
 @golden.needs_golden
 @pytest.mark.parametrize("compression", [LZ4, SNAPPY])
 @pytest.mark.parametrize("wire_format", [item for item in DECODERS if supports(item, LZ4)])
+@pytest.mark.thorough
 def test_golden_messages_mean_what_the_truth_says(
     wire_format: WireFormat, compression: Compression
 ) -> None:

@@ -94,6 +94,7 @@ def truths(folder: str) -> dict[tuple[int, int], list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.thorough
 def test_every_record_means_what_the_truth_says(folder: str) -> None:
     truth = truths(folder)
     damaged = golden.damaged(folder)
@@ -122,6 +123,7 @@ def test_every_record_means_what_the_truth_says(folder: str) -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.thorough
 def test_every_message_is_written_again_byte_for_byte(folder: str) -> None:
     """But for bytes of FLOAT values that the next number of the message has overwritten."""
     truth = truths(folder)

@@ -48,6 +48,7 @@ def assert_the_same(
 @golden.needs_golden
 @pytest.mark.parametrize("difference", Difference)
 @pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.thorough
 def test_golden_messages_mean_the_same_in_other_bytes(folder: str, difference: Difference) -> None:
     records = [Record(key=message.key, value=message.value) for message in golden.messages(folder)][
         :400
@@ -155,6 +156,7 @@ def with_unread(document: bytes, unread: bytes) -> list[bytes]:
 
 @pytest.mark.parametrize("unread", UNREAD, ids=lambda text: repr(text[:12]))
 @pytest.mark.parametrize(("wire_format", "document"), CASES)
+@pytest.mark.thorough
 def test_what_nobody_reads_is_refused_as_the_reference_does(
     wire_format: WireFormat, document: bytes, unread: bytes
 ) -> None:

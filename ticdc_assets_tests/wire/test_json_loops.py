@@ -107,6 +107,7 @@ def value_of(record: Record) -> bytes:
 
 @pytest.mark.parametrize(("wire_format", "record"), PLAIN)
 @pytest.mark.parametrize("side", ["key", "value"])
+@pytest.mark.thorough
 def test_one_byte_is_another_anywhere(wire_format: WireFormat, record: Record, side: str) -> None:
     content = getattr(record, side) or b""
     damaged = [
@@ -359,6 +360,7 @@ CODES = [*range(17), 225, 244, 245, 246, 247, 248, 249, 252, 253, 254, 255, 256,
 
 
 @pytest.mark.parametrize("code", CODES)
+@pytest.mark.thorough
 def test_values_of_open_protocol(code: int) -> None:
     integers = [b"0", b"1", b"-1", b"-0", b"00", b"01", b"-01", b"+1", b"", b"-"]
     for most in (10**15, 2**24, 2**31, 2**53, 2**63, 10**19, 2**64, 2 * 10**19, 10**20, 10**25):
@@ -433,6 +435,7 @@ def test_values_of_open_protocol(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [4, 5])
+@pytest.mark.thorough
 def test_numbers_are_the_shortest_there_are(code: int) -> None:
     random = Random(code)
     values: list[str] = []

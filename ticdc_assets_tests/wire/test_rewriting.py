@@ -154,6 +154,7 @@ BYTES = b'"\\\0\x1f/0919-.,:{}[]ntue \x80\xc3\xed\xf4\xff'
     ],
 )
 @pytest.mark.parametrize(("wire_format", "value"), PLAIN)
+@pytest.mark.thorough
 def test_damage_anywhere(
     wire_format: WireFormat, value: bytes, differences: tuple[Difference, ...]
 ) -> None:

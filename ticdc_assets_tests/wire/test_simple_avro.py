@@ -605,6 +605,7 @@ def test_trailing_bytes_are_seen(kind: str, tail: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.thorough
 def test_every_flipped_bit_gives_events_or_an_error(kind: str) -> None:
     values: list[bytes] = []
     for place in range(len(SMALL[kind])):

@@ -94,6 +94,7 @@ def schemas(folder: str) -> dict[tuple[str, str, int], TableSchema]:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.thorough
 def test_every_record_means_what_the_truth_says(folder: str) -> None:
     truth = golden.events(folder)
     damaged = golden.damaged(folder)
@@ -146,6 +147,7 @@ def test_digits_of_fractional_seconds_are_known_from_the_length(folder: str) -> 
 
 
 @pytest.mark.parametrize("folder", ["simple-avro/types", "simple-avro/shop"])
+@pytest.mark.thorough
 def test_every_value_is_the_truth_in_canonical_text(folder: str) -> None:
     timezone = json.loads((golden.ROOT / folder / "meta.json").read_text())["timezone"]
     truth = golden.events(folder)
@@ -232,6 +234,7 @@ def flags_of(column: ColumnSchema) -> ColumnFlag:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.thorough
 def test_every_message_is_written_again_byte_for_byte(folder: str) -> None:
     """With the columns in the order in which the message has them: TiCDC's own is random."""
     without_schema = 0

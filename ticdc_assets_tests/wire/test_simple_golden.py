@@ -51,6 +51,7 @@ def decoded(folder: str) -> list[tuple[golden.Message, Outcome]]:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.thorough
 def test_every_record_means_what_the_truth_says(folder: str) -> None:
     truth = golden.events(folder)
     damaged = golden.damaged(folder)
