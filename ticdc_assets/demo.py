@@ -38,6 +38,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import get_spark
 from ticdc_assets.errors import ConfigError, SourceUnavailableError
 from ticdc_assets.jars import SPARK_JARS, resolve
+from ticdc_assets.observe.wording import duration
 from ticdc_assets.pipeline.cuts import Cut
 from ticdc_assets.reading.mirrors import iterate_rows, list_mirrors, published_table
 from ticdc_assets.simulator.commits import Truth
@@ -193,7 +194,7 @@ def _compare(settings: Settings, feed: Changefeed, cut: Cut, result: SimulatorRe
             Text(f"{item.database}.{item.table}"),
             str(item.rows),
             str(item.applied_ts),
-            f"{item.status.lag_seconds:.1f} s",
+            duration(item.status.lag_seconds),
             "[green]yes[/green]" if equal else "[red]NO[/red]",
         )
     for database, table in sorted(names):

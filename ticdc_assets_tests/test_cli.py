@@ -1,5 +1,7 @@
 """The command line: what it prints, where, and how it refuses."""
 
+import csv
+import io
 import json
 import shutil
 import subprocess
@@ -645,6 +647,13 @@ def test_show_as_lines_is_canonical_text(types: Commands, scenario: Scenario) ->
         same = {column: "0" if value == "-0" else value for column, value in row.items()}
         wanted[json.dumps(same, sort_keys=True, ensure_ascii=False)] -= 1
     assert not any(wanted.values())
+    shown = list(map(json.loads, told.splitlines()))
+    assert len(shown) > 1
+    assert shown == sorted(shown, key=lambda row: int(row["id"]))
+    text = types.done("show", "types", *name, "--format", "csv")
+    listed = csv.DictReader(io.StringIO(text, newline=""))
+    nulls = {r"\N": None}
+    assert [{column: nulls.get(v, v) for column, v in row.items()} for row in listed] == shown
     told = types.done("show", "types", *name, "--format", "jsonl", "--limit", 2)
     assert len(told.splitlines()) == 2
     assert types.done("show", "types", *name, "--format", "jsonl", "--limit", 0) == ""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
+from deltalake import DeltaTable
 
 from ticdc_assets.broker import LocalBroker
 from ticdc_assets.capture import CaptureRecord, read_capture
@@ -57,6 +58,7 @@ COMMANDS = {
     "ticdc-assets show mine shop orders": "lake",
     "ticdc-assets show mine shop orders --format jsonl --limit 5": "lake",
     "ticdc-assets dump mine": "lake",
+    "ticdc-assets path mine shop orders": "lake",
     "ticdc-assets quarantine mine": "lake",
     "ticdc-assets redrive mine": "lake",
     "ticdc-assets backfill mine --table shop.orders": "lake",
@@ -95,8 +97,9 @@ def blocks(root: Path) -> list[Block]:
 
 
 def text_of(root: Path) -> str:
-    """The README, and the reference that it leads to."""
-    paths = (root / "README.md", root / "docs" / "reference.md")
+    """The README, and the pages that it leads to."""
+    pages = (root / "docs" / name for name in ("reference.md", "reading.md"))
+    paths = (root / "README.md", *pages)
     return "\n".join(path.read_text(encoding="utf-8") for path in paths)
 
 
@@ -114,11 +117,14 @@ def commands(blocks: list[Block]) -> list[str]:
     return [line for block in blocks if block.language == "sh" for line in block.text.splitlines()]
 
 
-def printed(block: Block) -> str:
+def printed(block: Block, names: dict[str, object] | None = None) -> str:
+    """What a Python block prints; what it names is in `names` afterwards."""
     output = io.StringIO()
     code = compile(block.text, f"README.md:{block.line}", "exec")
+    names = {} if names is None else names
+    names["__name__"] = "readme"
     with contextlib.redirect_stdout(output):
-        exec(code, {"__name__": "readme"})
+        exec(code, names)
     return output.getvalue()
 
 
@@ -312,8 +318,12 @@ def test_the_commands_on_a_lake(blocks: list[Block], feed: Path, spark: "SparkSe
     assert "written to" in outputs["ticdc-assets report"]
     for name in ("report.html", "mine.html"):
         assert "<bdi>shop</bdi>.<bdi>orders</bdi>" in (feed / name).read_text(encoding="utf-8")
-    example, output = python_blocks(blocks)[0]
-    assert printed(example) == output.text
+    folder, version = outputs["ticdc-assets path mine shop orders"].split("\t")
+    assert DeltaTable(folder, version=int(version)).to_pyarrow_table().num_rows == len(ORDERS)
+    readme, _, *reading = python_blocks(blocks)
+    names: dict[str, object] = {}
+    for example, output in (readme, *reading):
+        assert printed(example, names) == output.text
 
 
 # On a broker ------------------------------------------------------------------------------------

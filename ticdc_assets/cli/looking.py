@@ -6,6 +6,7 @@ All of them read small tables only: no Spark is started and nothing of the lake 
 import json
 import tempfile
 from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -143,17 +144,18 @@ def _print_status(item: "Status", source_error: str | None) -> None:
     from rich.table import Table
 
     from ticdc_assets.observe.lag import LagPart
+    from ticdc_assets.observe.wording import duration
 
     name, lag = item.changefeed, item.lag
     if item.cut is None or lag is None:
         click.echo(f"{name}: no published cut yet")
     else:
         parts = ", ".join(
-            f"{str(part).replace('_', ' ')} {lag.part_seconds(part):.1f} s" for part in LagPart
+            f"{str(part).replace('_', ' ')} {duration(lag.part_seconds(part))}" for part in LagPart
         )
-        behind = f"{lag.seconds:.1f} s behind ({parts})"
+        behind = f"{duration(lag.seconds)} behind ({parts})"
         if lag.ahead_ms:
-            behind = f"ahead of this machine's clock by {lag.ahead_seconds:.1f} s"
+            behind = f"ahead of this machine's clock by {duration(lag.ahead_seconds)}"
         click.echo(
             f"{name}: {behind}; cut {item.cut.number} at "
             f"{item.cut.moment} ({to_datetime(item.cut.tso):%Y-%m-%d %H:%M:%S} UTC)"
@@ -213,7 +215,7 @@ def _print_status(item: "Status", source_error: str | None) -> None:
                 shown_text(table.database),
                 shown_text(table.table),
                 str(table.rows) if table.has_mirror else "no mirror",
-                f"{table.lag_seconds:.1f} s",
+                duration(table.lag_seconds),
                 shown_text(table.verdict.sentence),
             )
         print_table(worst)
@@ -225,6 +227,7 @@ def _print_status(item: "Status", source_error: str | None) -> None:
 @reported_errors
 def tables(changefeed: str, as_json: bool) -> None:
     """List the mirrors of CHANGEFEED at the newest cut."""
+    from ticdc_assets.observe.wording import duration
     from ticdc_assets.reading.mirrors import list_mirrors
 
     _, paths = feed_of(load_settings(), changefeed)
@@ -275,11 +278,32 @@ def tables(changefeed: str, as_json: bool) -> None:
         listing.add_row(
             *map(shown_text, (item.database, item.table, ", ".join(item.key) or "none")),
             str(item.rows),
-            f"{item.status.lag_seconds:.1f} s",
+            duration(item.status.lag_seconds),
             shown_text("; ".join([*damaged, item.status.verdict.sentence])),
         )
     print_table(listing)
     end_with(damages)
+
+
+@main.command()
+@click.argument("changefeed")
+@click.argument("database")
+@click.argument("table")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@reported_errors
+def path(changefeed: str, database: str, table: str, *, as_json: bool) -> None:
+    """Print where the mirror of a table is, and the Delta version that the newest cut names.
+
+    The folder and the version stand on one line, with a tab between them. Read that version: a
+    newer one may belong to a cut that is not published yet.
+    """
+    from ticdc_assets.reading.mirrors import locate_mirror
+
+    found = locate_mirror(changefeed, database, table)
+    if as_json:
+        print_json(json.dumps({**asdict(found), "path": str(found.path)}, ensure_ascii=False))
+    else:
+        click.echo(f"{found.path}\t{found.version}")
 
 
 @main.command()

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -32,9 +32,15 @@ if TYPE_CHECKING:
 @click.argument("database")
 @click.argument("table")
 @click.option(
-    "--format", "output", type=click.Choice(["table", "jsonl"]), default="table", show_default=True
+    "--format",
+    "output",
+    type=click.Choice(["table", "jsonl", "csv"]),
+    default="table",
+    show_default=True,
 )
-@click.option("--limit", type=click.IntRange(min=0), help="Show at most so many rows.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), help="Show at most so many rows; a table shows 20."
+)
 @click.option("--as-of", metavar="TSO|TIME", callback=checked_moment, help=AS_OF_HELP)
 @click.option("--deleted", is_flag=True, help="Deleted rows too; needs the table's history.")
 @click.option(
@@ -55,9 +61,10 @@ def show(
     deleted: bool,
     key: str | None,
 ) -> None:
-    """Show the rows of one mirror, each value as the source prints it.
+    """Show the rows of one mirror in the order of its key, each value as the source prints it.
 
-    Timestamps are in the changefeed's time zone. With --format jsonl one JSON object a row.
+    Timestamps are in the changefeed's time zone. With --format jsonl one JSON object a row; with
+    --format csv NULL is a backslash and N, as Dumpling writes it.
     """
     from ticdc_assets.reading.mirrors import iterate_rows
 
@@ -73,13 +80,32 @@ def show(
     found = _table_at(feed, paths, database, table, as_of)
     if limit is None and output == "table":
         limit = 20
-    rows = iterate_rows([found], feed.timezone, limit=limit)
+    rows = iterate_rows([found], feed.timezone, limit=limit, by_key=True)
     if output == "jsonl":
         for _, _, row in rows:
             print_json(row)
         return
     columns = [column.name for column in found.schema.columns if column.name not in found.hidden]
-    print_rows(f"{database}.{table}", columns, [json.loads(row) for _, _, row in rows], found.rows)
+    values = (json.loads(row) for _, _, row in rows)
+    if output == "csv":
+        _print_csv(columns, values)
+        return
+    print_rows(f"{database}.{table}", columns, list(values), found.rows)
+
+
+def _print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, str | None]]) -> None:
+    """Print rows as CSV with a header; NULL is as Dumpling writes it, without quotes."""
+    click.echo(",".join(map(_csv_field, columns)))
+    for row in rows:
+        click.echo(",".join(_csv_field(row[name]) for name in columns))
+
+
+def _csv_field(text: str | None) -> str:
+    if text is None:
+        return r"\N"
+    if text == r"\N" or any(mark in text for mark in ',"\r\n'):
+        return '"' + text.replace('"', '""') + '"'
+    return text
 
 
 def _show_versions(
@@ -113,6 +139,9 @@ def _show_versions(
         for version in versions
     ]
     columns = [*titles, *versions[0]["row"]]
+    if output == "csv":
+        _print_csv(columns, rows)
+        return
     print_rows(f"{'.'.join(name)}: {key}", columns, rows, len(rows))
 
 
@@ -141,6 +170,9 @@ def _show_deleted(
         return
     rows = [json.loads(line) for line in lines]
     columns = list(rows[0]) if rows else []
+    if output == "csv":
+        _print_csv(columns, rows)
+        return
     print_rows(f"{'.'.join(name)}, deleted rows too", columns, rows, len(rows))
 
 

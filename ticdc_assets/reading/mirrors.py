@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal, overload
 
 import orjson
 import pyarrow as pa
@@ -17,12 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import LazySession
 from ticdc_assets.errors import LakeDamagedError, NotFoundError
 from ticdc_assets.observe.status_reading import read_faults
 from ticdc_assets.observe.table_status import TableStatus, table_statuses
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut, require_cut, tso_as_of
 from ticdc_assets.pipeline.damage import damaged_mirrors
-from ticdc_assets.pipeline.versions import mirror_here, mirror_in_spark
+from ticdc_assets.pipeline.versions import mirror_files, mirror_here, mirror_in_spark
 from ticdc_assets.reading.as_of import AsOf, TableRows
 from ticdc_assets.rows.mirror_rows import (
     MirrorLayout,
@@ -168,6 +170,56 @@ def published_table(spark: SparkSession, paths: LakePaths, mirror: MirrorCut) ->
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorLocation:
+    """Where a mirror is, for other readers of Delta tables.
+
+    Attributes:
+        path: the folder of the Delta table.
+        version: the version that the newest cut names; a newer one may be of no cut yet.
+        applied_ts: TSO that its rows are at.
+        rows: rows at that version.
+        portable: whether its files alone say which rows there are, so that readers without
+            deletion vectors, column mapping and type widening read it too.
+    """
+
+    path: Path
+    version: int
+    applied_ts: int
+    rows: int
+    portable: bool
+
+
+def locate_mirror(
+    changefeed: str, database: str, table: str, *, settings: Settings | None = None
+) -> MirrorLocation:
+    """Return where a mirror of the newest cut is; needs no Spark.
+
+    Args:
+        changefeed: name of the changefeed.
+        database: the table's database.
+        table: its name.
+        settings: the configuration; as the command line reads it if None.
+
+    Raises:
+        NotFoundError: there is no such changefeed, or no such table in its newest cut.
+    """
+    settings = settings or load_settings()
+    paths = LakePaths(root=settings.lake, changefeed=settings.changefeed(changefeed).name)
+    mirror = require_mirror(paths, database, table)
+    cut = require_cut(paths)
+    failed = cut.failure(database, table)
+    return MirrorLocation(
+        path=mirror.path(paths).absolute(),
+        version=mirror.version,
+        # One that could not be made has the rows of an older cut.
+        applied_ts=cut.tso if failed is None or failed.tso is None else failed.tso,
+        rows=mirror.rows,
+        portable=mirror_files(paths, mirror) is not None,
+    )
+
+
+@overload
 def read_mirror(
     spark: SparkSession,
     changefeed: str,
@@ -176,19 +228,47 @@ def read_mirror(
     *,
     as_of: int | str | datetime | None = None,
     settings: Settings | None = None,
-) -> DataFrame:
+    engine: Literal["spark"] = "spark",
+) -> DataFrame: ...
+
+
+@overload
+def read_mirror(
+    spark: SparkSession | None,
+    changefeed: str,
+    database: str,
+    table: str,
+    *,
+    as_of: int | str | datetime | None = None,
+    settings: Settings | None = None,
+    engine: Literal["arrow"],
+) -> pa.Table: ...
+
+
+def read_mirror(
+    spark: SparkSession | None,
+    changefeed: str,
+    database: str,
+    table: str,
+    *,
+    as_of: int | str | datetime | None = None,
+    settings: Settings | None = None,
+    engine: Literal["spark", "arrow"] = "spark",
+) -> DataFrame | pa.Table:
     """Return a table at one moment: typed columns, the rescued data and the commit ts.
 
     Virtual generated columns, which TiCDC never sends, are left out.
 
     Args:
-        spark: the session.
+        spark: the session; None is enough for Arrow, and one is started only for a table that
+            Arrow cannot read.
         changefeed: name of the changefeed.
         database: the table's database at that moment.
         table: its name at that moment.
         as_of: TSO, or time (all of its millisecond; UTC if it names no offset); the newest cut if
             None.
         settings: the configuration; as the command line reads it if None.
+        engine: `spark` for a DataFrame, `arrow` for a table in memory.
 
     Raises:
         NotFoundError: there is no such changefeed, or no such table then, or nothing is known as
@@ -198,29 +278,40 @@ def read_mirror(
     settings = settings or load_settings()
     feed = settings.changefeed(changefeed)
     paths = LakePaths(root=settings.lake, changefeed=changefeed)
+    spark = spark or LazySession()
     if as_of is None:
         found = published_table(spark, paths, require_mirror(paths, database, table))
     else:
         found = AsOf(spark, paths, feed, tso_as_of(paths, as_of)).table(database, table)
     names = [name for name in MirrorLayout(schema=found.schema).names if name not in found.hidden]
-    return found.frame.select(*(quoted(name) for name in names))
+    if engine == "spark":
+        return found.frame.select(*(quoted(name) for name in names))
+    here = found.here()
+    return found.frame.select(*map(quoted, names)).toArrow() if here is None else here.select(names)
 
 
 def iterate_rows(
-    tables: Iterable[TableRows], timezone: str, *, limit: int | None = None
+    tables: Iterable[TableRows],
+    timezone: str,
+    *,
+    limit: int | None = None,
+    by_key: bool = False,
 ) -> Iterator[tuple[str, str, str]]:
     """Yield (database, table, row) of tables, `row` a JSON object in canonical text.
 
-    A table of up to `_ROWS_AT_ONCE` rows comes in one piece, a larger one a partition at a time.
+    With `by_key` the rows of a table come in the order of its key, numbers as numbers. A table of
+    up to `_ROWS_AT_ONCE` rows comes in one piece, a larger one a partition at a time.
     """
     for table in tables:
         here = table.here()
+        key = list(table.schema.handle_key) if by_key else []
         if here is not None:
-            batches = here.slice(0, limit).to_batches()
+            batches = _sorted(here, key).slice(0, limit).to_batches()
             for text in _texts(batches, table.schema, table.hidden, timezone):
                 yield table.database, table.table, text
             continue
-        rows = table.frame if limit is None else table.frame.limit(limit)
+        rows = table.frame.orderBy(*map(quoted, key)) if key else table.frame
+        rows = rows if limit is None else rows.limit(limit)
         if min(table.rows, table.rows if limit is None else limit) <= _ROWS_AT_ONCE:
             texts = _texts(rows.toArrow().to_batches(), table.schema, table.hidden, timezone)
         else:
@@ -230,6 +321,14 @@ def iterate_rows(
 
 
 _ROWS_AT_ONCE = 100_000
+
+
+def _sorted(rows: pa.Table, key: list[str]) -> pa.Table:
+    """Return rows in the order of their key, as far as Arrow orders its columns."""
+    ordered = [name for name in key if not pa.types.is_nested(rows.schema.field(name).type)]
+    if not ordered:
+        return rows
+    return rows.sort_by([(name, "ascending") for name in ordered])
 
 
 def _texts(
