@@ -29,9 +29,6 @@ from ticdc_assets.errors import PrerequisiteError
 from ticdc_assets.jars import java_path, spark_home
 from ticdc_assets.user_cache import UnsafeFolderError, user_folder
 
-MAKING = "TICDC_MAKES_CLASS_ARCHIVE"
-"""The environment variable that names the file a JVM writes its classes to when it ends."""
-
 _TIMEOUT_SECONDS = 300.0
 _KEPT = 3
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
@@ -44,10 +41,6 @@ def archive_options(jars: Iterable[Path], env: Mapping[str, str] | None = None) 
         jars: what is on the class path besides Spark itself.
         env: the environment; that of this process if None.
     """
-    env = os.environ if env is None else env
-    making = env.get(MAKING)
-    if making:
-        return [_quoted(f"-XX:ArchiveClassesAtExit={making}"), *_QUIET]
     archive = find_archive(jars, env)
     if archive is None:
         return []
@@ -86,8 +79,8 @@ def make_archive(jars: Iterable[Path], env: Mapping[str, str] | None = None) -> 
             return archive
         made = Path(scratch) / "made.jsa"
         done = subprocess.run(
-            [sys.executable, "-m", "ticdc_assets.engine.class_archive", scratch],
-            env={**env, MAKING: str(made)},
+            [sys.executable, "-m", "ticdc_assets.engine.class_archive", scratch, str(made)],
+            env=dict(env),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             timeout=_TIMEOUT_SECONDS,
@@ -130,14 +123,16 @@ def _quoted(option: str) -> str:
     return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"' if " " in option else option
 
 
-def _work(folder: Path) -> None:
-    """Do what a sync asks of Spark, on a few rows."""
+def _work(folder: Path, archive: Path) -> None:
+    """Do what a sync asks of Spark, in a JVM that writes its classes to `archive`."""
     import pyarrow as pa
 
-    from ticdc_assets.engine.session import get_spark
+    from ticdc_assets.engine.session import get_spark, session_conf
     from ticdc_assets.engine.spark_commits import SparkCommit
 
-    spark = get_spark()
+    name = "spark.driver.extraJavaOptions"
+    options = (session_conf()[name], _quoted(f"-XX:ArchiveClassesAtExit={archive}"), *_QUIET)
+    spark = get_spark({name: " ".join(options)})
     table = folder / "table"
     rows = spark.range(20).selectExpr("id AS a", "string(id) AS b")
     own = SparkCommit(spark, table, {})
@@ -166,4 +161,4 @@ def _work(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    _work(Path(sys.argv[1]))
+    _work(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -88,6 +88,9 @@ def test_another_jar_is_another_archive(java: None, env: dict[str, str], tmp_pat
     assert len(names) == 2
 
 
-def test_a_path_with_blanks_is_one_option(env: dict[str, str], tmp_path: Path) -> None:
-    making = {**env, archives.MAKING: str(tmp_path / "a b.jsa")}
-    assert archive_options([], making)[0] == f'"-XX:ArchiveClassesAtExit={tmp_path}/a b.jsa"'
+def test_a_path_with_blanks_is_one_option(java: None, env: dict[str, str], tmp_path: Path) -> None:
+    blanks = {**env, "XDG_CACHE_HOME": str(tmp_path / "a b")}
+    archive = archives._archive([], blanks)
+    assert archive is not None
+    archive.write_bytes(b"")
+    assert archive_options([], blanks)[0] == f'"-XX:SharedArchiveFile={archive}"'
