@@ -12,6 +12,7 @@ Why running it again is safe: a folder that is there already is looked at, not m
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -19,17 +20,19 @@ class UnsafeFolderError(Exception):
     """No folder can be had that only this user can write."""
 
 
-def user_folder(*parts: str) -> Path:
+def user_folder(*parts: str, env: Mapping[str, str] | None = None) -> Path:
     """Return a folder of the cache, made if it is not there.
 
     Args:
         parts: the names of the folders that lead to it, below the package's own.
+        env: the environment; that of this process if None.
 
     Raises:
         UnsafeFolderError: it cannot be made, or somebody else may write there.
     """
+    env = os.environ if env is None else env
     try:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute()
+        home = Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute()
         levels = [home / "ticdc_assets"]
         for part in parts:
             levels.append(levels[-1] / part)

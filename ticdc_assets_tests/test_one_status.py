@@ -207,7 +207,7 @@ CASES = {
     ),
     "a gap": Case(gap=True),
     "an accepted gap": Case(
-        orders={"marks": ["records are gone before they landed"]},
+        orders={"caveats": ["records are gone before they landed"]},
         accepted=True,
         levels={Check.MIRRORS_COMPLETE: "warn"},
         tables={ORDERS: (8.0, "warn")},

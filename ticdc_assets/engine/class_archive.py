@@ -108,7 +108,7 @@ def _archive(jars: Iterable[Path], env: Mapping[str, str]) -> Path | None:
     """Return where the archive of this Java and these jars is, or None if it has no place."""
     try:
         java = java_path(env).resolve()
-        folder = user_folder("classes")
+        folder = user_folder("classes", env=env)
     except (PrerequisiteError, UnsafeFolderError):
         return None
     places = [java, *sorted((spark_home() / "jars").iterdir()), *sorted(jars)]

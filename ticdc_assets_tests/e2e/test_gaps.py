@@ -32,10 +32,10 @@ def told(feed: WrittenFeed, *words: object, code: int) -> str:
     return said
 
 
-def marks(feed: WrittenFeed) -> dict[str, list[str]]:
-    """Return the marks of each table that speak of lost records."""
+def caveats(feed: WrittenFeed) -> dict[str, list[str]]:
+    """Return the caveats of each table that speak of lost records."""
     return {
-        item["table"]: [mark for mark in item["marks"] if "gone before they landed" in mark]
+        item["table"]: [caveat for caveat in item["caveats"] if "gone before they landed" in caveat]
         for item in feed.commands.mirrors(FEED)
     }
 
@@ -86,8 +86,8 @@ def test_going_on_after_records_have_expired(feed: WrittenFeed) -> None:
     }
     assert feed.rows != feed.truth
     expected = f"offsets {position} to {lost_until - 1} of topic '{feed.topic}' partition 1"
-    assert all(expected in text for texts in marks(feed).values() for text in texts)
-    assert {table: len(texts) for table, texts in marks(feed).items()} == {
+    assert all(expected in text for texts in caveats(feed).values() for text in texts)
+    assert {table: len(texts) for table, texts in caveats(feed).items()} == {
         "orders": 1,
         "customers": 1,
     }
@@ -101,8 +101,8 @@ def test_going_on_after_records_have_expired(feed: WrittenFeed) -> None:
     feed.upstream.truncate_table(("shop", "orders"))
     feed.go_on()
     feed.sync()
-    assert marks(feed)["orders"] == []
-    assert len(marks(feed)["customers"]) == 1
+    assert caveats(feed)["orders"] == []
+    assert len(caveats(feed)["customers"]) == 1
     orders = {key: rows for key, rows in feed.truth.items() if key[1] == "orders"}
     assert {key: rows for key, rows in feed.rows.items() if key[1] == "orders"} == orders
 
@@ -134,7 +134,7 @@ def test_going_on_after_a_topic_was_made_again(feed: WrittenFeed) -> None:
     }
     assert all(feed.changefeed.next_offsets[number] > ends[number] for number in (0, 1))
     assert feed.rows == feed.truth
-    assert all(len(texts) == 2 for texts in marks(feed).values())
+    assert all(len(texts) == 2 for texts in caveats(feed).values())
     assert "landed 0 records, 0 wait in the source" in feed.sync()
     feed.go_on()
     feed.sync()

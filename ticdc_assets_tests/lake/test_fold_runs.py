@@ -134,7 +134,7 @@ def test_a_file_says_what_it_holds(tmp_path: Path) -> None:
         schema,
         partition={"day": "2026-01-02"},
         bounded=("number", "text", "moment", "long", "none", "absent"),
-        plain=("other",),
+        distinct=("other",),
     )
     for number, text in ((3, "b"), (-1, None)):
         row = [number, text, moments.pop(), "x" * 300, None, "o"]

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_all_ways_come_to_the_same_rows_counts_and_marks(
+def test_all_ways_come_to_the_same_rows_counts_and_caveats(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, large: bool
 ) -> None:
     if large:
