@@ -558,7 +558,7 @@ def test_a_writer_that_never_stops_fails_the_mirror_in_one_sentence(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("operation", ["vacuum", "delete"])
+@pytest.mark.parametrize("operation", [pytest.param("vacuum", marks=pytest.mark.slow), "delete"])
 def test_a_history_is_named_by_its_own_commit(
     operation: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
