@@ -190,6 +190,7 @@ def test_a_result_says_of_its_goal_what_the_target_asks_for() -> None:
 
 
 @pytest.mark.parametrize("wire_format", TEXT_FORMATS)
+@pytest.mark.thorough
 def test_traffic_has_changes_of_rows_that_are_there(wire_format: WireFormat) -> None:
     traffic = Traffic(shapes=[narrow(), wide()], partitions=3, wire_format=wire_format)
     ops: Counter[Op] = Counter()

@@ -40,6 +40,7 @@ COMMANDS = {
     "diff",
     "seed",
     "sync",
+    "path",
     "rebuild",
     "redrive",
     "rewind",

@@ -78,6 +78,7 @@ DOUBTS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("doubt", DOUBTS)
+@pytest.mark.thorough
 def test_where_others_may_have_written_nothing_is_kept_nor_run(
     doubt: str, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -88,6 +88,7 @@ def test_decoders_stand_damage_and_agree(wire_format: WireFormat) -> None:
 
 
 @pytest.mark.parametrize("wire_format", WireFormat)
+@pytest.mark.thorough
 def test_decoders_stand_what_is_large(wire_format: WireFormat) -> None:
     target, seeds = target_of(wire_format), seeds_of(wire_format).records
     generator = Random(SEED)
@@ -115,6 +116,7 @@ def test_golden_messages_are_seeds(name: str) -> None:
 
 
 @golden.needs_golden
+@pytest.mark.thorough
 def test_golden_seeds_have_all_kinds_and_foreign_compression() -> None:
     seeds = load_seeds(WireFormat.OPEN_PROTOCOL, golden_folder())
     assert set(seeds.compressed) == {Compression.LZ4, Compression.SNAPPY}
@@ -133,6 +135,7 @@ def decoded(record: Record) -> list[Event]:
 
 
 @pytest.mark.parametrize("name", ["craft", "ddl"])
+@pytest.mark.thorough
 def test_a_seed_gives_the_same_inputs_again(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -403,6 +406,7 @@ def test_slowness_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(kinds(ddl, batch_of(ddl, 1, 0))) == {"is slow"}
 
 
+@pytest.mark.thorough
 def test_what_is_slow_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first call imports and compiles, and a processor may be taken away from any call."""
     for module in ("decoders", "ddl_texts"):
@@ -510,6 +514,7 @@ def test_what_no_except_catches_is_caught(
 # --- the program ---
 
 
+@pytest.mark.thorough
 def test_a_failure_is_written_and_looked_at_again(tmp_path: Path) -> None:
     records = [Record(key=None, value=b"\x00\xff"), Record(key=b"", value=None)]
     batch = Batch(records=records, compression=Compression.LZ4)

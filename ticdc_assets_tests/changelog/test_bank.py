@@ -31,6 +31,7 @@ def test_the_truth_has_the_total_at_every_commit_and_some_keys_move() -> None:
 
 
 @pytest.mark.parametrize("wire_format", WireFormat)
+@pytest.mark.thorough
 def test_the_fold_has_the_total_at_any_tso(wire_format: WireFormat) -> None:
     upstream, bank = run_bank(transfers=60)
     variant = Variant(wire_format)

@@ -81,6 +81,7 @@ def test_from_the_middle_the_rows_that_were_sent_are_there_and_no_others(
 
 
 @pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.thorough
 def test_every_option_of_the_encoders(option: str, golden_dir: Callable[..., Path]) -> None:
     scenario = Scenario(golden_dir("options", option))
     events = scenario.events

@@ -16,6 +16,7 @@ every_format = pytest.mark.parametrize("variant", PLAIN.values(), ids=PLAIN)
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.thorough
 def test_a_shop_with_restarts_at_any_cut(seed: int) -> None:
     variant = PLAIN["simple-json"]
     upstream = Upstream(timezone="Asia/Tokyo")

@@ -23,6 +23,7 @@ def steps(tmp_path: Path) -> ChangefeedSteps:
     return ChangefeedSteps(changefeed=changefeed, paths=paths)
 
 
+@pytest.mark.thorough
 def test_the_report_is_written_while_somebody_else_writes(
     steps: ChangefeedSteps, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:

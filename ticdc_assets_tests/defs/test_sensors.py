@@ -198,6 +198,7 @@ def test_one_state_of_things_asks_once(instance: dg.DagsterInstance, shop: Small
         (DagsterRunStatus.CANCELING, "being cancelled"),
     ],
 )
+@pytest.mark.thorough
 def test_nothing_is_asked_for_while_a_run_is_active(
     instance: dg.DagsterInstance, shop: SmallShop, status: DagsterRunStatus, word: str
 ) -> None:
@@ -216,6 +217,7 @@ def test_a_run_that_the_ui_started_counts(instance: dg.DagsterInstance, shop: Sm
     assert isinstance(ask(instance, FeedNames(changefeed="crm"), BUSY, NOW), dg.RunRequest)
 
 
+@pytest.mark.thorough
 def test_runs_that_fail_are_tried_again_later_and_later(
     instance: dg.DagsterInstance, shop: SmallShop
 ) -> None:

@@ -194,6 +194,7 @@ def test_a_truncate_that_came_before_the_gap_or_was_lost_in_it_ends_nothing(
     }
 
 
+@pytest.mark.thorough
 def test_a_topic_that_was_made_again_goes_on_with_offsets_of_its_own(tmp_path: Path) -> None:
     shop = Shop(tmp_path, partitions=2)
     feed = shop.feed

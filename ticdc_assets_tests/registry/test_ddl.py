@@ -1019,6 +1019,7 @@ def test_hostile_text_gives_a_statement_in_linear_time(name: str) -> None:
     assert len(statement.unparsed or "") <= 200
 
 
+@pytest.mark.thorough
 def test_deep_nesting_is_understood() -> None:
     deep = "(" * 100_000 + "1+1" + ")" * 100_000
     statement = understood(
@@ -1178,6 +1179,7 @@ ACTIONS = {
 
 
 @needs_golden
+@pytest.mark.thorough
 def test_every_golden_ddl_is_understood() -> None:
     events = golden_ddl()
     assert len({event["sql"] for event in events}) >= 50

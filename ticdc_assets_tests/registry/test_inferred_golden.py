@@ -270,6 +270,7 @@ STORED = frozenset({"s", "j"})
 
 
 @pytest.mark.parametrize(("folder", "wire_format"), FLAGGED)
+@pytest.mark.thorough
 def test_schemas_give_the_flags_that_rows_have(folder: str, wire_format: WireFormat) -> None:
     for row, schema in rows_with_schemas(folder, wire_format):
         assert row.shape is not None

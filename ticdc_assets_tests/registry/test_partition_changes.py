@@ -265,6 +265,7 @@ def test_ranges_after_any_changes_are_where_their_bounds_say(
 
 @golden.needs_golden
 @pytest.mark.parametrize("variant", ["simple-json", "canal-json"])
+@pytest.mark.thorough
 def test_the_truncated_partition_of_the_golden_table_is_found(variant: str) -> None:
     scenario = Scenario(golden.ROOT / variant / "shop")
     ddls = {

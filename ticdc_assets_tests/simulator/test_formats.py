@@ -466,6 +466,7 @@ def canal_layouts(records: Iterable[tuple[bytes | None, bytes | None]]) -> Itera
         ("canal-json-plain", "canal-json-plain", canal_layouts, ("shop", "types")),
     ],
 )
+@pytest.mark.thorough
 def test_messages_look_like_those_of_the_real_encoders(
     golden_dir: Callable[..., Path],
     name: str,

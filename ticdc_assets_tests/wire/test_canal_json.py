@@ -594,6 +594,7 @@ def test_repeating_what_is_said_once_has_a_limit() -> None:
     assert outcomes[1][:2] == ("too_many_rows", "$.data")
 
 
+@pytest.mark.thorough
 def test_memory_stays_near_the_size_of_the_message() -> None:
     names = {"id": "enum('" + "x" * 50_000 + "')"}
     values = [

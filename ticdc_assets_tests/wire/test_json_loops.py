@@ -323,6 +323,7 @@ def test_plain_messages_keep_their_places_among_others() -> None:
 
 @golden.needs_golden
 @pytest.mark.parametrize(("wire_format", "folder"), FOLDERS)
+@pytest.mark.thorough
 def test_nearly_all_rows_of_the_encoders_are_plain(wire_format: WireFormat, folder: str) -> None:
     """The long way means the same, so only this sees a short way that is never taken."""
     records = [Record(key=item.key, value=item.value) for item in golden.messages(folder)]

@@ -101,6 +101,7 @@ def test_every_record_means_what_the_truth_says(folder: str) -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.thorough
 def test_every_message_is_written_again_byte_for_byte(folder: str) -> None:
     written = 0
     for _, record, outcome in decoded(folder):

@@ -71,6 +71,7 @@ def test_the_new_text_is_that_of_ticdc(
 @pytest.mark.parametrize(
     ("wire_format", "folder"), [(SIMPLE, "simple-json/shop"), (CANAL, "canal-json/shop")]
 )
+@pytest.mark.thorough
 def test_plain_golden_messages_are_plain_again(
     wire_format: WireFormat, folder: str, difference: Difference
 ) -> None:
@@ -101,6 +102,7 @@ def test_what_is_plain_or_another_message_is_not_written_again() -> None:
         assert_equal([value], CANAL)
 
 
+@pytest.mark.thorough
 def test_rows_keep_the_order_of_their_records() -> None:
     """Regular ones, such that are written again, and all others."""
     blank = other_of(CANAL, CANAL_UPDATE, Difference.BLANKS)

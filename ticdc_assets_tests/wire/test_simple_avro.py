@@ -514,6 +514,7 @@ def test_a_negative_length_does_not_lead_back() -> None:
     assert reasons([dml(INSERT, some(image), NONE)]) == {"invalid_length"}
 
 
+@pytest.mark.thorough
 def test_more_items_than_any_table_has_are_refused_before_they_are_read() -> None:
     many = avro.MAX_ITEMS + 1
     entries = b"".join(text(f"{place:x}") + NULL for place in range(many))
@@ -623,6 +624,7 @@ WRONG = (b"\xff", b"\x80", b"\x00", b"\x01", b"\x02", b"\x7f", b"\xff" * 9 + b"\
 
 @pytest.mark.parametrize("wrong", WRONG, ids=repr)
 @pytest.mark.parametrize("kind", ["insert", "update", "create"])
+@pytest.mark.thorough
 def test_wrong_bytes_in_every_place(kind: str, wrong: bytes) -> None:
     message = SMALL[kind]
     values = [message[:place] + wrong + message[place:] for place in range(len(message) + 1)]

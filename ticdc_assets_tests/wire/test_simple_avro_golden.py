@@ -256,6 +256,7 @@ def test_every_message_is_written_again_byte_for_byte(folder: str) -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.thorough
 def test_every_row_takes_the_short_way(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The long way means the same, so only this sees a short way that is not taken."""
     taken: list[Record] = []

@@ -89,6 +89,7 @@ WRONG = (
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=repr)
+@pytest.mark.thorough
 def test_wrong_bytes_in_every_place(wrong: bytes) -> None:
     values = [
         message[:place] + wrong + message[place:]
