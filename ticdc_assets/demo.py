@@ -11,8 +11,9 @@ demo made. Running it again therefore starts over.
 """
 
 import json
-import os
+import shlex
 import shutil
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,21 +27,24 @@ from rich.text import Text
 
 from ticdc_assets.broker import LocalBroker
 from ticdc_assets.config import (
-    CHANGEFEEDS_VARIABLE,
-    LAKE_VARIABLE,
     Changefeed,
     KafkaSource,
     Settings,
-    load_settings,
 )
 from ticdc_assets.defs.run import run_seed, run_sync
+from ticdc_assets.demo_place import CHANGEFEED, DIRECTORY, use_demo
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import get_spark
 from ticdc_assets.errors import ConfigError, SourceUnavailableError
 from ticdc_assets.jars import SPARK_JARS, resolve
 from ticdc_assets.observe.wording import duration
 from ticdc_assets.pipeline.cuts import Cut
-from ticdc_assets.reading.mirrors import iterate_rows, list_mirrors, published_table
+from ticdc_assets.reading.mirrors import (
+    iterate_rows,
+    list_mirrors,
+    published_table,
+    require_mirror,
+)
 from ticdc_assets.simulator.commits import Truth
 from ticdc_assets.simulator.run import (
     SimulatorProgress,
@@ -53,7 +57,6 @@ from ticdc_assets.wire import WireFormat
 
 Note = Callable[[str], None]
 
-CHANGEFEED = "shop"
 _MARKER = "demo.json"
 _PARTITIONS = 3
 _EXPORT = "export"
@@ -106,8 +109,44 @@ def run_demo(
             simulator.start()
             same = _follow(settings, feed, simulator, tell)
     tell(f"done; the broker is stopped, the tables stay in {directory}")
-    note("open the same instance in the Dagster UI: make ui")
+    for line in _go_on(settings, directory):
+        note(line)
     return same
+
+
+def _go_on(settings: Settings, directory: Path) -> Iterator[str]:
+    """Yield commands that go on with the demo; each works as it is printed."""
+    program, folder = _program("ticdc-assets"), _shown(directory)
+    yield f"open the same instance in the Dagster UI: {program} ui --demo {folder}"
+    if directory != Path(DIRECTORY).resolve():
+        return
+    paths = LakePaths(root=settings.lake, changefeed=CHANGEFEED)
+    orders = published_table(get_spark(), paths, require_mirror(paths, "shop", "orders"))
+    (first,) = iterate_rows([orders], "UTC", limit=1, by_key=True)
+    key = ",".join(json.loads(first[2])[name] for name in orders.schema.handle_key)
+    python = (
+        "from ticdc_assets.demo_place import use_demo; "
+        "from ticdc_assets.reading.mirrors import read_mirror; use_demo(); "
+        "print(read_mirror(None, 'shop', 'shop', 'orders', engine='arrow').num_rows, 'orders')"
+    )
+    yield "look at the mirrors:"
+    yield f"  {program} --demo show shop orders"
+    yield f'  {program} --demo sql "SELECT state, count(*) FROM shop.orders GROUP BY ALL"'
+    yield f"  {program} --demo show shop orders --history {key}"
+    yield f'  {_program("python")} -c "{python}"'
+
+
+def _program(name: str) -> str:
+    """Return what a person types for a program of this environment."""
+    ours = Path(sys.executable).parent / name
+    found = shutil.which(name)
+    return name if found is not None and Path(found) == ours else _shown(ours)
+
+
+def _shown(path: Path) -> str:
+    """Return a path as seen from the current folder, if it is below it."""
+    here = Path.cwd()
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 def _seed(settings: Settings, directory: Path, tell: Note) -> None:
@@ -247,16 +286,6 @@ def _configure(
         encoding="utf-8",
     )
     return use_demo(directory)
-
-
-def use_demo(directory: Path) -> Settings:
-    """Point this process at the demo's configuration, lake and Dagster instance."""
-    if not (directory / "changefeeds.yaml").is_file():
-        raise ConfigError(f"there is no demo in {directory}; run: make demo")
-    os.environ[CHANGEFEEDS_VARIABLE] = str(directory / "changefeeds.yaml")
-    os.environ[LAKE_VARIABLE] = str(directory / "lake")
-    os.environ["DAGSTER_HOME"] = str(directory / "dagster_home")
-    return load_settings()
 
 
 @contextmanager

@@ -899,3 +899,29 @@ def test_one_changefeed_that_fails_does_not_keep_the_others(commands: Commands, 
     assert told[-1] == "Error: could not sync broken; the reasons stand above"
     assert "there-is-no-such-file.jsonl" in told[-2]
     assert len(told) == 2
+
+
+# The demo ---------------------------------------------------------------------------------------
+
+
+def test_commands_find_the_demo_and_its_changefeed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    missing = CliRunner().invoke(main, ["--demo", "tables"])
+    assert missing.exit_code == 1
+    assert "there is no demo in" in missing.output
+    (tmp_path / ".demo").mkdir()
+    feed = {"name": "shop", "format": "craft", "timezone": "UTC", "source": {"capture": "none"}}
+    text = json.dumps({"changefeeds": [feed]})
+    (tmp_path / ".demo" / "changefeeds.yaml").write_text(text, encoding="utf-8")
+    for arguments in (["tables"], ["tables", "shop"]):
+        told = CliRunner().invoke(main, ["--demo", *arguments])
+        assert told.output == "shop: no published cut yet\n"
+    for arguments in (["shop", "orders"], ["shop", "orders", "--limit", "1"]):
+        shown = CliRunner().invoke(main, ["--demo", "show", *arguments])
+        assert shown.exit_code == 1
+        assert "shop" in shown.output
+    few = CliRunner().invoke(main, ["--demo", "show", "orders"])
+    assert few.exit_code == 2
+    assert "Missing argument" in few.output

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import click
 
 from ticdc_assets.config import Changefeed, Settings, load_settings
+from ticdc_assets.demo_place import CHANGEFEED, use_demo
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import ConfigError, TicdcError
 from ticdc_assets.isolation import RUST_PANIC
@@ -65,14 +66,37 @@ def _refusal(error: BaseException) -> str | None:
     return refusal(error, folders)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _ChangefeedCommand(click.Command):
+    """A command that may leave out the changefeed where it works on the demo, which has one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not ctx.find_root().params.get("demo"):
+            return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, list(args))
+        except click.MissingParameter:
+            return super().parse_args(ctx, [CHANGEFEED, *args])
+
+
+class _Commands(click.Group):
+    """The commands."""
+
+    command_class = _ChangefeedCommand
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="ticdc-assets")
-def main() -> None:
+@click.option("--demo", is_flag=True, help="Work on what `demo` left in the folder .demo.")
+@reported_errors
+def main(*, demo: bool) -> None:
     """TiCDC changefeeds in Kafka, as consistent Delta Lake mirrors.
 
     Changefeeds are configured in the file named by TICDC_CHANGEFEEDS (default changefeeds.yaml),
-    tables are below the folder named by TICDC_LAKE (default .lake).
+    tables are below the folder named by TICDC_LAKE (default .lake). With --demo they are those of
+    the demo, and its one changefeed need not be named.
     """
+    if demo:
+        use_demo()
 
 
 _USED = "ticdc_assets.cli.used"

@@ -78,7 +78,8 @@ def ui(port: int, demo_directory: Path | None) -> None:
     if demo_directory is None:
         serve_ui(load_settings(), port)
         return
-    from ticdc_assets.demo import demo_broker, use_demo
+    from ticdc_assets.demo import demo_broker
+    from ticdc_assets.demo_place import use_demo
 
     settings = use_demo(demo_directory.resolve())
     with demo_broker(demo_directory.resolve(), note=note):

@@ -1,13 +1,16 @@
 """The demo as somebody runs it: a program with a folder of its own."""
 
 import json
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.conftest import OF_THE_USER
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -23,7 +26,7 @@ def mirrors_of(output: str) -> dict[str, tuple[int, str]]:
 
 
 def test_the_demo(spark: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "demo"
+    folder = tmp_path / ".demo"
     commands = Commands(tmp_path)
     demo = ("demo", "--directory", folder)
     done = commands.program(*demo, "--transactions", 150, "--seconds", 8)
@@ -43,7 +46,18 @@ def test_the_demo(spark: Any, tmp_path: Path) -> None:
         "it ended: ",
     ):
         assert any(what in line for line in told), done.stderr
-    assert done.stderr.splitlines()[-1].endswith("make ui")
+    assert "ui --demo .demo" in done.stderr
+    # What it says to go on with works as it is printed, in a shell without our settings.
+    printed = [line.strip() for line in done.stderr.splitlines() if line.startswith("  ")]
+    assert len(printed) == 4
+    env = {name: value for name, value in os.environ.items() if name not in OF_THE_USER}
+    for line in printed:
+        going_on = subprocess.run(
+            line, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
+        assert going_on.returncode == 0, f"{line}: {going_on.stderr}"
+        assert "orders" in going_on.stdout + line
+        assert going_on.stdout.strip()
     assert "Kafka" not in done.stdout
 
     # A second run, here for its speed, starts over, in another format.
