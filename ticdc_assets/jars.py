@@ -34,7 +34,7 @@ BROKER = "3.9.2"
 RESOLVE_TIMEOUT_SECONDS = 900.0
 
 JAVA_FIX = (
-    "install a JDK 17 or 21 (Debian and Ubuntu: apt-get install openjdk-17-jdk-headless) and put "
+    "install a JDK 17 to 22 (Debian and Ubuntu: apt-get install openjdk-17-jdk-headless) and put "
     "its java on PATH or its folder into JAVA_HOME"
 )
 
@@ -120,7 +120,7 @@ def java_path(env: Mapping[str, str] | None = None) -> Path:
         if not os.access(java, os.X_OK):
             raise PrerequisiteError(
                 f"JAVA_HOME is {home}, where there is no program bin/java; "
-                "point it to a JDK 17 or 21, or unset it to use the java on PATH"
+                "point it to a JDK 17 to 22, or unset it to use the java on PATH"
             )
         return java
     java = shutil.which("java", path=env.get("PATH"))

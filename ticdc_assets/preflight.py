@@ -105,7 +105,7 @@ def check_java(env: Mapping[str, str] | None = None) -> Check:
         java = java_path(env)
     except PrerequisiteError:
         if home:
-            fix = "point JAVA_HOME to a JDK 17 or 21, or unset it to use the java on PATH"
+            fix = "point JAVA_HOME to a JDK 17 to 22, or unset it to use the java on PATH"
             return missing(f"JAVA_HOME={home} without a program bin/java in it", fix)
         return missing("no java on PATH and no JAVA_HOME")
     settings = _run([str(java), "-XshowSettings:properties", "-version"], env)

@@ -62,7 +62,7 @@ def test_java_of_the_wrong_version(tmp_path: Path, version: str, shown: str) -> 
     check = check_java(only(tmp_path))
     assert not check.ok
     assert check.sentence().startswith(f"java: a JDK 17 to 22 is needed, found {shown} at ")
-    assert "install a JDK 17 or 21" in check.fix
+    assert "install a JDK 17 to 22" in check.fix
 
 
 def test_no_java_at_all(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def maintain(changefeed: str, *, dry_run: bool) -> None:
 
         done = run_maintenance(settings, changefeed)
     for line in done.lines():
-        click.echo(f"{changefeed}: {line}")
+        click.echo(f"{changefeed}: {shown_text(line)}")
 
 
 @main.command("accept-gap")

@@ -2,11 +2,11 @@
 
 In: the JDK and the jars that Spark runs with. Out: the options that let a JVM begin with the
 archive. A JVM loads and verifies some fifteen thousand classes before Spark has merged its first
-row, which takes most of the time of a short sync; from an archive it maps them.
+row, which takes much of the time of a short sync; from an archive it maps them.
 
 `make_archive` runs a small piece of Spark's work in a process of its own and has the JVM write the
-classes that it met. `doctor` asks for it, and the set-up of a checkout. Where there is no archive
-all works as it does with one, only later.
+classes that it met. `doctor` asks for it, and so do the tests. Where there is no archive all works
+as it does with one, only later.
 
 An archive is good for the very Java and the very jars that it was made with: its name says which,
 and the JVM itself checks both and does without one that does not fit. What lies in it is run, so it
@@ -55,7 +55,7 @@ def find_archive(jars: Iterable[Path], env: Mapping[str, str] | None = None) -> 
 
 
 def make_archive(jars: Iterable[Path], env: Mapping[str, str] | None = None) -> Path | None:
-    """Make the archive unless it is there; takes some twenty seconds.
+    """Make the archive unless it is there; takes half a minute.
 
     Args:
         jars: what is on the class path besides Spark itself.
@@ -78,15 +78,18 @@ def make_archive(jars: Iterable[Path], env: Mapping[str, str] | None = None) -> 
         if archive.is_file():
             return archive
         made = Path(scratch) / "made.jsa"
-        done = subprocess.run(
-            [sys.executable, "-m", "ticdc_assets.engine.class_archive", scratch, str(made)],
-            env=dict(env),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
-        )
-        if done.returncode or not made.is_file():
+        try:
+            subprocess.run(
+                [sys.executable, "-m", "ticdc_assets.engine.class_archive", scratch, str(made)],
+                env=dict(env),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=_TIMEOUT_SECONDS,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+        if not made.is_file():
             return None
         made.replace(archive)
         # Those of earlier JDKs and jars are of no use; a JVM that runs keeps what it has mapped.

@@ -106,6 +106,7 @@ class TableReport:
 
     Attributes:
         name: the table's, for a mirror or a history with its id.
+        of: `database.table` upstream of a mirror or a history, as the newest cut names it.
         rows_removed: rows that retention removed.
         unnamed_removed: files of killed or failed runs that were removed.
         before: the table before.
@@ -113,6 +114,7 @@ class TableReport:
     """
 
     name: str
+    of: str | None
     rows_removed: int
     unnamed_removed: int
     before: TableState
@@ -141,8 +143,9 @@ class Maintaining:
             removed = f", {item.rows_removed} rows removed" if item.rows_removed else ""
             if item.unnamed_removed:
                 removed += f", {item.unnamed_removed} files removed that no commit names"
+            name = item.name if item.of is None else f"{item.name} ({item.of})"
             yield (
-                f"{item.name}: files {item.before.files} -> {item.after.files}, on disk "
+                f"{name}: files {item.before.files} -> {item.after.files}, on disk "
                 f"{item.before.disk_files} files of {item.before.disk_bytes} bytes -> "
                 f"{item.after.disk_files} of {item.after.disk_bytes}{removed}"
             )
@@ -195,6 +198,9 @@ def maintain(
         _remove_unnamed_mirrors(paths)
         clean_logs(paths)
     after = before if dry_run else _states(paths)
+    newest = newest_cut(paths)
+    mirrors = newest.mirrors if newest is not None else ()
+    upstream = {item.mirror_id: f"{item.database}.{item.table}" for item in mirrors}
     removed = {
         "raw_messages": retaining.records,
         "change_log": retaining.changes,
@@ -205,6 +211,7 @@ def maintain(
         tables=tuple(
             TableReport(
                 name=name,
+                of=upstream.get(name.rpartition("/")[2]),
                 rows_removed=removed.get(name, 0),
                 unnamed_removed=unnamed.get(name, 0),
                 before=state,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ticdc_assets.doctor import check_class_archive
 from ticdc_assets.engine import class_archive as archives
 from ticdc_assets.engine.class_archive import archive_options, find_archive, make_archive
 from ticdc_assets.jars import SPARK_JARS, resolve
@@ -77,6 +78,9 @@ def test_a_cache_that_others_may_write_holds_no_archive(
     folder.chmod(0o777)
     assert archive_options(jars, env) == []
     assert make_archive(jars, env) is None
+    check = check_class_archive(env)
+    assert (check.ok, check.vital) == (False, False)
+    assert "Spark starts without it" in check.sentence()
 
 
 def test_another_jar_is_another_archive(java: None, env: dict[str, str], tmp_path: Path) -> None:

@@ -158,6 +158,9 @@ def test_kept_cuts_stay_readable_whatever_is_removed(
     assert list(feed.paths.mirror("0").parent.iterdir()) == [mirror.path(feed.paths)]
     gone = [path for path in files - set(data_files(feed.paths)) if mirror.mirror_id in path.parts]
     assert gone
+    # People are told the table, not only the folder.
+    title = f"mirrors/{mirror.mirror_id} ({mirror.database}.{mirror.table}): files "
+    assert any(line.startswith(title) for line in done.lines())
     assert min(item.after.disk_files for item in done.tables if item.after.files) > 0
 
     # What was compacted is continued as if nothing had been.
