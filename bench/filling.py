@@ -10,18 +10,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from bench.measuring import leave_out
 from bench.pipeline import Feed
 from bench.traffic import DATABASE, FIRST_ID, Shape, Traffic, narrow
 from ticdc_assets.broker import LocalBroker
-from ticdc_assets.config import KafkaSource
+from ticdc_assets.config import KafkaSource, Readers, TableChoice
 from ticdc_assets.engine.control import latest_version
 from ticdc_assets.engine.session import functions
 from ticdc_assets.kafka.records import produce
-from ticdc_assets.pipeline.cuts import publish, require_cut
-from ticdc_assets.pipeline.overwriting import overwrite
+from ticdc_assets.pipeline.cuts import require_cut
+from ticdc_assets.pipeline.overwriting import overwrite, overwrite_by_files, written
+from ticdc_assets.pipeline.publishing import publish
+from ticdc_assets.rows.mirror_rows import MirrorLayout
+from ticdc_assets.rows.rows_of_work import copied_by_spark
 
 TABLE = (DATABASE, "t0")
 TEXT_LENGTH = 40
@@ -72,10 +76,15 @@ def local_broker(folder: Path) -> Iterator[LocalBroker]:
         yield broker
 
 
-def filled_feed(spark: SparkSession, folder: Path, broker: LocalBroker, rows: int) -> Filled:
+def filled_feed(
+    spark: SparkSession, folder: Path, broker: LocalBroker, rows: int, *, portable: bool = False
+) -> Filled:
     """Return a feed whose one mirror has `rows` rows; the folder's name becomes the topic's."""
     source = broker.source(folder.name)
     feed = Feed.of(spark, folder, source=source)
+    if portable:
+        readers = Readers(portable=TableChoice(("*.*",)))
+        feed = replace(feed, changefeed=replace(feed.changefeed, readers=readers))
     traffic = Traffic(shapes=[shape()], topic=folder.name)
     broker.create_topic(folder.name, traffic.partitions)
     produce(source, traffic.opening)
@@ -93,7 +102,15 @@ def filled_feed(spark: SparkSession, folder: Path, broker: LocalBroker, rows: in
         {"id": F.col("number"), "c": text(spark)}
     )
     retention = feed.changefeed.retention
-    overwrite(spark, filled.select(*columns), path, retention, metadata={"mode": "filled"})
+    metadata = {"mode": "filled"}
+    if portable:
+        schema = MirrorLayout(schema=mirror.table_schema).arrow
+        copied = copied_by_spark(filled.select(*columns), schema, folder / "rows")
+        pieces = list(copied.read())
+        files = written([pa.Table.from_batches(pieces)], schema, path)
+        overwrite_by_files(lambda: files, schema, path, retention, metadata=metadata)
+    else:
+        overwrite(spark, filled.select(*columns), path, retention, metadata=metadata)
     version = latest_version(path)
     assert version is not None
     publish(

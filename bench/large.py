@@ -3,7 +3,7 @@
 In: a number of changes (70 % inserts, 20 % updates, 10 % deletes) and two sizes of a mirror. Out:
 the time and CPU of applying them to each, one beside the other, and its CPU and the bytes that it
 writes beside those of a MERGE into a table without deletion vectors, which rewrites every file that
-it meets.
+it meets; and the cost of applying them to a portable mirror, whose files are rewritten too.
 
 Inserts have new keys at the end, deletes take the lowest, updates are spread over all keys, so they
 meet every file. Landing and decoding are not in it: they do not know how large a mirror is.
@@ -34,8 +34,11 @@ def measure_large(
     """Return the costs of the same changes into a mirror of `small` and one of `large` rows."""
     with local_broker(folder / "broker") as broker:
         filled = filled_feed(spark, folder / "small", broker, small)
-        first, _ = _applied(filled, changes, repetitions)
+        first, marked = _applied(filled, changes, repetitions)
         shutil.rmtree(folder / "small")
+        filled = filled_feed(spark, folder / "portable", broker, small, portable=True)
+        portable, rewritten_files = _applied(filled, changes, repetitions)
+        shutil.rmtree(folder / "portable")
         filled = filled_feed(spark, folder / "large", broker, large)
         plain, rewritten = _rewritten(spark, filled.feed, folder / "plain", large, changes)
         second, written = _applied(filled, changes, repetitions)
@@ -49,6 +52,15 @@ def measure_large(
                 sample=first,
                 count=changes,
                 unit="changes",
+            ),
+            Result(
+                section=SECTION,
+                what=f"the same, into a portable mirror (`readers.portable`) of {small:,} rows",
+                sample=portable,
+                count=changes,
+                unit="changes",
+                base=first,
+                compared=f"{SLOWER} that",
             ),
             Result(
                 section=SECTION,
@@ -77,7 +89,9 @@ def measure_large(
         ],
         facts=[
             f"Applying {changes:,} changes to {large:,} rows wrote {written / 1e6:.1f} MB, the "
-            f"rewriting MERGE {rewritten / 1e6:.1f} MB."
+            f"rewriting MERGE {rewritten / 1e6:.1f} MB. Into {small:,} rows it wrote "
+            f"{marked / 1e6:.1f} MB, into a portable mirror of as many {rewritten_files / 1e6:.1f} "
+            "MB."
         ],
     )
 

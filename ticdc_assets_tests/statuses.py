@@ -16,9 +16,10 @@ from ticdc_assets.observe.table_status import table_statuses
 from ticdc_assets.pipeline.agreement import Agreement, Checksums
 from ticdc_assets.pipeline.change_files import CHANGE_LOG_SCHEMA
 from ticdc_assets.pipeline.change_statistics import GROUPS_SCHEMA
-from ticdc_assets.pipeline.cuts import Cut, HeldRows, MirrorCut, publish
+from ticdc_assets.pipeline.cuts import Cut, HeldRows, MirrorCut
 from ticdc_assets.pipeline.landing import _LANDINGS_SCHEMA as LANDINGS_SCHEMA
 from ticdc_assets.pipeline.landing_files import RAW_SCHEMA
+from ticdc_assets.pipeline.publishing import publish
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 NOW_MS = round(NOW.timestamp() * 1000)

@@ -152,7 +152,9 @@ def test_commands_that_are_named_exist(root: Path) -> None:
     context = click.Context(main)
     for document in documents(root):
         text = document.read_text(encoding="utf-8")
-        for command in re.findall(r"(?:`|^|^    )ticdc-assets ([a-z-]+)", text, re.MULTILINE):
+        for command in re.findall(
+            r"(?:`|^|^    )ticdc-assets (?:--demo )?([a-z-]+)", text, re.MULTILINE
+        ):
             assert main.get_command(context, command) is not None, f"{document.name}: {command}"
         for target in re.findall(r"(?:`|^    )make ([a-z-]+)", text, re.MULTILINE):
             assert target in targets, f"{document.name}: make {target}"

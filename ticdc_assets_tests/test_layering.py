@@ -13,7 +13,17 @@ import pytest
 
 # What may know Spark or Dagster; every other module of the package is pure.
 ROOMS = {"engine", "rows", "pipeline", "observe", "reading", "services"}
-HEAVY = {"cli", "definitions", "defs", "demo", "doctor", "report", "source_checks", *ROOMS}
+HEAVY = {
+    "cli",
+    "definitions",
+    "defs",
+    "demo",
+    "demo_live",
+    "doctor",
+    "report",
+    "source_checks",
+    *ROOMS,
+}
 LINTER = Path(sys.executable).with_name("lint-imports")
 
 

@@ -29,10 +29,11 @@ from ticdc_assets.engine.control import write_table
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.observe.lag import LagPart
 from ticdc_assets.observe.verdicts import Check
-from ticdc_assets.observe.wording import duration
+from ticdc_assets.observe.wording import duration, iso
 from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, append_accepted
-from ticdc_assets.pipeline.cuts import FAILED, Cut, FailedMirror, HeldRows, publish
+from ticdc_assets.pipeline.cuts import FAILED, Cut, FailedMirror, HeldRows
 from ticdc_assets.pipeline.landing import _LANDINGS_SCHEMA as LANDINGS_SCHEMA
+from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.tso import from_datetime
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.report.small_lake import (
@@ -117,6 +118,8 @@ class Case:
         faults: rows of the quarantine.
         accepted: whether a gap was accepted.
         gap: whether records are gone that were not landed.
+        ended: whether nothing more comes.
+        newest: seconds from the newest change to now, if it is not at the watermark.
         levels: what checks say, but for those that say ok.
         parts: seconds of the lag's parts, source to Kafka first.
         tables: of each table its lag in seconds, and its verdict.
@@ -131,12 +134,17 @@ class Case:
     faults: tuple[dict[str, Any], ...] = ()
     accepted: bool = False
     gap: bool = False
+    ended: bool = False
+    newest: float | None = None
     levels: Mapping[Check, str] = field(default_factory=dict[Check, str])
     parts: tuple[float, float, float] = (8, 0, 0)
     tables: Mapping[tuple[str, str], tuple[float, str]] = field(
         default_factory=lambda: {ORDERS: (8.0, "ok")}
     )
 
+
+FINISHED = Case(lag=1000, watermark=1000, ended=True, parts=(0, 0, 0), tables={ORDERS: (0.0, "ok")})
+"""A source that has ended, all of it applied, a while ago."""
 
 CASES = {
     "all is well": Case(),
@@ -205,6 +213,34 @@ CASES = {
         parts=(0, 0, 0),
         tables={ORDERS: (0.0, "ok")},
     ),
+    "finished": FINISHED,
+    "finished with rows held": replace(
+        FINISHED,
+        orders={"held": 2},
+        cut={"held": (held(7200),)},
+        levels={Check.MIRRORS_COMPLETE: "warn", Check.HELD_ROWS: "warn"},
+        tables={ORDERS: (6205.0, "warn")},
+    ),
+    "finished below changes": replace(
+        FINISHED, newest=10, levels={Check.WATERMARK_PROGRESS: "warn"}
+    ),
+    "ended and not landed": Case(
+        lag=1000,
+        watermark=1000,
+        waits=1,
+        landed=1000,
+        ended=True,
+        levels={Check.REPLICATION_LAG: "fail"},
+        parts=(0, 1000, 0),
+        tables={ORDERS: (1000.0, "ok")},
+    ),
+    "ended and not applied": Case(
+        lag=1000,
+        ended=True,
+        levels={Check.REPLICATION_LAG: "fail"},
+        parts=(8, 0, 992),
+        tables={ORDERS: (1000.0, "ok")},
+    ),
     "a gap": Case(gap=True),
     "an accepted gap": Case(
         orders={"caveats": ["records are gone before they landed"]},
@@ -223,7 +259,7 @@ def cut(case: Case) -> Cut:
 def write_lake(commands: Commands, case: Case) -> LakePaths:
     """Write a lake without Spark, and the capture that is its source."""
     capture = commands.folder / "capture.jsonl"
-    commands.add_capture(FEED, capture, tables={"exclude": ["shop.draft"]})
+    commands.add_capture(FEED, capture, tables={"exclude": ["shop.draft"]}, ended=case.ended)
     with CaptureWriter(capture) as writer:
         for offset in range(LANDED - 3 if case.gap else LANDED + case.waits):
             writer.append(
@@ -260,7 +296,8 @@ def write_lake(commands: Commands, case: Case) -> LakePaths:
         overwrite=False,
         metadata={"batch": 3, "landed": 1},
     )
-    write_groups(paths, ago(case.watermark), [ORDERS])
+    newest = None if case.newest is None else ago(case.newest)
+    write_groups(paths, ago(case.watermark), [ORDERS], newest=newest)
     if case.faults:
         write_quarantine(paths, case.faults)
     publish(paths, made)
@@ -350,7 +387,7 @@ def samples(text: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
 def test_everybody_tells_the_same(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("cli.looking", "reading.mirrors", "observe.overview"):
+    for module in ("cli.looking", "observe.overview"):
         monkeypatch.setattr(f"ticdc_assets.{module}.datetime", Clock)
     commands = Commands(tmp_path)
     paths = write_lake(commands, case)
@@ -362,7 +399,13 @@ def test_everybody_tells_the_same(
     verdicts = told["verdicts"]
     expected = dict.fromkeys(Check, "ok") | dict(case.levels)
     assert {name: item["level"] for name, item in verdicts.items()} == expected
-    assert told["lag_seconds"] == max(0, case.lag) == sum(case.parts)
+    is_finished = case.ended and not any(case.parts)
+    end = f"finished at {ago(case.lag):%Y-%m-%d %H:%M:%S} UTC"
+    assert told["finished_at"] == (iso(ago(case.lag)) if is_finished else None)
+    assert (f"{FEED}: {end}; cut 1 at " in commands.run("status").stdout) is is_finished
+    assert (f"{end}: " in verdicts[Check.REPLICATION_LAG]["sentence"]) is is_finished
+    lag_seconds = 0 if is_finished else max(0, case.lag)
+    assert told["lag_seconds"] == lag_seconds == sum(case.parts)
     assert told["ahead_seconds"] == max(0, -case.lag)
     assert tuple(told["lag_parts_seconds"].values()) == case.parts
     tables = {(item["database"], item["table"]): item for item in told["tables"]}
@@ -407,6 +450,7 @@ def test_everybody_tells_the_same(
     assert values("quarantine_open", "stage") == told["quarantined"]
     for metric, figure in (
         ("replication_lag_seconds", told["lag_seconds"]),
+        ("finished", is_finished),
         ("held_rows", told["held"]),
         ("incomplete_tables", told["incomplete_tables"]),
         ("landing_gaps", len(told["gaps"])),
@@ -437,6 +481,7 @@ def test_everybody_tells_the_same(
     assert shown["Quarantine"][1] == str(sum(told["quarantined"].values()))
     assert shown["Tables behind"][1] == f"{told['incomplete_tables']} of {len(tables)}"
     behind = f"{duration(-case.lag)} ahead" if case.lag < 0 else duration(case.lag)
+    behind = end if is_finished else behind
     assert shown["Replication lag"][1] == behind
     assert f"replication lag {behind}" in line
     worst = max(levels[item["level"]] for item in verdicts.values())
@@ -467,6 +512,7 @@ def test_everybody_tells_the_same(
     } == verdicts
     lag = checked[Check.REPLICATION_LAG].metadata
     assert lag["lag_seconds"].value == told["lag_seconds"]
+    assert ("finished_at" in lag) is is_finished
     assert tuple(lag[f"{part}_seconds"].value for part in LagPart) == case.parts
     assert checked[Check.HELD_ROWS].metadata["held"].value == told["held"]
     complete = checked[Check.MIRRORS_COMPLETE].metadata

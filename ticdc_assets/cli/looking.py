@@ -144,7 +144,7 @@ def _print_status(item: "Status", source_error: str | None) -> None:
     from rich.table import Table
 
     from ticdc_assets.observe.lag import LagPart
-    from ticdc_assets.observe.wording import duration
+    from ticdc_assets.observe.wording import duration, lag_text
 
     name, lag = item.changefeed, item.lag
     if item.cut is None or lag is None:
@@ -156,6 +156,8 @@ def _print_status(item: "Status", source_error: str | None) -> None:
         behind = f"{duration(lag.seconds)} behind ({parts})"
         if lag.ahead_ms:
             behind = f"ahead of this machine's clock by {duration(lag.ahead_seconds)}"
+        if item.ending is not None:
+            behind = item.ending.text
         click.echo(
             f"{name}: {behind}; cut {item.cut.number} at "
             f"{item.cut.moment} ({to_datetime(item.cut.tso):%Y-%m-%d %H:%M:%S} UTC)"
@@ -215,7 +217,7 @@ def _print_status(item: "Status", source_error: str | None) -> None:
                 shown_text(table.database),
                 shown_text(table.table),
                 str(table.rows) if table.has_mirror else "no mirror",
-                duration(table.lag_seconds),
+                lag_text(table.lag_seconds, is_finished=item.ending is not None),
                 shown_text(table.verdict.sentence),
             )
         print_table(worst)
@@ -227,11 +229,13 @@ def _print_status(item: "Status", source_error: str | None) -> None:
 @reported_errors
 def tables(changefeed: str, as_json: bool) -> None:
     """List the mirrors of CHANGEFEED at the newest cut."""
-    from ticdc_assets.observe.wording import duration
+    from ticdc_assets.observe.status_reading import read_status
+    from ticdc_assets.observe.wording import lag_text
     from ticdc_assets.reading.mirrors import list_mirrors
 
-    _, paths = feed_of(load_settings(), changefeed)
-    mirrors = list_mirrors(paths)
+    feed, paths = feed_of(load_settings(), changefeed)
+    status = read_status(paths, feed, datetime.now(UTC))
+    mirrors = list_mirrors(paths, status)
     damages = [item.damaged for item in mirrors if item.damaged is not None]
     if as_json:
         print_json(
@@ -278,7 +282,7 @@ def tables(changefeed: str, as_json: bool) -> None:
         listing.add_row(
             *map(shown_text, (item.database, item.table, ", ".join(item.key) or "none")),
             str(item.rows),
-            duration(item.status.lag_seconds),
+            lag_text(item.status.lag_seconds, is_finished=status.ending is not None),
             shown_text("; ".join([*damaged, item.status.verdict.sentence])),
         )
     print_table(listing)

@@ -170,11 +170,11 @@ def maintain(changefeed: str, *, dry_run: bool) -> None:
     feed, paths = feed_of(settings, changefeed)
     if dry_run:
         from ticdc_assets.engine.lock import writer_lock
-        from ticdc_assets.engine.session import get_spark
+        from ticdc_assets.engine.session import LazySession
         from ticdc_assets.services.maintenance import maintain as maintained
 
         with writer_lock(paths):
-            done = maintained(get_spark(), paths, feed, dry_run=True)
+            done = maintained(LazySession(), paths, feed, dry_run=True)
         retaining = done.retaining
         click.echo(
             f"{changefeed}: would remove {retaining.changes} rows of change_log, "

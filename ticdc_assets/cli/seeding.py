@@ -156,15 +156,15 @@ def diff(
     anything differs. The options are those of `seed`.
     """
     from ticdc_assets.defs.partitions import table_of
-    from ticdc_assets.engine.session import get_spark
+    from ticdc_assets.engine.session import LazySession
     from ticdc_assets.pipeline.cuts import require_cut
     from ticdc_assets.services.diffing import diff as compared
 
     feed, paths = feed_of(load_settings(), changefeed)
-    require_cut(paths)  # before Spark is started
+    require_cut(paths)
     config = _configured(folder, tables, tso, timezone, csv)
     found = compared(
-        get_spark(),
+        LazySession(),
         paths,
         feed,
         folder,

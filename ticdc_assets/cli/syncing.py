@@ -151,9 +151,17 @@ def sync_lines(name: str, report: Any) -> Iterable[str]:
 @reported_errors
 def redrive(changefeed: str) -> None:
     """Decode and apply the quarantined records of CHANGEFEED again, after a fix."""
+    from ticdc_assets.pipeline.quarantine import count_open
+
+    settings = load_settings()
+    _, paths = feed_of(settings, changefeed)
+    waiting = count_open(paths)
+    if not waiting.decode and not waiting.apply:
+        click.echo(f"{changefeed}: nothing is quarantined")
+        return
     from ticdc_assets.defs.run import run_redrive
 
-    report = run_redrive(load_settings(), changefeed)
+    report = run_redrive(settings, changefeed)
     redriving = report.redriving
     click.echo(
         f"{changefeed}: {redriving.records} quarantined records tried again, "

@@ -26,16 +26,16 @@ def verify(changefeed: str, database: str | None, table: str | None, *, as_json:
     removed at the end; the changefeed's tables stay as they are, and syncs may go on meanwhile.
     Differing rows are shown with their values. The exit code is 1 if anything differs.
     """
-    from ticdc_assets.engine.session import get_spark
+    from ticdc_assets.engine.session import LazySession
     from ticdc_assets.pipeline.cuts import require_cut
     from ticdc_assets.services.verifying import verify as verified
 
     if database is not None and table is None:
         raise click.UsageError("give a table with its database, or neither")
     feed, paths = feed_of(load_settings(), changefeed)
-    require_cut(paths)  # before Spark is started
+    require_cut(paths)
     wanted = None if database is None or table is None else (database, table)
-    found = verified(get_spark(), paths, feed, table=wanted)
+    found = verified(LazySession(), paths, feed, table=wanted)
     if as_json:
         print_json(json.dumps(found.as_json(), ensure_ascii=False))
     else:

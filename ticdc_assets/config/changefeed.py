@@ -33,7 +33,7 @@ from ticdc_assets.config.reading import (
     scalar,
     unexpected,
 )
-from ticdc_assets.config.sources import FROM_ENV, MODEL, Source, read_source
+from ticdc_assets.config.sources import FROM_ENV, MODEL, CaptureSource, Source, read_source
 from ticdc_assets.cron import cron_mistake
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire.compression import Compression, supports
@@ -333,6 +333,19 @@ class TableFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
+class Readers:
+    """What the readers of mirrors and histories need not know of Delta."""
+
+    portable: Tables = Field(
+        default=TableChoice(),
+        description="tables whose mirrors and histories get no deletion vectors, column mapping "
+        "or type widening, so that every reader of Delta reads them: `all`, or a list of "
+        "`database.table` with `*` for any characters; none. Syncs of large ones write more. One "
+        "that has these features already keeps them",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
 class CheckLimits:
     """Seconds from which asset checks warn and fail; lag has limits of its own."""
 
@@ -418,6 +431,7 @@ class Changefeed:
     tables: Annotated[TableFilter, Keys("a mapping with any of `include` and `exclude`")] = Field(
         default=TableFilter()
     )
+    readers: Annotated[Readers, Keys("a mapping with `portable`")] = Field(default=Readers())
     owners: Annotated[tuple[str, ...], _owners] = Field(
         default=(),
         description="who answers for it, shown with its assets: `team:name` or e-mail addresses",
@@ -445,6 +459,12 @@ class Changefeed:
         "that are seeded from an export; if it is not said, the first watermark stands for it",
     )
 
+    ended: Annotated[bool | None, _flag] = Field(
+        default=None,
+        description="`true` if nothing more will come into the source, so that the changefeed is "
+        "finished and not late once all is applied; `true` for a capture, else `false`",
+    )
+
     exports: Annotated[str | None, _folder] = Field(
         default=None,
         description="folder, or its URI, in whose folders exports of the upstream arrive: the "
@@ -454,6 +474,11 @@ class Changefeed:
     def keeps_history(self, database: str, table: str) -> bool:
         """Return whether a history of a table is kept."""
         return self.history.includes(database, table) or self.soft_delete.includes(database, table)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will come into the source."""
+        return isinstance(self.source, CaptureSource) if self.ended is None else self.ended
 
     @property
     def zone(self) -> ZoneInfo:

@@ -159,6 +159,7 @@ def run_follow(
     changefeed: str,
     *,
     seconds: float | None = None,
+    rest_seconds: float | None = None,
     say: Callable[[str], None] | None = None,
     instance: DagsterInstance | None = None,
 ) -> FollowReport:
@@ -170,6 +171,8 @@ def run_follow(
         settings: the settings.
         changefeed: name of the changefeed.
         seconds: how long it goes on; as configured if None.
+        rest_seconds: how long it rests between two looks at the source, also after syncs that
+            brought watermarks only; as the job does if None.
         say: told what it does, while it does it.
         instance: where the run is recorded; that of `dagster_home(settings)` if None.
 
@@ -181,7 +184,7 @@ def run_follow(
     if say is not None:
         steps = replace(steps, say=say)
     names = steps.names
-    config = {names.op("follow"): {"seconds": seconds}}
+    config = {names.op("follow"): {"seconds": seconds, "rest_seconds": rest_seconds}}
     tags = {FOLLOW_TAG: "true"}
     try:
         run_id, _ = _execute(settings, steps, names.follow_job, config, instance, tags=tags)
@@ -400,21 +403,32 @@ def serve_ui(settings: Settings, port: int) -> int:
     Raises:
         PrerequisiteError: something listens on `port` already.
     """
+    with signals_interrupt(), ui_server(settings, port) as server:
+        try:
+            return server.wait()
+        except KeyboardInterrupt:
+            return 0
+
+
+@contextmanager
+def ui_server(settings: Settings, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the server of the Dagster UI on 127.0.0.1, and end it with all that it started.
+
+    It is to be used in the main thread: the server ends with the thread that started it.
+
+    Raises:
+        PrerequisiteError: something listens on `port` already.
+    """
     if not port_is_free(port):
         raise PrerequisiteError(
             f"port {port} of {HOST} is in use, maybe by another UI; choose another with --port"
         )
     command, env = ui_command(settings, port)
-    with (
-        _signals(),
-        subprocess.Popen(
-            command, env=env, start_new_session=True, preexec_fn=_end_with_parent
-        ) as server,
-    ):
+    with subprocess.Popen(
+        command, env=env, start_new_session=True, preexec_fn=_end_with_parent
+    ) as server:
         try:
-            return server.wait()
-        except KeyboardInterrupt:
-            return 0
+            yield server
         finally:
             # The server is in a session of its own and hears of the end from here only.
             server.terminate()
@@ -456,7 +470,7 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _signals() -> Iterator[None]:
+def signals_interrupt() -> Iterator[None]:
     """Take SIGTERM like an interrupt from the keyboard, so that nothing outlives this process.
 
     Both must not be ignored when a server is started: it would inherit that (a shell starts

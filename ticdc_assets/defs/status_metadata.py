@@ -78,7 +78,9 @@ def _lag_metadata(changefeed: Changefeed, status: Status) -> Metadata:
         "mirrors": dg.MetadataValue.int(len(cut.mirrors)),
         **_worst_tables(status),
     }
-    if status.watermark.watermark_ts is not None:
+    if status.ending is not None:
+        metadata["finished_at"] = dg.MetadataValue.timestamp(status.ending.at)
+    elif status.watermark.watermark_ts is not None:
         metadata["changefeed_lag_seconds"] = dg.MetadataValue.float(
             lag_seconds(status.watermark.watermark_ts, status.at)
         )

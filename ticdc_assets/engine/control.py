@@ -28,6 +28,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from ticdc_assets.engine.commits import COMMIT_ID, METADATA_KEY, named_properties, object_of
+from ticdc_assets.engine.deletion_vectors import DeletionVectorError
 from ticdc_assets.engine.delta_files import broken, has_commits, lost_log, passed_over
 from ticdc_assets.engine.repairs import damaged
 
@@ -87,7 +88,7 @@ def reading(path: Path, version: int | None = None) -> Iterator[None]:
         yield
     except TableNotFoundError:
         raise
-    except (DeltaError, pa.ArrowException, OSError) as error:
+    except (DeltaError, DeletionVectorError, pa.ArrowException, OSError) as error:
         finding = broken(path, version, footers=True)
         if finding is None and not isinstance(error, OSError):
             finding = f"it cannot be read: {words_of(error)}"
@@ -234,15 +235,6 @@ def _without_lists(leaf: str) -> str:
 
 
 _LIST_LEVEL = re.compile(r"\.list\.(?:element|item)(?=\.|$)")
-
-
-def read_portable(path: Path, version: int) -> pa.Table | None:
-    """Return the rows of a version of the table at `path`, or None if only Spark reads it."""
-    table = open_table(path, version)
-    if table is None or not is_portable(table):
-        return None
-    with reading(path, version):
-        return dataset_of(table, path).to_table()
 
 
 def read_rows(path: Path, condition: ds.Expression | None = None) -> list[dict[str, Any]]:

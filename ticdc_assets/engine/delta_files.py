@@ -21,12 +21,15 @@ import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from ticdc_assets.engine.deletion_vectors import DeletionVector
 
 LOG = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
@@ -55,6 +58,19 @@ class LiveFile:
     path: Path
     size: int
     is_data: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file with rows of a version of a table.
+
+    Args:
+        path: where it is.
+        deleted: which of its rows the version does not have; None if it has all.
+    """
+
+    path: Path
+    deleted: DeletionVector | None
 
 
 def broken(table: Path, version: int | None = None, *, footers: bool) -> str | None:
@@ -122,11 +138,79 @@ def has_commits(table: Path) -> bool:
 
 
 def live_files(table: Path, version: int | None = None) -> list[LiveFile]:
-    """Return the files that a version needs, the newest if None.
+    """Return the files that a version needs, the newest if None; [] if only libraries can tell.
 
     Raises:
         BrokenTableError: the log is broken.
     """
+    return [file for action in _live(table, version) or () for file in _files_of(table, action)]
+
+
+def data_files(table: Path, version: int) -> list[DataFile] | None:
+    """Return the files with the rows of a version, None if only libraries can tell.
+
+    Raises:
+        BrokenTableError: the log is broken.
+    """
+    live = _live(table, version)
+    if live is None:
+        return None
+    return [
+        DataFile(_located(table, unquote(action["path"])), _vector_of(table, action))
+        for action in live
+    ]
+
+
+def removable(table: Path, before: datetime) -> list[Path] | None:
+    """Return the files that a VACUUM would remove, None if only libraries can tell.
+
+    They are those that the newest version does not need, that were there before a moment, and that
+    no commit since then removed.
+
+    Args:
+        table: folder of the table.
+        before: the moment.
+
+    Raises:
+        BrokenTableError: the log is broken.
+    """
+    found = _replay(table, None)
+    if found is None:
+        return None
+    least = before.timestamp() * 1000
+    young = [item for item in found.removed if (item.get("deletionTimestamp") or 0) >= least]
+    needed = {file.path for action in (*found.live, *young) for file in _files_of(table, action)}
+    return [
+        path
+        for path in table.rglob("*")
+        if not any(part[0] in "._" for part in path.relative_to(table).parts)
+        and path not in needed
+        and path.is_file()
+        and path.stat().st_mtime * 1000 < least
+    ]
+
+
+def _live(table: Path, version: int | None) -> list[Mapping[str, Any]] | None:
+    """Return the actions that add the files of a version, None if only libraries can tell."""
+    found = _replay(table, version)
+    return None if found is None else found.live
+
+
+@dataclass(frozen=True, slots=True)
+class _Replayed:
+    """What a log comes to.
+
+    Args:
+        live: the actions that add the files of the version.
+        removed: the actions that removed others, as far as the log still has them.
+    """
+
+    live: list[Mapping[str, Any]]
+    removed: list[Mapping[str, Any]]
+
+
+def _replay(table: Path, version: int | None) -> _Replayed | None:
+    """Replay the log of a table up to a version, None if only libraries can."""
     log = table / LOG
     try:
         if version is not None:
@@ -144,7 +228,7 @@ def live_files(table: Path, version: int | None = None) -> list[LiveFile]:
         ) from None
 
 
-def _listed(table: Path, version: int | None) -> list[LiveFile]:
+def _listed(table: Path, version: int | None) -> _Replayed | None:
     """Return the live files of a version by a listing of the whole log."""
     log = table / LOG
     if not log.is_dir():
@@ -159,7 +243,7 @@ def _listed(table: Path, version: int | None) -> list[LiveFile]:
             checkpoints.setdefault(int(found[1]), []).append(log / name)
             parts[int(found[1])] = int(found[2] or 1)
         else:
-            return []
+            return None
     whole = {number: paths for number, paths in checkpoints.items() if len(paths) >= parts[number]}
     newest = max(commits | whole.keys(), default=None)
     if newest is None:
@@ -187,31 +271,29 @@ def _names(log: Path) -> Iterator[str]:
             yield name
 
 
-def _replayed(
-    table: Path, checkpoint: tuple[int, list[Path]] | None, version: int
-) -> list[LiveFile]:
-    """Return the live files after the actions of a checkpoint and of the commits behind it."""
+def _replayed(table: Path, checkpoint: tuple[int, list[Path]] | None, version: int) -> _Replayed:
+    """Return what the actions of a checkpoint and of the commits behind it come to."""
     live: dict[tuple[str, str | None], Mapping[str, Any]] = {}
+    removed: list[Mapping[str, Any]] = []
     first = 0
     if checkpoint is not None:
         first = checkpoint[0] + 1
         for path in checkpoint[1]:
-            for action in _checkpoint_adds(path):
+            for action in _checkpoint_actions(path, "add", "size"):
                 live[_identity(action)] = action
+            removed += _checkpoint_actions(path, "remove", "deletionTimestamp")
     has_protocol = checkpoint is not None
     for number in range(first, version + 1):
         for action in _commit_actions(table / LOG, number):
             has_protocol |= "protocol" in action
             if "remove" in action:
                 live.pop(_identity(action["remove"]), None)
+                removed.append(action["remove"])
             elif "add" in action:
                 live[_identity(action["add"])] = action["add"]
         if number == 0 and not has_protocol:
             raise BrokenTableError("commit 0 of its log is torn: it has no protocol")
-    files: list[LiveFile] = []
-    for action in live.values():
-        files += _files_of(table, action)
-    return files
+    return _Replayed(list(live.values()), removed)
 
 
 def _identity(action: Mapping[str, Any]) -> tuple[str, str | None]:
@@ -261,12 +343,16 @@ def _check_count(actions: list[dict[str, Any]], number: int) -> None:
         )
 
 
-def _checkpoint_adds(path: Path) -> list[dict[str, Any]]:
+def _checkpoint_actions(path: Path, kind: str, member: str) -> list[dict[str, Any]]:
+    """Return the actions of a kind in a file of a checkpoint, with their path, vector and member.
+
+    A writer need not write the columns of what the table has none of.
+    """
     try:
         with pq.ParquetFile(path) as file:
-            columns = ["add.path", "add.size", "add.deletionVector"]
+            columns = [f"{kind}.{name}" for name in ("path", member, "deletionVector")]
             found = file.read(columns=columns).to_pylist()
-        return [row["add"] for row in found if row["add"] and row["add"]["path"]]
+        return [row[kind] for row in found if row.get(kind) and row[kind]["path"]]
     except (pa.ArrowException, OSError, KeyError) as error:
         if isinstance(error, PermissionError):
             raise
@@ -276,14 +362,24 @@ def _checkpoint_adds(path: Path) -> list[dict[str, Any]]:
 
 def _files_of(table: Path, action: Mapping[str, Any]) -> Iterator[LiveFile]:
     yield LiveFile(_located(table, unquote(action["path"])), action.get("size") or 0)
+    vector = _vector_of(table, action)
+    if vector is not None and vector.path is not None:
+        yield LiveFile(vector.path, vector.offset + vector.size, is_data=False)
+
+
+def _vector_of(table: Path, action: Mapping[str, Any]) -> DeletionVector | None:
     vector = action.get("deletionVector")
-    if not vector or vector["storageType"] == "i":
-        return
-    text = vector["pathOrInlineDv"]
+    if not vector:
+        return None
+    text, size, gone = vector["pathOrInlineDv"], vector["sizeInBytes"], vector["cardinality"]
+    if vector["storageType"] == "i":
+        data = base64.b85decode(text.translate(_FROM_Z85))
+        return DeletionVector(size=size, cardinality=gone, data=data)
     if vector["storageType"] == "u":
         text = vector_path(text)
-    least = (vector.get("offset") or 0) + vector["sizeInBytes"]
-    yield LiveFile(_located(table, text), least, is_data=False)
+    return DeletionVector(
+        size=size, cardinality=gone, path=_located(table, text), offset=vector.get("offset") or 0
+    )
 
 
 def vector_path(text: str) -> str:

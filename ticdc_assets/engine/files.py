@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from ticdc_assets.engine.deletion_vectors import DeletionVector
 from ticdc_assets.wire.batch import runs_within
 
 _LONGEST_BOUND = 256
@@ -165,7 +166,13 @@ def _bounds_of_moments(low: datetime, high: datetime) -> tuple[str, str]:
 
 
 def read_bounded(
-    path: Path, row_group: int, *, columns: Sequence[str], large: Collection[str], most: int
+    path: Path,
+    row_group: int,
+    *,
+    columns: Sequence[str],
+    large: Collection[str],
+    most: int,
+    deleted: DeletionVector | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a row group of a file, in batches of bounded size.
 
@@ -175,9 +182,11 @@ def read_bounded(
         columns: what to read; columns that the file lacks are left out.
         large: which of these are texts or bytes that may be large.
         most: rows in a batch at most.
+        deleted: which rows of the file are left out; none if None.
     """
     footer = pq.read_metadata(path)
     group = footer.row_group(row_group)
+    place = sum(footer.row_group(number).num_rows for number in range(row_group))
     values = [
         column
         for column in map(group.column, range(group.num_columns))
@@ -195,7 +204,12 @@ def read_bounded(
             columns=list(columns),
             use_threads=False,
         ):
-            yield from _without_dictionaries(batch, large) if repeated else [batch]
+            left = None if deleted is None else deleted.kept(place, batch.num_rows)
+            place += batch.num_rows
+            if left is not None:
+                batch = batch.filter(pa.array(left))
+            there = [name for name in large if name in batch.schema.names]
+            yield from _without_dictionaries(batch, there) if repeated else [batch]
 
 
 def _without_dictionaries(
@@ -230,6 +244,7 @@ def read_bounded_as(
     *,
     large: Collection[str],
     most: int,
+    deleted: DeletionVector | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a row group that a condition is true of, in batches of bounded size.
 
@@ -241,8 +256,11 @@ def read_bounded_as(
         condition: which rows, by the names of `schema`; all if None.
         large: which columns of the file are texts or bytes that may be large.
         most: rows in a batch at most.
+        deleted: which rows of the file are left out; none if None.
     """
-    for batch in read_bounded(path, row_group, columns=stored, large=large, most=most):
+    for batch in read_bounded(
+        path, row_group, columns=stored, large=large, most=most, deleted=deleted
+    ):
         names = set(batch.schema.names)
         rows = pa.table(
             [

@@ -128,6 +128,11 @@ class LakePaths:
         return self.base / "report" / "index.html"
 
     @property
+    def by_name(self) -> Path:
+        """The newest cut's mirrors by their names, for other programs; no table."""
+        return self.base / "by_name.json"
+
+    @property
     def lock(self) -> Path:
         """Lock file of the one writer."""
         return self.base / "writer.lock"

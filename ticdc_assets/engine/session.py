@@ -15,6 +15,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -26,6 +27,7 @@ from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as _functions
 
 from ticdc_assets.engine.class_archive import archive_options
+from ticdc_assets.engine.jvm_stderr import without_warning
 from ticdc_assets.errors import PrerequisiteError
 from ticdc_assets.isolation import first_sentence
 from ticdc_assets.jars import SPARK_JARS, resolve
@@ -180,7 +182,8 @@ def get_spark(extra: Mapping[str, str] | None = None) -> SparkSession:
     for name in _REPEATING_LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
-        return builder.getOrCreate()
+        with nullcontext() if SparkContext._gateway is not None else without_warning():
+            return builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise PrerequisiteError(
             f"Spark's JVM did not start ({first_sentence(error)}); look at what Java printed, "

@@ -15,7 +15,7 @@ from typing import Any
 
 from ticdc_assets.config import Changefeed
 from ticdc_assets.observe.lag import Lag, LagPart
-from ticdc_assets.observe.status import Status
+from ticdc_assets.observe.status import Ending, Status
 from ticdc_assets.observe.table_status import TableState, TableStatus
 from ticdc_assets.observe.verdicts import Check, Level, Verdict
 from ticdc_assets.observe.wording import duration, listed
@@ -64,6 +64,13 @@ def _judge_lag(changefeed: Changefeed, status: Status) -> Verdict:
                 "measured: synchronise the clocks (NTP). If the cut is wrong, go back to an older "
                 f"one by `ticdc-assets rewind {changefeed.name}`."
             ),
+        )
+    if status.ending is not None:
+        return Verdict(
+            sentence=(
+                f"The changefeed is {status.ending.text}: the source has ended, and all that a cut "
+                f"can have is applied.{_worst_text(status, lag)}"
+            )
         )
     level, limit = _beyond(lag.seconds, changefeed.lag_warn_seconds, changefeed.lag_error_seconds)
     worst = _worst_text(status, lag)
@@ -123,9 +130,10 @@ def _worst_text(status: Status, lag: Lag) -> str:
     worst = next((item for item in status.tables if not item.is_complete), None)
     if worst is None or worst.lag_ms <= lag.total_ms:
         return ""
+    since = "ago" if status.ending is None else "before that"
     return (
         f" The worst table, {_name(worst)}, is complete only up to {duration(worst.lag_seconds)} "
-        f"ago ({', '.join(worst.lacking)})."
+        f"{since} ({', '.join(worst.lacking)})."
     )
 
 
@@ -157,6 +165,8 @@ def _judge_watermark(changefeed: Changefeed, status: Status) -> Verdict:
         return Verdict(sentence="The messages have no commit ts, so no watermarks are sent.")
     if status.times.newest is None and watermark is None:
         return Verdict(sentence="No change and no watermark has landed yet.")
+    if status.ending is not None:
+        return _judge_last_watermark(status, status.ending)
     ahead, quiet = status.beyond_seconds, status.quiet_seconds or 0.0
     level, limit = _beyond(ahead, limits.stuck_warn_seconds, limits.stuck_error_seconds)
     if level is not Level.OK:
@@ -190,6 +200,20 @@ def _judge_watermark(changefeed: Changefeed, status: Status) -> Verdict:
     )
 
 
+def _judge_last_watermark(status: Status, ending: Ending) -> Verdict:
+    """Judge whether the last watermark of a source that has ended covers its changes."""
+    if not ending.has_rest:
+        return Verdict(sentence="The source has ended, and no change is above its last watermark.")
+    return Verdict(
+        level=Level.WARN,
+        sentence=(
+            f"The source has ended, and changes are above its last watermark, by up to "
+            f"{duration(status.beyond_seconds)} of upstream time. {_who_holds(status)} They are in "
+            "change_log and in no mirror, as no watermark comes that covers them."
+        ),
+    )
+
+
 def _who_holds(status: Status) -> str:
     by_topic: dict[str, list[str]] = {}
     for topic, partition in status.watermark.waiting:
@@ -216,6 +240,14 @@ def _judge_held(changefeed: Changefeed, status: Status) -> Verdict:
         f"for {duration(status.age_seconds(item.since))})"
         for item in status.held
     )
+    if status.ending is not None:
+        return Verdict(
+            level=Level.WARN,
+            sentence=(
+                f"The source has ended, and rows still wait for their schema: {told}. Their tables "
+                "lack these changes."
+            ),
+        )
     level, limit = _beyond(age, limits.held_warn_seconds, limits.held_error_seconds)
     if level is Level.OK:
         return Verdict(sentence=f"Rows wait for their schema, not for long yet: {told}.")

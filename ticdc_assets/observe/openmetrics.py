@@ -105,6 +105,12 @@ FIGURES: tuple[_Figure, ...] = (
         values=_lag_parts,
     ),
     _Figure(
+        name="ticdc_finished",
+        help="1 if the source has ended and all that can be is applied, else 0. Lags are then "
+        "those at the end.",
+        values=_single(lambda status: float(status.ending is not None)),
+    ),
+    _Figure(
         name="ticdc_cuts",
         help="Cuts published.",
         is_counter=True,

@@ -73,6 +73,29 @@ ACCOUNT_COUNTS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """The end of a changefeed whose source has ended, and of which all is applied that can be.
+
+    Attributes:
+        tso: the last cut.
+        has_rest: whether changes have landed above the last watermark, so that no cut has them.
+    """
+
+    tso: int
+    has_rest: bool
+
+    @property
+    def at(self) -> datetime:
+        """The physical time of the last cut."""
+        return to_datetime(self.tso)
+
+    @property
+    def text(self) -> str:
+        """The end in words."""
+        return f"finished at {self.at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeTimes:
     """What the change log has, in TSOs; each None where there is nothing of it.
 
@@ -109,12 +132,14 @@ class Status:
         steps_back: watermarks that stepped back.
         topics: the topics, by name.
         tables: the tables, the one that is furthest behind first.
-        lag: how far the mirrors are behind; None before the first cut.
+        lag: how far the mirrors are behind; None before the first cut. Of a changefeed that is
+            finished it is measured at its end, not now; so are those of its tables.
         faults: what is open in the quarantine, of tables that are mirrored or not known.
         conflicts: rows of `schema_conflicts`.
         checksums: row checksums compared.
         gaps: where records are gone that were not landed, if the source was looked at.
         accepted_gaps: the gaps that were accepted.
+        ending: where it finished; None as long as more may come or be applied.
         verdicts: what is to be said of all this, by the limits of the changefeed.
     """
 
@@ -141,6 +166,7 @@ class Status:
     checksums: Checksums
     gaps: "tuple[Gap, ...]" = ()
     accepted_gaps: tuple[AcceptedGap, ...] = ()
+    ending: Ending | None = None
     verdicts: Mapping[Check, Verdict] = field(default_factory=dict[Check, Verdict])
 
     @property
@@ -252,6 +278,7 @@ class Status:
                 "mirrors": len(cut.mirrors),
                 "rewind": None if cut.rewind is None else cut.rewind.as_json(),
             },
+            "finished_at": None if self.ending is None else iso(self.ending.at),
             "watermark": self.watermark.watermark_ts,
             "slowest_partition": self.slowest,
             "waiting_partitions": [_place_text(place) for place in self.watermark.waiting],

@@ -18,7 +18,7 @@ from ticdc_assets.engine.control import commit_metadata, read_rows, read_table
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.observe.judging import judge
 from ticdc_assets.observe.lag import split_lag, waiting_since
-from ticdc_assets.observe.status import NEW_TOPIC, ChangeTimes, Status, TopicStatus
+from ticdc_assets.observe.status import NEW_TOPIC, ChangeTimes, Ending, Status, TopicStatus
 from ticdc_assets.observe.table_status import table_statuses
 from ticdc_assets.pipeline.accepted_gaps import read_accepted
 from ticdc_assets.pipeline.change_statistics import ChangeGroups, read_groups
@@ -62,10 +62,15 @@ def read_status(
     landed_batch = commit_metadata(paths.raw_messages).get("batch", 0)
     decoded_batch = decoded_position(paths)[1]
     now_ms = round(now.timestamp() * 1000)
+    ending = None
+    if changefeed.has_ended and cut is not None and landed_batch <= decoded_batch:
+        ending = _ending(cut, watermark, groups, partitions, now_ms)
+    # What is finished does not get later: its lags are those at its end.
+    measured_ms = now_ms if ending is None else physical_ms(ending.tso)
     lag = None
     if cut is not None:
         lag = split_lag(
-            now_ms,
+            measured_ms,
             physical_ms(cut.tso),
             landed_ms=_landed_ms(
                 cut, watermark, groups, known if landed_batch > decoded_batch else ()
@@ -95,7 +100,7 @@ def read_status(
         log_rows=_log_rows(groups),
         steps_back=sum(item.steps_back for item in progress.values()),
         topics=_topics(partitions, watermark),
-        tables=table_statuses(cut, faults, now_ms, last_changes=_last_changes(groups)),
+        tables=table_statuses(cut, faults, measured_ms, last_changes=_last_changes(groups)),
         lag=lag,
         faults=faults,
         conflicts=tuple(
@@ -107,8 +112,35 @@ def read_status(
         checksums=read_checksums(paths),
         gaps=tuple(gaps),
         accepted_gaps=read_accepted(paths),
+        ending=ending,
     )
     return replace(status, verdicts=judge(changefeed, status))
+
+
+def _ending(
+    cut: Cut,
+    watermark: GlobalWatermark,
+    groups: ChangeGroups,
+    partitions: Iterable[PartitionOffsets],
+    now_ms: int,
+) -> Ending | None:
+    """Return the end of a source that has ended, if the newest cut has all that one can have."""
+    newest = groups.newest_change or 0
+    last_ts = newest if groups.es_only else watermark.watermark_ts or 0
+    cut_ms = physical_ms(cut.tso)
+    # A cut that is in the future tells of clocks that differ, and is no end yet.
+    if any(item.backlog for item in partitions) or not physical_ms(last_ts) <= cut_ms <= now_ms:
+        return None
+    if groups.es_only:
+        return Ending(tso=cut.tso, has_rest=False)
+    # A DDL belongs to the cuts above its commit ts, a row to that at it too.
+    is_left = any(
+        row["max_ts"] is not None
+        and (row["max_ts"] > cut.tso or (row["kind"] == "ddl" and row["max_ts"] == cut.tso))
+        for row in groups.rows
+        if row["kind"] in ("row", "ddl")
+    )
+    return Ending(tso=cut.tso, has_rest=is_left)
 
 
 def _landed_ms(

@@ -26,6 +26,13 @@ def listed(findings: Iterable[str], separator: str = ", ") -> str:
     return separator.join(told[:LISTED]) + more
 
 
+def lag_text(seconds: float, *, is_finished: bool) -> str:
+    """Return how far a table is behind now, or behind the end of what is finished."""
+    if not is_finished:
+        return duration(seconds)
+    return f"{duration(seconds)} before the end" if seconds else "finished"
+
+
 def iso(moment: datetime | None) -> str | None:
     """Return a moment to the millisecond, as JSON has it; None of none."""
     return None if moment is None else moment.isoformat(timespec="milliseconds")

@@ -18,9 +18,10 @@ Why running it again is safe: see `files`.
 import pickle
 import shutil
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -105,9 +106,37 @@ class Parts:
     largest: int
 
 
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Numbers of batches, from the first to the last."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def one(cls, batch: int) -> "Batches":
+        """Return one number."""
+        return cls(batch, batch)
+
+    def may_be(self, least: int, greatest: int) -> bool:
+        """Return whether some may be between two numbers, both included."""
+        return least <= self.last and greatest >= self.first
+
+    def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Return the rows that are of these: all or none, but where files were joined."""
+        bounds = pc.min_max(rows.column("batch")).as_py()
+        if bounds["min"] is None or not self.may_be(bounds["min"], bounds["max"]):
+            return []
+        if bounds["min"] >= self.first and bounds["max"] <= self.last:
+            return [rows]
+        number = ds.field("batch")
+        chosen = (number >= self.first) & (number <= self.last)
+        return pa.Table.from_batches([rows]).filter(chosen).to_batches()
+
+
 @contextmanager
-def parts_of(spark: SparkSession, table: Path, batch: int) -> Iterator[Parts]:
-    """Yield the row groups of a table that may hold rows of a batch.
+def parts_of(spark: SparkSession, table: Path, batches: Batches) -> Iterator[Parts]:
+    """Yield the row groups of a table that may hold rows of batches.
 
     The files of a table that somebody gave newer features of Delta do not tell which of their rows
     are there. Its rows are copied by Spark, for as long as the context is open.
@@ -115,7 +144,7 @@ def parts_of(spark: SparkSession, table: Path, batch: int) -> Iterator[Parts]:
     Args:
         spark: the session, which is asked for nothing if the table is portable.
         table: `raw_messages` or `change_log`.
-        batch: number of the batch.
+        batches: their numbers.
     """
     opened = open_table(table)
     if opened is None:
@@ -125,14 +154,19 @@ def parts_of(spark: SparkSession, table: Path, batch: int) -> Iterator[Parts]:
         files: list[Path] = []
         for action in pa.table(opened.get_add_actions(flatten=True)).to_pylist():
             least, greatest = action.get("min.batch"), action.get("max.batch")
-            if least is None or greatest is None or least <= batch <= greatest:
+            if (
+                least is None
+                or greatest is None
+                or (least <= batches.last and greatest >= batches.first)
+            ):
                 files.append(table / action["path"])
         yield _parts(files)
         return
     copy = table.parent / f".copy-{uuid.uuid4().hex}"
     try:
         F = functions(spark)
-        rows = spark.read.format("delta").load(str(table)).where(F.col("batch") == batch)
+        number = F.col("batch").between(batches.first, batches.last)
+        rows = spark.read.format("delta").load(str(table)).where(number)
         rows.write.parquet(str(copy))
         yield _parts(sorted(copy.glob("*.parquet")))
     finally:
@@ -153,16 +187,6 @@ def _parts(files: Sequence[Path]) -> Parts:
     return Parts(pieces=pieces, rows=rows, size=size, largest=largest)
 
 
-def _of_batch(rows: pa.RecordBatch, batch: int) -> Iterable[pa.RecordBatch]:
-    """Return the rows that are of a batch: all or none, but where files were joined."""
-    numbers = rows.column("batch").unique().to_pylist()
-    if numbers == [batch]:
-        return [rows]
-    if batch not in numbers:
-        return []
-    return pa.Table.from_batches([rows]).filter(ds.field("batch") == batch).to_batches()
-
-
 # Decoding ---------------------------------------------------------------------------------------
 
 
@@ -175,41 +199,66 @@ class DecodedFiles:
         faults: files of the quarantine, relative to its folder.
         errors: records that could not be decoded.
         totals: of the rows in the files of the change log.
+        records: records that were read.
+        left_out: rows that were left out (`Choose`).
     """
 
     changes: Sequence[WrittenFile]
     faults: Sequence[WrittenFile]
     errors: int
     totals: list[Totals]
+    records: int = 0
+    left_out: int = 0
+
+
+Choose: TypeAlias = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, int]]
+"""From decoded rows to those that are wanted, and how many of the others are to be counted."""
 
 
 def decode_into_files(
     spark: SparkSession,
     raw: Path,
-    landed: int,
+    landed: Batches,
     decode: Decode,
     *,
     batch: int,
     log: Path,
     quarantine: Path,
     columns: Sequence[str] = RECORD_COLUMNS,
+    choose: Choose | None = None,
 ) -> DecodedFiles:
-    """Decode a landed batch into files.
+    """Decode landed batches into files.
 
     Args:
-        spark: the session, which is asked for nothing if the batch is small.
+        spark: the session, which is asked for nothing if they are small.
         raw: folder of `raw_messages`, or of `snapshot_rows`.
-        landed: number of the landed batch.
+        landed: numbers of the landed batches.
         decode: the function from records to rows.
         batch: number of the batch of the change log that the rows become.
         log: folder of `change_log`.
         quarantine: folder of `quarantine`.
-        columns: what decoding reads of the landed batch.
+        columns: what decoding reads of the landed batches.
+        choose: which rows are written; all if None.
     """
 
     def decoded(some: Iterable[tuple[str, int]]) -> Iterator[DecodedFiles]:
-        records = (found for piece in some for found in _records(*piece, landed, columns))
-        yield _written(decode(records), log, quarantine, batch)
+        counts = Counter[str]()
+
+        def records() -> Iterator[pa.RecordBatch]:
+            for piece in some:
+                for found in _records(*piece, landed, columns):
+                    counts["records"] += found.num_rows
+                    yield found
+
+        def chosen(rows: pa.RecordBatch) -> pa.RecordBatch:
+            if choose is None:
+                return rows
+            wanted, left_out = choose(rows)
+            counts["left_out"] += left_out
+            return wanted
+
+        written = _written(map(chosen, decode(records())), log, quarantine, batch)
+        yield replace(written, records=counts["records"], left_out=counts["left_out"])
 
     with parts_of(spark, raw, landed) as parts:
         runs_on = executor(spark, log, rows=parts.rows, size=parts.size)
@@ -250,17 +299,19 @@ def joined_files(parts: Sequence[DecodedFiles]) -> DecodedFiles:
         faults=[file for part in parts for file in part.faults],
         errors=sum(part.errors for part in parts),
         totals=joined_totals(group for part in parts for group in part.totals),
+        records=sum(part.records for part in parts),
+        left_out=sum(part.left_out for part in parts),
     )
 
 
 def _records(
-    path: str, row_group: int, landed: int, columns: Sequence[str]
+    path: str, row_group: int, landed: Batches, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     large = _PAYLOAD.intersection(columns)
     for records in read_bounded(
         Path(path), row_group, columns=columns, large=large, most=_READ_RECORDS
     ):
-        yield from _of_batch(records, landed)
+        yield from landed.of(records)
 
 
 def _written(
@@ -336,10 +387,10 @@ def totals_in_files(spark: SparkSession, log: Path, batch: int) -> list[Totals]:
             for rows in read_bounded(
                 Path(path), row_group, columns=_COUNTED, large=IMAGES, most=_READ_ROWS
             ):
-                for own in _of_batch(rows, batch):
+                for own in Batches.one(batch).of(rows):
                     yield totals_of(_with_day(own))
 
-    with parts_of(spark, log, batch) as parts:
+    with parts_of(spark, log, Batches.one(batch)) as parts:
         runs_on = executor(spark, log, rows=parts.rows, size=0)
         found = runs_on.run(counted, parts.pieces, tasks=runs_on.workers)
     return joined_totals(group for groups in found for group in groups)

@@ -21,7 +21,6 @@ from operator import or_
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.carrying import handover_steps
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
@@ -34,10 +33,9 @@ from ticdc_assets.pipeline.change_reading import ChangeReader, columns_in
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.totals import IMAGES
 from ticdc_assets.pipeline.versions import (
-    mirror_files,
-    mirror_here,
     mirror_in_pieces,
     mirror_in_spark,
+    mirror_rows,
 )
 from ticdc_assets.rows.bag_operations import bag_operations
 from ticdc_assets.rows.fold_runs import (
@@ -285,17 +283,9 @@ class ChangeFolding(ChangeReader):
             above: leave out rows whose last change is not above this commit ts; none if None.
         """
         layout = MirrorLayout(schema=cut.table_schema)
-        if cut.rows <= INLINE_ROWS:
-            found = mirror_here(paths, cut)
-            if found is not None:
-                found = found.select(layout.names)
-                if above is not None:
-                    found = found.filter(ds.field(layout.commit_ts) > above)
-                return Rows.here(found)
-        elif above is None:
-            files = mirror_files(paths, cut)
-            if files is not None:
-                return Rows.of_files(files.paths, layout.arrow, files.stored)
+        rows = mirror_rows(paths, cut, above)
+        if rows is not None:
+            return rows
         frame = mirror_in_spark(self._spark, paths, cut)
         if above is not None:
             F = functions(self._spark)

@@ -35,7 +35,7 @@ from ticdc_assets.rows.bag_operations import Watermarks, watermarks_of
 from ticdc_assets.rows.mirror_rows import (
     CHANGE_COLUMNS,
 )
-from ticdc_assets.rows.rows_of_work import Rows
+from ticdc_assets.rows.rows_of_work import Rows, copied_by_spark
 from ticdc_assets.wire.rows import PLACE, ROW, SNAPSHOT
 
 READ_COLUMNS = (*CHANGE_COLUMNS, "kind", "batch", "database", "table")
@@ -156,10 +156,7 @@ class ChangeReader:
 
     def copied(self, frame: DataFrame, schema: pa.Schema) -> Rows:
         """Copy rows that Spark alone can read into files."""
-        folder = self.scratch.folder()
-        stored = [f"c{number}" for number in range(len(schema))]
-        frame.toDF(*stored).write.mode("overwrite").parquet(str(folder))
-        return Rows.of_files(sorted(folder.glob("*.parquet")), schema, stored)
+        return copied_by_spark(frame, schema, self.scratch.folder())
 
     def watermarks(self, above: int, until: int) -> Watermarks:
         """Return the watermarks that tell replays of changes in (above, until]."""

@@ -10,6 +10,7 @@ whole.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any
@@ -359,22 +360,25 @@ def _all_totals(log: DataFrame) -> dict[tuple[object, ...], dict[str, Any]]:
         .collect()
     )
     steps_back = {(row["topic"], row["partition"]): row["steps"] for row in steps}
-    groups = _whole_groups(log)
+    groups = _whole_groups(totals_of_frame(log))
     for row in groups.values():
         if row["kind"] == "watermark":
             row["steps_back"] = steps_back.get((row["topic"], row["partition"]), 0)
     return groups
 
 
-def _whole_groups(log: DataFrame) -> dict[tuple[object, ...], Totals]:
-    """Return the totals of a whole change log by their keys, without the steps back."""
+def _whole_groups(totals: Iterable[Totals]) -> dict[tuple[object, ...], Totals]:
+    """Return the totals of all days by their keys, without the steps back."""
     groups: dict[tuple[object, ...], Totals] = {}
-    for row in totals_of_frame(log):
-        del row["landed_day"], row["watermarks"]
+    for found in totals:
+        row = {name: value for name, value in found.items() if name not in _OF_A_DAY}
         key = tuple(row[name] for name in GROUP_KEY)
         row["steps_back"] = 0
         groups[key] = merged(groups[key], row) if key in groups else row
     return groups
+
+
+_OF_A_DAY = ("landed_day", "watermarks")
 
 
 def _add_removed(
@@ -408,12 +412,12 @@ def _add_removed(
         }
 
 
-def group_at_once(log: DataFrame, paths: LakePaths, batch: int) -> None:
+def group_at_once(totals: Iterable[Totals], paths: LakePaths, batch: int) -> None:
     """Write `change_groups` for a change log that was written at once, up to batch `batch`.
 
     Steps back of watermarks are not counted: that takes them one by one, in order.
     """
-    _write_groups(paths, list(_whole_groups(log).values()), batch)
+    _write_groups(paths, list(_whole_groups(totals).values()), batch)
 
 
 def add_groups_below(paths: LakePaths, known: ChangeGroups, tso: int) -> None:

@@ -463,8 +463,24 @@ def void_numbers(paths: LakePaths) -> frozenset[int]:
     )
 
 
-def publish(paths: LakePaths, cut: Cut) -> None:
-    """Publish `cut`: one append, which is the moment readers see it."""
+def same_content(cut: Cut, last: Cut) -> bool:
+    """Return whether `cut` says nothing that `last` does not say."""
+
+    def content(of: Cut) -> tuple[object, ...]:
+        mirrors = [
+            (
+                *(item.mirror_id, item.database, item.table, item.version, item.history_version),
+                *(item.held, item.quarantined, item.caveats),
+            )
+            for item in of.mirrors
+        ]
+        return (mirrors, of.held, of.quarantined, of.tables, of.failed, of.unaccounted)
+
+    return content(cut) == content(last)
+
+
+def append_cut(paths: LakePaths, cut: Cut) -> None:
+    """Append `cut` to the cuts, which is the moment readers see it; `publishing` is who calls."""
     row = {field.name: getattr(cut, field.name) for field in fields(cut)}
     row["mirrors"] = [_stored_mirror(item) for item in cut.mirrors]
     for name in ("held", "failed", "accounts"):

@@ -16,14 +16,21 @@ killed in between writes the missing ones again: the quarantine append is skippe
 transaction identifier, the totals are an overwrite.
 """
 
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false
+
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from functools import partial
 from itertools import chain
+from typing import TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -31,12 +38,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from ticdc_assets.claim_check import ClaimCheckStore, complete_batches
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
-from ticdc_assets.engine.control import (
-    commit_metadata,
-    dataset_of,
-    find_commit_metadata,
-    open_table,
-)
+from ticdc_assets.engine.control import commit_metadata, find_commit_metadata, read_rows
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import functions
 from ticdc_assets.pipeline.ahead import TS_AHEAD, refuse_ahead
@@ -44,6 +46,7 @@ from ticdc_assets.pipeline.change_files import (
     CHANGE_LOG_SCHEMA,
     DECODED_SCHEMA,
     RECORD_COLUMNS,
+    Batches,
     Decode,
     DecodedFiles,
     decode_into_files,
@@ -54,7 +57,7 @@ from ticdc_assets.pipeline.quarantine import append_fault_files, append_quaranti
 from ticdc_assets.pipeline.seed_decoding import decode_seeds
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.batch import decode_pieces
-from ticdc_assets.wire.rows import ERROR, PLACE
+from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +135,8 @@ def _decoded_batch(
     return decode_into_files(
         spark,
         paths.raw_messages,
-        landed,
-        _decoder(changefeed, batch),
+        Batches.one(landed),
+        record_decoder(changefeed, batch),
         batch=batch,
         log=paths.change_log,
         quarantine=paths.quarantine,
@@ -179,65 +182,80 @@ def landed_up_to(paths: LakePaths, batch: int) -> int | None:
     return None if found is None else found["landed"]
 
 
-def decoded(raw: DataFrame, changefeed: Changefeed, batch: int | None) -> DataFrame:
-    """Return the decoded rows of `raw`, errors included, as batch `batch`.
+Clocks: TypeAlias = Mapping[tuple[str, int, int], datetime]
+"""By topic, partition and offset: the moment that time stamps of a record are compared with."""
 
-    Rows that TiCDC put into the storage of large messages are completed from there. Without
-    `batch` each row gets the number of the landed batch that its record is of. A record's clock,
-    which its time stamps are compared with, is the moment it was landed, or what the column `clock`
-    says (`with_clocks`).
+
+def accepted_clocks(paths: LakePaths) -> Clocks:
+    """Return the clocks of records that a re-drive accepted; needs no Spark.
+
+    Their time stamps were too far ahead when they landed; by the moment of the re-drive they were
+    not.
     """
-    clock = [CLOCK] if CLOCK in raw.columns else []
-    return raw.select(*RECORD_COLUMNS, *clock).mapInArrow(
-        _decoder(changefeed, batch), from_arrow_schema(DECODED_SCHEMA, prefer_timestamp_ntz=True)
+    found: dict[tuple[str, int, int], datetime] = {}
+    for row in read_rows(paths.quarantine, ds.field("redriven_at").is_valid()):
+        if row["reason"] != TS_AHEAD:
+            continue
+        place = (row["topic"], row["partition"], row["offset"])
+        found[place] = max(row["redriven_at"], found.get(place, row["redriven_at"]))
+    return found
+
+
+def decoded(
+    raw: DataFrame,
+    changefeed: Changefeed,
+    batch: int | None,
+    *,
+    clocks: Clocks | None = None,
+    now: datetime | None = None,
+) -> DataFrame:
+    """Return the decoded rows of `raw`, errors included (`record_decoder`)."""
+    return raw.select(*RECORD_COLUMNS).mapInArrow(
+        record_decoder(changefeed, batch, clocks=clocks, now=now),
+        from_arrow_schema(DECODED_SCHEMA, prefer_timestamp_ntz=True),
     )
 
 
-CLOCK = "clock"
-"""Column of records that are decoded again: what their time stamps are compared with."""
+def record_decoder(
+    changefeed: Changefeed,
+    batch: int | None,
+    *,
+    clocks: Clocks | None = None,
+    now: datetime | None = None,
+) -> Decode:
+    """Return the function that turns batches of records into decoded rows.
 
+    Rows that TiCDC put into the storage of large messages are completed from there.
 
-def with_clocks(spark: SparkSession, paths: LakePaths, raw: DataFrame) -> DataFrame:
-    """Return landed records with the clock that each was accepted by.
-
-    It is the moment of landing, but for records with time stamps that were too far ahead then and
-    that a re-drive accepted: that one's moment.
+    Args:
+        changefeed: its configuration.
+        batch: the batch of the rows; if None, the number of the landed batch of their record.
+        clocks: what the time stamps of some records are compared with (`accepted_clocks`), if it
+            is later than `now`.
+        now: what those of all are compared with; the moment each was landed if None.
     """
-    redriven = (ds.field("reason") == TS_AHEAD) & ds.field("redriven_at").is_valid()
-    table = open_table(paths.quarantine)
-    if table is None or not dataset_of(table, paths.quarantine).head(1, filter=redriven).num_rows:
-        return raw
-    F = functions(spark)
-    place = ["topic", "partition", "offset"]
-    accepted = (
-        spark.read.format("delta")
-        .load(str(paths.quarantine))
-        .where((F.col("reason") == TS_AHEAD) & F.col("redriven_at").isNotNull())
-        .groupBy(*place)
-        .agg(F.max("redriven_at").alias(CLOCK))
-    )
-    joined = raw.join(accepted, place, "left")
-    # Nulls are passed over.
-    return joined.withColumn(CLOCK, F.greatest("landed_at", CLOCK)).select(*raw.columns, CLOCK)
-
-
-def _decoder(changefeed: Changefeed, batch: int | None) -> Decode:
-    """Return the function that turns batches of records into decoded rows."""
     wire_format, compression = WireFormat(changefeed.wire_format), changefeed.compression
     limit = changefeed.max_ahead_seconds
     store = None
     if changefeed.claim_check is not None:
         store = ClaimCheckStore(changefeed.claim_check, wire_format, compression)
 
+    def clocks_of(rows: pa.RecordBatch, landed_at: pa.Array) -> pa.Array:
+        found = landed_at
+        if now is not None:
+            found = pa.array([now] * rows.num_rows, landed_at.type)
+        if not clocks:
+            return found
+        accepted = pa.array([clocks.get(place) for place in _places(rows)], landed_at.type)
+        is_later = pc.fill_null(pc.greater(accepted, found), False)
+        return pc.if_else(is_later, accepted, found)
+
     def placed(records: pa.RecordBatch, rows: pa.RecordBatch) -> pa.RecordBatch:
         # All records of a landed batch share one landing time; a re-driven one keeps it.
         landed_at = _of_records(records, rows, "landed_at", pa.timestamp("us", tz="UTC"))
-        clocks = landed_at
-        if CLOCK in records.schema.names:
-            clocks = _of_records(records, rows, CLOCK, pa.timestamp("us", tz="UTC"))
         believed = refuse_ahead(
             rows,
-            clocks=clocks,
+            clocks=clocks_of(rows, landed_at),
             timestamps=partial(_of_records, records, rows, "timestamp_ms", pa.int64()),
             limit_seconds=limit,
         )
@@ -275,9 +293,8 @@ def _of_records(
     return pa.array([by_place[place] for place in _places(rows)], kind)
 
 
-def _places(rows: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
-    names = ("topic", "partition", "offset")
-    return zip(*(rows.column(name).to_pylist() for name in names), strict=True)
+def _places(rows: pa.RecordBatch) -> Iterator[tuple[str, int, int]]:
+    return zip(*(rows.column(name).to_pylist() for name in COORDINATES), strict=True)
 
 
 def append_errors(

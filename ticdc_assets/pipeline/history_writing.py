@@ -25,6 +25,7 @@ Not here: histories of tables that are gone. The last cut that had such a table 
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 from delta.tables import DeltaTable
 from pyspark.sql import Column, SparkSession
@@ -47,7 +48,16 @@ from ticdc_assets.pipeline.history import (
 )
 from ticdc_assets.pipeline.in_place import alter, rescued_renamed
 from ticdc_assets.pipeline.merging import marked, same_row
-from ticdc_assets.pipeline.overwriting import PORTABLE_ROWS, give_features, overwrite, take_back
+from ticdc_assets.pipeline.overwriting import (
+    PORTABLE_ROWS,
+    fits_merge,
+    give_features,
+    overwrite,
+    overwrite_by_files,
+    stays_portable,
+    take_back,
+    written,
+)
 from ticdc_assets.pipeline.truncation_points import read_truncation_point
 from ticdc_assets.pipeline.versions import (
     former_rescued,
@@ -128,7 +138,8 @@ class HistoryWriter:
             path = self._paths.history(plan.mirror_id)
             same = same_rows_at(path, base.version)
             if same is not None and self._former_rescued(base) is not None:
-                same = None if self._is_small(plan, base) else self._renamed(base, path, same)
+                by_rows = self._is_small(plan, base) or not self._takes_merge(plan, base)
+                same = None if by_rows else self._renamed(base, path, same)
             if same is None:
                 return self._overwrite(plan, base, published)
             return MadeHistory(
@@ -137,13 +148,25 @@ class HistoryWriter:
                 unread=base.cut.history_unread or 0,
                 digest=plan.past_digest,
             )
-        if touched or self._is_small(plan, base):
+        if touched or self._is_small(plan, base) or not self._takes_merge(plan, base):
             return self._overwrite(plan, base, published)
         return self._merge(plan, base)
 
     def _is_small(self, plan: MirrorPlan, base: HistoryBase) -> bool:
         """Whether a history is overwritten whole when row changes come."""
         return not plan.schema.handle_key or base.rows <= SMALL_HISTORY_ROWS
+
+    def _is_portable(self, plan: MirrorPlan) -> bool:
+        """Whether a history stays a portable table, however large it is."""
+        wanted = self._changefeed.readers.portable.includes(plan.database, plan.table)
+        return wanted and stays_portable(self._paths.history(plan.mirror_id))
+
+    def _takes_merge(self, plan: MirrorPlan, base: HistoryBase) -> bool:
+        """Whether Spark can merge into a history as it is to stay."""
+        return not self._is_portable(plan) or (
+            fits_merge(HistoryLayout(schema=plan.schema).names)
+            and self._former_rescued(base) is None
+        )
 
     def _former_rescued(self, base: HistoryBase) -> str | None:
         """Return the former name of the column of rescued data, None if it has today's."""
@@ -188,20 +211,42 @@ class HistoryWriter:
     ) -> MadeHistory:
         layout = HistoryLayout(schema=plan.schema)
         versions = self._folding.folded(plan, until=self._tso, base=base)
+        path, portable = self._paths.history(plan.mirror_id), self._is_portable(plan)
+
+        def chosen(rows: pa.Table) -> pa.Table:
+            begun = rows.filter(ds.field("valid_from").is_valid())
+            return begun.select(layout.places).rename_columns(layout.names)
+
+        schema = chosen(versions.rows.schema.empty_table()).schema
         if versions.rows.table is not None:
-            made = versions.rows.table.filter(ds.field("valid_from").is_valid())
-            rows = made.select(layout.places).rename_columns(layout.names)
+            rows = chosen(versions.rows.table)
+        elif portable:
+            version = overwrite_by_files(
+                lambda: written(map(chosen, versions.rows.tables()), schema, path),
+                schema,
+                path,
+                self._changefeed.retention,
+                metadata=self._metadata(plan),
+                published=published,
+            )
+            return self._overwritten(plan, versions, base, version)
         else:
             frame = versions.rows.frame(self._spark).where("valid_from is not null")
             rows = frame.select(*layout.places).toDF(*layout.names)
         version = overwrite(
             self._spark,
             rows,
-            self._paths.history(plan.mirror_id),
+            path,
             self._changefeed.retention,
             metadata=self._metadata(plan),
             published=published,
+            portable=portable,
         )
+        return self._overwritten(plan, versions, base, version)
+
+    def _overwritten(
+        self, plan: MirrorPlan, versions: Versions, base: HistoryBase | None, version: int
+    ) -> MadeHistory:
         return MadeHistory(
             version=version,
             rows=versions.begun,
@@ -217,7 +262,8 @@ class HistoryWriter:
         if begin is None:
             # What a killed run committed and did not publish, or a foreign writer changed.
             begin = take_back(self._spark, path, base.version)
-        give_features(self._spark, path)
+        if not self._is_portable(plan):
+            give_features(self._spark, path)
         if self._renamed(base, path, begin) is None:
             return self._overwrite(plan, base, base.version)
         own = SparkCommit(self._spark, path, self._metadata(plan))

@@ -8,6 +8,7 @@ Why running it again is safe: each way is one Delta commit, made from the versio
 published cut names. What a killed run, or a foreign writer, left ahead of it is taken back first.
 """
 
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -47,9 +48,11 @@ from ticdc_assets.pipeline.merging import marked, same_row
 from ticdc_assets.pipeline.misfits import Doubts, Misfits
 from ticdc_assets.pipeline.overwriting import (
     PORTABLE_ROWS,
+    fits_merge,
     give_features,
     overwrite,
     overwrite_by_files,
+    stays_portable,
     take_back,
     undisturbed,
     written,
@@ -62,6 +65,8 @@ from ticdc_assets.rows.mirror_rows import (
     MirrorLayout,
     quoted,
 )
+
+_LOGGER = logging.getLogger(__name__)
 
 SMALL_MIRROR_ROWS = PORTABLE_ROWS
 """Rows up to which a mirror is rewritten whole: that costs less than a MERGE."""
@@ -196,12 +201,31 @@ class MirrorMaker:
             mirror, self._last.tso, self._tso, than=LARGE_BYTES
         ):
             return self._overwrite(mirror, before, Mode.REWRITE)
-        give_features(self._spark, self._paths.mirror(mirror.mirror_id))
-        if touched and not self._altered(mirror, before):
-            return self._overwrite(mirror, before, Mode.REWRITE)
+        if self._is_portable(mirror):
+            if touched or not fits_merge(MirrorLayout(schema=mirror.schema).names):
+                return self._overwrite(mirror, before, Mode.REWRITE)
+        else:
+            give_features(self._spark, self._paths.mirror(mirror.mirror_id))
+            if touched and not self._altered(mirror, before):
+                return self._overwrite(mirror, before, Mode.REWRITE)
         # If somebody else changed rows in between, what they were at the last cut is what counts.
         merged = self._merge(mirror, before)
         return merged or self._overwrite(mirror, before, Mode.REWRITE)
+
+    def _is_portable(self, mirror: MirrorPlan) -> bool:
+        """Whether a mirror stays a portable table, however large it is."""
+        if not self._changefeed.readers.portable.includes(mirror.database, mirror.table):
+            return False
+        path = self._paths.mirror(mirror.mirror_id)
+        if stays_portable(path):
+            return True
+        _LOGGER.warning(
+            "%s.%s has features of Delta that not every reader knows, from before it was said to "
+            "be portable, and keeps them",
+            mirror.database,
+            mirror.table,
+        )
+        return False
 
     def _altered(self, mirror: MirrorPlan, before: MirrorCut) -> bool:
         """Take the table to the schema at the cut without touching its rows, if that is enough."""
@@ -319,10 +343,24 @@ class MirrorMaker:
                 metadata=metadata,
                 published=published,
             )
-        rows = folded.rows.table
-        rows = folded.rows.frame(self._spark) if rows is None else rows
+        rows, portable = folded.rows.table, self._is_portable(mirror)
+        if rows is None and portable:
+            return overwrite_by_files(
+                lambda: written(folded.rows.tables(), schema, table),
+                schema,
+                table,
+                retention,
+                metadata=metadata,
+                published=published,
+            )
         return overwrite(
-            self._spark, rows, table, retention, metadata=metadata, published=published
+            self._spark,
+            folded.rows.frame(self._spark) if rows is None else rows,
+            table,
+            retention,
+            metadata=metadata,
+            published=published,
+            portable=portable,
         )
 
     def _takes_files(self, path: Path) -> bool:

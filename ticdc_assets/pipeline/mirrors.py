@@ -77,13 +77,14 @@ from ticdc_assets.pipeline.cuts import (
     casts_listed,
     filter_text,
     newest_cut,
-    publish,
+    same_content,
 )
 from ticdc_assets.pipeline.damage import damaged_mirrors, table_damage
 from ticdc_assets.pipeline.export_gaps import export_gap
 from ticdc_assets.pipeline.late_changes import LateChanges
 from ticdc_assets.pipeline.mirror_making import Made, MirrorMaker, Mode
 from ticdc_assets.pipeline.misfits import Misfits
+from ticdc_assets.pipeline.publishing import name_mirrors, publish
 from ticdc_assets.pipeline.quarantine import (
     read_quarantine,
 )
@@ -158,6 +159,9 @@ def apply_changes(
     last = newest_cut(paths)
     watermark = read_watermark(paths, groups=groups, cut=last)
     gaps = close_accepted(paths, es_only=groups.es_only)
+    if last is not None:
+        # A run may have been killed behind its cut.
+        name_mirrors(paths, last)
 
     def ended(outcome: Outcome, reason: str) -> Applying:
         return Applying(outcome=outcome, reason=reason, cut=last, watermark=watermark)
@@ -221,7 +225,7 @@ def apply_changes(
     if (
         last is not None
         and tso == last.tso
-        and _same_content(cut, last)
+        and same_content(cut, last)
         and not cut.unplaced
         # Somebody has to say that what landed since the older cut was looked at again.
         and last.rewind is None
@@ -255,22 +259,6 @@ def apply_changes(
 
 def _place(watermark: GlobalWatermark) -> str:
     return "/".join(str(part) for part in watermark.slowest) if watermark.slowest else "?"
-
-
-def _same_content(cut: Cut, last: Cut) -> bool:
-    """Whether `cut` says nothing that `last` does not say."""
-
-    def content(of: Cut) -> tuple[object, ...]:
-        mirrors = [
-            (
-                *(item.mirror_id, item.database, item.table, item.version, item.history_version),
-                *(item.held, item.quarantined, item.caveats),
-            )
-            for item in of.mirrors
-        ]
-        return (mirrors, of.held, of.quarantined, of.tables, of.failed, of.unaccounted)
-
-    return content(cut) == content(last)
 
 
 def _renamed(cut: Cut, last: Cut | None) -> tuple[str, ...]:

@@ -23,7 +23,9 @@ date.
 """
 
 import logging
+import re
 import shutil
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -60,6 +62,7 @@ from ticdc_assets.engine.control import is_portable, open_table
 from ticdc_assets.engine.files import FileWriter, WrittenFile
 from ticdc_assets.engine.renewing import renew_if_lost
 from ticdc_assets.engine.spark_commits import SparkCommit
+from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import first_sentence
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
 from ticdc_assets.rows.mirror_rows import quoted
@@ -90,6 +93,7 @@ def overwrite(
     *,
     metadata: Mapping[str, object],
     published: int | None = None,
+    portable: bool = False,
 ) -> int:
     """Write `rows` as the next version of a mirror or a history, the first if there is none.
 
@@ -100,6 +104,7 @@ def overwrite(
         retention: what is kept for how long.
         metadata: what the commit carries.
         published: the newest version that a cut names; the table gets a new log if it is lost.
+        portable: whether it stays a portable table, however many rows it has (`stays_portable`).
 
     Returns:
         The version that it is.
@@ -110,7 +115,8 @@ def overwrite(
     properties = {**_PORTABLE, **mirror_properties(retention)}
     if published is not None:
         renew_if_lost(table, published, properties)
-    return _alone(table, lambda: _overwritten(spark, rows, table, properties, metadata))
+    most = sys.maxsize if portable else PORTABLE_ROWS
+    return _alone(table, lambda: _overwritten(spark, rows, table, properties, metadata, most))
 
 
 _TRIES = 3
@@ -181,10 +187,11 @@ def _overwritten(
     table: Path,
     properties: Mapping[str, str],
     metadata: Mapping[str, object],
+    most: int,
 ) -> LoggedCommit:
     there = open_table(table)
     is_light = there is None or is_portable(there)
-    if not isinstance(rows, DataFrame) and is_light and rows.num_rows <= PORTABLE_ROWS:
+    if not isinstance(rows, DataFrame) and is_light and rows.num_rows <= most:
         table.parent.mkdir(parents=True, exist_ok=True)
         own = OwnCommit(table, metadata)
         write_deltalake(
@@ -302,6 +309,24 @@ def _allow(schema: pa.Schema, there: Table) -> None:
         there.alter.add_feature(
             TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True
         )
+
+
+def stays_portable(table: Path) -> bool:
+    """Return whether a mirror or a history is a portable table, or is to begin as one."""
+    try:
+        there = open_table(table)
+    except LakeDamagedError:
+        return True  # it gets a new log
+    return there is None or is_portable(there)
+
+
+def fits_merge(names: Iterable[str]) -> bool:
+    """Return whether Spark merges into a portable table with columns of these names."""
+    return not any(_REFUSED.search(name) for name in names)
+
+
+_REFUSED = re.compile(r"[ ,;{}()\n\t=]")
+"""Characters that Spark refuses in the names of columns that no mapping stands for."""
 
 
 def give_features(spark: SparkSession, table: Path) -> None:

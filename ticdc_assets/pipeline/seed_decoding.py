@@ -34,6 +34,7 @@ from ticdc_assets.exports.images import ImageMaker
 from ticdc_assets.pipeline.change_files import (
     CHANGE_LOG_SCHEMA,
     DECODED_SCHEMA,
+    Batches,
     Decode,
     DecodedFiles,
     decode_into_files,
@@ -111,7 +112,7 @@ def decoded_files(
     rows = decode_into_files(
         spark,
         paths.snapshot_rows,
-        number,
+        Batches.one(number),
         row_decoder(seeds, batch),
         batch=batch,
         log=into.change_log,

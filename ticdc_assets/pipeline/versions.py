@@ -11,20 +11,24 @@ has a column of that name, either program adds underscores to its own, so the tw
 Nothing is written, and a version stays what it is: reading it again gives the same.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+from deltalake import DeltaTable, Field
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_assets.engine.control import dataset_of, is_portable, open_table, read_portable
-from ticdc_assets.engine.files import read_rows_bounded, texts_of
+from ticdc_assets.engine.control import dataset_of, is_portable, open_table, reading
+from ticdc_assets.engine.delta_files import DataFile, data_files
+from ticdc_assets.engine.executing import INLINE_ROWS
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.repairs import damaged
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.rows.mirror_rows import MirrorLayout, free_name, quoted
+from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.schemas import TableSchema
 
 FORMER_RESCUED = "_ticdc_extra"
@@ -71,36 +75,50 @@ def mirror_in_spark(spark: SparkSession, paths: LakePaths, mirror: MirrorCut) ->
     return _in_spark(spark, mirror.path(paths), mirror.version, mirror.table_schema)
 
 
-def mirror_here(paths: LakePaths, mirror: MirrorCut) -> pa.Table | None:
-    """Return the rows of a mirror as a cut names it, or None if only Spark reads it."""
-    return _here(mirror.path(paths), mirror.version, mirror.table_schema)
+def mirror_rows(paths: LakePaths, mirror: MirrorCut, above: int | None = None) -> Rows | None:
+    """Return the rows of a mirror as a cut names it for a step, or None if only Spark reads it.
 
+    Args:
+        paths: tables of the changefeed.
+        mirror: the mirror.
+        above: leave out rows whose last change is not above this commit ts; none if None.
 
-@dataclass(frozen=True, slots=True)
-class MirrorFiles:
-    """The files of a mirror, which say by themselves which rows there are.
-
-    Attributes:
-        paths: the files.
-        stored: what the columns of `MirrorLayout` are called in them, in its order.
+    Returns:
+        Rows with the columns of `MirrorLayout`, in its order; few of them are read already.
     """
-
-    paths: Sequence[Path]
-    stored: Sequence[str]
-
-
-def mirror_files(paths: LakePaths, mirror: MirrorCut) -> MirrorFiles | None:
-    """Return the files of a mirror as a cut names it, or None if only Spark reads it."""
+    layout = MirrorLayout(schema=mirror.table_schema)
     path = mirror.path(paths)
-    table = open_table(path, mirror.version)
-    if table is None or not is_portable(table):
+    files = _files(path, mirror.version, mirror.table_schema)
+    if files is None:
         return None
-    stored = [field.name for field in table.schema().fields]
-    names = dict(zip(names_today(stored, mirror.table_schema), stored, strict=True))
-    return MirrorFiles(
-        [path / name for name in pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()],
-        [names[name] for name in MirrorLayout(schema=mirror.table_schema).names],
-    )
+    lacking = set(layout.names).difference(files.schema.names)
+    if lacking:
+        raise damaged(path, f"it lacks the columns {', '.join(sorted(lacking))}")
+    with reading(path, mirror.version):
+        rows = files.rows(layout.arrow)
+        if above is not None:
+            condition = ds.field(layout.commit_ts) > above
+            stamps = files.rows(pa.schema([layout.arrow.field(layout.commit_ts)]))
+            left = replace(stamps, condition=condition).read()
+            rows = replace(rows, condition=condition, count=sum(item.num_rows for item in left))
+        return Rows.here(rows.table_here()) if rows.count <= INLINE_ROWS else rows
+
+
+def mirror_as_stored(paths: LakePaths, mirror: MirrorCut) -> Rows | None:
+    """Return the rows of a mirror for a step with all columns that the table has; else as above."""
+    return _as_stored(mirror.path(paths), mirror.version, mirror.table_schema)
+
+
+def is_portable_mirror(paths: LakePaths, mirror: MirrorCut) -> bool:
+    """Return whether the files of a mirror alone say which rows a cut has (`is_portable`)."""
+    opened = open_table(mirror.path(paths), mirror.version)
+    return opened is not None and is_portable(opened)
+
+
+def mirror_columns(paths: LakePaths, mirror: MirrorCut) -> pa.Schema:
+    """Return the columns that the table of a mirror has, by the names of today."""
+    opened = open_table(mirror.path(paths), mirror.version)
+    return pa.schema([]) if opened is None else _columns(opened, mirror.table_schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,16 +153,8 @@ def mirror_in_pieces(
     paths: LakePaths, mirror: MirrorCut
 ) -> Callable[[], Iterator[pa.RecordBatch]] | None:
     """Return what yields the rows in batches of bounded size, or None if only Spark reads them."""
-    found = stored_mirror(paths, mirror)
-    if found is None or isinstance(found.rows, pa.Table):
-        return None
-    path, rows, names = mirror.path(paths), found.rows, found.names
-    stored = rows.schema.names
-    large = texts_of(rows.schema, stored)
-    return lambda: (
-        batch.rename_columns(list(names))
-        for batch in read_rows_bounded(rows, path, None, columns=stored, large=large)
-    )
+    rows = mirror_as_stored(paths, mirror)
+    return None if rows is None else rows.read
 
 
 # Histories --------------------------------------------------------------------------------------
@@ -168,6 +178,12 @@ def stored_history(paths: LakePaths, mirror: MirrorCut) -> StoredRows | None:
     return _stored(path, version, mirror.table_schema)
 
 
+def history_as_stored(paths: LakePaths, mirror: MirrorCut) -> Rows | None:
+    """Return the history of a mirror as a cut names it for a step, or None if Spark reads it."""
+    path, version = _history(paths, mirror)
+    return _as_stored(path, version, mirror.table_schema)
+
+
 def history_in_sql(paths: LakePaths, mirror: MirrorCut) -> str:
     """Return the relation, for a FROM, of the history of a mirror as a cut names it."""
     path, version = _history(paths, mirror)
@@ -188,9 +204,83 @@ def _in_spark(spark: SparkSession, table: Path, version: int, schema: TableSchem
     return rows if names == rows.columns else rows.toDF(*names)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _VersionFiles:
+    """The files of a version of a table.
+
+    Attributes:
+        files: the files, and which of their rows are gone.
+        schema: the columns of the table, by the names of today.
+        stored: what each column is called in the files, by that name.
+    """
+
+    files: Sequence[DataFile]
+    schema: pa.Schema
+    stored: Mapping[str, str]
+
+    def rows(self, schema: pa.Schema) -> Rows:
+        """Return their rows with the columns of a schema."""
+        return Rows.of_files(
+            [file.path for file in self.files],
+            schema,
+            [self.stored[name] for name in schema.names],
+            {str(file.path): file.deleted for file in self.files if file.deleted is not None},
+        )
+
+
+_READABLE = frozenset({"timestampNtz", "deletionVectors", "columnMapping", "typeWidening"})
+"""Features of Delta that a reader has to know, of those that our writers use."""
+
+
+def _files(table: Path, version: int, schema: TableSchema) -> _VersionFiles | None:
+    """Return the files of a version, or None if only Spark reads it."""
+    opened = open_table(table, version)
+    if opened is None or opened.metadata().partition_columns:
+        return None
+    columns = _columns(opened, schema)
+    stored = [_stored_name(item) for item in opened.schema().fields]
+    if is_portable(opened):
+        names = pa.table(opened.get_add_actions(flatten=True))["path"].to_pylist()
+        files = [DataFile(table / name, None) for name in names]
+    else:
+        mapping = opened.metadata().configuration.get("delta.columnMapping.mode", "none")
+        features = frozenset(opened.protocol().reader_features or ())
+        if mapping not in ("none", "name") or not features <= _READABLE:
+            return None
+        with reading(table, version):
+            found = data_files(table, version)
+        if found is None:
+            return None
+        files = found
+    return _VersionFiles(
+        files=files, schema=columns, stored=dict(zip(columns.names, stored, strict=True))
+    )
+
+
+def _stored_name(column: Field) -> str:
+    return str(column.metadata.get("delta.columnMapping.physicalName", column.name))
+
+
+def _columns(opened: DeltaTable, schema: TableSchema) -> pa.Schema:
+    found = pa.schema(opened.schema())
+    names = names_today(found.names, schema)
+    return pa.schema([pa.field(name, item.type) for name, item in zip(names, found, strict=True)])
+
+
+def _as_stored(table: Path, version: int, schema: TableSchema) -> Rows | None:
+    files = _files(table, version, schema)
+    if files is None:
+        return None
+    with reading(table, version):
+        return files.rows(files.schema)
+
+
 def _here(table: Path, version: int, schema: TableSchema) -> pa.Table | None:
-    rows = read_portable(table, version)
-    return None if rows is None else rows.rename_columns(names_today(rows.column_names, schema))
+    rows = _as_stored(table, version, schema)
+    if rows is None or rows.count > INLINE_ROWS:
+        return None
+    with reading(table, version):
+        return rows.table_here()
 
 
 def _stored(table: Path, version: int, schema: TableSchema) -> StoredRows | None:

@@ -38,7 +38,8 @@ from ticdc_assets.pipeline.cuts import Cut, MirrorCut, cast_caveats, read_cuts, 
 from ticdc_assets.pipeline.export_gaps import export_gap
 from ticdc_assets.pipeline.truncation_points import BELOW, read_truncation_point
 from ticdc_assets.pipeline.validity import Knowledge, LateRows
-from ticdc_assets.pipeline.versions import mirror_here, mirror_in_spark
+from ticdc_assets.pipeline.versions import mirror_as_stored, mirror_in_spark
+from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.tso import moment_text
 
@@ -57,7 +58,7 @@ class TableRows:
         hidden: columns no row was ever sent for (virtual generated ones): not shown.
         rows: how many.
         made: how to have the rows in Spark.
-        here: how to have them without Spark; None comes where it takes Spark.
+        stored: how to have them for a step; None comes where only Spark reads them.
         warnings: why they may differ from the table, each a sentence.
     """
 
@@ -67,13 +68,18 @@ class TableRows:
     hidden: frozenset[str]
     rows: int
     made: Callable[[], DataFrame]
-    here: Callable[[], pa.Table | None]
+    stored: Callable[[], Rows | None]
     warnings: tuple[str, ...] = ()
 
     @cached_property
     def frame(self) -> DataFrame:
         """The rows in Spark, with the columns of `MirrorLayout`."""
         return self.made()
+
+    def here(self) -> pa.Table | None:
+        """Return the rows in this process, None if they are many or only Spark reads them."""
+        rows = self.stored()
+        return rows.table_here() if rows is not None and rows.count <= INLINE_ROWS else None
 
 
 class AsOf:
@@ -195,7 +201,7 @@ class AsOf:
                 base.rows,
                 casts=base.casts,
                 made=lambda: mirror_in_spark(self._spark, self._paths, base),
-                here=lambda: mirror_here(self._paths, base),
+                stored=lambda: mirror_as_stored(self._paths, base),
             )
         return self._folded(mirror, base)
 
@@ -211,7 +217,7 @@ class AsOf:
             folded.counts.copies,
             casts=folded.counts.casts,
             made=lambda: folded.rows.frame(self._spark),
-            here=lambda: folded.rows.table,
+            stored=folded.rows.rows,
             errors=folded.counts.errors,
         )
 
@@ -223,7 +229,7 @@ class AsOf:
         *,
         casts: Mapping[tuple[str, int], int],
         made: Callable[[], DataFrame],
-        here: Callable[[], pa.Table | None],
+        stored: Callable[[], Rows | None],
         errors: int = 0,
     ) -> TableRows:
         damage = damage_caveats(mirror, self._wire_format)
@@ -246,7 +252,7 @@ class AsOf:
             hidden=hidden,
             rows=rows,
             made=made,
-            here=here,
+            stored=stored,
             warnings=tuple(warnings),
         )
 

@@ -6,9 +6,9 @@ names, so they all stand at one TSO whatever a run is writing. `table__history` 
 `table__with_deleted` are there as in Spark (`views`).
 
 Which engine runs a query is said by whoever asks, never by size: the two have dialects of their own
-(docs/decisions/0060-two-engines-of-sql.md). A table that only Spark can read, since a MERGE left
-marks of deleted rows beside its files, is written by Spark into a folder that is gone afterwards,
-and the query runs over that.
+(docs/decisions/0060-two-engines-of-sql.md). Files of which a version has some rows only, or by
+other names, are copied into a folder that is gone afterwards, and the query runs over that. So are
+the rows of a table with features of Delta that none of our writers uses: Spark copies these.
 
 The text is data. Anything but one query that reads is refused; files, networks, extensions and
 settings are out of its reach.
@@ -24,6 +24,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.config import Settings
@@ -32,7 +33,9 @@ from ticdc_assets.pipeline.cuts import MirrorCut, require_cut
 from ticdc_assets.pipeline.damage import damage_told, damaged_mirrors
 from ticdc_assets.pipeline.versions import (
     StoredRows,
+    history_as_stored,
     history_in_spark,
+    mirror_as_stored,
     mirror_in_spark,
     stored_history,
     stored_mirror,
@@ -42,6 +45,7 @@ from ticdc_assets.reading.histories import DUCKDB, with_deleted_sql
 from ticdc_assets.reading.views import HISTORY, WITH_DELETED, QueryError
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout
+from ticdc_assets.rows.rows_of_work import Rows, numbered_names
 
 _ROWS_AT_ONCE = 1_000
 
@@ -212,14 +216,20 @@ def _at_the_cut(
 
     def mirror_rows(mirror: MirrorCut) -> _Relation:
         layout = MirrorLayout(schema=mirror.table_schema)
-        stored = stored_mirror(paths, mirror) or _by_spark(
-            mirror_in_spark(spark, paths, mirror), folder, _told(mirror), say
+        stored = (
+            stored_mirror(paths, mirror)
+            or _copied(mirror_as_stored(paths, mirror), folder)
+            or _by_spark(mirror_in_spark(spark, paths, mirror), folder, _told(mirror), say)
         )
         return _shown(stored, layout.names, mirror.hidden)
 
     def versions(mirror: MirrorCut) -> StoredRows:
-        return stored_history(paths, mirror) or _by_spark(
-            history_in_spark(spark, paths, mirror), folder, _told(mirror) + HISTORY, say
+        return (
+            stored_history(paths, mirror)
+            or _copied(history_as_stored(paths, mirror), folder)
+            or _by_spark(
+                history_in_spark(spark, paths, mirror), folder, _told(mirror) + HISTORY, say
+            )
         )
 
     def history(mirror: MirrorCut) -> _Relation:
@@ -260,11 +270,8 @@ def _as_of(
     def rows(database: str, table: str) -> _Relation:
         found = moment.table(database, table)
         names = MirrorLayout(schema=found.schema).names
-        here = found.here()
-        stored = (
-            _by_spark(found.frame, folder, f"{database}.{table}", say)
-            if here is None
-            else StoredRows(here, here.column_names)
+        stored = _copied(found.stored(), folder) or _by_spark(
+            found.frame, folder, f"{database}.{table}", say
         )
         return _shown(stored, names, found.hidden)
 
@@ -272,6 +279,23 @@ def _as_of(
         (mirror.database, mirror.table): lambda mirror=mirror: rows(mirror.database, mirror.table)
         for mirror in moment.plan.mirrors
     }
+
+
+def _copied(rows: Rows | None, folder: Path) -> StoredRows | None:
+    """Write rows of which files lack some, or have under other names, into files for the engine."""
+    if rows is None:
+        return None
+    if rows.table is not None:
+        return StoredRows(rows.table, rows.schema.names)
+    names = numbered_names(rows.schema)
+    place = folder / f"{len(list(folder.iterdir()))}.parquet"
+    schema = pa.schema(
+        [item.with_name(name) for item, name in zip(rows.schema, names, strict=True)]
+    )
+    with pq.ParquetWriter(place, schema) as writer:
+        for batch in rows.read():
+            writer.write_batch(batch.rename_columns(names))
+    return StoredRows(ds.dataset(place, format="parquet"), rows.schema.names)
 
 
 def _by_spark(frame: DataFrame, folder: Path, name: str, say: Callable[[str], None]) -> StoredRows:

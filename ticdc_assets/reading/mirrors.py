@@ -8,7 +8,7 @@ source would print, with the values that no typed column can hold in their place
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Literal, overload
 
@@ -20,11 +20,11 @@ from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.errors import LakeDamagedError, NotFoundError
-from ticdc_assets.observe.status_reading import read_faults
-from ticdc_assets.observe.table_status import TableStatus, table_statuses
-from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut, require_cut, tso_as_of
+from ticdc_assets.observe.status import Status
+from ticdc_assets.observe.table_status import TableStatus
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut, tso_as_of
 from ticdc_assets.pipeline.damage import damaged_mirrors
-from ticdc_assets.pipeline.versions import mirror_files, mirror_here, mirror_in_spark
+from ticdc_assets.pipeline.versions import is_portable_mirror, mirror_as_stored, mirror_in_spark
 from ticdc_assets.reading.as_of import AsOf, TableRows
 from ticdc_assets.rows.mirror_rows import (
     MirrorLayout,
@@ -102,20 +102,23 @@ def require_mirror(paths: LakePaths, database: str, table: str) -> MirrorCut:
     return mirror
 
 
-def list_mirrors(paths: LakePaths) -> list[MirrorListing]:
+def list_mirrors(paths: LakePaths, status: Status) -> list[MirrorListing]:
     """Return the mirrors of the newest cut; [] before the first. Needs no Spark session.
 
     A mirror that no cut could make yet is listed too.
+
+    Args:
+        paths: the changefeed's tables.
+        status: how it is now.
     """
-    cut = newest_cut(paths)
+    cut = status.cut
     if cut is None:
         return []
     damages = damaged_mirrors(paths, cut)
     mirrors = {item.mirror_id: item for item in cut.mirrors}
-    now_ms = round(datetime.now(UTC).timestamp() * 1000)
     listings = [
         _listing(paths, cut, item, mirrors.get(item.mirror_id), damaged=damages.get(item.mirror_id))
-        for item in table_statuses(cut, read_faults(paths), now_ms)
+        for item in status.tables
         if item.mirror_id is not None
     ]
     return sorted(listings, key=lambda item: (item.database, item.table))
@@ -165,7 +168,7 @@ def published_table(spark: SparkSession, paths: LakePaths, mirror: MirrorCut) ->
         hidden=frozenset(mirror.hidden),
         rows=mirror.rows,
         made=lambda: mirror_in_spark(spark, paths, mirror),
-        here=lambda: mirror_here(paths, mirror),
+        stored=lambda: mirror_as_stored(paths, mirror),
         warnings=tuple(mirror.caveats),
     )
 
@@ -215,7 +218,7 @@ def locate_mirror(
         # One that could not be made has the rows of an older cut.
         applied_ts=cut.tso if failed is None or failed.tso is None else failed.tso,
         rows=mirror.rows,
-        portable=mirror_files(paths, mirror) is not None,
+        portable=is_portable_mirror(paths, mirror),
     )
 
 
@@ -286,8 +289,10 @@ def read_mirror(
     names = [name for name in MirrorLayout(schema=found.schema).names if name not in found.hidden]
     if engine == "spark":
         return found.frame.select(*(quoted(name) for name in names))
-    here = found.here()
-    return found.frame.select(*map(quoted, names)).toArrow() if here is None else here.select(names)
+    rows = found.stored()
+    if rows is None:
+        return found.frame.select(*map(quoted, names)).toArrow()
+    return rows.table_here().select(names)
 
 
 def iterate_rows(

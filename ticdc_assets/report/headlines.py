@@ -71,6 +71,8 @@ def headlines(overview: FeedOverview) -> tuple[Headline, ...]:
         ahead = duration(lag.ahead_seconds)
         behind = f"{ahead} ahead" if lag.ahead_ms else duration(lag.seconds)
     age = "none yet" if reached is None else f"{duration(lag_seconds(reached, status.at))} old"
+    if status.ending is not None:
+        behind, age = status.ending.text, "the last"
     incomplete = f"{count_text(status.incomplete)} of {count_text(len(tables))}"
     return (
         _headline(overview, "Replication lag", behind, Check.REPLICATION_LAG),

@@ -134,6 +134,9 @@ def lag_plot(overview: FeedOverview) -> Plot:
     series = lag_series(overview.cuts.points, overview.since, overview.now)
     if not len(series):
         return Plot(name="lag", title=title, summary="No cut was published yet.")
+    if overview.status.ending is not None:
+        summary = f"It is {overview.status.ending.text}: nothing more comes that could be late."
+        return Plot(name="lag", title=title, summary=summary)
     feed = overview.changefeed
     highest = max(range(len(series)), key=series.values.__getitem__)
     figure = _over_time([_line("lag", series, "duration")], "lag")

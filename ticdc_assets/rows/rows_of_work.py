@@ -9,8 +9,8 @@ Why running it again is safe: see `files`; the folders are of one run (`scratch`
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from zlib import crc32
@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from ticdc_assets.engine.deletion_vectors import DeletionVector
 from ticdc_assets.engine.files import FileWriter, WrittenFile, read_bounded_as, texts_of
 
 _ROWS_PER_BUCKET = 100_000
@@ -42,6 +43,7 @@ class Rows:
         schema: their columns; in files these may go by other names (`stored`).
         table: the rows, if they are in this process.
         groups: path and numbers of row groups, if they are in files.
+        deleted: which rows of a file are left out, by its path.
         stored: names of the columns in the files, in order.
         large: which of these may have large values.
         condition: which of the rows in the files are meant, by the names of `schema`; all if None.
@@ -52,6 +54,7 @@ class Rows:
     schema: pa.Schema
     table: pa.Table | None = None
     groups: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    deleted: Mapping[str, DeletionVector] = field(default_factory=dict[str, DeletionVector])
     stored: tuple[str, ...] = ()
     large: tuple[str, ...] = ()
     condition: ds.Expression | None = None
@@ -65,23 +68,36 @@ class Rows:
 
     @classmethod
     def of_files(
-        cls, paths: Sequence[Path], schema: pa.Schema, stored: Sequence[str] | None = None
+        cls,
+        paths: Sequence[Path],
+        schema: pa.Schema,
+        stored: Sequence[str] | None = None,
+        deleted: Mapping[str, DeletionVector] | None = None,
     ) -> "Rows":
-        """Return the rows of whole files."""
+        """Return the rows of whole files but for those that are `deleted`."""
         footers = [(str(path), pq.read_metadata(path)) for path in paths]
+        deleted = deleted or {}
         names = tuple(schema.names if stored is None else stored)
         return cls(
             schema=schema,
             groups=tuple((path, tuple(range(item.num_row_groups))) for path, item in footers),
+            deleted=deleted,
             stored=names,
             large=texts_of(schema, names),
-            count=sum(footer.num_rows for _, footer in footers),
+            count=sum(footer.num_rows for _, footer in footers)
+            - sum(item.cardinality for item in deleted.values()),
         )
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches of bounded size."""
         for part in self.parts():
             yield from part.read()
+
+    def table_here(self) -> pa.Table:
+        """Return the rows in this process, however many they are."""
+        if self.table is not None:
+            return self.table
+        return pa.Table.from_batches(list(self.read()), self.schema)
 
     def parts(self) -> "list[RowPart]":
         """Return the parts that steps read."""
@@ -95,6 +111,7 @@ class Rows:
                 stored=self.stored,
                 large=self.large,
                 condition=self.condition,
+                deleted=self.deleted.get(path),
             )
             for path, numbers in self.groups
         ]
@@ -111,6 +128,7 @@ class RowPart:
     stored: tuple[str, ...] = ()
     large: tuple[str, ...] = ()
     condition: ds.Expression | None = None
+    deleted: DeletionVector | None = None
     mirror: int | None = None
     source: int = 0
 
@@ -129,6 +147,7 @@ class RowPart:
                 self.condition,
                 large=self.large,
                 most=READ_ROWS,
+                deleted=self.deleted,
             )
 
 
@@ -249,6 +268,19 @@ def kept_rows(
         folder=folder,
         files=files,
     )
+
+
+def copied_by_spark(frame: DataFrame, schema: pa.Schema, folder: Path) -> Rows:
+    """Copy rows that Spark alone can read into files of a folder that is empty.
+
+    Args:
+        frame: the rows.
+        schema: their columns, in order.
+        folder: the folder.
+    """
+    stored = numbered_names(schema)
+    frame.toDF(*stored).write.mode("overwrite").parquet(str(folder))
+    return Rows.of_files(sorted(folder.glob("*.parquet")), schema, stored)
 
 
 def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:

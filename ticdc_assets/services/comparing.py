@@ -1,14 +1,15 @@
 """Comparing two tables of mirror rows: equal or not by content hash, and if not where.
 
-In: the rows of a mirror and the rows it should have, both with the columns of `MirrorLayout`. Out:
-a `Comparison`: the content hash of each, and, if they differ, how many rows are different, missing
-and too many, with examples by key and column.
+In: the rows of a mirror and the rows it should have, both with the columns of `MirrorLayout`, as
+parts for steps. Out: the content hash of each, and, if they differ, how many rows are different,
+missing and too many, with examples by key and column.
 
 The content hash does not depend on the order of rows or files. Each row has two 64-bit hashes over
-its typed columns, which of them are NULL, the rescued data and the commit ts of its last change.
-The hash of the table is one over the number of rows, the sums of the first and the second, and
-their exclusive or. So equal rows of a table without a key are counted, and two equal tables cost
-one pass each. It is made to find damage, not to withstand somebody who looks for collisions.
+its typed columns, the rescued data and the commit ts of its last change. The hash of the table is
+one over the number of rows, the sums of the first and the second, and their exclusive or. So equal
+rows of a table without a key are counted, and two equal tables cost one pass each. It is made to
+find damage, not to withstand somebody who looks for collisions. It is DuckDB's, and may differ from
+one version of DuckDB to the next, so it is compared within a run only.
 
 Only tables that differ are brought together, by their keys: by hash first (a row that is in both as
 often cancels out), and the values of a few rows at last. In a table without a key a row is its own
@@ -18,23 +19,37 @@ The commit ts is compared as well, but for rows that were sent as their handle k
 (`mirror_rows.PARTIAL`): whether such a change is the row's last depends on whether the row was
 there before it, which a mirror that began in the middle and one folded at once answer differently.
 
-Pure but for reading: nothing is written, and asking again gives the same.
+Why asking again is safe: nothing is written but hashes of rows, to a folder of the run, and the
+answer is the same.
 """
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import reduce
+from operator import xor
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import pyarrow as pa
-from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import types as T
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from ticdc_assets.engine.session import functions
+from ticdc_assets.engine.executing import executor
+from ticdc_assets.engine.files import FileWriter
+from ticdc_assets.engine.queries import asking
 from ticdc_assets.errors import InputError
-from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, canonical_rows, quoted
+from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, canonical_rows
+from ticdc_assets.rows.rows_of_work import RowPart, Rows
 from ticdc_assets.schemas import TableSchema
 
 SHOWN_CHARACTERS = 200
@@ -109,29 +124,65 @@ class Differences:
     examples: tuple[RowDifference, ...]
 
 
-def content_of(rows: DataFrame, schema: TableSchema) -> Content:
-    """Return what the rows of a mirror of `schema` come to, in one pass."""
-    F = functions(rows.sparkSession)
-    first, second = _row_hashes(rows, MirrorLayout(schema=schema))
-    wide = T.DecimalType(20, 0)
-    (row,) = (
-        rows.select(first.alias("first"), second.alias("second"))
-        .agg(
-            F.count("*").alias("rows"),
-            F.sum(F.col("first").cast(wide)).alias("first"),
-            F.sum(F.col("second").cast(wide)).alias("second"),
-            F.bit_xor("first").alias("both"),
-        )
-        .collect()
-    )
-    text = "/".join(str(row[name]) for name in ("rows", "first", "second", "both"))
-    return Content(rows=row["rows"], content_hash=hashlib.sha256(text.encode()).hexdigest()[:32])
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """One of two tables that are compared.
+
+    Attributes:
+        rows: its rows.
+        layout: what its columns are.
+        names: the columns that count, in an order that both tables have.
+        stamps: whether the commit ts counts.
+    """
+
+    rows: Rows
+    layout: MirrorLayout
+    names: tuple[str, ...]
+    stamps: bool = True
+
+    @classmethod
+    def whole(cls, rows: Rows, schema: TableSchema) -> "Compared":
+        """Return a table all columns of which count."""
+        return cls(rows=rows, layout=MirrorLayout(schema=schema), names=tuple(rows.schema.names))
+
+    def read(self, part: RowPart) -> Iterator[pa.RecordBatch]:
+        """Yield rows of a part, with the columns that count."""
+        for batch in part.read():
+            rows = batch.select(list(self.names))
+            if not self.stamps:
+                place = rows.schema.get_field_index(self.layout.commit_ts)
+                nulls = pa.nulls(rows.num_rows, pa.int64())
+                rows = rows.set_column(place, self.layout.commit_ts, nulls)
+            yield rows
 
 
-def column_differences(mirror: DataFrame, rebuilt: DataFrame) -> list[str]:
+def content_of(spark: SparkSession, table: Compared, folder: Path) -> Content:
+    """Return what a table holds, in one pass.
+
+    Args:
+        spark: the session, which is asked for nothing if the table is small.
+        table: the table.
+        folder: a folder for files of this run.
+    """
+
+    def summed(parts: Iterable[RowPart]) -> Iterator[tuple[int, ...]]:
+        with asking() as engine:
+            hashing = _Hashing(engine, table)
+            for part in parts:
+                for rows in table.read(part):
+                    yield hashing.sums(rows)
+
+    runs_on = executor(spark, folder, rows=table.rows.count, size=table.rows.size)
+    parts = table.rows.parts()
+    found = [item for item in runs_on.run(summed, parts, tasks=len(parts)) if item[0]]
+    rows, first, second = (sum(item[number] for item in found) for number in range(3))
+    text = f"{rows}/{first}/{second}/{reduce(xor, (item[3] for item in found), 0)}"
+    return Content(rows=rows, content_hash=hashlib.sha256(text.encode()).hexdigest()[:32])
+
+
+def column_differences(mirror: pa.Schema, rebuilt: pa.Schema) -> list[str]:
     """Return what differs in the columns of two tables, one clause each."""
-    ours = {field.name: field.dataType.simpleString() for field in mirror.schema.fields}
-    theirs = {field.name: field.dataType.simpleString() for field in rebuilt.schema.fields}
+    ours, theirs = _types(mirror), _types(rebuilt)
     found = [
         *(f"column {name!r} is not in the rebuild" for name in ours if name not in theirs),
         *(f"column {name!r} is only in the rebuild" for name in theirs if name not in ours),
@@ -146,125 +197,171 @@ def column_differences(mirror: DataFrame, rebuilt: DataFrame) -> list[str]:
     return found
 
 
+def _types(schema: pa.Schema) -> dict[str, str]:
+    fields = from_arrow_schema(schema, prefer_timestamp_ntz=True).fields
+    return {field.name: field.dataType.simpleString() for field in fields}
+
+
 def row_differences(
-    mirror: DataFrame, rebuilt: DataFrame, schema: TableSchema, timezone: str, *, examples: int
+    spark: SparkSession,
+    mirror: Compared,
+    rebuilt: Compared,
+    timezone: str,
+    folder: Path,
+    *,
+    examples: int,
 ) -> Differences:
-    """Return where two tables with the columns of `schema` differ.
+    """Return where two tables with the same columns differ.
 
     Args:
-        mirror: the rows that are there.
-        rebuilt: the rows that should be there.
-        schema: their schema.
+        spark: the session, which is asked for nothing if the tables are small.
+        mirror: the table that is there.
+        rebuilt: the table that should be there.
         timezone: time zone of the changefeed, in which TIMESTAMPs are shown.
+        folder: a folder for files of this run.
         examples: how many rows to show at most.
     """
-    F = functions(mirror.sparkSession)
-    layout = MirrorLayout(schema=schema)
-    ours, theirs = _keyed(mirror, layout), _keyed(rebuilt, layout)
-    row = ("key", "other_key", "first", "second")
-    surplus = (
-        ours.select(*row, F.lit(1).alias("surplus"))
-        .unionAll(theirs.select(*row, F.lit(-1).alias("surplus")))
-        .groupBy(*row)
-        .agg(F.sum("surplus").alias("surplus"))
-        .where("surplus != 0")
-    )
-    by_key = (
-        surplus.groupBy("key", "other_key")
-        .agg(
-            F.sum(F.greatest(F.col("surplus"), F.lit(0))).alias("too_many"),
-            F.sum(F.greatest(-F.col("surplus"), F.lit(0))).alias("missing"),
-        )
-        .persist(StorageLevel.MEMORY_AND_DISK)
-    )
-    try:
-        both = F.least("too_many", "missing")
-        (counted,) = by_key.agg(
-            F.sum(both).alias("changed"),
-            F.sum(F.col("missing") - both).alias("missing"),
-            F.sum(F.col("too_many") - both).alias("too_many"),
-        ).collect()
-        counts = RowCounts(**{name: value or 0 for name, value in counted.asDict().items()})
-        chosen = by_key.orderBy("key", "other_key").limit(examples).collect()
-    finally:
-        by_key.unpersist()
-    if not chosen:
+    with asking(folder) as engine:
+        for name, table in (("ours", mirror), ("theirs", rebuilt)):
+            files = _hash_files(spark, table, folder)
+            if files:
+                engine.read_parquet([str(path) for path in files]).create_view(name)
+            else:
+                engine.register(name, _HASHED.empty_table())
+        engine.execute(_BY_KEY)
+        (numbers,) = engine.execute(_COUNTS).fetchall()
+        counts = RowCounts(changed=numbers[0], missing=numbers[1], too_many=numbers[2])
+        keys = [(key, other) for key, other in engine.execute(_CHOSEN, [examples]).fetchall()]
+    if not keys:
         return Differences(counts=counts, examples=())
-    keys = [(item["key"], item["other_key"]) for item in chosen]
-    shown = _Shown(layout, timezone)
+    shown = _Shown(rebuilt.layout, timezone)
     found = shown.differences(
-        _rows_of(ours, keys, layout, timezone), _rows_of(theirs, keys, layout, timezone), keys
+        _rows_of(spark, mirror, keys, timezone, folder),
+        _rows_of(spark, rebuilt, keys, timezone, folder),
+        keys,
     )
     return Differences(counts=counts, examples=tuple(found))
 
 
+_BY_KEY = """
+    CREATE TABLE by_key AS
+    SELECT
+        key,
+        other_key,
+        sum(greatest(surplus, 0)) AS too_many,
+        sum(greatest(-surplus, 0)) AS missing,
+    FROM (
+        SELECT key, other_key, first, second, sum(surplus) AS surplus
+        FROM (
+            SELECT *, 1 AS surplus FROM ours UNION ALL SELECT *, -1 AS surplus FROM theirs
+        )
+        GROUP BY key, other_key, first, second
+        HAVING sum(surplus) <> 0
+    )
+    GROUP BY key, other_key
+"""
+"""By key, how many rows of it are in one table more often than in the other."""
+
+_COUNTS = """
+    SELECT
+        coalesce(sum(least(too_many, missing)), 0)::BIGINT,
+        coalesce(sum(missing - least(too_many, missing)), 0)::BIGINT,
+        coalesce(sum(too_many - least(too_many, missing)), 0)::BIGINT,
+    FROM by_key
+"""
+
+_CHOSEN = "SELECT key, other_key FROM by_key ORDER BY key, other_key LIMIT ?"
+
+
+def _hash_files(spark: SparkSession, table: Compared, folder: Path) -> list[Path]:
+    """Write the hashes of the rows of a table, and of their keys, into files."""
+
+    def written(parts: Iterable[RowPart]) -> Iterator[str]:
+        writer: FileWriter | None = None
+        with asking() as engine:
+            hashing = _Hashing(engine, table)
+            for part in parts:
+                for rows in table.read(part):
+                    writer = writer or FileWriter(folder, _HASHED)
+                    writer.write(hashing.hashes(rows))
+        if writer is not None:
+            yield writer.close().path
+
+    runs_on = executor(spark, folder, rows=table.rows.count, size=table.rows.size)
+    found = runs_on.run(written, table.rows.parts(), tasks=runs_on.workers)
+    return [folder / path for path in found]
+
+
 # Hashes -----------------------------------------------------------------------------------------
 
-
-def _row_hashes(rows: DataFrame, layout: MirrorLayout) -> tuple[Column, Column]:
-    """Return two hashes of a row of a mirror."""
-    F = functions(rows.sparkSession)
-    has_rescued = layout.rescued in rows.columns
-    known = _rescued(rows.sparkSession, layout) if has_rescued else F.create_map()
-    is_partial = (
-        F.map_contains_key(_rescued(rows.sparkSession, layout), F.lit(PARTIAL))
-        if has_rescued
-        else F.lit(False)
-    )
-    items: list[Column] = []
-    for field in rows.schema.fields:
-        if field.name == layout.rescued:
-            continue
-        value = F.col(quoted(field.name))
-        if field.name == layout.commit_ts:
-            value = F.when(~is_partial, value)
-        items += _hashed(value, field.dataType)
-    items.append(F.array_sort(F.map_entries(known)))
-    return _two_hashes(rows.sparkSession, items)
+_HASHED = pa.schema([(name, pa.uint64()) for name in ("key", "other_key", "first", "second")])
+"""The hashes of a row: two of its key, and two of all that counts of it."""
 
 
-def _rescued(spark: SparkSession, layout: MirrorLayout) -> Column:
-    """Return the rescued data; an empty map for none."""
-    F = functions(spark)
-    none = F.create_map().cast("map<string,string>")
-    return F.coalesce(F.col(quoted(layout.rescued)), none)
+class _Hashing:
+    """Hashes rows of a table.
 
-
-def _hashed(value: Column, kind: T.DataType) -> list[Column]:
-    """Return what stands for a value in a hash: Spark's hashes skip NULL, and take -0 for 0."""
-    if isinstance(kind, T.FloatType | T.DoubleType | T.ArrayType):
-        value = value.cast("string")
-    return [value, value.isNull()]
-
-
-def _two_hashes(spark: SparkSession, items: Sequence[Column]) -> tuple[Column, Column]:
-    F = functions(spark)
-    return F.xxhash64(*items), F.xxhash64(F.lit("second"), *items)
-
-
-def _keyed(rows: DataFrame, layout: MirrorLayout) -> DataFrame:
-    """Return rows with the hashes of their keys and of themselves before their columns.
-
-    The columns are called c0, c1, ...: their own names may be anything.
+    Args:
+        engine: the connection that does it.
+        table: the table.
     """
-    F = functions(rows.sparkSession)
-    fields = rows.schema.fields
-    first, second = _row_hashes(rows, layout)
-    key, other_key = first, second
-    if layout.schema.handle_key:
-        by_name = {field.name: field.dataType for field in fields}
-        items: list[Column] = []
-        for name in layout.schema.handle_key:
-            items += _hashed(F.col(quoted(name)), by_name[name])
-            items += _hashed(_rescued(rows.sparkSession, layout)[name], T.StringType())
-        key, other_key = _two_hashes(rows.sparkSession, items)
-    return rows.select(
-        key.alias("key"),
-        other_key.alias("other_key"),
-        first.alias("first"),
-        second.alias("second"),
-        *(F.col(quoted(field.name)).alias(f"c{number}") for number, field in enumerate(fields)),
-    )
+
+    def __init__(self, engine: Any, table: Compared) -> None:
+        self._engine = engine
+        self._layout = table.layout
+        self._key = tuple(name for name in table.layout.schema.handle_key if name in table.names)
+        columns = ", ".join(f"c{number}" for number in range(len(table.names)))
+        keys = ", ".join(f"k{number}, r{number}" for number in range(len(self._key))) or columns
+        self._sums = (
+            "SELECT count(*), sum(first), sum(second), bit_xor(first) FROM "
+            f"(SELECT hash({columns}) AS first, hash('second', {columns}) AS second FROM hashed)"
+        )
+        self._hashes = (
+            f"SELECT hash({keys}) AS key, hash('second', {keys}) AS other_key, "
+            f"hash({columns}) AS first, hash('second', {columns}) AS second FROM hashed"
+        )
+
+    def sums(self, rows: pa.RecordBatch) -> tuple[int, ...]:
+        """Return how many rows there are, the sums of their hashes, and the first ones' xor."""
+        self._engine.register("hashed", self._comparable(rows))
+        (found,) = self._engine.execute(self._sums).fetchall()
+        return tuple(map(int, found)) if found[0] else (0, 0, 0, 0)
+
+    def hashes(self, rows: pa.RecordBatch) -> pa.Table:
+        """Return the hashes of rows, in their order."""
+        self._engine.register("hashed", self._comparable(rows))
+        return self._engine.sql(self._hashes).to_arrow_table().cast(_HASHED)
+
+    def _comparable(self, rows: pa.RecordBatch) -> pa.Table:
+        """Return columns that are equal where the rows are, with numbers in place of names."""
+        names = rows.schema.names
+        known: list[Mapping[str, str | None]] = [{}] * rows.num_rows
+        if self._layout.rescued in names:
+            rescued = rows.column(self._layout.rescued)
+            if rescued.null_count < rows.num_rows:
+                known = [dict(item or ()) for item in rescued.to_pylist()]
+        columns: dict[str, pa.Array] = {}
+        for number, name in enumerate(names):
+            column = _bits(rows.column(name))
+            if name == self._layout.rescued:
+                column = pa.array([_json(item) if item else None for item in known], pa.string())
+            elif name == self._layout.commit_ts and any(known):
+                partial = pa.array([PARTIAL in item for item in known])
+                column = pc.if_else(partial, pa.scalar(None, column.type), column)
+            columns[f"c{number}"] = column
+        for number, name in enumerate(self._key):
+            columns[f"k{number}"] = columns[f"c{names.index(name)}"]
+            columns[f"r{number}"] = pa.array([item.get(name) for item in known], pa.string())
+        return pa.table(columns)
+
+
+def _bits(column: pa.Array) -> pa.Array:
+    """Return fractions as their bits, other values as they are: a hash takes -0 for 0."""
+    bits = {pa.float64(): pa.int64(), pa.float32(): pa.int32()}.get(column.type)
+    if bits is None:
+        return column
+    nan = pa.scalar(math.nan, column.type)
+    return pc.if_else(pc.is_nan(column), nan, column).view(bits)
 
 
 # Examples ---------------------------------------------------------------------------------------
@@ -284,39 +381,59 @@ class _Row:
 
 
 def _rows_of(
-    rows: DataFrame, keys: Sequence[_Key], layout: MirrorLayout, timezone: str
+    spark: SparkSession, table: Compared, keys: Sequence[_Key], timezone: str, folder: Path
 ) -> dict[_Key, list[_Row]]:
     """Return the rows with one of `keys`; equal ones once, with how often they are there."""
-    F = functions(rows.sparkSession)
+    wanted = frozenset(keys)
     # One hash is enough to find a row; the other one tells it from what has the same by chance.
-    columns = [name for name in rows.columns if name.startswith("c")]
-    table = (
-        rows.where(F.col("key").isin([key for key, _ in keys]))
-        .groupBy("key", "other_key", "first", "second")
-        .agg(F.count("*").alias("copies"), F.first(F.struct(*columns)).alias("row"))
-        .select("key", "other_key", "first", "second", "copies", "row.*")
-        .toArrow()
-    )
+    first_hashes = pa.array(sorted({key for key, _ in wanted}), pa.uint64())
+
+    def chosen(parts: Iterable[RowPart]) -> Iterator[_Found]:
+        found: _Found = {}
+        with asking() as engine:
+            hashing = _Hashing(engine, table)
+            for part in parts:
+                for rows in table.read(part):
+                    hashes = hashing.hashes(rows)
+                    places = pc.indices_nonzero(pc.is_in(hashes["key"], first_hashes))
+                    columns = (hashes[name].take(places).to_pylist() for name in _HASHED.names)
+                    for place, *numbers in zip(places.to_pylist(), *columns, strict=True):
+                        own = tuple(numbers)
+                        copies, row = found.get(own, (0, None))
+                        if row is None:
+                            # A slice would keep, and send, all rows of its batch.
+                            row = rows.take(pa.array([place]))
+                        found[own] = (copies + 1, row)
+        yield found
+
+    runs_on = executor(spark, folder, rows=table.rows.count, size=table.rows.size)
+    rows: _Found = {}
+    for part in runs_on.run(chosen, table.rows.parts(), tasks=runs_on.workers):
+        for hashes, (copies, row) in part.items():
+            rows[hashes] = (copies + rows.get(hashes, (0, row))[0], row)
     found: dict[_Key, list[_Row]] = {}
-    for batch in table.to_batches():
-        hashes = [batch.column(name).to_pylist() for name in ("key", "other_key")]
-        own = [batch.column(name).to_pylist() for name in ("first", "second")]
-        copies = batch.column("copies").to_pylist()
-        values = batch.select(columns).rename_columns(layout.names)
-        texts = list(_texts(values, layout, timezone))
-        for number in range(batch.num_rows):
-            key = (hashes[0][number], hashes[1][number])
-            typed = {name: values.column(name)[number].as_py() for name in layout.names}
-            found.setdefault(key, []).append(
-                _Row(
-                    hashes=(own[0][number], own[1][number]),
-                    texts=texts[number],
-                    typed={name: repr(value) for name, value in typed.items()},
-                    rescued=dict(typed[layout.rescued] or ()),
-                    copies=copies[number],
-                )
+    layout = table.layout
+    for (key, other_key, first, second), (copies, row) in sorted(
+        rows.items(), key=lambda item: item[0]
+    ):
+        if (key, other_key) not in wanted:
+            continue
+        (texts,) = _texts(row, layout, timezone)
+        typed = {name: row.column(name)[0].as_py() for name in layout.names}
+        found.setdefault((key, other_key), []).append(
+            _Row(
+                hashes=(first, second),
+                texts=texts,
+                typed={name: repr(value) for name, value in typed.items()},
+                rescued=dict(typed[layout.rescued] or ()),
+                copies=copies,
             )
+        )
     return found
+
+
+_Found: TypeAlias = dict[tuple[int, ...], tuple[int, pa.RecordBatch]]
+"""By the hashes of a row how often it is there, and the row."""
 
 
 def _texts(

@@ -13,26 +13,28 @@ ends, and one that a killed run left is removed by the next (`rebuilding`).
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import Changefeed, TableChoice
 from ticdc_assets.engine.lock import side_lock
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import functions
 from ticdc_assets.exports.dialect import CsvDialect
 from ticdc_assets.isolation import Failure, attempted
 from ticdc_assets.pipeline.cuts import MirrorCut, newest_cut, require_cut
 from ticdc_assets.pipeline.mirrors import apply_changes
 from ticdc_assets.pipeline.schema_tables import register_new
-from ticdc_assets.pipeline.versions import mirror_in_spark
 from ticdc_assets.reading.as_of import AsOf, TableRows
+from ticdc_assets.reading.mirrors import published_table
 from ticdc_assets.rows.mirror_rows import MirrorLayout, quoted
+from ticdc_assets.rows.rows_of_work import Rows, copied_by_spark
 from ticdc_assets.services.comparing import (
     NO_ROWS,
+    Compared,
     RowCounts,
     RowDifference,
     column_differences,
@@ -224,21 +226,26 @@ def _compared_table(
     timezone: str,
 ) -> DiffedTable:
     layout = MirrorLayout(schema=mirror.schema)
-    ours = _without_stamps(mirror.frame.select(*map(quoted, layout.names)), layout)
-    theirs = _without_stamps(
-        mirror_in_spark(spark, side, exported), MirrorLayout(schema=exported.table_schema)
+    names = tuple(layout.names)
+    ours = Compared(rows=_rows(mirror, side), layout=layout, names=names, stamps=False)
+    theirs = Compared(
+        rows=_rows(published_table(spark, side, exported), side),
+        layout=MirrorLayout(schema=exported.table_schema),
+        names=names,
+        # An export does not know when its rows changed last.
+        stamps=False,
     )
     unread = seeded.quarantined + exported.quarantined
     findings = [
         item.replace("the rebuild", "the export").replace("rebuilt", "exported")
-        for item in column_differences(ours, theirs)
+        for item in column_differences(ours.rows.schema, theirs.rows.schema)
         if item != "the columns are in another order"
     ]
     counts, examples = NO_ROWS, ()
     if not findings:
-        theirs = theirs.select(*map(quoted, ours.columns))
-        if content_of(ours, mirror.schema) != content_of(theirs, mirror.schema):
-            found = row_differences(ours, theirs, mirror.schema, timezone, examples=EXAMPLES)
+        folder = _folder(side)
+        if content_of(spark, ours, folder) != content_of(spark, theirs, folder):
+            found = row_differences(spark, ours, theirs, timezone, folder, examples=EXAMPLES)
             counts = found.counts
             examples = tuple(_shown(item, layout) for item in found.examples)
     return DiffedTable(
@@ -254,10 +261,21 @@ def _compared_table(
     )
 
 
-def _without_stamps(rows: DataFrame, layout: MirrorLayout) -> DataFrame:
-    """Return rows that do not say when they changed last: an export does not know."""
-    F = functions(rows.sparkSession)
-    return rows.withColumn(layout.commit_ts, F.lit(None).cast("long"))
+def _rows(table: TableRows, side: LakePaths) -> Rows:
+    """Return the rows of a table for a step."""
+    rows = table.stored()
+    if rows is None:
+        layout = MirrorLayout(schema=table.schema)
+        frame = table.frame.select(*map(quoted, layout.names))
+        rows = copied_by_spark(frame, layout.arrow, _folder(side))
+    return rows
+
+
+def _folder(side: LakePaths) -> Path:
+    """Return a new folder for files of this run, in the side place."""
+    folder = side.base / f"compared-{uuid4().hex}"
+    folder.mkdir()
+    return folder
 
 
 def _shown(item: RowDifference, layout: MirrorLayout) -> RowDifference:

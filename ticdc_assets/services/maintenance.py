@@ -30,12 +30,15 @@ Not handled: Z-ORDER and clustering; object stores (the lake is a folder).
 import math
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 from delta.tables import DeltaTable
+from deltalake import DeltaTable as DeltaLog
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Changefeed, Retention
@@ -52,12 +55,14 @@ from ticdc_assets.engine.control import (
     is_portable,
     open_table,
 )
+from ticdc_assets.engine.delta_files import BrokenTableError, removable
 from ticdc_assets.engine.files import WRITTEN_NAME
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import session_with
 from ticdc_assets.engine.spark_commits import carrying
-from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut, publish, read_cuts
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut, read_cuts
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
+from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.rows.mirror_rows import quoted
 from ticdc_assets.services.retention import Retaining, retain
 
@@ -70,9 +75,11 @@ MARGIN = timedelta(hours=1)
 LOG_KEPT = timedelta(days=30)
 """How long log entries of tables other than mirrors are kept at least, as Delta's default is."""
 
+_SMALL_BYTES = 64 << 20
+
 _OPTIMIZE_CONF = {
     # Only small files are rewritten: a day's compaction must not write a large mirror anew.
-    "spark.databricks.delta.optimize.minFileSize": str(64 << 20),
+    "spark.databricks.delta.optimize.minFileSize": str(_SMALL_BYTES),
     "spark.databricks.delta.optimize.maxFileSize": str(256 << 20),
 }
 _VACUUM_CONF = {
@@ -229,12 +236,25 @@ def maintain(
 
 def _optimize_days(spark: SparkSession, table: Path) -> None:
     """Compact the days of a table that are over."""
-    if open_table(table) is None:
-        return
+    opened = open_table(table)
     today = datetime.now(UTC).date().isoformat()
+    if opened is None or not _has_small_files(opened, before_day=today):
+        return
     session = carrying(spark, table).session(_OPTIMIZE_CONF)
     optimized = DeltaTable.forPath(session, str(table)).optimize()
     optimized.where(f"landed_day < '{today}'").executeCompaction()
+
+
+def _has_small_files(table: DeltaLog, *, before_day: str) -> bool:
+    """Return whether a day that is over has files that a compaction would join."""
+    if not is_portable(table):
+        return True  # a foreign writer's features: Delta itself knows
+    small = Counter(
+        str(action["partition.landed_day"])
+        for action in pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        if action["size_bytes"] < _SMALL_BYTES
+    )
+    return any(count > 1 and day < before_day for day, count in small.items())
 
 
 def optimize_mirrors(spark: SparkSession, paths: LakePaths, retention: Retention) -> Cut | None:
@@ -331,9 +351,13 @@ def _maintain_control(path: Path) -> None:
 
 def vacuum(spark: SparkSession, paths: LakePaths, *, margin: timedelta = MARGIN) -> None:
     """Remove the files that neither the newest versions nor kept cuts need."""
-    session = session_with(spark, _VACUUM_CONF)
     for table in _large_tables(paths):
-        if open_table(table) is not None:
+        opened = open_table(table)
+        if opened is None:
+            continue
+        own = opened.metadata().configuration.get(_RETENTION)
+        if own is not None or _is_to_vacuum(table, _DEFAULT_RETENTION):
+            session = session_with(spark, _VACUUM_CONF)
             DeltaTable.forPath(session, str(table)).vacuum()
     cuts = read_cuts(paths)
     if not cuts:
@@ -346,7 +370,23 @@ def vacuum(spark: SparkSession, paths: LakePaths, *, margin: timedelta = MARGIN)
         since = min(oldest, first_removal(path, version) or oldest)
         # Delta rounds to whole hours, down as well as up.
         hours = math.ceil((datetime.now(UTC) - since + margin) / timedelta(hours=1))
-        DeltaTable.forPath(session, str(path)).vacuum(hours)
+        if _is_to_vacuum(path, timedelta(hours=hours)):
+            session = session_with(spark, _VACUUM_CONF)
+            DeltaTable.forPath(session, str(path)).vacuum(hours)
+
+
+_RETENTION = "delta.deletedFileRetentionDuration"
+_DEFAULT_RETENTION = timedelta(days=7)
+"""How long Delta keeps removed files of a table that does not say."""
+
+
+def _is_to_vacuum(table: Path, kept: timedelta) -> bool:
+    """Return whether there is a file that a VACUUM would remove: it takes Spark seconds to look."""
+    try:
+        found = removable(table, datetime.now(UTC) - kept)
+    except BrokenTableError:
+        return True  # Delta says what it thinks of it
+    return found is None or bool(found)
 
 
 def _oldest_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[Path, int]:

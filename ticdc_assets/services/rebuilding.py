@@ -25,38 +25,52 @@ schemas are registered in the order in which they came. If one mirror is asked f
 other tables are left out of the side's change log.
 """
 
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false
+
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyspark.sql import DataFrame, Observation, SparkSession
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.config import Changefeed, TableChoice
-from ticdc_assets.engine.appending import append_files
-from ticdc_assets.engine.control import latest_version, read_rows
+from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.engine.control import latest_version, read_rows, read_table
 from ticdc_assets.engine.lock import side_lock
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import functions
-from ticdc_assets.engine.spark_commits import SparkCommit
+from ticdc_assets.engine.queries import asked
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.events import SNAPSHOT_DDL
-from ticdc_assets.pipeline.change_files import CHANGE_LOG_SCHEMA
+from ticdc_assets.pipeline.change_files import (
+    CHANGE_LOG_SCHEMA,
+    Batches,
+    DecodedFiles,
+    decode_into_files,
+)
 from ticdc_assets.pipeline.change_statistics import add_groups_below, group_at_once, read_groups
 from ticdc_assets.pipeline.cuts import Cut, newest_cut
-from ticdc_assets.pipeline.decoding import decoded, landed_up_to, with_clocks
+from ticdc_assets.pipeline.decoding import accepted_clocks, landed_up_to, record_decoder
 from ticdc_assets.pipeline.mirrors import apply_changes
+from ticdc_assets.pipeline.quarantine import FAULT_SCHEMA
 from ticdc_assets.pipeline.schema_tables import read_history, register_new, write_history
 from ticdc_assets.pipeline.seed_decoding import decoded_files
 from ticdc_assets.pipeline.seeds import APPLICATION
+from ticdc_assets.pipeline.totals import IMAGES, Totals
 from ticdc_assets.pipeline.truncation_points import TruncationPoint, read_raw_truncation_point
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.registry.history import SchemaHistory
-from ticdc_assets.wire.rows import DDL
+from ticdc_assets.wire.rows import COORDINATES, DDL, ERROR, PLACE
 
 TableName = tuple[str, str]
 
@@ -165,24 +179,16 @@ class _Rebuild:
     def make(self) -> Rebuilding:
         """Decode, register and apply in a new side place."""
         landed = landed_up_to(self._paths, self._cut.batch)
-        version = latest_version(self._paths.raw_messages)
-        if landed is None or version is None:
+        if landed is None or latest_version(self._paths.raw_messages) is None:
             raise NotFoundError(
                 f"it is not told any more which landed records cut {self._cut.number} of "
                 f"changefeed {self._paths.changefeed!r} was made from: the history of "
                 f"{self._paths.change_log} does not reach back to batch {self._cut.batch}"
             )
-        F = functions(self._spark)
-        raw = (
-            self._spark.read.format("delta")
-            .option("versionAsOf", version)
-            .load(str(self._paths.raw_messages))
-            .where(F.col("batch") <= landed)
-        )
         names = None if self._table is None else self._names_of(self._paths, self._table)
         while True:
             side = self._paths.side_place(uuid4().hex)
-            counts = self._decode(raw, side, landed, names)
+            found = self._decode(side, landed, names)
             self._take_over(side)
             register_new(side, self._changefeed)
             if names is None or self._table is None:
@@ -213,12 +219,12 @@ class _Rebuild:
             paths=side,
             cut=newest_cut(side),
             reason=applying.reason,
-            records=counts["records"],
+            records=found.records,
             proof_from=self._truncation_point.tso
             if self._truncation_point.cut is not None
             else None,
-            refused=self._refused(side) if counts["errors"] else (),
-            decodable=counts["decodable"],
+            refused=self._refused(side, found) if found.errors else (),
+            decodable=found.left_out,
         )
 
     def _names_of(self, paths: LakePaths, table: TableName) -> frozenset[TableName]:
@@ -255,35 +261,38 @@ class _Rebuild:
     # Decoding ---------------------------------------------------------------------------------
 
     def _decode(
-        self, raw: DataFrame, side: LakePaths, landed: int, names: frozenset[TableName] | None
-    ) -> dict[str, int]:
-        """Write the side's change log and its totals; return what was counted."""
-        F = functions(raw.sparkSession)
-        seen, kept = Observation(), Observation()
-        raw = with_clocks(self._spark, self._paths, raw)
-        rows = decoded(
-            raw.observe(seen, F.count("*").alias("records")), self._changefeed, batch=None
+        self, side: LakePaths, landed: int, names: frozenset[TableName] | None
+    ) -> DecodedFiles:
+        """Write the side's change log and its totals; return what became of the records."""
+        found = decode_into_files(
+            self._spark,
+            self._paths.raw_messages,
+            Batches(1, landed),
+            record_decoder(self._changefeed, None, clocks=accepted_clocks(self._paths)),
+            batch=landed,
+            log=side.change_log,
+            quarantine=side.quarantine,
+            choose=_Choice(self._left_out(), names),
         )
-        rows = self._without_quarantined(rows).observe(
-            kept,
-            F.count_if("left_out").alias("decodable"),
-            F.count_if(~F.col("left_out") & (F.col("kind") == "error")).alias("errors"),
+        append_files(
+            self._spark,
+            side.change_log,
+            found.changes,
+            CHANGE_LOG_SCHEMA,
+            app_id="decode",
+            version=landed,
+            metadata={"batch": landed, "landed": landed},
+            layout=BY_LANDING_DAY,
         )
-        rows = rows.where(~F.col("left_out")).drop("left_out")
-        if names is not None:
-            rows = _with_images_of(rows, names)
-        own = SparkCommit(self._spark, side.change_log, {"batch": landed, "landed": landed})
-        own.writer(rows).mode("append").save(str(side.change_log))
-        own.made()
-        self._decode_seeds(side, landed, names)
-        log = self._spark.read.format("delta").load(str(side.change_log))
-        group_at_once(log.where(F.col("kind") != "error"), side, landed)
-        return {**seen.get, **kept.get}
+        exported = self._decode_seeds(side, landed, names)
+        group_at_once([*found.totals, *exported], side, landed)
+        return found
 
     def _decode_seeds(
         self, side: LakePaths, landed: int, names: frozenset[TableName] | None
-    ) -> None:
+    ) -> list[Totals]:
         """Append the rows of exports that the cut was made from to the side's change log."""
+        totals: list[Totals] = []
         told = read_rows(
             self._paths.change_log,
             # Conditions are on columns whose bounds files tell: on others delta-rs finds nothing.
@@ -306,91 +315,146 @@ class _Rebuild:
                 version=number,
                 metadata={"batch": landed, "landed": landed},
             )
+            totals += found.totals
+        return totals
 
-    def _without_quarantined(self, rows: DataFrame) -> DataFrame:
-        """Mark as `left_out` what the cut left out: what it had in quarantine.
+    def _left_out(self) -> "_LeftOut":
+        """Return what the cut left out: what it had in quarantine.
 
         Of a record of several rows some may be in quarantine and others in the change log. What is
-        refused again is left out without a mark.
+        refused again is left out without being counted.
         """
-        F = functions(self._spark)
-        if latest_version(self._paths.quarantine) is None:
-            return rows.withColumn("left_out", F.lit(False))
-        record = ["topic", "partition", "offset"]
-        event = [*record, "index"]
-        faults = (
-            self._table_of(self._paths.quarantine)
-            .where((F.col("stage") == "decode") & (F.col("batch") <= self._cut.batch))
-            .select(*event, "redriven_at")
-            .distinct()
-        )
-        if faults.isEmpty():
-            return rows.withColumn("left_out", F.lit(False))
-        log = self._log_of_cut().select(*event)
-        later = self._table_of(self._paths.change_log).select(*event)
+        faults = self._faults().filter(ds.field("batch") <= self._cut.batch)
+        if not faults.num_rows:
+            return _LeftOut()
+        log = self._log_at(faults, [*PLACE, "batch"])
+        there = _places(log.filter(ds.field("batch") <= self._cut.batch), PLACE)
         # One that was re-driven and is nowhere in the change log was truncated there since.
-        waiting = (
-            faults.join(log, event, "left_anti")
-            .join(later.withColumn("is_later", F.lit(True)).distinct(), event, "left")
-            .where(F.col("redriven_at").isNull() | F.col("is_later"))
-            .select(*record)
-            .distinct()
-        )
-        there = log.join(F.broadcast(waiting), record, "left_semi")
-        waiting = waiting.withColumn("waits", F.lit(True))
-        there = there.distinct().withColumn("is_there", F.lit(True))
-        marked = rows.join(F.broadcast(waiting), record, "left").join(
-            F.broadcast(there), event, "left"
-        )
-        waits = F.coalesce("waits", F.lit(False))
-        left_out = waits & F.coalesce(~F.col("is_there"), F.lit(True))
-        return (
-            marked.where(~(waits & (F.col("kind") == "error")))
-            .withColumn("left_out", left_out)
-            .select(*rows.columns, "left_out")
+        closed = _places(faults.filter(ds.field("redriven_at").is_valid()), PLACE)
+        gone = closed - _places(log, PLACE)
+        waiting = _places(faults, PLACE) - there - (gone - _places_open(faults))
+        return _LeftOut(
+            records=frozenset(place[:-1] for place in waiting),
+            kept=there,
         )
 
-    def _refused(self, side: LakePaths) -> tuple[RefusedRecords, ...]:
+    def _refused(self, side: LakePaths, found: DecodedFiles) -> tuple[RefusedRecords, ...]:
         """Return the records that only the changefeed's own change log has, by table and reason.
 
         Those that have left it for the quarantine since the cut are told there.
         """
-        F = functions(self._spark)
-        record = ["topic", "partition", "offset"]
-        errors = (
-            self._table_of(side.change_log)
-            .where(F.col("kind") == "error")
-            .groupBy(*record)
-            .agg(F.min("error_reason").alias("reason"))
+        errors = pa.concat_tables(
+            pq.read_table(side.quarantine / file.path, columns=[*COORDINATES, "reason"])
+            for file in found.faults
         )
-        log = self._log_of_cut().select(*record, "database", "table").distinct()
-        log = log.withColumn("is_there", F.lit(True))
-        found = errors.join(log, record, "left")
-        if latest_version(self._paths.quarantine) is not None:
-            waiting = (
-                self._table_of(self._paths.quarantine)
-                .where((F.col("stage") == "decode") & F.col("redriven_at").isNull())
-                .select(*record)
-                .distinct()
-                .withColumn("waits", F.lit(True))
+        log = self._log_at(errors, [*COORDINATES, "batch", "database", "table"])
+        log = log.filter(ds.field("batch") <= self._cut.batch)
+        waiting = self._faults().filter(ds.field("redriven_at").is_null())
+        rows = asked(_REFUSED, errors=errors, log=log, waiting=waiting)
+        return tuple(RefusedRecords(**row) for row in rows.to_pylist())
+
+    def _faults(self) -> pa.Table:
+        """Return the faults of decoding, open or not."""
+        columns = ["stage", "batch", "redriven_at", *PLACE]
+        # Conditions are not for the table's reader: of columns without bounds it finds nothing.
+        found = read_table(self._paths.quarantine, columns=columns)
+        if found is None:
+            return pa.schema([FAULT_SCHEMA.field(name) for name in columns]).empty_table()
+        return found.filter(ds.field("stage") == "decode")
+
+    def _log_at(self, records: pa.Table, columns: list[str]) -> pa.Table:
+        """Return columns of the change log of rows that may be of some of these records."""
+        found = read_table(
+            self._paths.change_log,
+            ds.field("offset").isin(records["offset"].unique()),
+            columns=columns,
+        )
+        assert found is not None
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _LeftOut:
+    """Records of which only some rows are in the cut, or none.
+
+    Args:
+        records: their coordinates.
+        kept: places of those of their rows that are in it.
+    """
+
+    records: frozenset[tuple[object, ...]] = frozenset()
+    kept: frozenset[tuple[object, ...]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Chooses the decoded rows that a rebuild takes; images only those of the tables `names`."""
+
+    left_out: _LeftOut
+    names: frozenset[TableName] | None
+
+    def __call__(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """Return the rows that are taken, and how many of the others are no errors."""
+        count = 0
+        if self.left_out.records:
+            is_error = pc.equal(rows.column("kind"), ERROR).to_pylist()
+            places = list(_rows_at(rows, PLACE))
+            waits = [place[:-1] in self.left_out.records for place in places]
+            taken = [
+                not waiting or (not bad and place in self.left_out.kept)
+                for place, waiting, bad in zip(places, waits, is_error, strict=True)
+            ]
+            count = sum(
+                not is_taken and not bad for is_taken, bad in zip(taken, is_error, strict=True)
             )
-            found = found.join(waiting, record, "left").where("is_there or waits is null")
-        found = (
-            found.groupBy("database", "table", "reason")
-            .agg(F.count("*").alias("records"))
-            .collect()
-        )
-        refused = [RefusedRecords(**row.asDict()) for row in found]
-        return tuple(
-            sorted(refused, key=lambda item: (item.database or "", item.table or "", item.reason))
-        )
+            rows = rows.filter(pa.array(taken, pa.bool_()))
+        return (rows if self.names is None else self._with_images(rows, self.names)), count
 
-    def _log_of_cut(self) -> DataFrame:
-        F = functions(self._spark)
-        return self._table_of(self._paths.change_log).where(F.col("batch") <= self._cut.batch)
+    def _with_images(self, rows: pa.RecordBatch, names: frozenset[TableName]) -> pa.RecordBatch:
+        """Leave out the images of row changes of other tables: the totals need none."""
+        columns = (rows.column(name).to_pylist() for name in ("kind", "database", "table"))
+        wanted = pa.array(
+            [
+                kind != "row" or (database, table) in names
+                for kind, database, table in zip(*columns, strict=True)
+            ],
+            pa.bool_(),
+        )
+        for name in IMAGES:
+            place, field = rows.schema.get_field_index(name), rows.schema.field(name)
+            image = pc.if_else(wanted, rows.column(name), pa.scalar(None, field.type))
+            rows = rows.set_column(place, field, image)
+        return rows
 
-    def _table_of(self, path: Path) -> DataFrame:
-        return self._spark.read.format("delta").load(str(path))
+
+_REFUSED = """
+    WITH refused AS (
+        SELECT topic, "partition", "offset", min(reason) AS reason FROM errors GROUP BY ALL
+    ), told AS (
+        SELECT DISTINCT topic, "partition", "offset", "database", "table", true AS is_there FROM log
+    ), quarantined AS (
+        SELECT DISTINCT topic, "partition", "offset", true AS waits FROM waiting
+    )
+    SELECT "database", "table", reason, count(*) AS records
+    FROM refused
+    LEFT JOIN told USING (topic, "partition", "offset")
+    LEFT JOIN quarantined USING (topic, "partition", "offset")
+    WHERE is_there OR waits IS NULL
+    GROUP BY "database", "table", reason
+    ORDER BY coalesce("database", ''), coalesce("table", ''), reason
+"""
+
+
+def _rows_at(rows: pa.Table | pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[object, ...]]:
+    return zip(*(rows.column(name).to_pylist() for name in names), strict=True)
+
+
+def _places(rows: pa.Table, names: Sequence[str]) -> frozenset[tuple[object, ...]]:
+    return frozenset(_rows_at(rows, names))
+
+
+def _places_open(faults: pa.Table) -> frozenset[tuple[object, ...]]:
+    return _places(faults.filter(ds.field("redriven_at").is_null()), PLACE)
 
 
 def _names(mirror: MirrorPlan) -> set[TableName]:
@@ -399,13 +463,3 @@ def _names(mirror: MirrorPlan) -> set[TableName]:
     return names.union(
         *(_names(part.plan) for part in (mirror.handover.parts if mirror.handover else ()))
     )
-
-
-def _with_images_of(rows: DataFrame, names: frozenset[TableName]) -> DataFrame:
-    """Leave out the images of row changes of other tables: the totals need none."""
-    F = functions(rows.sparkSession)
-    named = F.lit(False)
-    for database, table in sorted(names):
-        named |= (F.col("database") == F.lit(database)) & (F.col("table") == F.lit(table))
-    wanted = (F.col("kind") != "row") | F.coalesce(named, F.lit(False))
-    return rows.withColumns({name: F.when(wanted, F.col(name)) for name in ("before", "after")})

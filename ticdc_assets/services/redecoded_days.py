@@ -37,7 +37,12 @@ from ticdc_assets.events import SNAPSHOT_DDL
 from ticdc_assets.pipeline.ahead import TS_AHEAD
 from ticdc_assets.pipeline.change_files import CHANGE_LOG_SCHEMA
 from ticdc_assets.pipeline.change_statistics import Correction, regroup
-from ticdc_assets.pipeline.decoding import append_errors, decoded, decoded_position, with_clocks
+from ticdc_assets.pipeline.decoding import (
+    accepted_clocks,
+    append_errors,
+    decoded,
+    decoded_position,
+)
 from ticdc_assets.pipeline.quarantine import Closing, close_rows, count_open
 from ticdc_assets.pipeline.schema_tables import SCHEMA_KINDS
 from ticdc_assets.pipeline.truncation_points import TruncationPoint
@@ -200,7 +205,8 @@ class LandingDay:
 
     def _decoded(self, raw: DataFrame) -> DataFrame:
         """Return the rows of records; `batch` is the landed batch."""
-        return decoded(with_clocks(self._spark, self._paths, raw), self._changefeed, batch=None)
+        clocks = accepted_clocks(self._paths)
+        return decoded(raw, self._changefeed, batch=None, clocks=clocks)
 
     # Comparing --------------------------------------------------------------------------------
 

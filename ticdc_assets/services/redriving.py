@@ -25,7 +25,6 @@ from ticdc_assets.engine.session import functions
 from ticdc_assets.pipeline.change_files import DECODED_SCHEMA, write_frame, write_rows
 from ticdc_assets.pipeline.change_statistics import add_to_groups
 from ticdc_assets.pipeline.decoding import (
-    CLOCK,
     append_changes,
     decode_new,
     decoded,
@@ -93,8 +92,7 @@ def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Re
     batch, landed = decoded_position(paths)
     batch += 1
     # What was too far ahead of the clock then may not be by now.
-    records = records.withColumn(CLOCK, F.lit(datetime.now(UTC)))
-    rows = decoded(records, changefeed, batch).cache()
+    rows = decoded(records, changefeed, batch, now=datetime.now(UTC)).cache()
     try:
         good = rows.where(F.col("kind") != "error")
         # Of a record of several rows some may be in the change log already.

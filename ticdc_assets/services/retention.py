@@ -51,7 +51,12 @@ from ticdc_assets.pipeline.ahead import is_ahead
 from ticdc_assets.pipeline.change_statistics import ChangeGroups, read_groups
 from ticdc_assets.pipeline.cut_schema import CUT_SCHEMA
 from ticdc_assets.pipeline.cuts import Cut, read_cuts
-from ticdc_assets.pipeline.decoding import decoded, decoded_position, landed_up_to, with_clocks
+from ticdc_assets.pipeline.decoding import (
+    accepted_clocks,
+    decoded,
+    decoded_position,
+    landed_up_to,
+)
 from ticdc_assets.pipeline.quarantine import CLOSED_BY, Closing, read_quarantine
 from ticdc_assets.pipeline.schema_tables import SCHEMA_KINDS
 from ticdc_assets.pipeline.seeds import read_seeds
@@ -481,8 +486,8 @@ class _CutOff:
         """Return the coordinates of records that are in the base in all that they say."""
         F = functions(self._spark)
         # What a claim check completes is in the same row, at the same commit ts.
-        records = with_clocks(self._spark, self._paths, records)
-        rows = decoded(records, replace(self._changefeed, claim_check=None), 0)
+        changefeed = replace(self._changefeed, claim_check=None)
+        rows = decoded(records, changefeed, 0, clocks=accepted_clocks(self._paths))
         above = F.when(F.col("kind") == "ddl", F.col("commit_ts") >= base.tso).otherwise(
             F.col("commit_ts") > base.tso
         )

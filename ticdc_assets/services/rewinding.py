@@ -25,9 +25,10 @@ from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import LakeDamagedError, NotFoundError
 from ticdc_assets.pipeline.change_statistics import read_groups
-from ticdc_assets.pipeline.cuts import Cut, Rewind, publish, read_cuts, require_cut
+from ticdc_assets.pipeline.cuts import Cut, Rewind, read_cuts, require_cut
 from ticdc_assets.pipeline.damage import check_files
 from ticdc_assets.pipeline.decoding import decode_new
+from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.pipeline.quarantine import count_open, reopen_applied
 from ticdc_assets.pipeline.truncation_points import read_raw_truncation_point, read_truncation_point
 from ticdc_assets.services.redecoded_days import RedecodedDay

@@ -23,11 +23,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.commits import commits_after, foreign_changes
@@ -37,10 +39,12 @@ from ticdc_assets.isolation import first_sentence
 from ticdc_assets.pipeline.cuts import Cut, HeldRows, MirrorCut, require_cut
 from ticdc_assets.pipeline.damage import check_files
 from ticdc_assets.pipeline.mirrors import PARALLEL_MIRRORS
-from ticdc_assets.pipeline.versions import mirror_in_spark
+from ticdc_assets.pipeline.versions import mirror_as_stored, mirror_columns, mirror_in_spark
 from ticdc_assets.reading.mirrors import require_mirror
+from ticdc_assets.rows.rows_of_work import copied_by_spark
 from ticdc_assets.services.comparing import (
     NO_ROWS,
+    Compared,
     Content,
     Differences,
     RowCounts,
@@ -326,7 +330,8 @@ class _Comparing:
         self, name: tuple[str, str], ours: MirrorCut | None, theirs: MirrorCut | None
     ) -> VerifiedMirror:
         database, table = name
-        made = None if theirs is None else self._content(self._rebuilding.paths, theirs)
+        rebuild = None if theirs is None else self._table(self._rebuilding.paths, theirs)
+        made = None if rebuild is None else self._content(rebuild)
         if ours is None:
             finding = Finding.NOT_IN_CUT
             return VerifiedMirror(database=database, table=table, finding=finding, rebuilt=made)
@@ -334,8 +339,9 @@ class _Comparing:
         try:
             check_files(self._paths, ours, footers=True)
             foreign = tuple(_foreign_commits(self._paths, ours))
-            found = self._content(self._paths, ours)
-            if theirs is None or made is None:
+            there = self._table(self._paths, ours)
+            found = self._content(there)
+            if theirs is None or rebuild is None:
                 return VerifiedMirror(
                     database=database,
                     table=table,
@@ -343,10 +349,19 @@ class _Comparing:
                     mirror=found,
                     foreign=foreign,
                 )
-            differences = tuple(self._differences(ours, theirs))
+            columns = column_differences(there.rows.schema, rebuild.rows.schema)
+            differences = (*columns, *self._differences(ours, theirs))
             rows = Differences(counts=NO_ROWS, examples=())
-            if found != made:
-                rows = self._row_differences(ours, theirs)
+            # Tables with other columns have no rows to be compared.
+            if found != made and not columns:
+                rows = row_differences(
+                    self._spark,
+                    there,
+                    rebuild,
+                    self._changefeed.timezone,
+                    self._folder(),
+                    examples=self._examples,
+                )
         except (LakeDamagedError, PySparkException, Py4JJavaError) as error:
             return VerifiedMirror(
                 database=database,
@@ -369,18 +384,27 @@ class _Comparing:
             foreign=foreign,
         )
 
-    def _content(self, paths: LakePaths, mirror: MirrorCut) -> Content:
-        return content_of(mirror_in_spark(self._spark, paths, mirror), mirror.table_schema)
+    def _table(self, paths: LakePaths, mirror: MirrorCut) -> Compared:
+        rows = mirror_as_stored(paths, mirror)
+        if rows is None:
+            rows = copied_by_spark(
+                mirror_in_spark(self._spark, paths, mirror),
+                mirror_columns(paths, mirror),
+                self._folder(),
+            )
+        return Compared.whole(rows, mirror.table_schema)
 
-    def _frames(self, ours: MirrorCut, theirs: MirrorCut) -> tuple[DataFrame, DataFrame]:
-        return (
-            mirror_in_spark(self._spark, self._paths, ours),
-            mirror_in_spark(self._spark, self._rebuilding.paths, theirs),
-        )
+    def _content(self, table: Compared) -> Content:
+        return content_of(self._spark, table, self._folder())
+
+    def _folder(self) -> Path:
+        """Return a new folder for files of this run, in the side place."""
+        folder = self._rebuilding.paths.base / f"compared-{uuid4().hex}"
+        folder.mkdir(parents=True)
+        return folder
 
     def _differences(self, ours: MirrorCut, theirs: MirrorCut) -> Iterable[str]:
-        """Yield what differs besides rows."""
-        yield from column_differences(*self._frames(ours, theirs))
+        """Yield what differs besides columns and rows."""
         if ours.table_schema != theirs.table_schema:
             yield "the schema at the cut is another one than the landed records lead to"
         if set(ours.hidden) != set(theirs.hidden):
@@ -392,19 +416,6 @@ class _Comparing:
             numbers = (getattr(ours, what), getattr(theirs, what))
             if numbers[0] != numbers[1]:
                 yield f"the cut says {numbers[0]} {what}, rebuilt {numbers[1]}"
-
-    def _row_differences(self, ours: MirrorCut, theirs: MirrorCut) -> Differences:
-        """Return which rows differ, as far as the columns of both sides can be compared."""
-        mirror, rebuild = self._frames(ours, theirs)
-        if column_differences(mirror, rebuild):
-            return Differences(counts=NO_ROWS, examples=())
-        return row_differences(
-            mirror,
-            rebuild,
-            theirs.table_schema,
-            self._changefeed.timezone,
-            examples=self._examples,
-        )
 
 
 def _foreign_commits(paths: LakePaths, mirror: MirrorCut) -> Iterable[str]:

@@ -23,13 +23,14 @@ changefeeds:
     timezone: UTC
     source:
       capture: messages.jsonl
+    ended: false
 """
 
 
 class SmallShop:
     """An upstream, its changefeed, and the settings that read them; all in `folder`.
 
-    TSOs are those of the wall clock, so a mirror's lag is what it would be.
+    TSOs are those of the wall clock, and the capture grows, so a mirror's lag is what it would be.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -41,6 +42,7 @@ class SmallShop:
             wire_format="simple-json",
             timezone="UTC",
             source=CaptureSource(path=self.capture),
+            ended=False,
         )
         self.settings = Settings(changefeeds=(self.changefeed,), lake=folder / "lake", path=config)
         self.paths = LakePaths(root=self.settings.lake, changefeed="shop")

@@ -15,7 +15,8 @@ from ticdc_assets.defs.changefeeds import all_definitions
 from ticdc_assets.defs.run import open_instance, run_sync
 from ticdc_assets.engine.control import latest_version
 from ticdc_assets.pipeline import mirrors
-from ticdc_assets.pipeline.cuts import Cut, publish, require_cut
+from ticdc_assets.pipeline.cuts import Cut, require_cut
+from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.reading.mirrors import read_mirror
 from ticdc_assets.simulator.columns import column
 from ticdc_assets_tests.defs.small_shop import ODD, ODD_PARTITION, ORDERS, SmallShop

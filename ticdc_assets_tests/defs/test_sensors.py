@@ -39,9 +39,10 @@ from ticdc_assets.defs.steps import ChangefeedSteps, steps_of
 from ticdc_assets.defs.workers import WORKER_TAG, is_gone, worker_name
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.observe.status_reading import read_status
-from ticdc_assets.pipeline.cuts import Rewind, publish
+from ticdc_assets.pipeline.cuts import Rewind
 from ticdc_assets.pipeline.landing import land
 from ticdc_assets.pipeline.positions import PartitionOffsets
+from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.pipeline.sources import accept, see_source
 from ticdc_assets.ports import free_port
 from ticdc_assets_tests.defs.small_shop import ORDERS, SmallShop

@@ -16,7 +16,7 @@ from ticdc_assets.defs.schema_metadata import schema_metadata
 from ticdc_assets.defs.steps import ChangefeedSteps, steps_of
 from ticdc_assets.defs.table_schemas import CHANGE_LOG, RAW_MESSAGES, SCHEMA_REGISTRY
 from ticdc_assets.defs.tables_sensor import TablesCursor, tick
-from ticdc_assets.pipeline.cuts import publish
+from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.tso import from_datetime
 from ticdc_assets_tests.report.small_lake import ago, cut_of, mirror_of, write_schemas
 

@@ -1,19 +1,33 @@
 """Every way in which files of a Delta table can be broken is seen, and said in one clause."""
 
 import json
+import os
 import shutil
+import struct
+import zlib
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
-from ticdc_assets.engine.control import open_table, read_portable, read_table
-from ticdc_assets.engine.delta_files import broken, live_files
+from ticdc_assets.engine.control import dataset_of, open_table, read_table, reading
+from ticdc_assets.engine.deletion_vectors import DeletionVector, DeletionVectorError
+from ticdc_assets.engine.delta_files import broken, data_files, live_files, removable
 from ticdc_assets.engine.renewing import renew_if_lost
 from ticdc_assets.errors import LakeDamagedError
+
+
+def read_version(path: Path, version: int) -> pa.Table:
+    with reading(path, version):
+        table = open_table(path, version)
+        assert table is not None
+        return dataset_of(table, path).to_table()
 
 
 def rows(*numbers: int) -> pa.Table:
@@ -132,7 +146,7 @@ def test_reading_says_it_in_one_sentence(table: Path, damage: str) -> None:
     if damage == "commit torn between lines":
         return  # delta-rs reads it as it is; that files are missing is seen before it is asked
     with pytest.raises(LakeDamagedError) as caught:
-        read_portable(table, 2)
+        read_version(table, 2)
     assert said in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
     assert "the mirror with id 7 of changefeed 'shop' is damaged" in str(caught.value)
@@ -188,14 +202,14 @@ def test_a_lost_log_begins_again_behind_what_cuts_name(table: Path) -> None:
     assert opened is not None
     assert opened.version() == 3
     write_deltalake(str(table), rows(8, 9), mode="overwrite", schema_mode="overwrite")
-    assert read_portable(table, 4) == rows(8, 9)
+    assert read_version(table, 4) == rows(8, 9)
     assert broken(table, 4, footers=True) is None
     # No version that a cut names is ever another one.
     for version in (0, 1, 2):
         with pytest.raises(LakeDamagedError):
-            read_portable(table, version)
+            read_version(table, version)
     renew_if_lost(table, 4, {})  # sound: left alone
-    assert read_portable(table, 4) == rows(8, 9)
+    assert read_version(table, 4) == rows(8, 9)
 
 
 @pytest.mark.spark
@@ -218,9 +232,75 @@ def test_deletion_vectors_and_checkpoints_of_spark_are_understood(
     assert list((path / "_delta_log").glob("*.checkpoint.parquet"))
     for version in range(4):
         assert broken(path, version, footers=True) is None
+    (file,) = data_files(path, 3) or ()
+    assert file.deleted is not None
+    left = file.deleted.kept(0, 1000)
+    assert left is not None
+    assert [number for number, is_left in enumerate(left) if not is_left] == [5, 6, 7]
+    assert file.deleted.kept(8, 992) is None
+    seventh = file.deleted.kept(7, 2)
+    assert seventh is not None
+    assert seventh.tolist() == [False, True]
     vectors = [file for file in live_files(path) if not file.is_data]
     assert len(vectors) == 1
     assert vectors[0].path.is_file()
     vectors[0].path.unlink()
     assert "deletion vector" in (broken(path, footers=False) or "")
     assert broken(path, 0, footers=True) is None
+
+
+def test_deletion_vectors_that_are_damaged_are_refused(tmp_path: Path) -> None:
+    bitmap = struct.pack("<I", 1_681_511_377) + BitMap64([3, 1 << 40]).serialize()
+    whole = DeletionVector(size=len(bitmap), cardinality=2, data=bitmap)
+    left = whole.kept(2, 3)
+    assert left is not None
+    assert left.tolist() == [True, False, True]
+    assert whole.kept(1 << 41, 5) is None
+    file = tmp_path / "vector.bin"
+    checksum = struct.pack(">I", zlib.crc32(bitmap))
+    content = b"\x01" + struct.pack(">I", len(bitmap)) + bitmap + checksum
+    for name, changed in {
+        "another checksum": content[:-1] + b"!",
+        "no vector of": content[:1] + b"\x01" + content[2:],
+        "no vector of ": b"",
+    }.items():
+        file.write_bytes(changed)
+        with pytest.raises(DeletionVectorError, match=name):
+            replace(whole, path=file, offset=1, data=name.encode()).kept(0, 1)
+    file.write_bytes(content)
+    assert replace(whole, path=file, offset=1, data=b"").kept(3, 1) is not None
+    for said, vector in {
+        "bytes where": replace(whole, data=bitmap[:-1]),
+        "portable form": replace(whole, data=b"1234" + bitmap[4:]),
+        "rows where 3 were deleted": replace(whole, cardinality=3),
+        "not a bitmap": replace(whole, data=bitmap[:4] + b"\xff" * (len(bitmap) - 4)),
+    }.items():
+        with pytest.raises(DeletionVectorError, match=said):
+            vector.kept(0, 1)
+
+
+def test_what_a_vacuum_would_remove(tmp_path: Path) -> None:
+    path = tmp_path / "shop" / "mirrors" / "7"
+    for number in range(30):  # behind a checkpoint too
+        write_deltalake(
+            str(path),
+            rows(number),
+            mode="overwrite",
+            configuration={"delta.checkpointInterval": "20"},
+        )
+    (path / "part-of-a-killed-run.parquet").write_bytes(b"")
+    (path / "_hidden").mkdir()
+    (path / "_hidden" / "left.parquet").write_bytes(b"")
+    now = datetime.now(UTC)
+    assert removable(path, now - timedelta(hours=1)) == []
+    table = DeltaTable(str(path))
+    wanted = table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
+    found = removable(path, now + timedelta(hours=1))
+    assert found is not None
+    assert {item.name for item in found} == set(wanted)
+    assert len(found) == 30
+    # What a commit removed lately stays, however old it is.
+    for item in found:
+        os.utime(item, (0, 0))
+    (left,) = removable(path, now - timedelta(hours=1)) or ()
+    assert left.name == "part-of-a-killed-run.parquet"

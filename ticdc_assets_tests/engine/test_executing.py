@@ -28,7 +28,7 @@ from ticdc_assets.errors import SourceUnavailableError
 from ticdc_assets.kafka.administration import Administration, OffsetRange
 from ticdc_assets.kafka.records import fetch
 from ticdc_assets.pipeline import change_statistics, decoding
-from ticdc_assets.pipeline.change_files import RECORD_COLUMNS, _records, parts_of
+from ticdc_assets.pipeline.change_files import RECORD_COLUMNS, Batches, _records, parts_of
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.landing import land
 from ticdc_assets.pipeline.landing_files import RAW_SCHEMA, LandingBatch, write_records
@@ -342,9 +342,11 @@ def append(raw: Path, number: int, values: list[bytes]) -> bool:
 
 
 def read(raw: Path, batch: int) -> list[bytes]:
-    with parts_of(LazySession(), raw, batch) as parts:
+    with parts_of(LazySession(), raw, Batches.one(batch)) as parts:
         records = [
-            record for piece in parts.pieces for record in _records(*piece, batch, RECORD_COLUMNS)
+            record
+            for piece in parts.pieces
+            for record in _records(*piece, Batches.one(batch), RECORD_COLUMNS)
         ]
     return [value for record in records for value in record.column("value").to_pylist()]
 
@@ -371,7 +373,7 @@ def test_the_parts_of_a_batch_are_those_of_its_files(tmp_path: Path) -> None:
     append(raw, 1, [b"x" * 100] * 50)
     append(raw, 2, [bytes([number]) * 100 for number in range(50)])
     for number in (1, 2):
-        with parts_of(LazySession(), raw, number) as parts:
+        with parts_of(LazySession(), raw, Batches.one(number)) as parts:
             assert (parts.rows, len(parts.pieces)) == (50, 1)
         assert len(read(raw, number)) == 50
     assert read(raw, 3) == []

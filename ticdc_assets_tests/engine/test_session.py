@@ -36,6 +36,7 @@ places = windows(other).partitionBy("id")
 F = functions(spark)
 assert spark.range(3).withColumn("n", F.count("*").over(places)).count() == 3
 assert spark.range(1).sparkSession is not running
+spark.sparkContext._jvm.System.err.print("from Java")
 spark.stop()
 """
 
@@ -46,3 +47,5 @@ def test_a_lazy_session_starts_once_and_again_after_it_was_stopped(java: None) -
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
+    # Java's warning of Spark's own options is not passed on, and all else is, to the last byte.
+    assert done.stderr == "from Java"

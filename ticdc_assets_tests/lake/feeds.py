@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +24,8 @@ from ticdc_assets.engine.control import commit_metadata, read_table, write_table
 from ticdc_assets.engine.executing import Executor, OnSpark
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import MERGING
-from ticdc_assets.pipeline import change_folding, change_reading, history, mirror_making
+from ticdc_assets.observe.status_reading import read_status
+from ticdc_assets.pipeline import change_folding, change_reading, history, mirror_making, versions
 from ticdc_assets.pipeline.cut_schema import CUT_SCHEMA
 from ticdc_assets.pipeline.cuts import Cut, newest_cut
 from ticdc_assets.pipeline.decoding import decode_new
@@ -32,7 +33,13 @@ from ticdc_assets.pipeline.landing import Landing, land
 from ticdc_assets.pipeline.mirrors import Applying, apply_changes
 from ticdc_assets.pipeline.schema_tables import register_new
 from ticdc_assets.reading.as_of import AsOf, TableRows
-from ticdc_assets.reading.mirrors import iterate_rows, published_table, read_mirror
+from ticdc_assets.reading.mirrors import (
+    MirrorListing,
+    iterate_rows,
+    list_mirrors,
+    published_table,
+    read_mirror,
+)
 from ticdc_assets.simulator.commits import Truth
 from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.wire import WireFormat
@@ -48,7 +55,7 @@ def treat_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (change_folding, history):
         monkeypatch.setattr(module, "executor", on_spark)
-    for module in (change_folding, change_reading, history, mirror_making):
+    for module in (change_folding, change_reading, history, mirror_making, versions):
         monkeypatch.setattr(module, "INLINE_ROWS", -1)
     monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
     threshold = "spark.sql.optimizer.runtime.bloomFilter.applicationSideScanSizeThreshold"
@@ -143,6 +150,10 @@ class Feed:
         cut = newest_cut(self.paths)
         assert cut is not None
         return cut
+
+    def listed(self) -> list[MirrorListing]:
+        """Return the mirrors as the command `tables` lists them."""
+        return list_mirrors(self.paths, read_status(self.paths, self.changefeed, datetime.now(UTC)))
 
     @property
     def settings(self) -> Settings:

@@ -13,7 +13,6 @@ from ticdc_assets.errors import LandingGapError, SourceUnavailableError
 from ticdc_assets.pipeline.mirrors import Outcome
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.reading import mirrors as reading
-from ticdc_assets.reading.mirrors import list_mirrors
 from ticdc_assets.simulator.alterations import AddColumn, ModifyColumn
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
@@ -54,7 +53,7 @@ def test_a_source_without_records(spark: SparkSession, tmp_path: Path) -> None:
     applying = feed.sync()
     assert applying.outcome is Outcome.WAITING
     assert applying.reason == "no watermark yet from shop/0, shop/1"
-    assert list_mirrors(feed.paths) == []
+    assert feed.listed() == []
 
 
 def test_a_partition_that_was_never_written_holds_everything_back(
@@ -131,7 +130,7 @@ def test_a_table_without_a_key_is_a_bag(spark: SparkSession, tmp_path: Path) -> 
     assert feed.cut.replays > 0
     feed.sync(refold={("log", "lines")})
     assert feed.rows() == truth_rows(changefeed.truth())
-    listing = {item.table: item for item in list_mirrors(feed.paths)}
+    listing = {item.table: item for item in feed.listed()}
     assert listing["lines"].key == []
     assert any("bag" in caveat for caveat in listing["lines"].status.caveats)
     assert listing["keyed"].key == ["id"]

@@ -88,10 +88,8 @@ def decoded(
         "key": pa.array([item.key for item in records], pa.binary()),
         "value": pa.array([item.value for item in records], pa.binary()),
     }
-    if clock is not None:
-        columns["clock"] = pa.array([clock] * count, pa.timestamp("us", tz="UTC"))
     batch = pa.RecordBatch.from_pydict(columns)
-    found = list(decoding._decoder(changefeed, None)([batch]))
+    found = list(decoding.record_decoder(changefeed, None, now=clock)([batch]))
     assert all(item.schema == decoding.DECODED_SCHEMA for item in found)
     return pa.Table.from_batches(found, decoding.DECODED_SCHEMA).to_pylist()
 

@@ -26,7 +26,7 @@ from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.history_writing import HistoryWriter
 from ticdc_assets.pipeline.mirrors import Outcome
 from ticdc_assets.pipeline.quarantine import read_quarantine
-from ticdc_assets.reading.mirrors import list_mirrors, read_mirror, require_mirror
+from ticdc_assets.reading.mirrors import read_mirror, require_mirror
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.simulator.alterations import AddColumn
 from ticdc_assets.simulator.changefeed import StandInChangefeed
@@ -107,7 +107,7 @@ def test_a_mirror_that_fails_keeps_its_rows_while_the_others_go_on(
         assert feed.sync().outcome is Outcome.UNCHANGED
         assert feed.cut.failed[0].since == failure.since
     assert feed.rows() == {("d", "bad"): old["d", "bad"], ("d", "good"): truth["d", "good"]}
-    by_table = {item.table: item for item in list_mirrors(feed.paths)}
+    by_table = {item.table: item for item in feed.listed()}
     assert by_table["bad"].incomplete
     assert by_table["bad"].applied_ts == old_tso
     assert by_table["good"].applied_ts == cut.tso
@@ -146,7 +146,7 @@ def test_a_mirror_that_was_never_made_is_listed(
     (failure,) = feed.cut.failed
     assert (failure.table, failure.tso, failure.waiting) == ("bad", None, 4)
     assert [item.table for item in feed.cut.mirrors] == ["good"]
-    (listed,) = (item for item in list_mirrors(feed.paths) if item.table == "bad")
+    (listed,) = (item for item in feed.listed() if item.table == "bad")
     assert (listed.version, listed.incomplete) == (None, True)
     with pytest.raises(NotFoundError, match="No space left on device"):
         require_mirror(feed.paths, "d", "bad")

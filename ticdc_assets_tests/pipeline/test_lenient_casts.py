@@ -11,7 +11,6 @@ from ticdc_assets.changelog.fold import fold
 from ticdc_assets.changelog.history_fold import fold_history
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.reading.as_of import AsOf
-from ticdc_assets.reading.mirrors import list_mirrors
 from ticdc_assets.registry import evolution
 from ticdc_assets.simulator.alterations import ModifyColumn, RenameColumn
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
@@ -80,7 +79,7 @@ def test_all_ways_come_to_the_same_rows_counts_and_caveats(
     mirror = feed.cut.mirrors[0]
     assert mirror.casts == {("w", first): 3, ("n", second): 3}
     assert feed.rows() == truth_rows(changefeed.truth())
-    assert [item.status.lenient_casts for item in list_mirrors(feed.paths)] == [6]
+    assert [item.status.lenient_casts for item in feed.listed()] == [6]
     # A table that begins anew has none of them.
     upstream.truncate_table(T)
     feed.write(changefeed.tick())

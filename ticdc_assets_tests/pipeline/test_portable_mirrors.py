@@ -1,16 +1,18 @@
 """Mirrors that are written without Spark while they are small, and what becomes of them."""
 
+import logging
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from ticdc_assets.config import Retention
-from ticdc_assets.engine.control import is_portable, open_table, read_portable
-from ticdc_assets.pipeline import mirror_making, mirrors, overwriting
+from ticdc_assets.config import Readers, Retention, TableChoice
+from ticdc_assets.engine.control import is_portable, open_table
+from ticdc_assets.pipeline import history_writing, mirror_making, mirrors, overwriting
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.mirror_making import Mode
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
@@ -20,7 +22,7 @@ from ticdc_assets.simulator.alterations import AddColumn, RenameColumn
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
-from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 from ticdc_assets_tests.lake.test_killed_runs import Killed, before
 from ticdc_assets_tests.simulator.builders import churn, fill
 
@@ -47,6 +49,11 @@ def upstream_of(*names: str) -> Upstream:
             primary_key=("id",),
         )
     return upstream
+
+
+def by_others(feed: Feed, mirror: MirrorCut) -> pa.Table:
+    """Return the rows of a mirror as a reader that knows nothing of ours has them."""
+    return DeltaTable(str(mirror.path(feed.paths)), mirror.version).to_pyarrow_table()
 
 
 def is_plain_now(feed: Feed, mirror: MirrorCut) -> bool:
@@ -83,8 +90,7 @@ def test_a_mirror_is_plain_until_it_is_large(
     assert small.mode == Mode.REWRITE
     assert is_plain_now(feed, small)
     # Readers outside Spark find the same rows.
-    rows = read_portable(small.path(feed.paths), small.version)
-    assert rows is not None
+    rows = by_others(feed, small)
     assert rows.schema.equals(MirrorLayout(schema=small.table_schema).arrow)
     assert rows.num_rows == small.rows
 
@@ -100,6 +106,88 @@ def test_a_mirror_is_plain_until_it_is_large(
     assert synced().mode == Mode.REWRITE
     assert feed.rows_as_of(small_ts) == small_rows
     assert feed.read(*T).count() == len(upstream.rows(T))
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+def test_mirrors_and_histories_that_are_to_be_portable_stay_so(
+    large: bool, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (mirror_making, overwriting):
+        name = "PORTABLE_ROWS" if module is overwriting else "SMALL_MIRROR_ROWS"
+        monkeypatch.setattr(module, name, 5)
+    monkeypatch.setattr(history_writing, "SMALL_HISTORY_ROWS", 5)
+    if large:
+        treat_as_large(monkeypatch)
+    upstream = upstream_of("v")
+    fill(upstream, T, rows=30)
+    odd = ("d", "odd")
+    upstream.create_table(
+        odd,
+        (column("id", "bigint", nullable=False), column("a b", "varchar(9)")),
+        primary_key=("id",),
+    )
+    fill(upstream, odd, rows=30)
+    changefeed = StandInChangefeed(upstream, "feed", partitions=2)
+    feed = Feed.of(spark, tmp_path)
+    everything = TableChoice(("*.*",))
+    feed = replace(
+        feed,
+        changefeed=replace(
+            feed.changefeed, history=everything, readers=Readers(portable=everything)
+        ),
+    )
+
+    def synced() -> dict[str, str]:
+        feed.write(changefeed.tick())
+        feed.sync()
+        assert feed.rows() == truth_rows(changefeed.truth())
+        for mirror in feed.cut.mirrors:
+            for path, version in (
+                (mirror.path(feed.paths), mirror.version),
+                (feed.paths.history(mirror.mirror_id), mirror.history_version),
+            ):
+                table = DeltaTable(str(path), version)
+                assert is_portable(table), path
+                # A reader that filters by statistics finds what is there.
+                (key,) = table.to_pyarrow_table(columns=["id"])["id"][:1].to_pylist()
+                assert table.to_pyarrow_table(filters=[("id", "=", key)]).num_rows
+            assert by_others(feed, mirror).num_rows == mirror.rows
+        return {mirror.table: mirror.mode for mirror in feed.cut.mirrors}
+
+    synced()
+    churn(upstream, steps=10, seed=1)
+    assert synced() == {T[1]: Mode.MERGE, "odd": Mode.REWRITE}
+    upstream.alter_table(
+        T, AddColumn(column=column("n", "datetime")), RenameColumn(name="v", new_name="w")
+    )
+    churn(upstream, steps=10, seed=2)
+    assert synced()[T[1]] == Mode.REWRITE
+    churn(upstream, steps=10, seed=3)
+    assert synced()[T[1]] == Mode.MERGE
+
+
+def test_a_mirror_that_has_features_keeps_them_and_it_is_said(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 5)
+    upstream = upstream_of("v")
+    fill(upstream, T, rows=30)
+    changefeed = StandInChangefeed(upstream, "feed", partitions=2)
+    feed = Feed.of(spark, tmp_path)
+    for readers in (Readers(), Readers(portable=TableChoice(("d.*",)))):
+        feed = replace(feed, changefeed=replace(feed.changefeed, readers=readers))
+        for seed in range(2):
+            churn(upstream, steps=5, seed=seed)
+            feed.write(changefeed.tick())
+            with caplog.at_level(logging.WARNING):
+                feed.sync()
+            assert feed.rows() == truth_rows(changefeed.truth())
+        assert ("keeps them" in caplog.text) == (readers != Readers())
+    (mirror,) = feed.cut.mirrors
+    assert mirror.mode == Mode.MERGE
 
 
 def test_no_name_keeps_a_mirror_from_being_plain(
@@ -190,8 +278,8 @@ def test_rows_that_no_change_is_about_pass_as_they_are(spark: SparkSession, tmp_
     (mirror,) = feed.cut.mirrors
     assert (mirror.mode, mirror.rows) == (Mode.REWRITE, 29)
     assert feed.rows() == truth_rows(changefeed.truth())
-    tables = [read_portable(item.path(feed.paths), item.version) for item in (first, mirror)]
-    old, new = (by_id(table) for table in tables if table is not None)
+    tables = [by_others(feed, item) for item in (first, mirror)]
+    old, new = map(by_id, tables)
     assert {key: new[key] for key in old if key not in {3, 6, 7}} == {
         key: row for key, row in old.items() if key not in {3, 6, 7}
     }

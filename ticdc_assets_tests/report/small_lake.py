@@ -17,7 +17,8 @@ from ticdc_assets.engine.control import write_table
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.pipeline import change_statistics, landing
-from ticdc_assets.pipeline.cuts import Cut, HeldRows, MirrorCut, publish
+from ticdc_assets.pipeline.cuts import Cut, HeldRows, MirrorCut
+from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.pipeline.quarantine import COLUMNS
 from ticdc_assets.pipeline.schema_tables import write_history
 from ticdc_assets.registry.history import (
@@ -134,9 +135,16 @@ def write_landings(paths: LakePaths, landings: Sequence[tuple[datetime, int, int
         )
 
 
-def write_groups(paths: LakePaths, watermark: datetime, tables: Sequence[tuple[str, str]]) -> None:
-    """Write change groups: a watermark and a row change of each table."""
+def write_groups(
+    paths: LakePaths,
+    watermark: datetime,
+    tables: Sequence[tuple[str, str]],
+    *,
+    newest: datetime | None = None,
+) -> None:
+    """Write change groups: a watermark and a row change of each table, at it if not at `newest`."""
     tso = from_datetime(watermark)
+    newest_ts = tso if newest is None else from_datetime(newest)
     common = {
         "topic": "shop",
         "partition": 0,
@@ -156,6 +164,7 @@ def write_groups(paths: LakePaths, watermark: datetime, tables: Sequence[tuple[s
         {
             **common,
             "kind": "row",
+            "max_ts": newest_ts,
             "database": database,
             "table": table,
             "table_id": number,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ticdc_assets.observe.overview import read_overview
-from ticdc_assets.pipeline.cuts import publish
+from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.report.page import page as page_text
 from ticdc_assets.report.page import write_page
 from ticdc_assets_tests.defs.browser import Page, find_chromium, open_browser

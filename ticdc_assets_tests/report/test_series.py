@@ -20,7 +20,8 @@ from ticdc_assets.observe.series import (
     step_series,
     thinned,
 )
-from ticdc_assets.pipeline.cuts import newest_cut, publish
+from ticdc_assets.pipeline.cuts import newest_cut
+from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.tso import from_datetime
 from ticdc_assets_tests.report.small_lake import (
     NOW,

@@ -15,8 +15,9 @@ from ticdc_assets.config import ClaimCheck
 from ticdc_assets.engine.control import latest_version
 from ticdc_assets.engine.lock import side_lock, writer_lock
 from ticdc_assets.errors import BusyError, NotFoundError
-from ticdc_assets.pipeline.cuts import MirrorCut, publish
+from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.decoding import decode_new
+from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.versions import mirror_in_spark
 from ticdc_assets.services import rebuilding
