@@ -61,8 +61,8 @@ $(VENV)/.made: pyproject.toml uv.lock .python-version
 	@touch $@
 
 .PHONY: demo
-demo: setup ## Run one changefeed end to end, in FORMAT=simple-json or another, mirrors compared
-	@$(BIN)/ticdc-assets demo --format "$(FORMAT)"
+demo: setup ## Run one changefeed end to end, in FORMAT=simple-json or another; LIVE=1 goes on
+	@$(BIN)/ticdc-assets demo --format "$(FORMAT)" $(if $(LIVE),--live)
 
 .PHONY: ui
 ui: setup ## Open the demo's instance in the Dagster UI

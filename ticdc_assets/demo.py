@@ -6,6 +6,8 @@ Dagster job lands, decodes, registers and applies it, and a table that says for 
 it equals the simulator's own truth. The Dagster instance stays in the
 folder, so that the UI can be opened on it.
 
+A live demo goes on from there: see `demo_live`.
+
 The folder is the demo's own: it is emptied at the start, which is only done to a folder that a
 demo made. Running it again therefore starts over.
 """
@@ -19,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
@@ -32,11 +35,14 @@ from ticdc_assets.config import (
     Settings,
 )
 from ticdc_assets.defs.run import run_seed, run_sync
-from ticdc_assets.demo_place import CHANGEFEED, DIRECTORY, use_demo
+from ticdc_assets.demo_live import go_on_live
+from ticdc_assets.demo_place import CHANGEFEED, DIRECTORY, find_door, use_demo
+from ticdc_assets.engine.lock import held_lock
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import get_spark
 from ticdc_assets.errors import ConfigError, SourceUnavailableError
 from ticdc_assets.jars import SPARK_JARS, resolve
+from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.wording import duration
 from ticdc_assets.pipeline.cuts import Cut
 from ticdc_assets.reading.mirrors import (
@@ -70,11 +76,50 @@ def run_demo(
     wire_format: WireFormat = WireFormat.SIMPLE_JSON,
     transactions: int,
     seconds: int,
+    live: bool = False,
+    port: int | None = None,
     note: Note,
 ) -> bool:
-    """Run the demo and print its table; return whether every mirror equals the truth."""
+    """Run the demo and print its table; return whether every mirror equals the truth.
+
+    Args:
+        directory: its folder.
+        wire_format: format of the messages.
+        transactions: how many the shop makes at most.
+        seconds: how long the shop is open at most.
+        live: go on with it until it is interrupted.
+        port: where the Dagster UI of a live demo listens; None for one that is free.
+        note: told what happens.
+
+    Raises:
+        BusyError: a demo is running in the folder.
+        ConfigError: the folder is not empty, and no demo made it.
+    """
+    _require_own(directory)
+    with demo_lock(directory):
+        _empty(directory)
+        return _run_demo(
+            directory,
+            wire_format=wire_format,
+            transactions=transactions,
+            seconds=seconds,
+            live=live,
+            port=port,
+            note=note,
+        )
+
+
+def _run_demo(
+    directory: Path,
+    *,
+    wire_format: WireFormat,
+    transactions: int,
+    seconds: int,
+    live: bool,
+    port: int | None,
+    note: Note,
+) -> bool:
     began = time.monotonic()
-    _empty(directory)
 
     def tell(text: str) -> None:
         note(f"{time.monotonic() - began:4.0f} s  {text}")
@@ -108,6 +153,15 @@ def run_demo(
             )
             simulator.start()
             same = _follow(settings, feed, simulator, tell)
+            if live:
+                go_on_live(
+                    settings,
+                    directory,
+                    simulator,
+                    port=port,
+                    program=_program("ticdc-assets"),
+                    note=note,
+                )
     tell(f"done; the broker is stopped, the tables stay in {directory}")
     for line in _go_on(settings, directory):
         note(line)
@@ -209,7 +263,7 @@ def _sync(settings: Settings, tell: Note) -> Cut | None:
 def _compare(settings: Settings, feed: Changefeed, cut: Cut, result: SimulatorResult) -> bool:
     """Print the table and return whether every mirror equals the truth."""
     paths = LakePaths(root=settings.lake, changefeed=CHANGEFEED)
-    mirrors = list_mirrors(paths)
+    mirrors = list_mirrors(paths, read_status(paths, feed, datetime.now(UTC)))
     found: dict[tuple[str, str], Counter[str]] = {}
     published = (published_table(get_spark(), paths, mirror) for mirror in cut.mirrors)
     for database, table, row in iterate_rows(published, feed.timezone):
@@ -255,17 +309,39 @@ def _comparable(row: dict[str, str | None]) -> str:
     return json.dumps(row, sort_keys=True)
 
 
+def _require_own(directory: Path) -> None:
+    """Refuse a folder with something in it that no demo made."""
+    if directory.exists() and any(directory.iterdir()) and not (directory / _MARKER).is_file():
+        raise ConfigError(
+            f"{directory} is not empty and was not made by the demo; choose another folder by "
+            "--directory"
+        )
+
+
 def _empty(directory: Path) -> None:
-    """Empty the demo's folder; refuse one that no demo made."""
-    if directory.exists() and any(directory.iterdir()):
-        if not (directory / _MARKER).is_file():
-            raise ConfigError(
-                f"{directory} is not empty and was not made by the demo; choose another folder "
-                "by --directory"
-            )
-        shutil.rmtree(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / _MARKER).write_text("{}\n", encoding="utf-8")
+    """Empty the demo's folder, but for the file whose lock is held."""
+    for path in directory.iterdir():
+        if path.name == _MARKER:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+@contextmanager
+def demo_lock(directory: Path) -> Iterator[None]:
+    """Keep other demos, and their UIs with a broker, out of a folder.
+
+    Raises:
+        BusyError: one is running there.
+    """
+    door = find_door(directory)
+    holder = f"a demo in {directory}"
+    if door is not None:
+        holder = f"a live demo (process {door.pid}, Dagster UI at {door.ui})"
+    with held_lock(directory / _MARKER, holder):
+        yield
 
 
 def _configure(

@@ -98,6 +98,10 @@ class NotFoundError(TicdcError):
     """The asked-for changefeed, mirror or table does not exist."""
 
 
+class StatementError(TicdcError):
+    """A statement for the demo's upstream that cannot be run there; it changed nothing."""
+
+
 class LakeDamagedError(TicdcError):
     """A table of the lake is not as it was written: files of it are missing, torn or foreign.
 

@@ -1,4 +1,4 @@
-"""Commands about this machine: `doctor`, `demo` and `ui`."""
+"""Commands about this machine: `doctor`, `demo`, `upstream` and `ui`."""
 
 from pathlib import Path
 
@@ -42,12 +42,31 @@ def doctor() -> None:
 )
 @click.option("--transactions", type=click.IntRange(min=1), default=600, show_default=True)
 @click.option("--seconds", type=click.IntRange(min=1), default=25, show_default=True)
+@click.option(
+    "--live", is_flag=True, help="Go on until Ctrl-C: broker, changefeed, mirrors, Dagster UI."
+)
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    help="With --live: where the Dagster UI listens; 3000 or a free port if it is not said.",
+)
 @reported_errors
-def demo(directory: Path, wire_format: str, transactions: int, seconds: int) -> None:
+def demo(
+    directory: Path,
+    wire_format: str,
+    transactions: int,
+    seconds: int,
+    *,
+    live: bool,
+    port: int | None,
+) -> None:
     """Run everything once: a broker, a shop's changefeed, the assets, and compare with the truth.
 
-    Everything is kept in one folder, which is emptied first.
+    Everything is kept in one folder, which is emptied first. With --live the demo goes on after
+    that: change rows by `upstream`, and see them come into the mirrors.
     """
+    if port is not None and not live:
+        raise click.UsageError("--port says where the Dagster UI of --live listens; give both")
     from ticdc_assets.demo import run_demo
     from ticdc_assets.wire import WireFormat
 
@@ -56,10 +75,27 @@ def demo(directory: Path, wire_format: str, transactions: int, seconds: int) -> 
         wire_format=WireFormat(wire_format),
         transactions=transactions,
         seconds=seconds,
+        live=live,
+        port=port,
         note=note,
     )
     if not same:
         raise click.ClickException("a mirror differs from the simulator's truth")
+
+
+@main.command()
+@click.argument("statement")
+@click.option("--directory", type=click.Path(file_okay=False, path_type=Path), default=".demo")
+@reported_errors
+def upstream(statement: str, directory: Path) -> None:
+    """Run one SQL STATEMENT on the upstream of the live demo, and commit it.
+
+    INSERT, UPDATE and DELETE on rows, and ALTER TABLE on columns, of tables as `database.table`.
+    The demo's changefeed sends what was committed to its broker, and its mirrors follow.
+    """
+    from ticdc_assets.demo_place import run_upstream
+
+    click.echo(run_upstream(directory, statement))
 
 
 @main.command()
@@ -78,9 +114,9 @@ def ui(port: int, demo_directory: Path | None) -> None:
     if demo_directory is None:
         serve_ui(load_settings(), port)
         return
-    from ticdc_assets.demo import demo_broker
+    from ticdc_assets.demo import demo_broker, demo_lock
     from ticdc_assets.demo_place import use_demo
 
-    settings = use_demo(demo_directory.resolve())
-    with demo_broker(demo_directory.resolve(), note=note):
+    settings, folder = use_demo(demo_directory.resolve()), demo_directory.resolve()
+    with demo_lock(folder), demo_broker(folder, note=note):
         serve_ui(settings, port)

@@ -30,7 +30,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.defs.active_runs import FOLLOW_TAG, run_to_let_in
 from ticdc_assets.defs.checks import judge_cheaply
-from ticdc_assets.defs.following import Ending, Followed, Following, NewData
+from ticdc_assets.defs.following import Ending, Followed, Following, NewData, Pace
 from ticdc_assets.defs.metadata import utc_now
 from ticdc_assets.defs.resources import LakeSpark
 from ticdc_assets.defs.source_watcher import SourceWatcher
@@ -52,6 +52,12 @@ class FollowConfig(dg.Config):
         default=None,
         ge=0,
         description="How long it goes on syncing; as the changefeed's follow_seconds if not set.",
+    )
+    rest_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="How long it rests from one look at the source to the next, after a sync that "
+        "brought watermarks only too; if not set 1 s, and up to 10 s after such syncs.",
     )
 
 
@@ -76,7 +82,9 @@ def follow_job(steps: ChangefeedSteps) -> dg.JobDefinition:
         seconds = default if config.seconds is None else config.seconds
         with reported_failures(steps.paths):
             surroundings = Surroundings(steps, spark.spark_session, context)
-            following = Following(surroundings, seconds)
+            rest = config.rest_seconds
+            pace = None if rest is None else Pace(look=rest, longest_rest=rest)
+            following = Following(surroundings, seconds, pace)
             steps.note(following.followed)
             yield from surroundings.follow(following)
         _end_cancelled(context, following.followed)

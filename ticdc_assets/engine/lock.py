@@ -23,16 +23,21 @@ def writer_lock(paths: LakePaths) -> AbstractContextManager[None]:
         PrerequisiteError: no space is left for what would be written.
     """
     require_space(paths.root)
-    return _held(paths.lock, f"another sync of changefeed {paths.changefeed!r}")
+    return held_lock(paths.lock, f"another sync of changefeed {paths.changefeed!r}")
 
 
 def side_lock(paths: LakePaths) -> AbstractContextManager[None]:
     """Hold the lock on the changefeed's side places, or raise BusyError at once."""
-    return _held(paths.side_lock, f"another verify of changefeed {paths.changefeed!r}")
+    return held_lock(paths.side_lock, f"another verify of changefeed {paths.changefeed!r}")
 
 
 @contextmanager
-def _held(path: Path, holder: str) -> Iterator[None]:
+def held_lock(path: Path, holder: str) -> Iterator[None]:
+    """Hold the lock on a file, which is made if missing; `holder` is who else may hold it.
+
+    Raises:
+        BusyError: another process holds it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:

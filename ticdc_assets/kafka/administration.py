@@ -13,7 +13,7 @@ what is committed is wanted.
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from threading import Thread
 from typing import Any, Final, TypeVar, assert_never
@@ -45,6 +45,8 @@ from ticdc_assets.kafka.connection import (
     client_of,
     client_options,
 )
+
+_POLL_SECONDS: Final = 0.02
 
 _T = TypeVar("_T")
 
@@ -442,8 +444,10 @@ class Administration:
         deadline = time.monotonic() + timeout + 5.0
         self._trouble.ask()
         while not future.done() and time.monotonic() < deadline:
+            # Another thread brings the answer; a poll with a timeout would sleep on beside it.
+            wait([future], timeout=_POLL_SECONDS)
             # The client tells of its troubles here and nowhere else.
-            self._client.poll(0.02)
+            self._client.poll(0)
             error = self._trouble.verdict()
             if error is not None and not future.done():
                 raise error

@@ -136,6 +136,7 @@ class StandInChangefeed:
         seed: of everything that is random in the order and the watermarks.
 
     Attributes:
+        upstream: whose history is sent.
         topic: the topic of all records, or the pattern.
         watermark_ts: highest watermark so far that was given out with everything at or below it,
             in all partitions; 0 before the first.
@@ -161,7 +162,7 @@ class StandInChangefeed:
         self.watermark_ts = 0
         self.steps_back = 0
         self.rounds = 0
-        self._upstream = upstream
+        self.upstream = upstream
         self._pattern = TopicPattern(topic) if is_topic_pattern(topic) else None
         if self._pattern is not None and self._pattern.topic_for("a", "b") is None:
             raise ValueError(f"{topic!r} does not tell the topic of a table")
@@ -202,7 +203,7 @@ class StandInChangefeed:
     @property
     def transactions(self) -> tuple[int, ...]:
         """The commit ts of every transaction upstream, in order."""
-        history = self._upstream.history
+        history = self.upstream.history
         return tuple(
             commit.commit_ts for commit in history if isinstance(commit, CommittedTransaction)
         )
@@ -214,7 +215,7 @@ class StandInChangefeed:
 
     def truth(self, at: int | None = None) -> Truth:
         """Return the rows upstream of the tables that this changefeed sends."""
-        truth = self._upstream.truth(at)
+        truth = self.upstream.truth(at)
         if self._options.force_replicate:
             return truth
         keyed = {name for name in truth if self._has_key_at(name, at)}
@@ -231,7 +232,7 @@ class StandInChangefeed:
                     self.watermark_ts = max(self.watermark_ts, waiting)
                 else:
                     yield self._at_offset(*waiting)
-            if self._position == len(self._upstream.history):
+            if self._position == len(self.upstream.history):
                 return
             self._send_next()
 
@@ -239,7 +240,7 @@ class StandInChangefeed:
         """Yield all records, and a watermark of this moment above everything committed."""
         yield from self.records()
         batch = _Batch()
-        self._add_watermark(batch, self._upstream.clock.next())
+        self._add_watermark(batch, self.upstream.clock.next())
         self._line_up(batch)
         yield from self.records()
 
@@ -305,7 +306,7 @@ class StandInChangefeed:
 
     def _step_back_to(self, checkpoint_ts: int) -> None:
         """Stand before the first commit that is not in the cut at `checkpoint_ts`."""
-        history = self._upstream.history
+        history = self.upstream.history
         while self._position > 0 and not is_in_cut(history[self._position - 1], checkpoint_ts):
             self._position -= 1
         self._schemas.clear()
@@ -314,7 +315,7 @@ class StandInChangefeed:
                 self._follow(commit)
 
     def _send_next(self) -> None:
-        commit = self._upstream.history[self._position]
+        commit = self.upstream.history[self._position]
         if is_in_cut(commit, self._options.first_ts):
             self._position += 1
             if isinstance(commit, CommittedDdl):
@@ -335,7 +336,7 @@ class StandInChangefeed:
         self._line_up(batch)
 
     def _upcoming(self) -> Commit | None:
-        history = self._upstream.history
+        history = self.upstream.history
         return history[self._position] if self._position < len(history) else None
 
     def _next_transactions(self) -> list[CommittedTransaction]:
@@ -500,12 +501,12 @@ class StandInChangefeed:
 
     def _has_key_at(self, name: TableName, at: int | None) -> bool:
         """Tell whether a table had a key in the cut at `at`, by the first DDL after it."""
-        for commit in self._upstream.history if at is not None else ():
+        for commit in self.upstream.history if at is not None else ():
             if isinstance(commit, CommittedDdl) and at is not None and commit.commit_ts >= at:
                 table = commit.previous.get(name)
                 if table is not None:
                     return bool(table.schema.handle_key)
-        return bool(self._upstream.schema(name).handle_key)
+        return bool(self.upstream.schema(name).handle_key)
 
     def _destination(self, row: CommittedRow) -> tuple[_Place, str]:
         """Return the place of a row, and the text that keeps rows of one group together."""
@@ -540,7 +541,7 @@ class StandInChangefeed:
         converters = self._converters.get(known)
         if converters is None:
             converters = {
-                column.name: physical_of(column, self._upstream.timezone)
+                column.name: physical_of(column, self.upstream.timezone)
                 for column in schema.columns
             }
             self._converters[known] = converters
@@ -548,7 +549,7 @@ class StandInChangefeed:
 
     def _now_ms(self, ts: int = 0) -> int:
         """Return a build time at or after the TSO `ts` and every build time before."""
-        seen = max(self._upstream.clock.physical_ms, tso.physical_ms(ts))
+        seen = max(self.upstream.clock.physical_ms, tso.physical_ms(ts))
         self._build_ms = max(self._build_ms, seen)
         return self._build_ms
 

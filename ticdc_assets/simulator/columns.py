@@ -59,12 +59,14 @@ _FIXED_LENGTHS: Final[Mapping[str, int]] = {
 }
 _CLOCK_LENGTHS: Final[Mapping[str, int]] = {"datetime": 19, "timestamp": 19, "time": 10}
 _DEFAULT_LENGTHS: Final[Mapping[str, int]] = {"char": 1, "binary": 1, "bit": 1, "decimal": 10}
-_TEXT: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
-_BINARY: Final = frozenset(
+TEXT_TYPES: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+BINARY_TYPES: Final = frozenset(
     {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"}
 )  # fmt: skip
+INTEGER_TYPES: Final = frozenset(_INTEGER_BITS)
+CLOCK_TYPES: Final = frozenset(_CLOCK_LENGTHS)
 _LABELLED: Final = frozenset({"enum", "set"})
-_NUMBERS: Final = frozenset(_INTEGER_BITS) | {"decimal", "float", "double"}
+NUMBER_TYPES: Final = frozenset(_INTEGER_BITS) | {"decimal", "float", "double"}
 _EXACT: Final = Context(prec=100)
 
 CURRENT_TIMESTAMP: Final = "CURRENT_TIMESTAMP"
@@ -101,7 +103,7 @@ def column(
         numbers = [int(number) for number in arguments.split(",")]
     length, decimal = _length_and_decimal(base, numbers, unsigned=unsigned, labels=labels)
     charset, collation = "binary", "binary"
-    if base in _TEXT or base in _LABELLED:
+    if base in TEXT_TYPES or base in _LABELLED:
         charset = (
             attributes[attributes.index("charset") + 1] if "charset" in attributes else "utf8mb4"
         )
@@ -169,7 +171,7 @@ def type_sql(schema: ColumnSchema) -> str:
         text = "tinyint(1)"
     else:
         text = base
-    if base in _NUMBERS and schema.unsigned:
+    if base in NUMBER_TYPES and schema.unsigned:
         text += " zerofill" if schema.zerofill else " unsigned"
     if schema.charset not in ("binary", "utf8mb4"):
         text += f" character set {schema.charset}"
@@ -227,14 +229,14 @@ def default_value(schema: ColumnSchema, timezone: str, *, at: datetime | None = 
     text = str(schema.default)
     base = schema.mysql_type
     if base == "decimal":
-        return _with_scale(Decimal(text), schema.decimal)
-    if base in _BINARY:
-        return _hex(text.encode().ljust(schema.length if base == "binary" else 0, b"\0"))
+        return text_with_scale(Decimal(text), schema.decimal)
+    if base in BINARY_TYPES:
+        return binary_text(text.encode().ljust(schema.length if base == "binary" else 0, b"\0"))
     if base == "timestamp" and not text.startswith("0000"):
         at = datetime.fromisoformat(text).replace(tzinfo=UTC).astimezone(ZoneInfo(timezone))
         return moment_text(at, schema.decimal)
     if base in _CLOCK_LENGTHS:
-        return _with_digits(text, schema.decimal)
+        return text_with_digits(text, schema.decimal)
     return text
 
 
@@ -244,18 +246,18 @@ def zero_value(schema: ColumnSchema) -> str:
     if base == "enum":
         return schema.elements[0]
     if base == "decimal":
-        return _with_scale(Decimal(0), schema.decimal)
+        return text_with_scale(Decimal(0), schema.decimal)
     if base == "binary":
-        return _hex(bytes(schema.length))
+        return binary_text(bytes(schema.length))
     if base in _CLOCK_LENGTHS:
         zero = "00:00:00" if base == "time" else "0000-00-00 00:00:00"
-        return _with_digits(zero, schema.decimal)
+        return text_with_digits(zero, schema.decimal)
     zeros = {"date": "0000-00-00", "json": "null", "vector": "[]", "set": ""}
     if base in zeros:
         return zeros[base]
-    if base in _BINARY:
+    if base in BINARY_TYPES:
         return "0x"
-    return "" if base in _TEXT else "0"
+    return "" if base in TEXT_TYPES else "0"
 
 
 def modified_value(value: str | None, old: ColumnSchema, new: ColumnSchema) -> str | None:
@@ -267,25 +269,31 @@ def modified_value(value: str | None, old: ColumnSchema, new: ColumnSchema) -> s
     if value is None:
         return None
     source, target = old.mysql_type, new.mysql_type
-    if target == "decimal" and source in _NUMBERS:
-        return _with_scale(Decimal(value), new.decimal)
-    if target in _INTEGER_BITS and source in _NUMBERS:
-        return _with_scale(Decimal(value), 0)
+    if target == "decimal" and source in NUMBER_TYPES:
+        return text_with_scale(Decimal(value), new.decimal)
+    if target in _INTEGER_BITS and source in NUMBER_TYPES:
+        return text_with_scale(Decimal(value), 0)
     if target in _INTEGER_BITS and source == "varchar" and _CANONICAL_INTEGER.fullmatch(value):
         return value
     if target == "date" and source == "datetime" and not old.decimal:
         return value[:10]
     if target == "datetime" and source == "date":
-        return _with_digits(f"{value} 00:00:00", new.decimal)
+        return text_with_digits(f"{value} 00:00:00", new.decimal)
     if target == source and target in _CLOCK_LENGTHS and new.decimal >= old.decimal:
-        return _with_digits(value, new.decimal)
+        return text_with_digits(value, new.decimal)
     if target == source == "binary":
         return value + "00" * (new.length - old.length)
     same_family = any(
         source in family and target in family
-        for family in (_TEXT, _BINARY - {"binary"}, frozenset({"float", "double"}), _LABELLED)
+        for family in (
+            TEXT_TYPES,
+            BINARY_TYPES - {"binary"},
+            frozenset({"float", "double"}),
+            _LABELLED,
+        )
     )
-    to_text = target in _TEXT and source in _NUMBERS | _LABELLED | {"date", "datetime", "json"}
+    printed = NUMBER_TYPES | _LABELLED | {"date", "datetime", "json"}
+    to_text = target in TEXT_TYPES and source in printed
     if same_family or to_text or source == target:
         return value
     raise ValueError(f"no rule to modify {type_sql(old)} to {type_sql(new)}")
@@ -342,7 +350,11 @@ def rewrites_rows(old: ColumnSchema, new: ColumnSchema) -> bool:
             and new.mysql_type in _INTEGER_BITS
             and _INTEGER_BITS[old.mysql_type] < _INTEGER_BITS[new.mysql_type]
         )
-        longer = old.mysql_type in _TEXT and new.mysql_type in _TEXT and new.length >= old.length
+        longer = (
+            old.mysql_type in TEXT_TYPES
+            and new.mysql_type in TEXT_TYPES
+            and new.length >= old.length
+        )
         return not (widens or longer)
     if old.mysql_type in _LABELLED:
         return new.elements[: len(old.elements)] != old.elements
@@ -357,19 +369,22 @@ def moment_text(at: datetime, digits: int) -> str:
     return f"{text}.{at.microsecond:06d}"[: 20 + digits] if digits else text
 
 
-def _with_digits(text: str, digits: int) -> str:
+def text_with_digits(text: str, digits: int) -> str:
+    """Return a moment or a time with so many fractional digits, the others cut off."""
     whole, _, fraction = text.partition(".")
     return f"{whole}.{fraction.ljust(digits, '0')[:digits]}" if digits else whole
 
 
-def _with_scale(number: Decimal, scale: int) -> str:
+def text_with_scale(number: Decimal, scale: int) -> str:
+    """Return a number with so many decimals, rounded half up."""
     unit = Decimal(1).scaleb(-scale)
     rounded = number.quantize(unit, rounding=ROUND_HALF_UP, context=_EXACT)
     # MySQL has no negative zero.
     return f"{abs(rounded) if rounded.is_zero() else rounded:f}"
 
 
-def _hex(value: bytes) -> str:
+def binary_text(value: bytes) -> str:
+    """Return bytes in canonical text."""
     return "0x" + value.hex()
 
 
@@ -428,7 +443,7 @@ def _decimal(rng: random.Random, schema: ColumnSchema) -> str:
     number = Decimal(rng.randrange(10 ** max(digits, 1)))
     if not schema.unsigned and rng.random() < 0.4:
         number = -number
-    return _with_scale(_EXACT.scaleb(number, -schema.decimal), schema.decimal)
+    return text_with_scale(_EXACT.scaleb(number, -schema.decimal), schema.decimal)
 
 
 def _float(rng: random.Random, schema: ColumnSchema) -> str:
@@ -456,7 +471,7 @@ def _datetime(rng: random.Random, schema: ColumnSchema) -> str:
     at = datetime(1900, 1, 1, tzinfo=UTC) + timedelta(
         days=rng.randrange(60_000), microseconds=rng.randrange(86_400_000_000)
     )
-    fixed = _with_digits("9999-12-31 23:59:59", schema.decimal)
+    fixed = text_with_digits("9999-12-31 23:59:59", schema.decimal)
     return rng.choice((fixed, *[moment_text(at, schema.decimal)] * 5))
 
 
@@ -465,7 +480,7 @@ def _time(rng: random.Random, schema: ColumnSchema) -> str:
     hours = rng.choice((1, 23, 100, 838, rng.randrange(1, 838)))
     text = f"{sign}{hours:02d}:{rng.randrange(60):02d}:{rng.randrange(60):02d}"
     fraction = 0 if hours == 838 else rng.randrange(10**6)
-    return _with_digits(f"{text}.{fraction:06d}", schema.decimal)
+    return text_with_digits(f"{text}.{fraction:06d}", schema.decimal)
 
 
 def _year(rng: random.Random, schema: ColumnSchema) -> str:
@@ -487,7 +502,7 @@ def _bytes(rng: random.Random, schema: ColumnSchema) -> str:
         content = rng.randbytes(rng.randint(0, schema.length)).ljust(schema.length, b"\0")
     else:
         content = rng.randbytes(rng.randint(0, min(schema.length, 48)))
-    return _hex(content)
+    return binary_text(content)
 
 
 def _enum(rng: random.Random, schema: ColumnSchema) -> str:
@@ -522,8 +537,8 @@ def _vector(rng: random.Random, schema: ColumnSchema) -> str:
 
 _GENERATORS: Final[Mapping[str, Callable[[random.Random, ColumnSchema], str]]] = {
     **dict.fromkeys(_INTEGER_BITS, _integer),
-    **dict.fromkeys(_TEXT, _text),
-    **dict.fromkeys(_BINARY, _bytes),
+    **dict.fromkeys(TEXT_TYPES, _text),
+    **dict.fromkeys(BINARY_TYPES, _bytes),
     "decimal": _decimal,
     "float": _float,
     "double": _double,

@@ -36,7 +36,9 @@ from ticdc_assets.wire import WireFormat
 Sink: TypeAlias = Callable[[list[CaptureRecord]], None]
 """Takes records and returns when they are stored."""
 
-_SEND_SECONDS: Final = 0.2
+SEND_SECONDS: Final = 0.2
+"""From one sending of what was committed to the next."""
+
 _WATERMARK_SECONDS: Final = 1.0
 _STEPS_WITHOUT_PACE: Final = 200
 # Kafka's retention counts from record timestamps; a demo's topic should simply stay.
@@ -94,6 +96,10 @@ class SimulatorRun:
         on_progress: told after each sending.
         truth_path: where the truth is written at the end, None for nowhere.
         exported_ts: TSO of the export that the changefeed starts at, None for none.
+
+    Attributes:
+        changefeed: what turns commits into records.
+        sink: where records go.
     """
 
     def __init__(
@@ -111,8 +117,8 @@ class SimulatorRun:
     ) -> None:
         self.exported_ts = exported_ts
         self._workload = workload
-        self._changefeed = changefeed
-        self._sink = sink
+        self.changefeed = changefeed
+        self.sink = sink
         self._max_transactions = max_transactions
         self._max_seconds = max_seconds
         self._pace = transactions_per_second
@@ -158,7 +164,7 @@ class SimulatorRun:
         self._began = time.monotonic()
         # What was there before the workload begins travels at once: a cluster is not born empty.
         self._workload.open()
-        self._send(self._changefeed.records())
+        self._send(self.changefeed.records())
         steps = 0
         next_watermark = time.monotonic() + _WATERMARK_SECONDS
         while steps < self._max_transactions and not self._is_over():
@@ -166,15 +172,15 @@ class SimulatorRun:
             for _ in self._workload.steps(due):
                 steps += 1
             if time.monotonic() >= next_watermark:
-                self._send(self._changefeed.tick())
+                self._send(self.changefeed.tick())
                 next_watermark = time.monotonic() + _WATERMARK_SECONDS
             else:
-                self._send(self._changefeed.records())
+                self._send(self.changefeed.records())
             if self._pace is not None and steps < self._max_transactions:
-                self._stop.wait(_SEND_SECONDS)
-        self._send(self._changefeed.tick())
-        final_ts = self._changefeed.watermark_ts
-        truth = self._changefeed.truth()
+                self._stop.wait(SEND_SECONDS)
+        self._send(self.changefeed.tick())
+        final_ts = self.changefeed.watermark_ts
+        truth = self.changefeed.truth()
         if self._truth_path is not None:
             write_truth(self._truth_path, truth)
         self._report(finished=True)
@@ -182,7 +188,7 @@ class SimulatorRun:
             progress=self._progress,
             final_ts=final_ts,
             truth=truth,
-            commits=self._changefeed.transactions,
+            commits=self.changefeed.transactions,
         )
         return self._result
 
@@ -204,29 +210,43 @@ class SimulatorRun:
         return max(0, round((time.monotonic() - self._began) * self._pace) - taken)
 
     def _send(self, records: Iterable[CaptureRecord]) -> None:
-        batch: list[CaptureRecord] = []
-        rounds, sent = self._changefeed.rounds, 0
-        for record in records:
-            if self._changefeed.rounds != rounds and batch:
-                self._sink(batch)
-                sent, batch = sent + len(batch), []
-            rounds = self._changefeed.rounds
-            batch.append(record)
-        if batch:
-            self._sink(batch)
-        self._report(records=sent + len(batch))
+        self._report(records=send(self.changefeed, records, self.sink))
 
     def _report(self, *, records: int = 0, finished: bool = False) -> None:
         self._progress = SimulatorProgress(
             transactions=self._workload.transactions,
             statements=self._workload.statements,
             records=self._progress.records + records,
-            watermark_ts=self._changefeed.watermark_ts,
+            watermark_ts=self.changefeed.watermark_ts,
             seconds=time.monotonic() - self._began,
             finished=finished,
         )
         if self._on_progress is not None:
             self._on_progress(self._progress)
+
+
+def send(changefeed: StandInChangefeed, records: Iterable[CaptureRecord], sink: Sink) -> int:
+    """Let a sink take records of a changefeed, each round of them only after all before it.
+
+    Args:
+        changefeed: whose records they are.
+        records: what `records` or `tick` of the changefeed yields.
+        sink: where they go.
+
+    Returns:
+        How many there were.
+    """
+    batch: list[CaptureRecord] = []
+    rounds, sent = changefeed.rounds, 0
+    for record in records:
+        if changefeed.rounds != rounds and batch:
+            sink(batch)
+            sent, batch = sent + len(batch), []
+        rounds = changefeed.rounds
+        batch.append(record)
+    if batch:
+        sink(batch)
+    return sent + len(batch)
 
 
 def run_simulator(

@@ -3,12 +3,22 @@
 import json
 import os
 import re
+import signal
 import subprocess
+import time
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from ticdc_assets.defs.run import HOME_VARIABLE
+from ticdc_assets.demo_place import run_upstream, use_demo
+from ticdc_assets.errors import ConfigError
+from ticdc_assets.ports import free_port, port_is_free
+from ticdc_assets.reading.mirrors import read_mirror
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.conftest import OF_THE_USER
 
@@ -25,17 +35,113 @@ def mirrors_of(output: str) -> dict[str, tuple[int, str]]:
     return {line[0]: (int(line[1]), line[4]) for line in lines}
 
 
-def test_the_demo(spark: Any, tmp_path: Path) -> None:
-    folder = tmp_path / ".demo"
+ROOT = Path(__file__).parents[2]
+START_SECONDS = 240
+SHOWN_SECONDS = 60
+"""Far more than it takes, for a machine that does other things too."""
+
+
+def wait_until(is_so: Callable[[], bool], what: Callable[[], str], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.2)
+
+
+def orders() -> dict[int, dict[str, Any]]:
+    """Return the orders in the demo's mirror by their number."""
+    table = read_mirror(None, "shop", "shop", "orders", engine="arrow")
+    return {int(row["order_id"]): row for row in table.to_pylist()}
+
+
+def test_the_demo(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TICDC_CHANGEFEEDS", "TICDC_LAKE", HOME_VARIABLE):
+        monkeypatch.setenv(name, "")  # so that what `use_demo` sets is taken back
+    folder, port = tmp_path / ".demo", free_port()
     commands = Commands(tmp_path)
     demo = ("demo", "--directory", folder)
-    done = commands.program(*demo, "--transactions", 150, "--seconds", 8)
-    assert done.returncode == 0, done.stderr
+    env = {name: value for name, value in os.environ.items() if name not in OF_THE_USER}
+
+    def typed(line: str) -> "subprocess.CompletedProcess[str]":
+        """Run a line as somebody types it, in a shell without our settings."""
+        return subprocess.run(
+            line, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
+
+    out, err = tmp_path / "out", tmp_path / "err"
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        sizes = ("--transactions", 150, "--seconds", 8, "--live", "--port", port)
+        process = commands.start(*demo, *sizes, stdout=stdout, stderr=stderr)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        wait_until(
+            lambda: f"the Dagster UI is at {url}" in err.read_text() or process.poll() is not None,
+            err.read_text,
+            START_SECONDS,
+        )
+        assert process.poll() is None, err.read_text()
+        started = psutil.Process(process.pid).children(recursive=True)
+        assert len(started) > 3, "Spark, the broker, the UI"
+        with urllib.request.urlopen(f"{url}/server_info", timeout=60) as response:
+            assert response.status == 200
+
+        # What it says to type changes the mirror, one statement of each kind.
+        use_demo(folder)
+        examples = re.findall(r"^  (.* upstream .*)$", err.read_text(), re.MULTILINE)
+        number = int(examples[0].rpartition(" ")[2].strip('"'))
+        pieces = orders()[number]["pieces"]
+        shown: tuple[Callable[[], bool], ...] = (
+            lambda: orders()[number]["pieces"] == pieces + 1,
+            lambda: 100001 in orders(),
+            lambda: 100001 not in orders(),
+            lambda: orders()[number].get("gift") == 0,
+        )
+        for line, is_shown in zip(examples, shown, strict=True):
+            assert not is_shown()
+            done = typed(line)
+            assert done.returncode == 0, done.stderr
+            assert "shop.orders: " in done.stdout
+            wait_until(is_shown, lambda line=line: f"{line}: {err.read_text()}", SHOWN_SECONDS)
+        program = examples[0].partition(" --demo")[0]
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        for line in re.findall(r"^\.venv/bin/ticdc-assets( --demo .*)$", readme, re.MULTILINE):
+            done = typed(f"{program}{line}")
+            assert done.returncode == 0, done.stderr
+        refused = typed(f'{program} --demo upstream "TRUNCATE TABLE shop.orders"')
+        assert refused.returncode == 1
+        assert "TRUNCATE is not supported here; nothing was changed" in refused.stderr
+        assert "UPDATE database.table SET" in refused.stderr
+        for other in ("demo --live", "ui --demo .demo"):
+            refused = typed(f"{program} {other}")
+            assert refused.returncode == 1
+            assert f"a live demo (process {process.pid}, Dagster UI at {url})" in refused.stderr
+
+        process.send_signal(signal.SIGINT)
+        assert process.wait(120) == 0, err.read_text()
+    finally:
+        process.kill()
+    assert not psutil.wait_procs(started, timeout=10)[1], "a process outlived the demo"
+    assert port_is_free(port)
+    with pytest.raises(ConfigError, match="start one, and leave it running"):
+        run_upstream(folder, "DELETE FROM shop.orders")
+    told_live = err.read_text()
+    for what in (
+        rf"~ region=.., order_id={number}: .*pieces: {pieces} -> {pieces + 1}",
+        r"shop\.orders \+ region=eu, order_id=100001, ",
+        r"shop\.orders - region=eu, order_id=100001, ",
+        r"shop\.orders is with the column gift",
+    ):
+        assert re.search(what, told_live), told_live
+
+    done = subprocess.CompletedProcess(process.args, 0, out.read_text(), told_live)
     mirrors = mirrors_of(done.stdout)
     assert len(mirrors) > 3
     assert {verdict for _, verdict in mirrors.values()} == {"yes"}
     truth = [json.loads(line) for line in (folder / "truth.jsonl").read_text().splitlines()]
-    assert sum(rows for rows, _ in mirrors.values()) == len(truth)
+    # The README's contact came after the table.
+    known = [item for item in truth if item["row"].get("handle") != "you"]
+    assert sum(rows for rows, _ in mirrors.values()) == len(known) == len(truth) - 1
+    assert sum(item["table"] == "orders" for item in truth) == len(orders())
     # Each line of progress says when; the table alone is on standard output.
     told = [line for line in done.stderr.splitlines() if re.match(r" *\d+ s  ", line)]
     for what in (
@@ -48,14 +154,11 @@ def test_the_demo(spark: Any, tmp_path: Path) -> None:
         assert any(what in line for line in told), done.stderr
     assert "ui --demo .demo" in done.stderr
     # What it says to go on with works as it is printed, in a shell without our settings.
-    others = [line for line in done.stderr.splitlines() if line not in told]
+    others = done.stderr.partition("look at the mirrors:\n")[2].splitlines()
     printed = [line.strip() for line in others if line.startswith("  ")]
     assert len(printed) == 4
-    env = {name: value for name, value in os.environ.items() if name not in OF_THE_USER}
     for line in printed:
-        going_on = subprocess.run(
-            line, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
-        )
+        going_on = typed(line)
         assert going_on.returncode == 0, f"{line}: {going_on.stderr}"
         assert "orders" in going_on.stdout + line
         assert going_on.stdout.strip()
