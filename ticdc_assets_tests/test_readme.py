@@ -196,7 +196,7 @@ def test_the_configurations_are_valid(blocks: list[Block], tmp_path: Path) -> No
         if block.language == "yaml"
         for feed in parse_changefeeds(block.text, path=tmp_path / "changefeeds.yaml", env={})
     ]
-    assert [type(source) for source in sources] == [KafkaSource, CaptureSource]
+    assert [type(source) for source in sources] == [KafkaSource, CaptureSource, CaptureSource]
 
 
 @pytest.mark.parametrize("command", [command for command, way in COMMANDS.items() if way == "make"])

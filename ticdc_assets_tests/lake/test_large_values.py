@@ -26,7 +26,7 @@ import pyarrow as pa
 from pathlib import Path
 from ticdc_assets.capture import read_capture
 from ticdc_assets.pipeline.change_files import _written
-from ticdc_assets.pipeline.decoding import _decoder
+from ticdc_assets.pipeline.decoding import record_decoder
 from ticdc_assets.config import load_settings
 folder = Path(sys.argv[1])
 changefeed = load_settings().changefeed("f")
@@ -40,7 +40,7 @@ batch = pa.RecordBatch.from_pydict({
     "key": pa.array([None] * size, pa.binary()),
     "value": pa.array([record.value for record in records], pa.binary()),
 })
-found = _written(_decoder(changefeed, 1)([batch]), folder / "log", folder / "quarantine", 1)
+found = _written(record_decoder(changefeed, 1)([batch]), folder / "log", folder / "quarantine", 1)
 assert found.errors == 0 and sum(row["rows"] for row in found.totals) == size, found
 lines = Path("/proc/self/status").read_text().splitlines()
 print(next(line.split()[1] for line in lines if line.startswith("VmHWM:")))
