@@ -16,13 +16,13 @@ of `mirrors` folds those tables again from the change log, at the cut they are a
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
-from datetime import date
+from datetime import date, timedelta
 from typing import TypedDict
 
 import dagster as dg
 from pydantic import Field
 
-from ticdc_assets.config import CaptureSource, KafkaSource
+from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
 from ticdc_assets.defs.exports import seed_tables_asset, snapshot_asset
 from ticdc_assets.defs.metadata import (
     maintaining_metadata,
@@ -53,6 +53,7 @@ from ticdc_assets.pipeline.mirrors import Applying, Outcome, apply_changes
 from ticdc_assets.services.maintenance import maintain
 from ticdc_assets.services.redecoding import redecode
 from ticdc_assets.tso import cut_of
+from ticdc_assets.wire import WireFormat
 
 
 class LandConfig(dg.Config):
@@ -266,8 +267,9 @@ def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "Brings every mirror to one cut: all row changes at or below the global watermark, "
             "DDL in its place, published for all tables at once. `outcome` and `reason` say how "
             "it ended, also when nothing could be applied. Each table that changed is reported "
-            "on `mirrors`."
+            "on `mirrors`, and on the asset of its own."
         ),
+        freshness_policy=_freshness(steps.changefeed),
         **_common(steps.names),
     )
     def apply_changes_asset(
@@ -384,6 +386,24 @@ class _Common(TypedDict):
 
 
 _KINDS = {"spark", "deltalake"}
+
+_SHORTEST_WINDOW_SECONDS = 60
+"""Dagster's own limit for a freshness policy."""
+
+
+def _freshness(changefeed: Changefeed) -> dg.FreshnessPolicy | None:
+    """Return how often changes are applied: watermarks come whether or not a row changes.
+
+    None where none may come: at the end of a source, and for Canal-JSON, which TiCDC sends without
+    watermarks unless it is told to. A mirror has no policy: a table may rest for a year.
+    """
+    warn, fail = changefeed.lag_warn_seconds, changefeed.lag_error_seconds
+    watermarks = changefeed.wire_format != WireFormat.CANAL_JSON and not changefeed.has_ended
+    if not watermarks or not _SHORTEST_WINDOW_SECONDS <= warn < fail:
+        return None
+    return dg.FreshnessPolicy.time_window(
+        fail_window=timedelta(seconds=fail), warn_window=timedelta(seconds=warn)
+    )
 
 
 def _common(names: FeedNames) -> _Common:

@@ -23,6 +23,7 @@ from ticdc_assets.defs.jobs import (
     redecode_schedule,
     verify_schedule,
 )
+from ticdc_assets.defs.mirror_assets import MirrorAssets
 from ticdc_assets.defs.report import report_asset, report_job, report_schedules
 from ticdc_assets.defs.resources import LakeSpark
 from ticdc_assets.defs.sensors import changefeed_sensor
@@ -43,12 +44,17 @@ def all_definitions(settings: Settings) -> dg.Definitions:
 
 def definitions_of(changefeeds: Sequence[ChangefeedSteps]) -> dg.Definitions:
     """Return the definitions of `changefeeds`; their results are kept in each."""
+    mirrors = [MirrorAssets.of(steps) for steps in changefeeds]
     return dg.Definitions(
         assets=[
             *(asset for steps in changefeeds for asset in changefeed_assets(steps)),
             *(report_asset(steps) for steps in changefeeds),
+            *(spec for shown in mirrors for spec in shown.specs()),
         ],
-        asset_checks=[check for steps in changefeeds for check in changefeed_checks(steps)],
+        asset_checks=[
+            *(check for steps in changefeeds for check in changefeed_checks(steps)),
+            *(check for shown in mirrors for check in shown.checks()),
+        ],
         jobs=[
             *(job for steps in changefeeds for job in changefeed_jobs(steps)),
             *(follow_job(steps) for steps in changefeeds),
@@ -60,7 +66,8 @@ def definitions_of(changefeeds: Sequence[ChangefeedSteps]) -> dg.Definitions:
             *(schedule for steps in changefeeds for schedule in export_schedules(steps)),
         ],
         sensors=[
-            make(steps) for steps in changefeeds for make in (changefeed_sensor, tables_sensor)
+            *(changefeed_sensor(steps) for steps in changefeeds),
+            *(tables_sensor(shown) for shown in mirrors),
         ],
         resources={"spark": LakeSpark()},
         executor=dg.in_process_executor,

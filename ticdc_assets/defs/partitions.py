@@ -3,9 +3,11 @@
 A table's partition is `database.table`, written so that it reads back without doubt: what could be
 mistaken (a dot or percent sign in a name, spaces, quotes, control characters, what Dagster itself
 reads as syntax) stands as percent-encoded UTF-8, so the only bare dot is the one between the two
-names. Letters and symbols of any script stay as they are.
+names. Letters and symbols of any script stay as they are. The key of a mirror's own asset allows
+less (`_identifier`).
 """
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -28,6 +30,9 @@ REPORT = "report"
 
 _PLAIN = frozenset("_-$#@~+=")
 
+_NO_IDENTIFIER = re.compile(r"\A\Z|\A_+|_+\Z|__+|_(?=x(?:[0-9A-F]{2})*x)|(?:_*[^A-Za-z0-9_]+_*)+")
+"""What a part of an asset's key does not have: see `_identifier`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedNames:
@@ -38,6 +43,15 @@ class FeedNames:
     def asset(self, name: str) -> dg.AssetKey:
         """Return the key of the changefeed's asset `name`."""
         return dg.AssetKey([self.changefeed, name])
+
+    def mirror(self, database: str, table: str) -> dg.AssetKey:
+        """Return the key of the asset of one mirror."""
+        return dg.AssetKey([self.changefeed, "mirrors", _identifier(database), _identifier(table)])
+
+    @property
+    def mirrors_group(self) -> str:
+        """The group of the assets of single mirrors."""
+        return f"{self.changefeed}_mirrors"
 
     def op(self, name: str) -> str:
         """Return the name of the op that computes asset `name`; run configuration goes by it."""
@@ -191,6 +205,18 @@ def table_of(partition: str) -> tuple[str, str]:
     if not dot or partition_of(*names) != partition:
         raise ValueError(f"{partition!r} is not a partition of a table")
     return names
+
+
+def _identifier(name: str) -> str:
+    """Return a table's name as part of an asset's key.
+
+    Dagster makes names of inputs of a key: its parts joined by `__`, of ASCII letters, digits and
+    underscores only. So each run of what would not be unique there stands as `_x`, its UTF-8 bytes
+    in hexadecimal, and `x`: two tables never have one key, and no key has a part with `__`.
+    """
+    return _NO_IDENTIFIER.sub(
+        lambda found: f"_x{found[0].encode('utf-8', 'surrogatepass').hex().upper()}x", name
+    )
 
 
 def _encoded(name: str) -> str:

@@ -319,6 +319,7 @@ class PartitionReporter:
         self._instance = instance
         self._known: dict[dg.AssetKey, set[str]] = {}
         self._tables: set[str] | None = None
+        self._mirrors: set[dg.AssetKey] | None = None
 
     def days(
         self, days: Mapping[date, int], *, but: frozenset[date] = frozenset()
@@ -361,11 +362,16 @@ class PartitionReporter:
         key = self._steps.names.asset("mirrors")
         changed = {(item.database, item.table) for item in changed_mirrors(applying)}
         known = self._known_partitions(key)
+        single = self._known_mirrors(cut)
         for partition, mirror in sorted(by_partition.items()):
             name = (mirror.database, mirror.table)
             if name not in but and (name in changed or partition not in known):
                 known.add(partition)
                 yield self._mirror(key, partition, mirror, cut)
+            own = self._steps.names.mirror(*name)
+            if name in changed or own not in single:
+                single.add(own)
+                yield self._mirror(own, None, mirror, cut)
         yield from self._histories(cut, changed)
 
     def seeded(self, seeding: Seeding) -> Iterator[Event]:
@@ -419,6 +425,17 @@ class PartitionReporter:
             self._known[key] = set(self._instance.get_materialized_partitions(key))
         return self._known[key]
 
+    def _known_mirrors(self, cut: Cut) -> set[dg.AssetKey]:
+        """Return the assets of single mirrors that the instance has heard of."""
+        if self._mirrors is None:
+            keys = [self._steps.names.mirror(item.database, item.table) for item in cut.mirrors]
+            self._mirrors = {
+                record.asset_entry.asset_key
+                for record in self._instance.get_asset_records(keys)
+                if record.asset_entry.last_materialization is not None
+            }
+        return self._mirrors
+
     def _histories(self, cut: Cut, changed: set[tuple[str, str]]) -> Iterator[Event]:
         """Yield reports of the histories that changed, and of those never reported."""
         kept = [item for item in cut.mirrors if item.history_version is not None]
@@ -438,7 +455,7 @@ class PartitionReporter:
                 )
 
     def _mirror(
-        self, key: dg.AssetKey, partition: str, mirror: MirrorCut, cut: Cut
+        self, key: dg.AssetKey, partition: str | None, mirror: MirrorCut, cut: Cut
     ) -> dg.AssetMaterialization:
         version = f"{mirror.mirror_id}@{mirror.version}"
         return dg.AssetMaterialization(

@@ -1,8 +1,13 @@
-"""The sensor that tells of tables: those that came and went, and schemas that changed.
+"""The sensor that tells of tables: those that came and went, their lag, and schemas that changed.
 
 In: the newest cut and the schema registry, by their small tables; no Spark. Out: the dynamic
 partitions of `mirrors` as the newest cut has them, one observation on `mirrors` for each schema
-that changed since the last tick that told, and a reason in numbers why there was nothing to tell.
+that changed since the last tick that told, the check `table_lag` of each mirror whose level is
+another than Dagster shows, and a reason in numbers why there was nothing to tell.
+
+A code location shows the mirrors of the cut that it was loaded at. Where others came or went the
+sensor says so and, where `TICDC_WEBSERVER_URL` names the web server, asks it to load the location
+again: once for each set of tables, so a location that does not load is not asked for for ever.
 
 A sync makes partitions too, for what it reports; this makes them where nobody reported: a lake that
 was synced from another instance, or by a run that was killed in between. The cursor keeps up to
@@ -10,23 +15,36 @@ which TSO schemas were told, and how many there were: a version that came late, 
 counted. Losing the cursor tells what is shown once more, and loses nothing.
 """
 
+import hashlib
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 import dagster as dg
 
+from ticdc_assets.defs.metadata import utc_now
+from ticdc_assets.defs.mirror_assets import MirrorAssets, lag_verdicts
 from ticdc_assets.defs.partitions import partition_of
 from ticdc_assets.defs.schema_metadata import said_changes
 from ticdc_assets.defs.steps import ChangefeedSteps
-from ticdc_assets.errors import LakeDamagedError
+from ticdc_assets.errors import LakeDamagedError, TicdcError
 from ticdc_assets.observe.overview import SchemaFigures, VersionFigures, newest_schemas
-from ticdc_assets.pipeline.cuts import newest_cut
+from ticdc_assets.observe.status_reading import read_status
+from ticdc_assets.pipeline.cuts import Cut, newest_cut
 from ticdc_assets.pipeline.damage import damage_told
 from ticdc_assets.tso import to_datetime
 
 INTERVAL_SECONDS = 60
+
+WEBSERVER = "TICDC_WEBSERVER_URL"
+"""Variable of the environment with the URL of the web server that loads the location again."""
+
+_EVALUATIONS = 500
+"""Evaluations of `table_lag` that one tick reports at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +54,12 @@ class TablesCursor:
     Attributes:
         told_ts: schemas that hold from at or below it were told; 0 before the first tick.
         versions: schema versions there were.
+        asked: digest of the tables for which the location was asked to load again last.
     """
 
     told_ts: int = 0
     versions: int = 0
+    asked: str = ""
 
     @classmethod
     def from_text(cls, text: str | None) -> "TablesCursor":
@@ -48,21 +68,21 @@ class TablesCursor:
             values: Any = json.loads(text or "{}")
         except json.JSONDecodeError:
             return cls()
-        told, versions = (
-            values.get(name) if isinstance(values, dict) else None
-            for name in ("told_ts", "versions")
-        )
+        if not isinstance(values, dict):
+            return cls()
+        told, versions, asked = (values.get(name) for name in ("told_ts", "versions", "asked"))
         if type(told) is not int or type(versions) is not int:
             return cls()
-        return cls(told_ts=told, versions=versions)
+        return cls(told_ts=told, versions=versions, asked=asked if type(asked) is str else "")
 
     def to_text(self) -> str:
         """Return the cursor as JSON."""
         return json.dumps(asdict(self))
 
 
-def tables_sensor(steps: ChangefeedSteps) -> dg.SensorDefinition:
+def tables_sensor(shown: MirrorAssets) -> dg.SensorDefinition:
     """Return the sensor of one changefeed that tells of its tables."""
+    steps = shown.steps
 
     @dg.sensor(
         name=steps.names.tables_sensor,
@@ -71,22 +91,25 @@ def tables_sensor(steps: ChangefeedSteps) -> dg.SensorDefinition:
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
             "Makes a partition of mirrors for each table of the newest cut, removes those of "
-            "tables that are gone, and reports on mirrors what changed in which schema. It asks "
-            "for no run."
+            "tables that are gone, reports on mirrors what changed in which schema, and on each "
+            "mirror's asset whether it is late. It asks for no run."
         ),
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         try:
             with damage_told(steps.paths):
-                return tick(context, steps)
+                return tick(context, shown, utc_now())
         except LakeDamagedError as error:
             return dg.SensorResult(skip_reason=str(error), cursor=context.cursor)
 
     return sensor
 
 
-def tick(context: dg.SensorEvaluationContext, steps: ChangefeedSteps) -> dg.SensorResult:
+def tick(
+    context: dg.SensorEvaluationContext, shown: MirrorAssets, now: datetime
+) -> dg.SensorResult:
     """Evaluate the sensor once."""
+    steps = shown.steps
     cursor = TablesCursor.from_text(context.cursor)
     cut = newest_cut(steps.paths)
     name = steps.names.tables.name
@@ -108,12 +131,14 @@ def tick(context: dg.SensorEvaluationContext, steps: ChangefeedSteps) -> dg.Sens
     told = changed if cursor.told_ts else []
     late = max(0, versions - cursor.versions - len(changed)) if cursor.told_ts else 0
     newest = max((version.valid_from for _, version in changed), default=0)
-    after = TablesCursor(told_ts=max(cursor.told_ts, newest), versions=versions)
+    reload, asked = _reload(context, shown, cut, cursor.asked)
+    after = TablesCursor(told_ts=max(cursor.told_ts, newest), versions=versions, asked=asked)
+    lags, late_tables = _lag_events(context.instance, shown, now)
     drifts = [item for item in told if not item[1].is_first]
     said = (
         f"{len(wanted)} tables in the newest cut, {len(new)} new, {len(gone)} gone; {versions} "
         f"schema versions, {len(told)} new, {len(drifts)} of them of tables that were known, "
-        f"{late} late"
+        f"{late} late; {late_tables} of {len(shown.mirrors)} mirrors late{reload}"
     )
     if told or new or gone:
         context.log.info("%s", said)
@@ -126,8 +151,91 @@ def tick(context: dg.SensorEvaluationContext, steps: ChangefeedSteps) -> dg.Sens
             _observation(steps, table, version)
             for table, version in drifts
             if partition_of(table.database, table.table) in wanted
-        ],
+        ]
+        + lags,
     )
+
+
+def _lag_events(
+    instance: dg.DagsterInstance, shown: MirrorAssets, now: datetime
+) -> tuple[list[Any], int]:
+    """Return the evaluations of `table_lag` that Dagster does not show yet, and how many are late.
+
+    A cut that is late makes all mirrors late at once, so each tick tells of some.
+    """
+    if not shown.mirrors:
+        return [], 0
+    steps = shown.steps
+    status = read_status(steps.paths, steps.changefeed, now)
+    verdicts = lag_verdicts(steps.names, steps.changefeed, status, shown.tables)
+    known = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(verdicts))
+
+    def level_shown(key: dg.AssetCheckKey) -> str | None:
+        record = known.get(key)
+        evaluation = None if record is None else record.evaluation
+        if not isinstance(evaluation, dg.AssetCheckEvaluation):
+            return None
+        return "passed" if evaluation.passed else evaluation.severity.value.lower()
+
+    events = [
+        verdict.evaluation(key)
+        for key, verdict in verdicts.items()
+        if verdict.level != level_shown(key)
+    ]
+    late = sum(not verdict.passed for verdict in verdicts.values())
+    return events[:_EVALUATIONS], late
+
+
+def _reload(
+    context: dg.SensorEvaluationContext, shown: MirrorAssets, cut: Cut | None, asked: str
+) -> tuple[str, str]:
+    """Return what to say of tables that are no assets yet, or no more, and the cursor's digest.
+
+    The location is asked to load again where the web server is known.
+    """
+    tables = frozenset((item.database, item.table) for item in cut.mirrors) if cut else frozenset()
+    differing = tables ^ shown.tables
+    if cut is None or not differing:
+        return "", ""
+    said = f"; the assets of {len(differing)} tables came or went: reload the code location"
+    server, origin = os.environ.get(WEBSERVER), context.code_location_origin
+    digest = hashlib.sha256(json.dumps(sorted(tables)).encode()).hexdigest()[:16]
+    if not server or origin is None or digest == asked:
+        return said, asked
+    try:
+        reload_location(server, origin.location_name)
+    except TicdcError as error:
+        context.log.warning("%s=%s cannot be asked to reload: %s", WEBSERVER, server, error)
+        return f"{said} ({WEBSERVER} cannot be asked: {error})", asked
+    return f"{said} ({server} was asked to)", digest
+
+
+def reload_location(server: str, name: str) -> None:
+    """Ask a Dagster web server to load a code location again.
+
+    Args:
+        server: its URL, such as `http://127.0.0.1:3000`.
+        name: the code location's name.
+
+    Raises:
+        TicdcError: it is away, or refused to.
+    """
+    from dagster_graphql import (
+        DagsterGraphQLClient,
+        DagsterGraphQLClientError,
+        ReloadRepositoryLocationStatus,
+    )
+
+    try:
+        url = urlsplit(server)
+        client = DagsterGraphQLClient(
+            url.hostname or server, port_number=url.port, use_https=url.scheme == "https"
+        )
+        answer = client.reload_repository_location(name)
+    except (DagsterGraphQLClientError, ValueError) as error:
+        raise TicdcError(f"no answer: {error}") from error
+    if answer.status is not ReloadRepositoryLocationStatus.SUCCESS:
+        raise TicdcError(f"{answer.failure_type}: {answer.message}")
 
 
 def _changed(

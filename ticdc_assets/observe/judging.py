@@ -84,6 +84,23 @@ def _judge_lag(changefeed: Changefeed, status: Status) -> Verdict:
     )
 
 
+def judge_table(changefeed: Changefeed, status: Status, table: TableStatus) -> Verdict:
+    """Judge how far one table of the newest cut is behind now."""
+    if status.ending is not None and table.is_complete:
+        return Verdict(sentence=f"The table is {status.ending.text}.")
+    lag = table.lag_seconds
+    level, limit = _beyond(lag, changefeed.lag_warn_seconds, changefeed.lag_error_seconds)
+    behind = f"The table is complete up to {duration(lag)} ago"
+    if limit:
+        behind += f" (limit {duration(limit)})"
+    lacking = f": {', '.join(table.lacking)}" if table.lacking else ""
+    if table.failed is not None:
+        level = Level.FAIL
+    elif status.ending is not None:
+        level = Level.WARN
+    return Verdict(level=level, sentence=f"{behind}{lacking}.")
+
+
 _PART_NAMES: Mapping[LagPart, str] = {
     LagPart.SOURCE_TO_KAFKA: "source to Kafka",
     LagPart.KAFKA_TO_RAW: "Kafka to raw_messages",

@@ -12,13 +12,23 @@ from ticdc_assets.defs.lineage import (
     quarantine_lineage,
     schema_registry_lineage,
 )
+from ticdc_assets.defs.mirror_assets import MirrorAssets
 from ticdc_assets.defs.schema_metadata import schema_metadata
 from ticdc_assets.defs.steps import ChangefeedSteps, steps_of
 from ticdc_assets.defs.table_schemas import CHANGE_LOG, RAW_MESSAGES, SCHEMA_REGISTRY
 from ticdc_assets.defs.tables_sensor import TablesCursor, tick
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.tso import from_datetime
-from ticdc_assets_tests.report.small_lake import ago, cut_of, mirror_of, write_schemas
+from ticdc_assets_tests.report.small_lake import (
+    NOW,
+    ago,
+    cut_of,
+    mirror_of,
+    write_groups,
+    write_landings,
+    write_schemas,
+)
+from ticdc_assets_tests.statuses import write_tables
 
 
 @pytest.fixture
@@ -36,11 +46,16 @@ def steps(tmp_path: Path) -> ChangefeedSteps:
 def ticked(
     steps: ChangefeedSteps, instance: dg.DagsterInstance, cursor: str | None = None
 ) -> dg.SensorResult:
-    return tick(dg.build_sensor_context(instance=instance, cursor=cursor), steps)
+    context = dg.build_sensor_context(instance=instance, cursor=cursor)
+    return tick(context, MirrorAssets.of(steps), NOW)
 
 
 def keys(result: dg.SensorResult) -> list[list[str]]:
     return [list(request.partition_keys) for request in result.dynamic_partitions_requests or ()]
+
+
+def observations(result: dg.SensorResult) -> list[dg.AssetObservation]:
+    return [event for event in result.asset_events if isinstance(event, dg.AssetObservation)]
 
 
 def test_partitions_follow_the_newest_cut(
@@ -51,6 +66,9 @@ def test_partitions_follow_the_newest_cut(
     instance.add_dynamic_partitions(name, ["shop.gone", "shop.a"])
     nothing = ticked(steps, instance)
     assert keys(nothing) == [], "without a cut nobody knows what is gone"
+    write_tables(steps.paths)
+    write_landings(steps.paths, [(ago(5), 1, 0)])
+    write_groups(steps.paths, ago(5), [("shop", "a")])
     publish(steps.paths, cut_of(1, ago(5), 1, mirrors=(mirror_of("shop", "a"),)))
     publish(
         steps.paths,
@@ -66,18 +84,20 @@ def test_a_schema_that_changed_is_told_once(
     steps: ChangefeedSteps, instance: dg.DagsterInstance
 ) -> None:
     write_schemas(steps.paths, "shop", "orders")
+    write_tables(steps.paths)
+    write_landings(steps.paths, [(ago(5), 1, 0)])
+    write_groups(steps.paths, ago(5), [("shop", "orders")])
     publish(steps.paths, cut_of(1, ago(5), 1, mirrors=(mirror_of("shop", "orders"),)))
     first = ticked(steps, instance)
-    assert not first.asset_events, "what is older than the instance is no news"
+    assert not observations(first), "what is older than the instance is no news"
     before = TablesCursor(told_ts=from_datetime(ago(250)), versions=1)
-    (event,) = ticked(steps, instance, before.to_text()).asset_events
-    assert isinstance(event, dg.AssetObservation)
+    (event,) = observations(ticked(steps, instance, before.to_text()))
     assert event.partition == "shop.orders"
     assert event.description is not None
     assert "a renamed to b" in event.description
     assert "<b>c</b> added (varchar(10))" in event.description
     again = ticked(steps, instance, first.cursor)
-    assert not again.asset_events
+    assert not observations(again)
     assert "0 new, 0 of them" in str(again.skip_reason)
 
 
