@@ -139,6 +139,10 @@ type: setup ## Check types
 	@$(BIN)/basedpyright
 
 # ONLY= the names of some parts (python -m bench --help), to measure these again.
+.PHONY: pictures
+pictures: setup ## Make the pictures of the documents again: the UI and the report (chromium)
+	TICDC_SCREENSHOTS=$(CURDIR)/docs/images $(BIN)/pytest -q ticdc_assets_tests/defs/test_ui.py ticdc_assets_tests/report/test_browser.py
+
 .PHONY: bench
 bench: setup ## Run the benchmarks and print their tables (about half an hour)
 	@$(BIN)/python -m bench $(foreach name,$(ONLY),--only $(name))

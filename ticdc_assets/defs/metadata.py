@@ -335,6 +335,17 @@ def mirror_metadata(mirror: MirrorCut, cut: Cut, paths: LakePaths, now: datetime
     }
 
 
+def cut_metadata(cut: Cut) -> Metadata:
+    """Return a cut that was published."""
+    return {
+        "cut": dg.MetadataValue.int(cut.number),
+        **tso_metadata("applied_ts", cut.tso),
+        "mirrors": dg.MetadataValue.int(len(cut.mirrors)),
+        "rows": dg.MetadataValue.int(sum(mirror.rows for mirror in cut.mirrors)),
+        "failed": dg.MetadataValue.int(len(cut.failed)),
+    }
+
+
 def history_metadata(mirror: MirrorCut, cut: Cut, paths: LakePaths) -> Metadata:
     """Return the history of one mirror at a cut."""
     versions = mirror.history_rows or 0

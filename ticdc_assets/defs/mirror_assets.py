@@ -1,9 +1,10 @@
 """Each mirror as an asset of its own, so that others can depend on one table.
 
 In: the newest cut, read when the code location loads. Out: for each of its mirrors an external
-asset `<changefeed>/mirrors/<database>/<table>` with the check `table_lag`. Nothing here computes
-rows: `apply_changes` reports each mirror that changed on its asset, and the tables sensor reports
-the check when what it says changes. Folding a table again is done by its partition of `mirrors`.
+asset `<changefeed>/mirrors/<database>/<table>` with the check `table_lag`, and before them `cuts`.
+Nothing here computes rows: `apply_changes` reports each mirror that changed on its asset, and the
+tables sensor reports the check when what it says changes. Folding a table again is done by its
+partition of `mirrors`.
 
 A table that came after the location was loaded has no asset until the location is loaded again;
 the tables sensor tells how many these are. Loading reads one small table and writes nothing.
@@ -60,13 +61,30 @@ class MirrorAssets:
         return frozenset((item.database, item.table) for item in self.mirrors)
 
     def specs(self) -> Iterator[dg.AssetSpec]:
-        """Yield an external asset for each mirror."""
+        """Yield an external asset for each mirror, and `cuts`, which all of them depend on.
+
+        All in a group of their own: 2,000 tables would hide the steps that lead to them. And the
+        group of the steps shows each dependency out of it, so only `cuts` depends on `mirrors`.
+        """
         names, changefeed = self.steps.names, self.steps.changefeed
+        if self.mirrors:
+            yield dg.AssetSpec(
+                key=names.asset("cuts"),
+                deps=[names.asset("mirrors")],
+                description=(
+                    "Published cuts: each is the moment from which all mirrors are read at one "
+                    "TSO. `apply_changes` publishes them, and reports each here."
+                ),
+                group_name=names.mirrors_group,
+                kinds={"deltalake"},
+                owners=list(changefeed.owners),
+                metadata={"dagster/uri": self.steps.paths.cuts.absolute().as_uri()},
+            )
         for mirror in self.mirrors:
             table = f"{mirror.database}.{mirror.table}"
             yield dg.AssetSpec(
                 key=names.mirror(mirror.database, mirror.table),
-                deps=[names.asset("apply_changes")],
+                deps=[names.asset("cuts")],
                 description=(
                     f"The table {table} as it is upstream, at the TSO of the newest cut. Depend on "
                     "it like on any asset. To fold it again, materialise its partition of "

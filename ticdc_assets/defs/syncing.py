@@ -33,6 +33,7 @@ from ticdc_assets.defs.metadata import (
     Metadata,
     applying_metadata,
     changed_mirrors,
+    cut_metadata,
     day_metadata,
     decoding_metadata,
     history_metadata,
@@ -373,6 +374,12 @@ class PartitionReporter:
                 single.add(own)
                 yield self._mirror(own, None, mirror, cut)
         yield from self._histories(cut, changed)
+        if applying.outcome is Outcome.PUBLISHED:
+            yield dg.AssetMaterialization(
+                asset_key=self._steps.names.asset("cuts"),
+                description=f"cut {cut.number} at {cut.moment}",
+                metadata=cut_metadata(cut),
+            )
 
     def seeded(self, seeding: Seeding) -> Iterator[Event]:
         """Yield a report on `snapshot` of each table that was seeded."""

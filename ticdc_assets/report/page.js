@@ -84,8 +84,8 @@
     return `${plain(value / 86400)} d`;
   };
 
-  // The axis fits what is to be seen between `begin` and `end`, also where a line enters from the side.
-  const valueAxis = (traces, begin, end) => {
+  // The values to be seen between `begin` and `end`, also where a line enters from the side.
+  const extent = (traces, begin, end) => {
     let top = 0;
     let bottom = 0;
     const see = (value) => { top = Math.max(top, value); bottom = Math.min(bottom, value); };
@@ -103,6 +103,10 @@
         if (place && x[place - 1] < end && x[place] > end) see(at(end, place));
       }
     }
+    return [bottom, top];
+  };
+  const valueAxis = (traces, begin, end) => {
+    let [bottom, top] = extent(traces, begin, end);
     const kind = traces[0].meta.hover;
     if (top === 0 && bottom === 0) top = kind === "duration" ? 1 : kind === "count" ? 4 : 1;
     const step = stepFor(kind, Math.max(top, -bottom));
@@ -135,6 +139,13 @@
     layout.autosize = true;
     if (plot.name !== "ddl") {
       const [begin, end] = bounds(entry);
+      const [bottom, top] = extent(data, begin, end);
+      // A line of zeros is told, and not drawn.
+      const flat = bottom === 0 && top === 0;
+      box.closest("figure").classList.toggle("flat", flat);
+      if (flat) { entry.shown = true; return; }
+      layout.xaxis.tickangle = 0;
+      layout.xaxis.nticks = box.clientWidth < 480 ? 4 : 0;
       layout.xaxis.range = [begin, end].map(axisText);
       const axis = valueAxis(data, begin, end);
       layout.yaxis = {
@@ -142,8 +153,9 @@
         range: axis["yaxis.range"], tickvals: axis["yaxis.tickvals"], ticktext: axis["yaxis.ticktext"],
       };
     }
-    const first = !entry.shown;
+    const first = !entry.drawn;
     entry.shown = true;
+    entry.drawn = true;
     Plotly.react(box, data.map((trace) => ({ ...trace })), layout, config);
     if (first && plot.name !== "ddl") {
       box.on("plotly_relayout", (change) => {
@@ -224,6 +236,14 @@
     if (given === undefined) return cell.textContent.trim();
     return given === "" ? null : Number(given);
   };
+  // On a phone a row is a list, and each cell tells the heading of its column.
+  const tellHeadings = (table) => {
+    const headings = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim());
+    for (const row of table.tBodies[0].rows) {
+      [...row.cells].forEach((cell, column) => { cell.dataset.label = headings[column]; });
+    }
+  };
+  for (const table of document.querySelectorAll("table")) tellHeadings(table);
   for (const table of document.querySelectorAll("table.sortable")) {
     onSort(table, (column, sign) => {
       const rows = [...table.tBodies[0].rows];
@@ -272,6 +292,7 @@
         });
       }
       table.tBodies[0].replaceWith(body);
+      tellHeadings(table);
       const more = found.length > most ? `; the first ${most} are shown` : "";
       told.textContent = `${found.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} tables${more}`;
     };

@@ -140,11 +140,15 @@ def lag_plot(overview: FeedOverview) -> Plot:
     feed = overview.changefeed
     highest = max(range(len(series)), key=series.values.__getitem__)
     figure = _over_time([_line("lag", series, "duration")], "lag")
-    for seconds, name in ((feed.lag_warn_seconds, "warns"), (feed.lag_error_seconds, "fails")):
+    # At opposite sides: with a lag of days the two lines are one.
+    for seconds, name, side in (
+        (feed.lag_warn_seconds, "warns", "left"),
+        (feed.lag_error_seconds, "fails", "right"),
+    ):
         figure.add_hline(
             y=seconds,
             annotation_text=f"{name} from {duration(seconds)}",
-            annotation_position="top right",
+            annotation_position=f"top {side}",
         )
     shown = _since_begin(overview, overview.cuts.points)
     at_publishing = sorted(point.lag_seconds for point in shown)
@@ -195,6 +199,8 @@ def throughput_plot(overview: FeedOverview) -> Plot:
     if not len(landed) and not len(changed):
         return Plot(name="throughput", title=title, summary="Nothing has landed yet.")
     records = sum(item.records for item in overview.landings)
+    if _is_flat(landed) and _is_flat(changed):
+        return Plot(name="throughput", title=title, summary="Nothing landed and no key changed.")
     changes = sum(item.changes or 0 for item in shown)
     counted = overview.cuts.counted_from
     partly = (
@@ -233,6 +239,8 @@ def backlog_plot(overview: FeedOverview) -> Plot:
     )
     if not len(series):
         return Plot(name="backlog", title=title, summary="Nothing has landed yet.")
+    if _is_flat(series):
+        return Plot(name="backlog", title=title, summary="Each landing took all there was.")
     return _plot(
         _over_time([_line("records", series, "count", shape="hv", fill=True)], "records"),
         name="backlog",
@@ -254,6 +262,8 @@ def held_plot(overview: FeedOverview) -> Plot:
     )
     if not len(series):
         return Plot(name="held", title=title, summary="No cut was published yet.")
+    if _is_flat(series):
+        return Plot(name="held", title=title, summary="No row waited for its schema.")
     return _plot(
         _over_time([_line("rows", series, "count", shape="hv", fill=True)], "rows"),
         name="held",
@@ -280,6 +290,8 @@ def quarantine_plot(overview: FeedOverview) -> Plot:
     if not len(series):
         return Plot(name="quarantine", title=title, summary="Nothing has landed yet.")
     redriven = sum(item.redriven for item in overview.quarantine.reasons)
+    if _is_flat(series):
+        return Plot(name="quarantine", title=title, summary="Nothing was in quarantine.")
     return _plot(
         _over_time([_line("open", series, "count", shape="hv", fill=True)], "open"),
         name="quarantine",
@@ -291,6 +303,11 @@ def quarantine_plot(overview: FeedOverview) -> Plot:
         ),
         note=_thinned_note("", [series]),
     )
+
+
+def _is_flat(series: Series) -> bool:
+    """Return whether a line would show nothing but zeros."""
+    return not any(series.values)
 
 
 def _thinned_note(note: str, series: Iterable[Series]) -> str:

@@ -71,9 +71,17 @@ def test_a_location_shows_the_mirrors_of_the_newest_cut(steps: ChangefeedSteps) 
     definitions = definitions_of([steps])
     dg.Definitions.validate_loadable(definitions)
     graph = definitions.resolve_asset_graph()
+    assert graph.get(NAMES.asset("cuts")).parent_keys == {NAMES.asset("mirrors")}
+    assert {
+        tuple(key.path)
+        for child in graph.get_all_asset_keys()
+        if graph.get(child).group_name == "shop_mirrors"
+        for key in graph.get(child).parent_keys
+        if graph.get(key).group_name == "shop"
+    } == {("shop", "mirrors")}, "the group of the steps shows one way out, not one a table"
     for table in ODD_TABLES:
         node = graph.get(NAMES.mirror(*table))
-        assert node.parent_keys == {NAMES.asset("apply_changes")}
+        assert node.parent_keys == {NAMES.asset("cuts")}
         assert node.is_external
         assert node.group_name == "shop_mirrors"
         assert node.kinds == {"deltalake", "table"}
@@ -180,6 +188,9 @@ def test_others_depend_on_one_table(
     assert event.asset_materialization is not None
     assert event.asset_materialization.metadata["dagster/row_count"].value == 3
     assert "dagster/column_lineage" in event.asset_materialization.metadata
+    (cut,) = instance.fetch_materializations(shop.names.asset("cuts"), limit=10).records
+    assert cut.asset_materialization is not None
+    assert cut.asset_materialization.metadata["rows"].value == 3
     before = asked()
     shop.insert(("a.b", "50% of c/d"), 1)
     shop.send()

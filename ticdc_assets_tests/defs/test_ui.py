@@ -177,6 +177,16 @@ def test_a_mirror_with_its_partitions_and_metadata(page: Page, server: str) -> N
     picture(page, "mirror")
 
 
+def test_a_mirror_is_an_asset_of_its_own(page: Page, server: str) -> None:
+    page.resize(1440, 1100)
+    page.open(f"{server}/assets/shop/mirrors/shop/orders")
+    text = page.wait_for("shop_mirrors", "Row count", "part of the key")
+    assert "shop.shop.orders" in text, "the table's name"
+    picture(page, "mirror-asset")
+    page.open(f"{server}/assets/shop/mirrors/shop/orders?view=checks")
+    page.wait_for("table_lag", "How far the table is behind")
+
+
 def test_the_columns_of_a_mirror(page: Page, server: str) -> None:
     page.resize(1440, 1100)
     page.open(f"{server}/assets/shop/mirrors")

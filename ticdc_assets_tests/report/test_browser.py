@@ -1,5 +1,6 @@
 """The page as a reader opens it: from a file, in a real browser, in both colour schemes."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -56,11 +57,18 @@ def eventually(holds: Callable[[], object], what: str) -> None:
         time.sleep(0.2)
 
 
-def opened(page: Page, file: Path, scheme: str, width: int = 1440, height: int = 5000) -> None:
+def opened(
+    page: Page,
+    file: Path,
+    scheme: str,
+    width: int = 1440,
+    height: int = 5000,
+    made: str = "12:15:00",
+) -> None:
     page.prefer(scheme)
     page.resize(width, height)
     page.open(file.as_uri())
-    page.wait_for("Replication lag", "Global watermark", "Made 2026-05-17 12:15:00 UTC")
+    page.wait_for("Replication lag", "Global watermark", f"Made 2026-05-17 {made} UTC")
     # The text is there before the script below it has run, and until then no button does anything.
     eventually(lambda: page.evaluate("document.readyState") == "complete", "the page's script")
 
@@ -68,15 +76,65 @@ def opened(page: Page, file: Path, scheme: str, width: int = 1440, height: int =
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 390])
 def test_the_page_is_drawn(page: Page, file: Path, scheme: str, width: int) -> None:
-    opened(page, file, scheme, width)
+    # Of all plots only those are drawn that a reader is near to; on a phone the page is long.
+    opened(page, file, scheme, width, height=5000 if width > 640 else 20_000)
     for name in PLOTS:
         eventually(lambda name=name: page.evaluate(DRAWN.format(name=name)), name)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if width < 640:
+        wider = (
+            "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth)"
+        )
+        assert page.evaluate(f"{wider}.length") == 0, "a table needs sideways scrolling on a phone"
     assert page.evaluate("window.hit") is None, "a name was obeyed"
     ground = page.evaluate("getComputedStyle(document.querySelector('.card')).backgroundColor")
     assert ground == {"light": "rgb(255, 255, 255)", "dark": "rgb(23, 29, 36)"}[scheme]
     assert page.requests() == []
     assert page.complaints() == []
+
+
+def test_the_limits_of_a_high_lag_do_not_overprint(page: Page, tmp_path: Path) -> None:
+    changefeed, paths = small_lake(tmp_path)
+    late = tmp_path / "late.html"
+    write_page(late, page_text([read_overview(changefeed, paths, now=NOW + timedelta(days=3))]))
+    for width in (390, 1440):
+        page.resize(width, 5000)
+        page.open(late.as_uri())
+        eventually(lambda: page.evaluate(DRAWN.format(name="lag")), "drawn")
+        left, right = page.evaluate(
+            "[...document.querySelectorAll('#plot-shop-lag .annotation-text')]"
+            ".map(e => e.getBoundingClientRect()).map(r => [r.left, r.right])"
+        )
+        assert left[1] < right[0]
+
+
+def test_a_line_of_zeros_is_told_and_not_drawn(page: Page, tmp_path: Path) -> None:
+    changefeed, paths = small_lake(tmp_path)
+    later = tmp_path / "later.html"
+    write_page(later, page_text([read_overview(changefeed, paths, now=NOW + timedelta(days=3))]))
+    page.resize(1440, 5000)
+    page.open(later.as_uri())
+    flat = "document.getElementById('plot-shop-throughput').closest('figure').className"
+    eventually(lambda: page.evaluate(flat) == "flat", "folded: nothing landed in the last day")
+    page.evaluate("document.querySelector('[data-span=all]').click()")
+    eventually(lambda: page.evaluate(DRAWN.format(name="throughput")), "drawn")
+    assert page.evaluate(flat) == ""
+
+
+def test_pictures_of_the_documents(page: Page, tmp_path: Path) -> None:
+    folder = os.environ.get("TICDC_SCREENSHOTS")
+    if not folder:
+        pytest.skip("make pictures sets TICDC_SCREENSHOTS")
+    changefeed, paths = small_lake(tmp_path)
+    path = tmp_path / "report.html"
+    write_page(path, page_text([read_overview(changefeed, paths, now=NOW)]))
+    for scheme in ("light", "dark"):
+        opened(page, path, scheme, 1280, 1500, made="12:00:00")
+        for name in PLOTS[:-1]:
+            eventually(lambda name=name: page.evaluate(DRAWN.format(name=name)), name)
+        page.screenshot(Path(folder) / f"report-{scheme}.png")
+    opened(page, path, "light", 400, 1500, made="12:00:00")
+    page.screenshot(Path(folder) / "report-phone.png")
 
 
 def line_colour(page: Page) -> str:

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from plotly.offline import get_plotlyjs_version
 
 from ticdc_assets.cli import main
 from ticdc_assets.config import CaptureSource, Changefeed
@@ -154,6 +155,13 @@ def test_rates_have_a_unit_that_says_something() -> None:
 
 
 # The page ---------------------------------------------------------------------------------------
+
+
+def test_the_page_is_small_and_its_script_is_of_plotlys_version(text: str) -> None:
+    assert len(text.encode()) < 1_500_000
+    said = re.search(r"plotly\.js \(basic - minified\) v(\d+)\.", text)
+    assert said is not None
+    assert said[1] == get_plotlyjs_version().split(".")[0]
 
 
 def test_the_page_is_well_formed_and_has_every_part(text: str) -> None:
