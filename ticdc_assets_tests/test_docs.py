@@ -16,8 +16,8 @@ from ticdc_assets.cli import main
 
 HEADINGS = ["Context", "Options", "Decision", "Status", "Consequences"]
 
-MADE_LATER = {".venv", ".lake", ".demo", ".dagster_home", ".venv-uv"}
-"""Folders that commands make; they are named and not in a clone."""
+MADE_LATER = {"defs.yaml", ".venv", ".lake", ".demo", ".dagster_home", ".venv-uv"}
+"""What commands and users make: it is named and not in a clone."""
 
 
 def documents(root: Path) -> list[Path]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from deltalake import DeltaTable
 
@@ -27,6 +28,7 @@ from ticdc_assets.broker import LocalBroker
 from ticdc_assets.capture import CaptureRecord, read_capture
 from ticdc_assets.cli import main
 from ticdc_assets.config import CaptureSource, KafkaSource, parse_changefeeds
+from ticdc_assets.defs.component import read_attributes
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.export import export_upstream
@@ -190,10 +192,14 @@ def test_the_example_of_a_message_prints_what_it_says(blocks: list[Block]) -> No
 
 
 def test_the_configurations_are_valid(blocks: list[Block], tmp_path: Path) -> None:
+    (component,) = (block for block in blocks if block.text.startswith("type: "))
+    attributes = yaml.safe_load(component.text)["attributes"]
+    (feed,) = read_attributes(attributes, tmp_path).changefeeds
+    assert isinstance(feed.source, KafkaSource)
     sources = [
         feed.source
         for block in blocks
-        if block.language == "yaml"
+        if block.language == "yaml" and block is not component
         for feed in parse_changefeeds(block.text, path=tmp_path / "changefeeds.yaml", env={})
     ]
     assert [type(source) for source in sources] == [KafkaSource, CaptureSource, CaptureSource]

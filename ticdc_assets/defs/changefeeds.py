@@ -31,6 +31,9 @@ from ticdc_assets.defs.steps import ChangefeedSteps, steps_of
 from ticdc_assets.defs.tables_sensor import tables_sensor
 from ticdc_assets.defs.wrong_entries import wrong_entries
 
+# One for all: definitions that are merged may not have two resources of one name.
+_SPARK = LakeSpark()
+
 _SCHEDULES = (maintenance_schedule, verify_schedule, redecode_schedule)
 
 
@@ -69,6 +72,6 @@ def definitions_of(changefeeds: Sequence[ChangefeedSteps]) -> dg.Definitions:
             *(changefeed_sensor(steps) for steps in changefeeds),
             *(tables_sensor(shown) for shown in mirrors),
         ],
-        resources={"spark": LakeSpark()},
+        resources={"spark": _SPARK},
         executor=dg.in_process_executor,
     )

@@ -516,9 +516,7 @@ def ui_command(settings: Settings, port: int) -> tuple[list[str], dict[str, str]
         encoding="utf-8",
     )
     command = [
-        # Dagster recommends its newer `dg dev` on every start; that is no part of it yet.
-        *(sys.executable, "-W", "ignore:Function `dev_command` is superseded"),
-        *("-m", "dagster", "dev"),
+        *(sys.executable, "-m", "ticdc_assets.defs.dagster_dev", "dev"),
         *("-w", str(workspace)),
         *("--host", HOST),
         *("--port", str(port)),
