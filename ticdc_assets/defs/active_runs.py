@@ -110,6 +110,9 @@ def _is_gone(run: DagsterRun) -> bool:
 
 
 def _belongs(run: DagsterRun, names: FeedNames) -> bool:
+    """Return whether a run writes to the changefeed's tables."""
+    if run.job_name in (names.verify_job, names.diff_job, names.report_job):
+        return False
     return (
         run.tags.get(CHANGEFEED_TAG) == names.changefeed
         or run.job_name

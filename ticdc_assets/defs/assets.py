@@ -175,7 +175,8 @@ def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                 description=(
                     "What could not be decoded or did not fit its schema: coordinates, reason, "
                     "position, expected and got. The record itself stays in raw_messages. After a "
-                    f"fix, run the job {names.redrive_job}."
+                    f"fix, run the job [{names.redrive_job}]"
+                    f"(/guess/{names.redrive_job})."
                 ),
                 metadata={"dagster/column_schema": quarantine_columns()},
                 group_name=names.changefeed,

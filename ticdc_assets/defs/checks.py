@@ -14,7 +14,7 @@ How it is split stands in `observe.lag`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -302,5 +302,5 @@ def _seen_until(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> datetime
         metadata: Mapping[str, Any] = getattr(evaluation, "metadata", None) or {}
         if SEEN_UNTIL in metadata:
             text = metadata[SEEN_UNTIL].value
-            return datetime.fromisoformat(text) if text else datetime.min.replace(tzinfo=UTC)
+            return datetime.fromisoformat(text) if text else None
     return None

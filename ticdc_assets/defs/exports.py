@@ -227,6 +227,7 @@ def diff_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
             f"Compares the mirrors of {names.changefeed} with an export of the upstream, as of its "
             "TSO. It changes no table, and syncs go on meanwhile."
         ),
+        tags=names.tags,
         executor_def=dg.in_process_executor,
     )
 

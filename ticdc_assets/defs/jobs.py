@@ -159,6 +159,7 @@ def verify_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
             f"Rebuilds the mirrors of {names.changefeed} from the landed records in a side place "
             "and compares them with the newest cut. It changes no table, and syncs go on meanwhile."
         ),
+        tags=names.tags,
         executor_def=dg.in_process_executor,
     )
 

@@ -87,8 +87,8 @@ class MirrorAssets:
                 deps=[names.asset("cuts")],
                 description=(
                     f"The table {table} as it is upstream, at the TSO of the newest cut. Depend on "
-                    "it like on any asset. To fold it again, materialise its partition of "
-                    f"`{names.changefeed}/mirrors`."
+                    "it like on any asset. To fold it again, materialise "
+                    f"[its partition of mirrors](/assets/{names.changefeed}/mirrors)."
                 ),
                 group_name=names.mirrors_group,
                 kinds={"deltalake", "table"},

@@ -20,7 +20,7 @@ from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.pipeline.landing import landed_days, landed_folders
 
 CHANGEFEED_TAG = "ticdc/changefeed"
-"""Tag of every run of a changefeed's jobs; its value is the changefeed's name."""
+"""Tag of every run of a changefeed; its value is the changefeed's name."""
 
 DAY_FORMAT = "%Y-%m-%d"
 """How the partition key of a landing day is written."""

@@ -93,7 +93,7 @@ def _figures(overview: "FeedOverview") -> Metadata:
 
 
 def report_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
-    """Return the job that writes the page; it carries no tag that would keep syncs waiting."""
+    """Return the job that writes the page; no sync waits for it."""
     names = steps.names
     return dg.define_asset_job(
         name=names.report_job,
@@ -102,6 +102,7 @@ def report_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
             f"Writes the status page of {names.changefeed}. It only reads, without Spark, and runs "
             "beside syncs."
         ),
+        tags=names.tags,
         executor_def=dg.in_process_executor,
     )
 

@@ -18,7 +18,7 @@ from ticdc_assets.observe.lag import LagPart
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.table_status import TableState
 from ticdc_assets.observe.verdicts import Check
-from ticdc_assets.observe.wording import LISTED
+from ticdc_assets.observe.wording import LISTED, duration
 from ticdc_assets.pipeline.cuts import HeldRows
 from ticdc_assets.pipeline.faults import Faults
 from ticdc_assets.tso import lag_seconds, to_datetime
@@ -63,8 +63,8 @@ def quarantine_verdict(
 
 def _lag_metadata(changefeed: Changefeed, status: Status) -> Metadata:
     metadata: Metadata = {
-        "warn_from_seconds": dg.MetadataValue.float(float(changefeed.lag_warn_seconds)),
-        "error_from_seconds": dg.MetadataValue.float(float(changefeed.lag_error_seconds)),
+        "warns_from": dg.MetadataValue.text(duration(changefeed.lag_warn_seconds)),
+        "fails_from": dg.MetadataValue.text(duration(changefeed.lag_error_seconds)),
         **tso_metadata("watermark", status.watermark.watermark_ts),
     }
     cut, lag = status.cut, status.lag
@@ -110,8 +110,8 @@ def _watermark_metadata(changefeed: Changefeed, status: Status) -> Metadata:
         **tso_metadata("watermark", status.watermark.watermark_ts),
         **tso_metadata("newest_change", status.times.newest),
         "watermarks_stepped_back": dg.MetadataValue.int(status.steps_back),
-        "stuck_warn_from_seconds": dg.MetadataValue.float(float(limits.stuck_warn_seconds)),
-        "stuck_error_from_seconds": dg.MetadataValue.float(float(limits.stuck_error_seconds)),
+        "stuck_warns_from": dg.MetadataValue.text(duration(limits.stuck_warn_seconds)),
+        "stuck_fails_from": dg.MetadataValue.text(duration(limits.stuck_error_seconds)),
         "rows_beyond_seconds": dg.MetadataValue.float(status.beyond_seconds),
         "topics": _topics_table(status),
     }
@@ -149,8 +149,8 @@ def _held_metadata(changefeed: Changefeed, status: Status) -> Metadata:
     limits = changefeed.checks
     metadata: Metadata = {
         "held": dg.MetadataValue.int(status.held_rows),
-        "warn_from_seconds": dg.MetadataValue.float(float(limits.held_warn_seconds)),
-        "error_from_seconds": dg.MetadataValue.float(float(limits.held_error_seconds)),
+        "warns_from": dg.MetadataValue.text(duration(limits.held_warn_seconds)),
+        "fails_from": dg.MetadataValue.text(duration(limits.held_error_seconds)),
     }
     if status.held:
         metadata["oldest_seconds"] = dg.MetadataValue.float(status.held_seconds)

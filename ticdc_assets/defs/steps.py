@@ -19,7 +19,7 @@ from dagster import DagsterInstance
 
 from ticdc_assets.config import Changefeed, Settings
 from ticdc_assets.defs.active_runs import follows_beside
-from ticdc_assets.defs.partitions import FeedNames
+from ticdc_assets.defs.partitions import CHANGEFEED_TAG, FeedNames
 from ticdc_assets.defs.workers import name_worker
 from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.engine.paths import LakePaths
@@ -70,6 +70,9 @@ class ChangefeedSteps:
         what no pool knows, a command line; it is waited for some time, and the log says so.
         """
         name_worker(context)
+        if CHANGEFEED_TAG not in context.run.tags:
+            # The UI and its backfills start runs by an implicit job, which has no tags of ours.
+            context.instance.add_run_tags(context.run.run_id, self.names.tags)
 
         def waiting(reason: str) -> None:
             context.log.info("waiting up to %d s: %s", LOCK_PATIENCE_SECONDS, reason)

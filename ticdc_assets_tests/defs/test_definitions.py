@@ -229,7 +229,7 @@ def test_keys_and_the_rebuild_have_a_job_of_their_own(definitions: dg.Definition
         "shop__mirrors_mirror_equals_rebuild",
     }
     assert job.executor_def is dg.in_process_executor
-    assert "ticdc/changefeed" not in job.tags
+    assert job.tags["ticdc/changefeed"] == "shop"
     redrive = {node.name for node in definitions.resolve_job_def("shop_redrive").graph.nodes}
     assert not redrive & {"shop__mirrors_keys_unique", "shop__mirrors_mirror_equals_rebuild"}
     assert "shop__apply_changes_replication_lag" in redrive

@@ -157,6 +157,9 @@ def test_a_backfill_mends_chosen_mirrors_at_once_while_readers_read_on(
         )
         assert result.success
         assert not result.get_asset_check_evaluations()
+        run = instance.get_run_by_id(result.run_id)
+        assert run is not None
+        assert run.tags["ticdc/changefeed"] == "shop", "a backfill's run has the tag too"
     monkeypatch.undo()
     assert in_between == [("0.10", 2), ("0.10", 3)]
     assert seen(*held) == ("0.10", 2)
