@@ -21,10 +21,11 @@ from typing import Any, Final, cast
 
 import yaml
 
-from ticdc_assets.config import Settings
+from ticdc_assets.config import Changefeed, Settings
 from ticdc_assets.engine.class_archive import find_archive, make_archive
 from ticdc_assets.engine.paths import LakePaths, changefeeds_in
 from ticdc_assets.jars import SPARK_JARS, Progress, resolve
+from ticdc_assets.observe.alerting import understands
 from ticdc_assets.preflight import (
     Check,
     check_broker_jars,
@@ -60,15 +61,9 @@ def run_checks(
         progress: told what is being downloaded or waited for.
     """
     env = os.environ if env is None else env
-    java = check_java(env)
-    pyspark = check_pyspark()
-    checks = [check_python(), java, pyspark]
-    if java.ok:
-        jars = check_jars(SPARK_JARS, progress=progress)
-        checks.append(jars)
-        if jars.ok and pyspark.ok:
-            checks.append(check_class_archive(env, progress=progress))
-    checks.append(check_broker_jars())
+    checks = check_machine(env=env, progress=progress)
+    # Records are read by libraries that come with Spark's.
+    can_read = check_pyspark().ok
     if settings is None:
         configuration, settings = check_configuration(env)
         checks.append(configuration)
@@ -81,9 +76,30 @@ def run_checks(
             checks += check_tables(LakePaths(root=settings.lake, changefeed=changefeed.name))
             if progress is not None:
                 progress(f"looking at the source of {changefeed.name}")
-            checks += check_source(changefeed, lake=settings.lake if pyspark.ok else None)
+            checks += check_source(changefeed, lake=settings.lake if can_read else None)
+            checks += check_alerts(changefeed)
     checks.extend(check_port(port) for port in ports)
     return checks
+
+
+def check_machine(
+    *, env: Mapping[str, str] | None = None, progress: Progress | None = None
+) -> list[Check]:
+    """Check what needs no settings: Python, JDK, pyspark and the jars, which it downloads.
+
+    Args:
+        env: environment variables; the environment of this program if None.
+        progress: told what is being downloaded or waited for.
+    """
+    env = os.environ if env is None else env
+    java, pyspark = check_java(env), check_pyspark()
+    checks = [check_python(), java, pyspark]
+    if java.ok:
+        jars = check_jars(SPARK_JARS, progress=progress)
+        checks.append(jars)
+        if jars.ok and pyspark.ok:
+            checks.append(check_class_archive(env, progress=progress))
+    return [*checks, check_broker_jars()]
 
 
 # Spark's start ----------------------------------------------------------------------------------
@@ -217,6 +233,25 @@ def check_unnamed(settings: Settings) -> Check:
         if unnamed
         else "",
     )
+
+
+def check_alerts(changefeed: Changefeed) -> list[Check]:
+    """Check that the URL of each target of alerts can be understood; nothing is sent."""
+    wrong = [str(target) for target in changefeed.alerts.to if not understands(target)]
+    if not changefeed.alerts.to:
+        return []
+    return [
+        Check(
+            name=f"alerts {changefeed.name}",
+            ok=not wrong,
+            vital=False,
+            found=f"{', '.join(wrong)} is no URL of Apprise"
+            if wrong
+            else f"{len(changefeed.alerts.to)} targets",
+            needed="a URL such as slack://... or mailto://...: https://appriseit.com",
+            fix="set the environment variable to such a URL" if wrong else "",
+        )
+    ]
 
 
 def check_tables(paths: LakePaths) -> list[Check]:

@@ -54,6 +54,7 @@ COMMANDS = {
     "verify",
     "maintain",
     "status",
+    "alerts",
     "metrics",
     "record",
     "report",

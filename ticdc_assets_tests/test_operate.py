@@ -5,7 +5,6 @@ the business of test_readme.py and test_cli.py. YAML goes through our reader, TO
 the names that TiCDC's source has.
 """
 
-import configparser
 import contextlib
 import io
 import os
@@ -18,21 +17,20 @@ from typing import Any
 
 import click
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from ticdc_assets.cli import main
-from ticdc_assets.config import parse_changefeeds
+from ticdc_assets.config import OptionValue, parse_changefeeds
 from ticdc_assets.defs.changefeeds import definitions_of
-from ticdc_assets.defs.run import ui_command
 from ticdc_assets.defs.steps import steps_of
 from ticdc_assets.demo import use_demo
+from ticdc_assets.observe.alerting import understands
 from ticdc_assets_tests.conftest import OF_THE_USER, own_settings
 from ticdc_assets_tests.defs.small_shop import CHANGEFEEDS, SmallShop
 from ticdc_assets_tests.test_docs import anchors
 from ticdc_assets_tests.test_readme import Block, blocks_of
 
-OTHERS = {"cat", "git", "make", "python3.11", "/opt/ticdc-assets/bin/pip", "systemctl"}
+OTHERS = {"cat", "cd", "git", "make", "python3.11", "/opt/ticdc-assets/bin/pip"}
 """Programs of which only the name is looked at."""
 
 TICDC = {
@@ -202,35 +200,15 @@ def names_of(settings: dict[str, Any]) -> Iterator[str]:
 
 def test_configurations_are_read(blocks: list[Block], tmp_path: Path) -> None:
     env = {"KAFKA_USERNAME": "reader", "KAFKA_PASSWORD": "secret"}
+    for block in of_language(blocks, "ini"):
+        env |= dict(line.split("=", 1) for line in block.text.splitlines())
+    assert understands(OptionValue(env["ALERTS_MAIL"], "{env: ALERTS_MAIL}"))
     read = 0
     for block in of_language(blocks, "yaml"):
         if block.text.startswith("changefeeds:"):
             parse_changefeeds(block.text, path=tmp_path / "changefeeds.yaml", env=env)
             read += 1
-    assert read == 2
-
-
-def test_the_workspace_is_that_of_the_ui(blocks: list[Block], shop: SmallShop) -> None:
-    (block,) = [item for item in of_language(blocks, "yaml") if "load_from" in item.text]
-    ui_command(shop.settings, 3000)
-    (made,) = yaml.safe_load(
-        (shop.settings.lake / "_dagster" / "workspace.yaml").read_text(encoding="utf-8")
-    )["load_from"]
-    (told,) = yaml.safe_load(block.text)["load_from"]
-    assert told["python_module"].items() <= made["python_module"].items()
-
-
-def test_units_are_units(blocks: list[Block]) -> None:
-    programs = set[str]()
-    for block in of_language(blocks, "ini"):
-        if block.text.startswith("["):
-            unit = configparser.ConfigParser(interpolation=None)
-            unit.optionxform = str  # type: ignore[assignment]  # names keep their case
-            unit.read_string(block.text)
-            programs.add(unit["Service"]["ExecStart"].split()[0].rpartition("/")[2])
-        else:
-            assert all(re.fullmatch(r"[A-Z_]+=.*", line) for line in block.text.splitlines())
-    assert programs == {"dagster-daemon", "dagster-webserver"}
+    assert read == 3
 
 
 def test_python_prints_something(blocks: list[Block]) -> None:

@@ -1,11 +1,13 @@
-"""Commands that tell how changefeeds are: `status`, `metrics`, `tables`, `report`, `quarantine`.
+"""Commands that tell how changefeeds are: `status`, `metrics`, `tables`, `report`, `alerts`.
 
 All of them read small tables only: no Spark is started and nothing of the lake is written.
 """
 
 import json
 import tempfile
+import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,14 +15,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ticdc_assets.cli.base import end_with, feed_of, main, reported_errors
+from ticdc_assets.cli.base import end_with, feed_of, main, note, reported_errors
 from ticdc_assets.cli.printing import print_json, print_table, shown_text
 from ticdc_assets.config import load_settings
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.errors import ConfigError, LakeDamagedError, TicdcError
+from ticdc_assets.errors import ConfigError, LakeDamagedError, PrerequisiteError, TicdcError
 from ticdc_assets.tso import to_datetime
 
 if TYPE_CHECKING:
+    from ticdc_assets.observe.openmetrics import Figures
     from ticdc_assets.observe.overview import FeedOverview
     from ticdc_assets.observe.status import Status
 
@@ -64,25 +67,89 @@ def status(changefeed: str | None, *, as_json: bool) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write to this file at once, for a textfile collector; it is never seen half written.",
 )
+@click.option(
+    "--listen",
+    metavar="[HOST:]PORT",
+    help="Serve them over HTTP until Ctrl-C, for Prometheus; HOST is 127.0.0.1 if left out.",
+)
 @reported_errors
-def metrics(changefeed: str | None, output: Path | None) -> None:
+def metrics(changefeed: str | None, output: Path | None, listen: str | None) -> None:
     """Print the figures of CHANGEFEED, or of all, as OpenMetrics text."""
-    from ticdc_assets.observe.openmetrics import openmetrics_text
+    from ticdc_assets.observe.openmetrics import openmetrics_text, serve_figures
 
-    damages: list[LakeDamagedError] = []
-    found = list(_statuses(changefeed, damages))
-    broken = {error.changefeed for error in damages}
-    text = openmetrics_text(
-        [item for item, _ in found],
-        source_up={item.changefeed: error is None for item, error in found},
-        readable=dict.fromkeys(broken, False)
-        | {item.changefeed: item.changefeed not in broken for item, _ in found},
-    )
+    if listen is not None:
+        if output is not None:
+            raise click.UsageError("--output and --listen do not go together")
+        host, port = _address(listen)
+        load_settings()
+        try:
+            with serve_figures(lambda: _figures(changefeed)[0], host, port) as url:
+                note(f"serving {url} until Ctrl-C")
+                with suppress(KeyboardInterrupt):
+                    threading.Event().wait()
+        except OSError as error:
+            raise PrerequisiteError(f"{host}:{port}: {error.strerror or error}") from error
+        return
+    figures, damages = _figures(changefeed)
+    text = openmetrics_text(figures)
     if output is None:
         click.echo(text, nl=False)
     else:
         _write_at_once(output, text)
     end_with(damages)
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Return the host and the port that `--listen` names."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or not 0 < int(port) < 65536:
+        raise click.BadParameter(
+            f"expected a port, or HOST:PORT, got {text!r}", param_hint="--listen"
+        )
+    return host or "127.0.0.1", int(port)
+
+
+def _figures(changefeed: str | None) -> "tuple[Figures, list[LakeDamagedError]]":
+    """Return the figures of CHANGEFEED, or of all, and which of their tables are broken."""
+    from ticdc_assets.observe.openmetrics import Figures
+
+    damages: list[LakeDamagedError] = []
+    found = list(_statuses(changefeed, damages))
+    broken = {error.changefeed for error in damages}
+    figures = Figures(
+        statuses=[item for item, _ in found],
+        source_up={item.changefeed: error is None for item, error in found},
+        readable=dict.fromkeys(broken, False)
+        | {item.changefeed: item.changefeed not in broken for item, _ in found},
+    )
+    return figures, damages
+
+
+@main.command()
+@click.argument("changefeed")
+@reported_errors
+def alerts(changefeed: str) -> None:
+    """Send a test message to each target of the alerts of CHANGEFEED."""
+    from ticdc_assets.observe.alerting import Message, deliver
+    from ticdc_assets.observe.verdicts import Level
+
+    feed = load_settings().changefeed(changefeed)
+    if not feed.alerts.to:
+        raise ConfigError(f"{changefeed} has no alerts: its entry needs `alerts: {{to: [...]}}`")
+    message = Message(
+        level=Level.OK,
+        title=f"{changefeed}: a test",
+        body="This target is told of checks that do not pass and of runs that fail.",
+        changes=0,
+    )
+    failures: list[TicdcError] = []
+    for target in feed.alerts.to:
+        try:
+            deliver(message, target)
+            click.echo(f"{target} took the message")
+        except TicdcError as error:
+            failures.append(error)
+    end_with(failures)
 
 
 def _write_at_once(path: Path, text: str) -> None:

@@ -9,16 +9,21 @@ from ticdc_assets.config import WIRE_FORMATS, load_settings
 
 
 @main.command()
+@click.option(
+    "--machine",
+    is_flag=True,
+    help="Only what needs no configuration, as when an image is built: JDK, Python, jars.",
+)
 @reported_errors
-def doctor() -> None:
+def doctor(*, machine: bool) -> None:
     """Check JDK, Python, jars, configuration, lake, brokers and topics, and say what to type.
 
     A line that begins with `warn` is advice: syncs run all the same. With a `FAIL` the exit code
     is 1.
     """
-    from ticdc_assets.doctor import run_checks
+    from ticdc_assets.doctor import check_machine, run_checks
 
-    checks = run_checks(progress=note)
+    checks = check_machine(progress=note) if machine else run_checks(progress=note)
     for check in checks:
         level = "ok  " if check.ok else "FAIL" if check.vital else "warn"
         click.echo(f"{level}  {check.sentence()}")

@@ -23,6 +23,7 @@ from pydantic_core import InitErrorDetails
 from ticdc_assets.config.reading import (
     File,
     Keys,
+    OptionValue,
     Reads,
     at,
     did_you_mean,
@@ -176,6 +177,21 @@ def _owner(value: Any) -> str:
     return value
 
 
+@reads("a non-empty list of {env: NAME}")
+def _targets(value: Any, info: ValidationInfo) -> tuple[OptionValue, ...]:
+    def target(item: Any) -> OptionValue:
+        if not isinstance(item, dict):
+            raise mistake(f"expected {FROM_ENV}, got a text")
+        return scalar(item, info, FROM_ENV)
+
+    return items_of(value, target, "target")
+
+
+@reads("warn or fail")
+def _level(value: Any, _: ValidationInfo) -> str:
+    return ("warn", "fail")[("warn", "fail").index(value)]
+
+
 @reads("a cron text (minute hour day month weekday, in UTC) or off")
 def _cron(value: Any, _: ValidationInfo) -> str:
     text = " ".join(value.split()) if isinstance(value, str) else ""
@@ -305,6 +321,20 @@ class Retention:
         """The longest of what is not for ever: about as far back as a mirror is read."""
         ages = (self.raw_messages, self.change_log, self.cuts)
         return None if self.cuts is None else max(age for age in ages if age is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
+class Alerts:
+    """Who is told of checks that do not pass and of runs that fail."""
+
+    to: Annotated[tuple[OptionValue, ...], _targets] = Field(
+        default=(),
+        description="where alerts go: a list of `{env: NAME}`, each the URL of a Slack channel, of "
+        "e-mail or of another service that [Apprise](https://appriseit.com) knows; none",
+    )
+    level: Annotated[str, _level] = Field(
+        default="fail", description="`fail`, or `warn` to be told of warnings too; `fail`"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
@@ -439,6 +469,7 @@ class Changefeed:
     checks: Annotated[CheckLimits, Keys("a mapping of limits to seconds")] = Field(
         default=CheckLimits()
     )
+    alerts: Annotated[Alerts, Keys("a mapping with `to`")] = Field(default=Alerts())
     follow_seconds: Annotated[float, _seconds(", 0 or more")] = Field(
         default=600.0,
         description="how long a run goes on syncing what arrives meanwhile; 600, 0 for not at all",

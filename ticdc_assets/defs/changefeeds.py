@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import dagster as dg
 
 from ticdc_assets.config import Settings
+from ticdc_assets.defs.alerts_sensor import alerts_sensors
 from ticdc_assets.defs.assets import changefeed_assets
 from ticdc_assets.defs.checks import changefeed_checks
 from ticdc_assets.defs.exports import export_schedules
@@ -48,6 +49,7 @@ def all_definitions(settings: Settings) -> dg.Definitions:
 def definitions_of(changefeeds: Sequence[ChangefeedSteps]) -> dg.Definitions:
     """Return the definitions of `changefeeds`; their results are kept in each."""
     mirrors = [MirrorAssets.of(steps) for steps in changefeeds]
+    checks = [(steps, changefeed_checks(steps)) for steps in changefeeds]
     return dg.Definitions(
         assets=[
             *(asset for steps in changefeeds for asset in changefeed_assets(steps)),
@@ -55,7 +57,7 @@ def definitions_of(changefeeds: Sequence[ChangefeedSteps]) -> dg.Definitions:
             *(spec for shown in mirrors for spec in shown.specs()),
         ],
         asset_checks=[
-            *(check for steps in changefeeds for check in changefeed_checks(steps)),
+            *(check for _, each in checks for check in each),
             *(check for shown in mirrors for check in shown.checks()),
         ],
         jobs=[
@@ -71,6 +73,7 @@ def definitions_of(changefeeds: Sequence[ChangefeedSteps]) -> dg.Definitions:
         sensors=[
             *(changefeed_sensor(steps) for steps in changefeeds),
             *(tables_sensor(shown) for shown in mirrors),
+            *(sensor for steps, each in checks for sensor in alerts_sensors(steps, each)),
         ],
         resources={"spark": _SPARK},
         executor=dg.in_process_executor,

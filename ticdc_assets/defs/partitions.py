@@ -133,6 +133,11 @@ class FeedNames:
         return f"{self.redecode_job}_schedule"
 
     @property
+    def alerts_sensor(self) -> str:
+        """The sensor that tells people of problems."""
+        return f"{self.changefeed}_alerts"
+
+    @property
     def sensor(self) -> str:
         """The sensor that asks for syncs."""
         return f"{self.changefeed}_sync_sensor"

@@ -1,7 +1,7 @@
 """The figures of changefeeds as OpenMetrics text, for Prometheus or whatever reads that.
 
-In: statuses. Out: text. Nothing is read or kept here: the same statuses give the same text, and
-nothing has to run between two looks at it.
+In: statuses. Out: text, or an HTTP server that reads statuses at each request. Nothing is kept: the
+same statuses give the same text, and nothing has to run between two looks at it.
 
 Times of TSOs are epoch seconds: a TSO itself is larger than the numbers of a metric are exact with.
 Labels are the changefeed, and table, topic and partition where their number is bounded by what the
@@ -10,9 +10,11 @@ out, it is never 0.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
+from prometheus_client import start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
@@ -261,39 +263,63 @@ FIGURES: tuple[_Figure, ...] = (
 """Every metric, in the order it is written; a counter's samples end in `_total`."""
 
 
-def openmetrics_text(
-    statuses: Iterable[Status],
-    *,
-    source_up: Mapping[str, bool],
-    readable: Mapping[str, bool] | None = None,
-) -> str:
-    """Return the figures of changefeeds as OpenMetrics text.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What metrics are made of.
 
-    Args:
+    Attributes:
         statuses: one of each changefeed.
         source_up: for each changefeed whose source was looked at, whether it answered.
         readable: for each changefeed whose tables were looked at, whether none is broken.
     """
-    registry = CollectorRegistry()
-    registry.register(_Figures(list(statuses), source_up, readable or {}))
-    return generate_latest(registry).decode()
+
+    statuses: Sequence[Status]
+    source_up: Mapping[str, bool]
+    readable: Mapping[str, bool] = field(default_factory=dict[str, bool])
 
 
-class _Figures(Collector):
-    def __init__(
-        self,
-        statuses: list[Status],
-        source_up: Mapping[str, bool],
-        readable: Mapping[str, bool],
-    ) -> None:
-        self._statuses = statuses
-        self._switches = (
-            ("ticdc_source_up", "1 if the source answered, 0 if not.", source_up),
-            ("ticdc_lake_readable", "1 if no table is broken, 0 if one is.", readable),
-        )
+def openmetrics_text(figures: Figures) -> str:
+    """Return the figures of changefeeds as OpenMetrics text."""
+    return generate_latest(_registry(lambda: figures)).decode()
+
+
+@contextmanager
+def serve_figures(read: Callable[[], Figures], host: str, port: int) -> Iterator[str]:
+    """Serve figures over HTTP, read anew for each request, and yield the URL.
+
+    A request whose reading fails gets status 500, so Prometheus' `up` is 0 meanwhile; the error is
+    on standard error.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
+    server, thread = start_http_server(port, addr=host, registry=_registry(read))
+    try:
+        yield f"http://{host}:{server.server_port}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _registry(read: Callable[[], Figures]) -> CollectorRegistry:
+    # Without descriptions of its own: finding them out would read everything once more.
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_FiguresCollector(read))
+    return registry
+
+
+class _FiguresCollector(Collector):
+    def __init__(self, read: Callable[[], Figures]) -> None:
+        self._read = read
 
     def collect(self) -> Iterator[Metric]:
-        for name, meaning, values in self._switches:
+        figures = self._read()
+        switches = (
+            ("ticdc_source_up", "1 if the source answered, 0 if not.", figures.source_up),
+            ("ticdc_lake_readable", "1 if no table is broken, 0 if one is.", figures.readable),
+        )
+        for name, meaning, values in switches:
             switch = GaugeMetricFamily(name, meaning, labels=("changefeed",))
             for changefeed, is_on in values.items():
                 switch.add_metric((changefeed,), float(is_on))
@@ -301,7 +327,7 @@ class _Figures(Collector):
         for figure in FIGURES:
             kind = CounterMetricFamily if figure.is_counter else GaugeMetricFamily
             family = kind(figure.name, figure.help, labels=("changefeed", *figure.labels))
-            for status in self._statuses:
+            for status in figures.statuses:
                 for labels, value in figure.values(status):
                     if value is not None:
                         family.add_metric((status.changefeed, *labels), float(value))

@@ -1,8 +1,12 @@
 """Metrics: what the library's own parser reads of what we write."""
 
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from ticdc_assets.observe.openmetrics import FIGURES, openmetrics_text
+from ticdc_assets.observe.openmetrics import FIGURES, Figures, openmetrics_text, serve_figures
 from ticdc_assets.pipeline.positions import PartitionOffsets
 from ticdc_assets_tests.statuses import NOW, held, mirror, status
 
@@ -33,7 +37,9 @@ def test_the_figures_come_back_as_they_were() -> None:
             "held": (held(30),),
         },
     )
-    found = parsed(openmetrics_text([seen], source_up={"shop": True, "crm": False}))
+    found = parsed(
+        openmetrics_text(Figures(statuses=[seen], source_up={"shop": True, "crm": False}))
+    )
     feed = ("changefeed", "shop")
 
     def value(name: str, **labels: str) -> float:
@@ -63,7 +69,7 @@ def test_the_figures_come_back_as_they_were() -> None:
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    text = openmetrics_text([status(None, None, topics=())], source_up={})
+    text = openmetrics_text(Figures(statuses=[status(None, None, topics=())], source_up={}))
     names = {name for name, _ in parsed(text)}
     assert not names & {
         "ticdc_replication_lag_seconds",
@@ -80,6 +86,23 @@ def test_names_are_ours_and_each_once() -> None:
     names = [figure.name for figure in FIGURES]
     assert len(set(names)) == len(names)
     assert all(name.startswith("ticdc_") and not name.endswith("_total") for name in names)
-    two = openmetrics_text([status(), status(changefeed="crm")], source_up={})
+    two = openmetrics_text(Figures(statuses=[status(), status(changefeed="crm")], source_up={}))
     assert {dict(labels)["changefeed"] for _, labels in parsed(two)} == {"shop", "crm"}
     assert two.endswith("# EOF\n")
+
+
+def test_they_are_served_as_they_are_at_each_request() -> None:
+    numbers = iter([7, 8])
+
+    def read() -> Figures:
+        seen = status(100, 70, cut_changes={"number": next(numbers)})
+        return Figures(statuses=[seen], source_up={"shop": True})
+
+    with serve_figures(read, "127.0.0.1", 0) as url:
+        for number in (7, 8):
+            request = Request(url, headers={"Accept": "application/openmetrics-text"})
+            with urlopen(request, timeout=10) as answer:
+                found = parsed(answer.read().decode())
+            assert found["ticdc_cuts_total", (("changefeed", "shop"),)] == number
+        with pytest.raises(HTTPError, match="500"):
+            urlopen(url, timeout=10)

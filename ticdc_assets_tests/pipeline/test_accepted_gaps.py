@@ -17,7 +17,7 @@ from ticdc_assets.engine.control import read_table
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.errors import LandingGapError, NotFoundError
 from ticdc_assets.kafka.administration import OffsetRange
-from ticdc_assets.observe.openmetrics import openmetrics_text
+from ticdc_assets.observe.openmetrics import Figures, openmetrics_text
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, gap_caveats, read_accepted
 from ticdc_assets.pipeline.mirrors import Outcome
@@ -111,7 +111,9 @@ def test_expired_records_are_accepted_and_mark_the_mirrors_until_they_begin_anew
     assert [(item["landed"], item["available"]) for item in status.as_json()["gaps"]] == [
         (position, gap_end)
     ]
-    assert 'ticdc_landing_gaps{changefeed="feed"} 1.0' in openmetrics_text([status], source_up={})
+    assert 'ticdc_landing_gaps{changefeed="feed"} 1.0' in openmetrics_text(
+        Figures(statuses=[status], source_up={})
+    )
 
     gap = shop.accept()
     assert (gap.from_offset, gap.to_offset, gap.offset_base) == (position, gap_end, 0)
@@ -150,7 +152,7 @@ def test_expired_records_are_accepted_and_mark_the_mirrors_until_they_begin_anew
     assert kept.until_ts > before
     status = read_status(feed.paths, feed.changefeed, datetime.now(UTC))
     assert [item["number"] for item in status.as_json()["accepted_gaps"]] == [1]
-    told = openmetrics_text([status], source_up={})
+    told = openmetrics_text(Figures(statuses=[status], source_up={}))
     assert 'ticdc_accepted_gaps{changefeed="feed",partition="0",topic="shop"} 1.0' in told
 
 

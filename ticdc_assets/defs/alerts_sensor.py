@@ -1,0 +1,174 @@
+"""The sensor that tells people of problems: checks that do not pass, and runs that failed.
+
+In: the latest evaluation of each check of the changefeed, and its newest runs, as Dagster keeps
+them. Out: one message to each target of the changefeed's `alerts` with what changed since its last
+one, and a reason in numbers. It asks for no run and reads no table.
+
+The cursor keeps what each target was told. A target that does not take a message keeps the others
+from nothing, and is tried again at the next tick. Losing the cursor tells all problems once more.
+
+A check of a single table (`table_lag`) is left out: `replication_lag` and `mirrors_complete` say
+the same of all tables in one sentence.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import dagster as dg
+from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
+
+from ticdc_assets.defs.partitions import CHANGEFEED_TAG, FeedNames
+from ticdc_assets.defs.steps import ChangefeedSteps
+from ticdc_assets.defs.tables_sensor import WEBSERVER
+from ticdc_assets.errors import TicdcError
+from ticdc_assets.observe.alerting import Problem, deliver, news
+from ticdc_assets.observe.verdicts import Check, Level
+
+INTERVAL_SECONDS = 30
+
+_RUNS_LOOKED_AT = 50
+_EVALUATIONS_LOOKED_AT = 20
+_WILL_RETRY = "dagster/will_retry"
+_LEVELS = {dg.AssetCheckSeverity.WARN: Level.WARN, dg.AssetCheckSeverity.ERROR: Level.FAIL}
+
+
+def alerts_sensors(
+    steps: ChangefeedSteps, checks: Iterable[dg.AssetChecksDefinition]
+) -> list[dg.SensorDefinition]:
+    """Return the sensor of one changefeed that tells of its problems; none if nobody is told."""
+    names, alerts = steps.names, steps.changefeed.alerts
+    if not alerts.to:
+        return []
+    keys = sorted({key for check in checks for key in check.check_keys})
+    targets = ", ".join(str(target) for target in alerts.to)
+
+    @dg.sensor(
+        name=names.alerts_sensor,
+        minimum_interval_seconds=INTERVAL_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=(
+            f"Tells {targets} of checks of {names.changefeed} that {alerts.level}, of runs that "
+            "fail, and when they are well again. It asks for no run."
+        ),
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        found = list(problems(context.instance, names, keys))
+        told = _told(context.cursor)
+        counts = f"{len(found)} problems"
+        for target in alerts.to:
+            least = Level[alerts.level.upper()]
+            before = told.get(target.shown, {})
+            message, after = news(names.changefeed, found, before, least)
+            try:
+                if message is not None:
+                    deliver(message, target)
+            except TicdcError as error:
+                context.log.error("%s", error)  # noqa: TRY400  # the sentence says it all
+                counts += f"; {error}; it is tried again"
+                continue
+            told[target.shown] = after
+            counts += f"; {target}: {0 if message is None else message.changes} changes told"
+        return dg.SensorResult(skip_reason=counts, cursor=json.dumps(told))
+
+    return [sensor]
+
+
+def problems(
+    instance: DagsterInstance, names: FeedNames, keys: Sequence[dg.AssetCheckKey]
+) -> Iterator[Problem]:
+    """Yield what does not go well with a changefeed, as Dagster's records have it.
+
+    Args:
+        instance: where they are kept.
+        names: those of the changefeed.
+        keys: its checks.
+    """
+    server = os.environ.get(WEBSERVER, "").rstrip("/")
+    known = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(keys))
+    for key in keys:
+        record = known.get(key)
+        if record is not None and not isinstance(record.evaluation, dg.AssetCheckEvaluation):
+            # The newest is of a run that has not come to it; the one before it holds.
+            record = _last_evaluated(instance, key)
+        evaluation = None if record is None else record.evaluation
+        if record is None or not isinstance(evaluation, dg.AssetCheckEvaluation):
+            continue
+        if not evaluation.passed:
+            path = "/".join(key.asset_key.path)
+            yield Problem(
+                name=key.name,
+                level=_LEVELS[evaluation.severity],
+                sentence=evaluation.description or "",
+                link=server and f"{server}/assets/{path}?view=checks&checkDetail={key.name}",
+                # Each evaluation of it that does not pass found new records in quarantine.
+                event=str(record.id) if key.name == Check.QUARANTINE_GROWTH else "",
+            )
+    for run in _newest_runs(instance, names):
+        if run.status is DagsterRunStatus.FAILURE:
+            yield Problem(
+                name=f"run of {run.job_name}",
+                level=Level.FAIL,
+                sentence=_why(instance, run),
+                link=server and f"{server}/runs/{run.run_id}",
+            )
+
+
+def _last_evaluated(
+    instance: DagsterInstance, key: dg.AssetCheckKey
+) -> AssetCheckExecutionRecord | None:
+    records = instance.event_log_storage.get_asset_check_execution_history(
+        key, limit=_EVALUATIONS_LOOKED_AT
+    )
+    evaluated = (it for it in records if isinstance(it.evaluation, dg.AssetCheckEvaluation))
+    return next(evaluated, None)
+
+
+def _newest_runs(instance: DagsterInstance, names: FeedNames) -> Iterable[DagsterRun]:
+    """Return the newest run of each job that came to an end, and that is not tried again."""
+    ended = RunsFilter(
+        tags={CHANGEFEED_TAG: names.changefeed},
+        statuses=[DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE],
+    )
+    newest: dict[str, DagsterRun] = {}
+    for run in instance.get_runs(filters=ended, limit=_RUNS_LOOKED_AT):
+        if run.tags.get(_WILL_RETRY) != "true":
+            newest.setdefault(run.job_name, run)
+    return newest.values()
+
+
+def _why(instance: DagsterInstance, run: DagsterRun) -> str:
+    """Return why a run failed: the error of the step that failed, or what ended the run."""
+    kinds = {DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE}
+    entries = instance.all_logs(run.run_id, of_type=kinds)
+    for entry in entries:
+        event = entry.dagster_event
+        if event is not None and event.event_type is DagsterEventType.STEP_FAILURE:
+            error = event.step_failure_data.error
+            while error is not None and error.cause is not None:
+                error = error.cause
+            if error is not None:
+                return f"{event.step_key}: {_first_line(error.message)}"
+    texts = [entry.dagster_event.message for entry in entries if entry.dagster_event is not None]
+    return next((text for text in texts if text), "it failed, and its log says no reason")
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
+
+
+def _told(cursor: str | None) -> dict[str, dict[str, str]]:
+    """Return what each target was told, as the cursor has it; nothing of a cursor that is none."""
+    try:
+        values: Any = json.loads(cursor or "{}")
+    except json.JSONDecodeError:
+        return {}
+    if not isinstance(values, Mapping):
+        return {}
+    return {
+        str(target): {str(name): str(mark) for name, mark in cast(dict[Any, Any], marks).items()}
+        for target, marks in cast(dict[Any, Any], values).items()
+        if isinstance(marks, dict)
+    }

@@ -1,0 +1,154 @@
+"""Alerts: which problems are news to those who are told of them, and how they are told.
+
+In: the problems that a changefeed has now, and those that a target was told of. Out: one message
+with what is new, worse, better or over, and what the target knows after it. `deliver` sends it.
+
+A target is told of a change once. What it was told of is kept only after it took the message, so a
+target that is away is told later, of what differs then: nothing is told twice, nothing is left out
+but what came and went meanwhile.
+
+Not handled: alerts about a daemon that does not run. Something outside has to look for that, such
+as Prometheus at `ticdc-assets metrics`.
+"""
+
+import logging
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ticdc_assets.config import OptionValue
+from ticdc_assets.errors import TicdcError
+from ticdc_assets.observe.verdicts import Level
+
+_LISTED: Final = 20
+_SENTENCE: Final = 500
+_OVER: Final = "ok again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something that does not go well.
+
+    Attributes:
+        name: the check, or the job; it is the same as long as the problem is.
+        level: how bad it is.
+        sentence: what was seen.
+        link: URL of a page about it, "" if there is none.
+        event: which event it is about, for a problem that is one event after the other; each is
+            told, and the end of none. "" for a problem that lasts.
+    """
+
+    name: str
+    level: Level
+    sentence: str
+    link: str = ""
+    event: str = ""
+
+    @property
+    def mark(self) -> str:
+        """What a target that was told of it keeps: its level and its event."""
+        return f"{self.level.word} {self.event}".strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What a target is told.
+
+    Attributes:
+        level: the worst of what is told; OK if all of it is good news.
+        title: one line.
+        body: the problems, one a paragraph.
+        changes: how many changes it tells of.
+    """
+
+    level: Level
+    title: str
+    body: str
+    changes: int
+
+
+def news(
+    changefeed: str, problems: Iterable[Problem], told: Mapping[str, str], least: Level
+) -> tuple[Message | None, dict[str, str]]:
+    """Return the message for a target, None if nothing changed, and what it knows after it.
+
+    Args:
+        changefeed: name of the changefeed.
+        problems: what does not go well now.
+        told: mark of each problem that the target was told of, by the problem's name.
+        least: level below which a problem is none to this target.
+    """
+    now = {item.name: item for item in problems if item.level >= least}
+    changed = sorted(
+        (item for item in now.values() if told.get(item.name) != item.mark),
+        key=lambda item: (-item.level, item.name),
+    )
+    over = sorted(name for name, mark in told.items() if name not in now and " " not in mark)
+    after = {name: item.mark for name, item in now.items()}
+    if not changed and not over:
+        return None, after
+    lines = [
+        f"{item.level.name} {item.name}: {_shortened(item.sentence)}"
+        + (f"\n{item.link}" if item.link else "")
+        for item in changed
+    ] + [f"OK {name}: {_OVER}" for name in over]
+    if len(lines) > _LISTED:
+        lines[_LISTED:] = [f"... and {len(lines) - _LISTED} more"]
+    message = Message(
+        level=max((item.level for item in changed), default=Level.OK),
+        title=f"{changefeed}: {_counted(changed, over)}",
+        body="\n\n".join(lines),
+        changes=len(changed) + len(over),
+    )
+    return message, after
+
+
+def _counted(changed: list[Problem], over: list[str]) -> str:
+    """Return the title's words: the names where they are few, else how many."""
+    parts: list[str] = []
+    for level, word in ((Level.FAIL, "failing"), (Level.WARN, "warning")):
+        names = [item.name for item in changed if item.level is level]
+        if names:
+            parts.append(f"{', '.join(names) if len(names) <= 2 else len(names)} {word}")
+    if over:
+        parts.append(f"{', '.join(over) if len(over) <= 2 else len(over)} {_OVER}")
+    return ", ".join(parts)
+
+
+def _shortened(text: str) -> str:
+    """Return a text in one line, cut where it is long."""
+    return textwrap.shorten(text, _SENTENCE, placeholder=" …")
+
+
+def understands(target: OptionValue) -> bool:
+    """Return whether the URL of a target is one that alerts can be sent to."""
+    from apprise import Apprise
+
+    return Apprise.instantiate(target.value, suppress_exceptions=True) is not None
+
+
+def deliver(message: Message, target: OptionValue) -> None:
+    """Send a message; it took it when this returns.
+
+    Raises:
+        TicdcError: the target's URL is none, or the target did not take the message.
+    """
+    from apprise import Apprise, LogCapture, NotifyFormat, NotifyType
+
+    sender = Apprise()
+    kinds = {Level.OK: NotifyType.SUCCESS, Level.WARN: NotifyType.WARNING}
+    capture: Any = LogCapture(level=logging.WARNING, fmt="%(message)s")
+    with capture as log:
+        taken = sender.add(target.value) and sender.notify(
+            title=message.title,
+            body=message.body,
+            notify_type=kinds.get(message.level, NotifyType.FAILURE),
+            body_format=NotifyFormat.TEXT,
+        )
+        # The library leaves passwords out of what it logs, but not out of a URL that is none.
+        said = " ".join(log.getvalue().split()).replace(target.value, target.shown)
+    if not taken:
+        raise TicdcError(
+            f"{target.shown} did not take the alert: {_shortened(said) or 'no reason'}"
+        )
