@@ -12,7 +12,7 @@ restart: mirrors do not change by that.
 Not handled: offsets. A played record gets the offset its new partition gives it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -22,14 +22,12 @@ from ticdc_assets.config import CaptureSource, KafkaSource
 from ticdc_assets.errors import ConfigError, LandingGapError
 from ticdc_assets.kafka.administration import Administration, OffsetRange, end_offsets
 from ticdc_assets.kafka.records import consume, produce
+from ticdc_assets.progress import tell
 
 _TOPIC_CONFIG = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
 _PROGRESS_RECORDS = 10_000
 
 _RECORDING_FIX = "record into a new file"
-
-Progress = Callable[[int], None]
-"""Told how many records were written so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +50,6 @@ def record_topic(
     path: Path,
     *,
     limit: int | None = None,
-    progress: Progress | None = None,
 ) -> Transferred:
     """Write the records that the source's topics have now to the capture at `path`.
 
@@ -60,7 +57,6 @@ def record_topic(
         source: what to record.
         path: the capture; continued if it exists.
         limit: write at most this many records.
-        progress: told how many records were written so far, now and then.
 
     Raises:
         SourceUnavailableError: the broker or the file does not answer.
@@ -74,7 +70,7 @@ def record_topic(
     outstanding = sum(span.end - span.earliest for span in wanted.values())
     count = 0
     with CaptureWriter(path) as writer:
-        for record in _counted(consume(source, wanted, limit=limit), progress):
+        for record in _counted(consume(source, wanted, limit=limit), "recording"):
             writer.append(record)
             count += 1
     partitions: dict[str, int] = {}
@@ -90,7 +86,6 @@ def play_capture(
     *,
     rename: Mapping[str, str] | None = None,
     limit: int | None = None,
-    progress: Progress | None = None,
 ) -> Transferred:
     """Write the records of a capture to the topics they come from.
 
@@ -99,7 +94,6 @@ def play_capture(
         target: the cluster; the topics are those of the capture.
         rename: other names for topics.
         limit: write at most this many records.
-        progress: told how many records were written so far, now and then.
 
     Raises:
         ConfigError: a topic exists with fewer partitions than the capture has.
@@ -124,7 +118,7 @@ def play_capture(
         records = (
             replace(record, topic=names.get(record.topic, record.topic)) for record in reader
         )
-        count = produce(target, _counted(islice(records, wanted), progress))
+        count = produce(target, _counted(islice(records, wanted), "playing"))
     renamed = {names.get(topic, topic): number for topic, number in partitions.items()}
     return Transferred(records=count, complete=count == total, partitions=renamed)
 
@@ -170,10 +164,8 @@ def _partitions_of(capture: CaptureSource) -> tuple[dict[str, int], int]:
     return partitions, total
 
 
-def _counted(
-    records: Iterable[CaptureRecord], progress: Progress | None
-) -> Iterator[CaptureRecord]:
+def _counted(records: Iterable[CaptureRecord], doing: str) -> Iterator[CaptureRecord]:
     for number, record in enumerate(records):
-        if progress is not None and number % _PROGRESS_RECORDS == 0 and number:
-            progress(number)
+        if number % _PROGRESS_RECORDS == 0:
+            tell(f"{doing}, {number:,} records so far")
         yield record

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,11 @@ from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.golden import Rows, Scenario, rows_of
 
 PROGRAM = (sys.executable, "-m", "ticdc_assets.cli")
+
+
+def without_progress(text: str) -> list[str]:
+    """Return the lines of a standard error but for those that say how far a command is."""
+    return [line for line in text.splitlines() if not re.match(r"\d+ s: ", line)]
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ class Commands:
         """Run a command that fails and return the one sentence that says why."""
         result = self.run(*arguments, **env)
         assert result.exit_code == 1, result.output
-        (sentence,) = result.stderr.splitlines()
+        (sentence,) = without_progress(result.stderr)
         assert sentence.startswith("Error: ")
         assert "Traceback" not in result.output
         return sentence.removeprefix("Error: ")

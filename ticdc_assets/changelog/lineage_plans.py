@@ -26,6 +26,7 @@ from ticdc_assets.changelog.plan import (
 )
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.isolation import Failure
+from ticdc_assets.registry.column_order import ColumnOrders
 from ticdc_assets.registry.ddl import (
     DdlStatement,
 )
@@ -36,8 +37,9 @@ from ticdc_assets.schemas import schema_to_json
 class LineagePlans:
     """Makes the plans of the lineages of one cut, each once."""
 
-    def __init__(self, groups: Sequence[RowGroup], cut_ts: int) -> None:
+    def __init__(self, groups: Sequence[RowGroup], cut_ts: int, orders: ColumnOrders) -> None:
         self._groups = groups
+        self._orders = orders
         self._cut_ts = cut_ts
         self._finished: dict[Lineage, MirrorPlan] = {}
 
@@ -90,7 +92,8 @@ class LineagePlans:
         if handover is not None:
             inherited = [caveat for part in handover.parts for caveat in part.plan.caveats]
             caveats += inherited
-        schema = versions[-1]
+        # Rows are read with the schemas as they were sent; the mirror looks like its table.
+        schema = self._orders.ordered(versions[-1])
         generated = frozenset(column.name for column in schema.columns if column.virtual)
         database, table = lineage.name
         described: dict[str, object] = {

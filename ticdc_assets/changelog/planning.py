@@ -50,6 +50,7 @@ from ticdc_assets.changelog.plan import (
 )
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.isolation import Failure, attempted
+from ticdc_assets.registry.column_order import ColumnOrders
 from ticdc_assets.registry.ddl import (
     DdlAction,
     PartitionAction,
@@ -105,7 +106,7 @@ class _Builder:
         # Tables as they were at some moment, oldest first: what handovers are made of.
         self._snapshots: list[Lineage] = []
         self._truncated: dict[int, Lineage] = {}
-        self._plans = LineagePlans(self._groups, cut_ts)
+        self._plans = LineagePlans(self._groups, cut_ts, ColumnOrders(history))
         self._names: dict[TableName, Lineage] = {}
         self._freed: dict[TableName, int] = {}
         self._used_ids: set[str] = set()

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ticdc_assets.cli.waiting import progress_lines
 from ticdc_assets.config import Changefeed, Settings, load_settings
 from ticdc_assets.demo_place import CHANGEFEED, use_demo
 from ticdc_assets.engine.paths import LakePaths
@@ -67,7 +68,7 @@ def _refusal(error: BaseException) -> str | None:
 
 
 class _ChangefeedCommand(click.Command):
-    """A command that may leave out the changefeed where it works on the demo, which has one."""
+    """A command that says how far it is, and works on the demo without naming its changefeed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.find_root().params.get("demo"):
@@ -76,6 +77,10 @@ class _ChangefeedCommand(click.Command):
             return super().parse_args(ctx, list(args))
         except click.MissingParameter:
             return super().parse_args(ctx, [CHANGEFEED, *args])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with progress_lines(ctx):
+            return super().invoke(ctx)
 
 
 class _Commands(click.Group):
@@ -137,11 +142,6 @@ def end_with(failures: Iterable[object]) -> None:
 def note(text: str) -> None:
     """Print a line of progress."""
     click.echo(text, err=True)
-
-
-def note_count(count: int) -> None:
-    """Print how many records were copied so far."""
-    click.echo(f"{count} records so far", err=True)
 
 
 def checked_moment(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from ticdc_assets.cli.base import feed_of, main, note, note_count, reported_errors
+from ticdc_assets.cli.base import feed_of, main, note, reported_errors
 from ticdc_assets.cli.printing import print_json
 from ticdc_assets.config import (
     WIRE_FORMATS,
@@ -38,7 +38,7 @@ def record(changefeed: str, capture: Path, limit: int | None) -> None:
     from ticdc_assets.transfer import record_topic
 
     feed, _ = feed_of(load_settings(), changefeed)
-    done = record_topic(_kafka_source(feed), capture, limit=limit, progress=note_count)
+    done = record_topic(_kafka_source(feed), capture, limit=limit)
     more = "" if done.complete else "; there are more"
     click.echo(f"recorded {done.records} records of {changefeed} into {capture}{more}")
 
@@ -60,7 +60,6 @@ def play(capture: Path, changefeed: str, limit: int | None) -> None:
         CaptureSource(path=capture.resolve()),
         _kafka_source(feed),
         limit=limit,
-        progress=note_count,
     )
     topics = ", ".join(f"{topic} ({count} partitions)" for topic, count in done.partitions.items())
     more = "" if done.complete else "; there are more"

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from ticdc_assets.cli.base import main, note, reported_errors
+from ticdc_assets.cli.waiting import end_progress_lines
 from ticdc_assets.config import WIRE_FORMATS, load_settings
 
 
@@ -70,6 +71,7 @@ def demo(
     Everything is kept in one folder, which is emptied first. With --live the demo goes on after
     that: change rows by `upstream`, and see them come into the mirrors.
     """
+    end_progress_lines()
     if port is not None and not live:
         raise click.UsageError("--port says where the Dagster UI of --live listens; give both")
     from ticdc_assets.demo import run_demo

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ticdc_assets.cli.base import feed_of, main, note, reported_errors
+from ticdc_assets.cli.base import feed_of, main, reported_errors
 from ticdc_assets.cli.printing import print_json, print_row_differences, print_table, shown_text
 from ticdc_assets.config import load_settings
 from ticdc_assets.exports.dialect import OUTPUT_DIALECTS, dialect_of
@@ -172,7 +172,6 @@ def diff(
         tso=tso,
         dialect=dialect_of(config["csv"]),
         timezone=timezone,
-        say=note,
     )
     if as_json:
         print_json(json.dumps(found.as_json(), ensure_ascii=False))

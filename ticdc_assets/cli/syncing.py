@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from ticdc_assets.cli.base import checked_moment, feed_of, main, note, reported_errors
+from ticdc_assets.cli.waiting import end_progress_lines
 from ticdc_assets.config import KafkaSource, Settings, load_settings
 from ticdc_assets.errors import TicdcError
 from ticdc_assets.tso import cut_of
@@ -70,6 +71,7 @@ def sync(
 
 def _follow(settings: Settings, name: str, seconds: float | None) -> None:
     settings.changefeed(name)
+    end_progress_lines()
     from ticdc_assets.defs.run import run_follow
 
     run_follow(

@@ -29,6 +29,7 @@ from ticdc_assets.errors import TicdcError
 from ticdc_assets.exports.dialect import dialect_of
 from ticdc_assets.exports.folder import export_tso, opened_folder
 from ticdc_assets.pipeline.cuts import newest_cut
+from ticdc_assets.progress import listened
 from ticdc_assets.services.diffing import diff
 from ticdc_assets.services.seeding import seed_balance
 
@@ -105,12 +106,11 @@ def seed_tables_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                 )
             context.log.info("nothing is seeded: no export is named")
             return
-        with steps.writing(context):
+        with steps.writing(context), listened(context.log.info):
             syncing = Syncing(steps, spark.spark_session, context.instance)
             seeded = syncing.seed(
                 config.folder,
                 **config.meant(),
-                say=lambda text: context.log.info("%s", text),
             )
             _log(context, seeded)
             for follow in (syncing.register, syncing.apply):
@@ -182,14 +182,13 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         if not config.folder:
             context.log.info("no export is named; run the job %s with one", names.diff_job)
             return
-        with reported_failures(paths):
+        with reported_failures(paths), listened(context.log.info):
             found = diff(
                 spark.spark_session,
                 paths,
                 steps.changefeed,
                 config.folder,
                 **config.meant(),
-                say=lambda text: context.log.info("%s", text),
             )
         yield judge_source(found).result(source.key)
 

@@ -11,7 +11,7 @@ nothing.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
 from datetime import date
 from time import monotonic
@@ -179,7 +179,6 @@ class Syncing:
         tso: int | None,
         dialect: CsvDialect,
         timezone: str | None,
-        say: Callable[[str], None],
     ) -> Step:
         """Seed tables from an export; the arguments are those of `services.seeding.seed`."""
         steps, began = self._steps, monotonic()
@@ -193,7 +192,6 @@ class Syncing:
                 tso=tso,
                 dialect=dialect,
                 timezone=timezone,
-                say=say,
             )
         )
         return Step(

@@ -32,6 +32,7 @@ from ticdc_assets.errors import PrerequisiteError
 from ticdc_assets.isolation import first_sentence
 from ticdc_assets.jars import SPARK_JARS, resolve
 from ticdc_assets.preflight import check_java
+from ticdc_assets.progress import tell
 
 _SECRETS = "(?i)secret|password|passwd|token|credential|access[.]?key|jaas|keystore|ssl[.]key"
 _TIME_TRAVEL_BY_AGE = (
@@ -182,6 +183,8 @@ def get_spark(extra: Mapping[str, str] | None = None) -> SparkSession:
     for name in _REPEATING_LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
+        if _running() is None:
+            tell("starting Spark")
         with nullcontext() if SparkContext._gateway is not None else without_warning():
             return builder.getOrCreate()
     except PySparkRuntimeError as error:

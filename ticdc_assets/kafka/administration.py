@@ -45,6 +45,7 @@ from ticdc_assets.kafka.connection import (
     client_of,
     client_options,
 )
+from ticdc_assets.progress import tell
 
 _POLL_SECONDS: Final = 0.02
 
@@ -66,6 +67,7 @@ def reach(source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS) -> N
         SourceUnavailableError: the broker did not answer, or none of the topics is there.
         ConfigError: an option is wrong.
     """
+    tell(f"asking {source.bootstrap_servers}")
     Administration(source).topics_of(source, timeout_seconds=timeout_seconds)
 
 

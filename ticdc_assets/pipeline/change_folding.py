@@ -503,6 +503,6 @@ def is_removed_from(mirror: MirrorPlan, since_ts: int) -> bool:
     return any(removal.ts >= since_ts for removal in mirror.removals)
 
 
-def _types(schema: TableSchema) -> dict[str, object]:
+def _types(schema: TableSchema) -> list[tuple[str, object]]:
     arrow = MirrorLayout(schema=schema).arrow
-    return dict(zip(arrow.names, arrow.types, strict=True))
+    return list(zip(arrow.names, arrow.types, strict=True))

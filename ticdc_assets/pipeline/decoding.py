@@ -55,6 +55,7 @@ from ticdc_assets.pipeline.change_statistics import add_to_groups, regroup
 from ticdc_assets.pipeline.damage import require_in_step
 from ticdc_assets.pipeline.quarantine import append_fault_files, append_quarantine
 from ticdc_assets.pipeline.seed_decoding import decode_seeds
+from ticdc_assets.progress import tell
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.batch import decode_pieces
 from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE
@@ -111,6 +112,7 @@ def decode_new(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) ->
         batches += 1
     for number in range(done + 1, landed + 1):
         batch += 1
+        tell(f"decoding landed batch {number} of {landed}")
         found = _decoded_batch(spark, paths, changefeed, landed=number, batch=batch)
         append_changes(spark, paths, found, batch=batch, landed=number)
         _append_faults(spark, paths, found, batch)

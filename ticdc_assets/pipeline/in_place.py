@@ -66,7 +66,7 @@ def alterations(
     if (old.commit_ts, old.rescued) != (new.commit_ts, new.rescued):
         return None
     origin = _origins(base, steps, timezone)
-    if origin is None or list(origin) != [column.name for column in final.columns]:
+    if origin is None or origin.keys() != {column.name for column in final.columns}:
         return None
     columns = {column.name: column for column in base.columns}
     kept = {source: name for name, source in origin.items() if source is not None}

@@ -56,6 +56,7 @@ from ticdc_assets.pipeline.positions import (
     read_position,
 )
 from ticdc_assets.pipeline.sources import SourceState, begins, beside, capture_ranges, shifted
+from ticdc_assets.progress import tell
 
 _CHUNK_RECORDS = 50_000
 _CHUNK_BYTES = 64 << 20
@@ -230,6 +231,7 @@ def _land_topic(
     known = {**position.topic_ids, **ids}
     batch = _next_batch(paths, position.batch)
     offsets = sum(end - start for start, end in ranges.values())
+    tell(f"landing {offsets:,} records of {len(ranges)} partitions")
     found = fetch_into_files(
         executor(spark, paths.raw_messages, rows=offsets, size=0),
         source,
@@ -285,6 +287,7 @@ def _land_capture(
         batch = _next_batch(paths, number)
         number = batch.number
         landed += len(chunk)
+        tell(f"landing {paths.changefeed}, {landed:,} records so far")
         _append(spark, batch, write_records(chunk, batch), next_offsets, {})
         newest.update(((record.topic, record.partition), record.timestamp_ms) for record in chunk)
     return landed, {place: time for place, time in newest.items() if time > 0}

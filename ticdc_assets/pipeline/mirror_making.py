@@ -59,6 +59,7 @@ from ticdc_assets.pipeline.overwriting import (
 )
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.pipeline.versions import former_rescued, mirror_in_spark
+from ticdc_assets.progress import tell
 from ticdc_assets.rows.fold_runs import Folded
 from ticdc_assets.rows.mirror_rows import (
     PARTIAL,
@@ -404,6 +405,7 @@ class MirrorMaker:
                 wanted.append((mirror, rows))
         if not wanted:
             return {}
+        tell(f"folding {sum(rows for _, rows in wanted):,} changes of {len(wanted)} new tables")
         found = attempted(
             lambda: self._changes.folded_into_files(wanted, until=self._tso),
             f"folding {len(wanted)} new mirrors at once",

@@ -91,6 +91,7 @@ from ticdc_assets.pipeline.quarantine import (
 from ticdc_assets.pipeline.truncation_points import TruncationPoint
 from ticdc_assets.pipeline.validity import Knowledge, LateRows
 from ticdc_assets.pipeline.watermark import read_watermark
+from ticdc_assets.progress import Counted
 from ticdc_assets.schemas import schema_to_json
 from ticdc_assets.tso import es_cut, moment_text, physical_ms
 from ticdc_assets.wire.rows import PLACE
@@ -329,18 +330,19 @@ class _Run:
         stale = self._stale(plan, refold, late) | self._damages.keys()
         maker = self._maker(then)
         first = maker.make_new(plan, stale)
-        with ThreadPoolExecutor(PARALLEL_MIRRORS) as pool:
-            made = list(
-                pool.map(
-                    lambda mirror: attempted(
-                        lambda: maker.make(
-                            mirror, mirror.mirror_id in stale, first.get(mirror.mirror_id)
-                        ),
-                        f"the mirror of {'.'.join(mirror.name)}",
-                    ),
-                    plan.mirrors,
-                )
+        counted = Counted("applying", len(plan.mirrors))
+
+        def attempt(mirror: MirrorPlan) -> Made | Failure:
+            name = ".".join(mirror.name)
+            counted.begin(name)
+            ready = first.get(mirror.mirror_id)
+            return attempted(
+                lambda: maker.make(mirror, mirror.mirror_id in stale, ready),
+                f"the mirror of {name}",
             )
+
+        with ThreadPoolExecutor(PARALLEL_MIRRORS) as pool:
+            made = list(pool.map(attempt, plan.mirrors))
         made = self._behind(made)
         held = self._held(plan)
         mirrors: list[MirrorCut] = []

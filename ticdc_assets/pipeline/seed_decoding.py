@@ -51,6 +51,7 @@ from ticdc_assets.pipeline.seeds import (
     read_seeds,
 )
 from ticdc_assets.pipeline.totals import NO_TOPIC
+from ticdc_assets.progress import tell
 from ticdc_assets.tso import physical_ms
 from ticdc_assets.wire.rows import ERROR, SNAPSHOT, event_columns
 
@@ -109,6 +110,7 @@ def decoded_files(
     """
     every = read_seeds(paths, number)
     seeds = [item for item in every if names is None or item.name in names]
+    tell(f"decoding the rows of {len(seeds)} exported tables")
     rows = decode_into_files(
         spark,
         paths.snapshot_rows,

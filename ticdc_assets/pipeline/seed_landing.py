@@ -26,6 +26,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.exports.folder import ExportFile, opened_folder
 from ticdc_assets.exports.rows import FilePart, read_rows, split_file
 from ticdc_assets.pipeline.seeds import APPLICATION, Seed
+from ticdc_assets.progress import tell
 
 SNAPSHOT_SCHEMA = pa.schema(
     [
@@ -96,8 +97,6 @@ def land_seed(
     paths: LakePaths,
     seeds: Sequence[Seed],
     files: Sequence[Sequence[ExportFile]],
-    *,
-    say: Callable[[str], None],
 ) -> LandedRows:
     """Land the rows of tables that are seeded together.
 
@@ -106,7 +105,6 @@ def land_seed(
         paths: tables of the changefeed.
         seeds: the tables; they share number, TSO and folder.
         files: the files of each.
-        say: is told how far it is, in sentences.
     """
     first = seeds[0]
     size = sum(file.size * (_EXPANSION if file.compression else 1) for own in files for file in own)
@@ -121,7 +119,7 @@ def land_seed(
             found.rows += landed.rows
             found.problems += landed.problems
         done += len(some)
-        say(f"landed {found.rows.total():,} rows from {done} of {len(parts)} parts of files")
+        tell(f"landed {found.rows.total():,} rows from {done} of {len(parts)} parts of files")
     append_files(
         spark,
         paths.snapshot_rows,

@@ -13,24 +13,22 @@ the registry keeps with the schemas, is not looked at: a text that comes late ch
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeAlias
 
-from ticdc_assets.registry.ddl import DdlAction, DdlStatement, GeneratedKind
+from ticdc_assets.registry.carried_facts import CarriedFacts
+from ticdc_assets.registry.ddl import DdlStatement, GeneratedKind
 from ticdc_assets.registry.evolution import column_renames
 from ticdc_assets.registry.history import (
     INFERRED_SOURCES,
     RegisteredDdl,
     SchemaHistory,
-    folded_name,
     is_snapshot,
 )
 from ticdc_assets.schemas import TableSchema, is_of_expression
 
 _Names: TypeAlias = frozenset[str]
 """Columns of one schema, in lower case."""
-
-_NONE: _Names = frozenset()
 
 
 def with_virtual_columns(history: SchemaHistory) -> SchemaHistory:
@@ -50,15 +48,11 @@ def with_virtual_columns(history: SchemaHistory) -> SchemaHistory:
     return result
 
 
-@dataclass
 class _Told:
-    """What the DDL up to some moment say, by the ways in which a schema is found again."""
+    """What the DDL up to some moment say."""
 
-    by_id: dict[tuple[int, int], _Names] = field(default_factory=dict[tuple[int, int], _Names])
-    by_name: dict[tuple[str, str], dict[int, _Names]] = field(
-        default_factory=dict[tuple[str, str], dict[int, _Names]]
-    )
-    exported: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    def __init__(self) -> None:
+        self._names = CarriedFacts[_Names](frozenset())
 
     def follow(self, ddl: RegisteredDdl) -> RegisteredDdl:
         """Take in the next DDL; return it with its schemas marked."""
@@ -68,11 +62,9 @@ class _Told:
         marked_before = None if before is None else self.marked(before)
         marked_after = None
         if after is not None:
-            told = self._of(before) if before is not None else self._source(ddl.statement, after)
-            self._remember(after, _after(ddl.statement, told))
-            if is_snapshot(ddl.event):
-                name = folded_name(after.database, after.table)
-                self.exported.setdefault(name, after.version)
+            told = self._names.before(ddl.statement, before, after)
+            names, exported = _after(ddl.statement, told), is_snapshot(ddl.event)
+            self._names.remember(after, names, exported=exported)
             marked_after = self.marked(after)
         if marked_before == before and marked_after == after:
             return ddl
@@ -81,7 +73,7 @@ class _Told:
 
     def marked(self, schema: TableSchema) -> TableSchema:
         """Return `schema` with its virtual columns marked."""
-        told = self._of(schema)
+        told = self._names.of(schema)
         hidden = {
             name
             for index in schema.indexes
@@ -96,32 +88,6 @@ class _Told:
             for virtual in (column.name.lower() in told or column.name in hidden,)
         )
         return schema if columns == schema.columns else replace(schema, columns=columns)
-
-    def _remember(self, schema: TableSchema, names: _Names) -> None:
-        self.by_id[schema.table_id, schema.version] = names
-        name = folded_name(schema.database, schema.table)
-        self.by_name.setdefault(name, {})[schema.version] = names
-
-    def _of(self, schema: TableSchema) -> _Names:
-        found = self.by_id.get((schema.table_id, schema.version))
-        if found is not None:
-            return found
-        # A schema whose DDL was not seen: what was known of the table before it.
-        versions = self.by_name.get(folded_name(schema.database, schema.table), {})
-        known = max((version for version in versions if version <= schema.version), default=None)
-        if known is None:
-            # An export that was made later tells what the table was all along, as far as is known.
-            known = self.exported.get(folded_name(schema.database, schema.table))
-        return _NONE if known is None else versions[known]
-
-    def _source(self, statement: DdlStatement, schema: TableSchema) -> _Names:
-        """Return what a table begins with: the columns of the one it is created like, or none."""
-        like = statement.like
-        if statement.action is not DdlAction.CREATE_TABLE_LIKE or like is None:
-            return self._of(schema) if statement.action is not DdlAction.CREATE_TABLE else _NONE
-        versions = self.by_name.get(folded_name(like.database or schema.database, like.table), {})
-        known = max((version for version in versions if version <= schema.version), default=None)
-        return _NONE if known is None else versions[known]
 
 
 def _after(statement: DdlStatement, names: Iterable[str]) -> _Names:

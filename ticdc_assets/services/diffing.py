@@ -11,7 +11,7 @@ Why running it again is safe: nothing of the changefeed is written; the side pla
 ends, and one that a killed run left is removed by the next (`rebuilding`).
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from ticdc_assets.isolation import Failure, attempted
 from ticdc_assets.pipeline.cuts import MirrorCut, newest_cut, require_cut
 from ticdc_assets.pipeline.mirrors import apply_changes
 from ticdc_assets.pipeline.schema_tables import register_new
+from ticdc_assets.progress import Counted
 from ticdc_assets.reading.as_of import AsOf, TableRows
 from ticdc_assets.reading.mirrors import published_table
 from ticdc_assets.rows.mirror_rows import MirrorLayout, quoted
@@ -142,7 +143,6 @@ def diff(
     tso: int | None = None,
     dialect: CsvDialect | None = None,
     timezone: str | None = None,
-    say: Callable[[str], None] = lambda _: None,
 ) -> SourceDifference:
     """Compare mirrors as of an export's TSO with the export; see `seeding.seed` for the arguments.
 
@@ -166,12 +166,11 @@ def diff(
                 tso=tso,
                 dialect=dialect,
                 timezone=timezone,
-                say=say,
             )
             moment = AsOf(spark, paths, changefeed, seeding.tso)
             register_new(side, mirrors_only)
             apply_changes(spark, side, mirrors_only, until=seeding.tso, complete_ts=seeding.tso)
-            found = list(_compared(spark, side, seeding, moment, changefeed.timezone, say))
+            found = list(_compared(spark, side, seeding, moment, changefeed.timezone))
         finally:
             remove_side_places(paths)
     found += [
@@ -192,13 +191,13 @@ def _compared(
     seeding: Seeding,
     moment: AsOf,
     timezone: str,
-    say: Callable[[str], None],
 ) -> Iterator[DiffedTable]:
     cut = newest_cut(side)
     exported = {(item.database, item.table): item for item in cut.mirrors} if cut else {}
-    for number, item in enumerate(seeding.tables):
+    counted = Counted("comparing", len(seeding.tables))
+    for item in seeding.tables:
         name = (item.database, item.table)
-        say(f"comparing {'.'.join(name)}, {number + 1} of {len(seeding.tables)}")
+        counted.begin(".".join(name))
         made = attempted(
             lambda name=name, item=item: _compared_table(
                 spark, side, item, exported[name], moment.table(*name), timezone

@@ -63,6 +63,7 @@ from ticdc_assets.engine.spark_commits import carrying
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut, read_cuts
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
 from ticdc_assets.pipeline.publishing import publish
+from ticdc_assets.progress import Counted, tell
 from ticdc_assets.rows.mirror_rows import quoted
 from ticdc_assets.services.retention import Retaining, retain
 
@@ -190,24 +191,28 @@ def maintain(
         dry_run: whether only to count what would be removed.
         margin: how much longer than the oldest kept cut removed files of mirrors are kept.
     """
+    tell("measuring the tables")
     before = _states(paths)
     # While these are counted they are still there; and a folder may go as a whole later.
     unnamed = _remove_unnamed(paths, dry_run=dry_run)
+    tell("looking for what is older than its retention")
     retaining = retain(spark, paths, changefeed, now=now, dry_run=dry_run)
     cut = None
     if not dry_run:
         for table in (paths.raw_messages, paths.change_log):
+            tell(f"compacting {table.name}")
             _optimize_days(spark, table)
         cut = optimize_mirrors(spark, paths, changefeed.retention)
         for path in _control_tables(paths):
+            tell(f"compacting {path.name}")
             _maintain_control(path)
         vacuum(spark, paths, margin=margin)
         _remove_unnamed_mirrors(paths)
+        tell("removing old logs")
         clean_logs(paths)
     after = before if dry_run else _states(paths)
     newest = newest_cut(paths)
-    mirrors = newest.mirrors if newest is not None else ()
-    upstream = {item.mirror_id: f"{item.database}.{item.table}" for item in mirrors}
+    upstream = {} if newest is None else _upstream_names(newest)
     removed = {
         "raw_messages": retaining.records,
         "change_log": retaining.changes,
@@ -229,6 +234,11 @@ def maintain(
         cut=cut,
         dry_run=dry_run,
     )
+
+
+def _upstream_names(cut: Cut) -> dict[str, str]:
+    """Return the name of each table of `cut`, by the name of its mirror's folder."""
+    return {item.mirror_id: f"{item.database}.{item.table}" for item in cut.mirrors}
 
 
 # Compaction -------------------------------------------------------------------------------------
@@ -266,7 +276,8 @@ def optimize_mirrors(spark: SparkSession, paths: LakePaths, retention: Retention
     cut = newest_cut(paths)
     if cut is None:
         return None
-    mirrors = tuple(_optimized(spark, paths, mirror, retention) for mirror in cut.mirrors)
+    counted = Counted("compacting", len(cut.mirrors), "mirrors")
+    mirrors = tuple(_optimized(spark, paths, mirror, retention, counted) for mirror in cut.mirrors)
     if mirrors == cut.mirrors:
         return None
     made = cut.again(cut, mirrors=mirrors)
@@ -275,9 +286,14 @@ def optimize_mirrors(spark: SparkSession, paths: LakePaths, retention: Retention
 
 
 def _optimized(
-    spark: SparkSession, paths: LakePaths, mirror: MirrorCut, retention: Retention
+    spark: SparkSession,
+    paths: LakePaths,
+    mirror: MirrorCut,
+    retention: Retention,
+    counted: Counted,
 ) -> MirrorCut:
     """Return a mirror with its history, both as they are after their compaction."""
+    counted.begin(f"{mirror.database}.{mirror.table}")
     version = _optimized_table(spark, mirror.path(paths), mirror.version, retention)
     history_version = mirror.history_version
     if history_version is not None:
@@ -357,12 +373,14 @@ def vacuum(spark: SparkSession, paths: LakePaths, *, margin: timedelta = MARGIN)
             continue
         own = opened.metadata().configuration.get(_RETENTION)
         if own is not None or _is_to_vacuum(table, _DEFAULT_RETENTION):
+            tell(f"removing unused files of {table.name}")
             session = session_with(spark, _VACUUM_CONF)
             DeltaTable.forPath(session, str(table)).vacuum()
     cuts = read_cuts(paths)
     if not cuts:
         return
     oldest = min(cut.published_at for cut in cuts)
+    names = _upstream_names(cuts[-1])
     for path, version in sorted(_oldest_versions(paths, cuts).items()):
         if open_table(path) is None:
             continue
@@ -371,6 +389,7 @@ def vacuum(spark: SparkSession, paths: LakePaths, *, margin: timedelta = MARGIN)
         # Delta rounds to whole hours, down as well as up.
         hours = math.ceil((datetime.now(UTC) - since + margin) / timedelta(hours=1))
         if _is_to_vacuum(path, timedelta(hours=hours)):
+            tell(f"removing unused files of {names.get(path.name, path.name)}")
             session = session_with(spark, _VACUUM_CONF)
             DeltaTable.forPath(session, str(path)).vacuum(hours)
 

@@ -69,6 +69,7 @@ from ticdc_assets.pipeline.seeds import APPLICATION
 from ticdc_assets.pipeline.totals import IMAGES, Totals
 from ticdc_assets.pipeline.truncation_points import TruncationPoint, read_raw_truncation_point
 from ticdc_assets.pipeline.validity import Knowledge
+from ticdc_assets.progress import tell
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.wire.rows import COORDINATES, DDL, ERROR, PLACE
 
@@ -264,6 +265,7 @@ class _Rebuild:
         self, side: LakePaths, landed: int, names: frozenset[TableName] | None
     ) -> DecodedFiles:
         """Write the side's change log and its totals; return what became of the records."""
+        tell(f"decoding {landed} landed batches again")
         found = decode_into_files(
             self._spark,
             self._paths.raw_messages,

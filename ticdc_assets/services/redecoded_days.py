@@ -46,6 +46,7 @@ from ticdc_assets.pipeline.decoding import (
 from ticdc_assets.pipeline.quarantine import Closing, close_rows, count_open
 from ticdc_assets.pipeline.schema_tables import SCHEMA_KINDS
 from ticdc_assets.pipeline.truncation_points import TruncationPoint
+from ticdc_assets.progress import tell
 from ticdc_assets.services.rebuilding import RefusedRecords
 from ticdc_assets.wire.rows import COORDINATES, PLACE, SNAPSHOT
 
@@ -139,6 +140,7 @@ class LandingDay:
 
     def redecode(self) -> RedecodedDay:
         """Compare and correct the day."""
+        tell(f"decoding the records landed on {self._day} again")
         if latest_version(self._paths.raw_messages) is None:
             return RedecodedDay(day=self._day, records=0)
         records = self._raw().count()

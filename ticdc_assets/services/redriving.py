@@ -33,6 +33,7 @@ from ticdc_assets.pipeline.decoding import (
 from ticdc_assets.pipeline.quarantine import Closing, close_rows, count_open, read_quarantine
 from ticdc_assets.pipeline.seed_decoding import SNAPSHOT_COLUMNS, row_decoder
 from ticdc_assets.pipeline.seeds import read_seeds
+from ticdc_assets.progress import tell
 from ticdc_assets.rows.rows_of_work import frame_of
 from ticdc_assets.wire.rows import ERROR, PLACE
 
@@ -76,6 +77,7 @@ def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Re
             refold=refold,
             days=days,
         )
+    tell(f"decoding {waiting:,} quarantined records")
     place = ["topic", "partition", "offset"]
     event = [*place, "index"]
     F = functions(spark)

@@ -67,6 +67,7 @@ from ticdc_assets.pipeline.truncation_points import (
     read_truncation_point,
 )
 from ticdc_assets.pipeline.validity import Knowledge
+from ticdc_assets.progress import tell
 from ticdc_assets.services.kept_cuts import kept_cuts, newest_of_days
 from ticdc_assets.wire.rows import PLACE, ROW, SNAPSHOT
 
@@ -131,10 +132,12 @@ def retain(
         run = _CutOff(spark, paths, changefeed, groups, cuts, truncation_point, dry_run)
         base = run.base(now, retention.change_log, truncation_point, "change_log", notes)
         if base is not None:
+            tell("removing old changes from change_log")
             changes = run.truncate_change_log(base)
             truncation_point = _moved(base, truncation_point, changes)
         base = run.base(now, retention.raw_messages, raw_truncation_point, "raw_messages", notes)
         if base is not None:
+            tell("removing old records from raw_messages")
             records = run.truncate_raw_messages(base, notes)
             raw_truncation_point = _moved(base, raw_truncation_point, records)
     removed = _remove_cuts(

@@ -13,7 +13,7 @@ so; the others are. What the configuration leaves out is left out here.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -101,7 +101,6 @@ def seed(
     tso: int | None = None,
     dialect: CsvDialect | None = None,
     timezone: str | None = None,
-    say: Callable[[str], None] = lambda _: None,
 ) -> Seeding:
     """Seed tables from an export. The caller holds the writer's lock.
 
@@ -114,7 +113,6 @@ def seed(
         tso: the TSO, where the export does not say it.
         dialect: how its CSV files are written; as by Dumpling's defaults if None.
         timezone: zone of the session that exported it; the changefeed's if None.
-        say: is told how far it is, in sentences.
 
     Raises:
         NotFoundError: there is no export, or it lacks a table that is named.
@@ -164,8 +162,7 @@ def seed(
     if new:
         seeds = [item for item, _ in new]
         write_seeds(paths, seeds)
-        land_seed(spark, paths, seeds, [table.files for _, table in new], say=say)
-        say(f"decoding {len(seeds)} tables")
+        land_seed(spark, paths, seeds, [table.files for _, table in new])
         decode_new(spark, paths, changefeed)
         _close_former(spark, paths, seeds)
     seeded = [*((item, True) for item, _ in new), *((item, False) for item in again)]

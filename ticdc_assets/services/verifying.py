@@ -40,6 +40,7 @@ from ticdc_assets.pipeline.cuts import Cut, HeldRows, MirrorCut, require_cut
 from ticdc_assets.pipeline.damage import check_files
 from ticdc_assets.pipeline.mirrors import PARALLEL_MIRRORS
 from ticdc_assets.pipeline.versions import mirror_as_stored, mirror_columns, mirror_in_spark
+from ticdc_assets.progress import Counted
 from ticdc_assets.reading.mirrors import require_mirror
 from ticdc_assets.rows.rows_of_work import copied_by_spark
 from ticdc_assets.services.comparing import (
@@ -316,7 +317,10 @@ class _Comparing:
         }
         names = sorted({*ours, *theirs, *failed}) if table is None else [table]
 
+        counted = Counted("comparing", len(names))
+
         def compared(name: tuple[str, str]) -> VerifiedMirror:
+            counted.begin(".".join(name))
             if name in failed:
                 return VerifiedMirror(
                     database=name[0], table=name[1], finding=Finding.FAILED, error=failed[name]

@@ -16,6 +16,7 @@ from ticdc_assets.errors import ConfigError, NotFoundError
 from ticdc_assets.pipeline import seed_decoding, seed_landing
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.schema_tables import register_new
+from ticdc_assets.progress import listened
 from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.services import seeding
 from ticdc_assets.services.redriving import redrive
@@ -392,10 +393,10 @@ def test_large_files_are_read_in_parts_by_workers(
     scene = Scene(spark, tmp_path)
     scene.export("large", file_type=file_type)
     told: list[str] = []
-    found = seed(
-        spark, scene.feed.paths, scene.feed.changefeed, str(tmp_path / "large"), say=told.append
-    )
+    with listened(told.append):
+        found = seed(spark, scene.feed.paths, scene.feed.changefeed, str(tmp_path / "large"))
     assert found.rows == sum(len(rows) for rows in scene.upstream.truth(found.tso).values())
-    assert " of 2 parts" not in told[0], "each file is several parts"
+    landed = [text for text in told if text.startswith("landed ")]
+    assert " of 2 parts" not in landed[0], "each file is several parts"
     scene.sync()
     scene.require_truth()

@@ -1,0 +1,56 @@
+"""How far a piece of work is, told to those who listen.
+
+In: sentences from the functions that work ("applying shop.orders, 3 of 14 tables"). Out: calls of
+the listeners of this process: the command line, which prints them where a command takes long, and
+the log of a Dagster run. Nobody has to listen, and nothing depends on what is told, so telling
+twice is safe. What Spark's workers tell stays in their processes.
+"""
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+Listener: TypeAlias = Callable[[str], None]
+
+_listeners: list[Listener] = []
+
+
+@contextmanager
+def listened(listener: Listener) -> Generator[None]:
+    """Let `listener` hear what is told within, beside those who listen already."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
+
+
+def tell(text: str) -> None:
+    """Tell what is being done now, from any thread; names in it are as the messages gave them."""
+    for listener in _listeners:
+        listener(text)
+
+
+class Counted:
+    """Tells which of some things is being worked on, and how many there are; for any threads.
+
+    Args:
+        doing: the verb, as in `applying`.
+        total: how many there are.
+        of: what they are, in the plural.
+    """
+
+    def __init__(self, doing: str, total: int, of: str = "tables") -> None:
+        self._doing = doing
+        self._total = total
+        self._of = of
+        self._begun = 0
+        self._lock = threading.Lock()
+
+    def begin(self, name: str) -> None:
+        """Tell that the work on one of them begins."""
+        with self._lock:
+            self._begun += 1
+            begun = self._begun
+        tell(f"{self._doing} {name}, {begun} of {self._total} {self._of}")
