@@ -60,6 +60,22 @@ $(VENV)/.made: pyproject.toml uv.lock .python-version
 	"$$uv" sync --frozen --python $$in_venv
 	@touch $@
 
+# Everything is of the lock, so workers run the versions that the driver runs. It is no copy of the
+# machine's Python: workers need one of the same version under the same path.
+ENVIRONMENT ?= .spark/environment
+UV = $(shell command -v uv || echo .venv-uv/bin/uv)
+
+.PHONY: environment
+environment: setup ## Make the Python of a Spark cluster's workers, .spark/environment
+	@rm -rf "$(ENVIRONMENT)"
+	@$(UV) venv --quiet --relocatable --python $(BIN)/python "$(ENVIRONMENT)"
+	@$(UV) export --quiet --frozen --only-group executors --no-hashes | \
+		$(UV) pip install --quiet --python "$(ENVIRONMENT)/bin/python" --requirement -
+
+.PHONY: archive
+archive: environment ## Pack that Python for spark.archives, .spark/environment.tar.gz
+	@tar -czf "$(ENVIRONMENT).tar.gz" -C "$(ENVIRONMENT)" .
+
 .PHONY: demo
 demo: setup ## Run one changefeed end to end, in FORMAT=simple-json or another; LIVE=1 goes on
 	@$(BIN)/ticdc-assets demo --format "$(FORMAT)" $(if $(LIVE),--live)
@@ -74,18 +90,41 @@ WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest $(if $(WORKERS),-n $(WORKERS) --dist loadfile \
 	--no-loadscope-reorder --max-worker-restart 0)
 
-PURE = not spark and not kafka and not dagster and not ui and not slow
+PURE = not spark and not kafka and not dagster and not ui and not s3 and not cluster and not slow
 FAST = $(PURE) and not thorough
 
 .PHONY: test
-test: setup chromium postgresql ## Run all tests but those marked slow
-	@$(PYTEST) -m "not slow"
+test: setup chromium postgresql ## Run all tests but those marked slow or cluster
+	@$(PYTEST) -m "not slow and not cluster"
+
+# A lake in a store and Spark on a cluster: what needs a real S3, or workers of their own.
+.PHONY: test-cluster
+test-cluster: WORKERS =
+test-cluster: setup versitygw ## Run the tests of lakes on S3 and of Spark clusters
+	@$(PYTEST) -m "s3 or cluster" --ignore ticdc_assets_tests/storage/test_s3_golden.py
+
+# A real S3 over a folder, built once (some minutes) into the user's cache. Without Go the tests that
+# need it skip and say so.
+VERSITYGW := v1.8.0
+TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ticdc_assets_tools
+.PHONY: versitygw
+versitygw: ## Build the S3 gateway that tests use, once (Go)
+	@folder="$(TOOLS)/versitygw/$(VERSITYGW)"; \
+	if [ ! -x "$$folder/versitygw" ]; then \
+		if command -v go >/dev/null; then \
+			echo "building versitygw $(VERSITYGW) into $$folder, some minutes, once"; \
+			GOBIN="$$folder" nice go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW) || \
+			echo "versitygw could not be built: the tests of S3 will be skipped."; \
+		else \
+			echo "go is missing: the tests of S3 will be skipped."; \
+		fi; \
+	fi
 
 # Three hours and more, each part whatever becomes of the others: all golden streams in processes of
 # their own and by Spark, storms, long histories, each part of the bench on very little; the property
 # tests with many examples; a minute of damage for each format.
 .PHONY: test-nightly
-test-nightly: setup chromium postgresql ## Run what `make test` leaves out: slow and deep tests, fuzzing
+test-nightly: setup chromium postgresql versitygw ## Run what `make test` leaves out: slow and deep tests, fuzzing
 	@failed=0; \
 	$(PYTEST) -m slow || failed=1; \
 	$(PYTEST) -m "$(PURE)" --hypothesis-profile=deep || failed=1; \
@@ -141,7 +180,7 @@ type: setup ## Check types
 # ONLY= the names of some parts (python -m bench --help), to measure these again.
 .PHONY: pictures
 pictures: setup ## Make the pictures of the documents again: the UI and the report (chromium)
-	TICDC_SCREENSHOTS=$(CURDIR)/docs/images $(BIN)/pytest -q ticdc_assets_tests/defs/test_ui.py ticdc_assets_tests/report/test_browser.py
+	TICDC_SCREENSHOTS=$(CURDIR)/docs/images $(BIN)/pytest -q ticdc_assets_tests/defs/test_ui.py
 
 .PHONY: bench
 bench: setup ## Run the benchmarks and print their tables (about half an hour)
@@ -156,4 +195,4 @@ fuzz: setup ## Damage messages at random and see that the decoders stand it (a m
 
 .PHONY: clean
 clean: ## Remove environments, caches and what the demo made; your lake and Dagster instance stay
-	rm -rf $(VENV) .venv-uv .demo .fuzz .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
+	rm -rf $(VENV) .venv-uv .demo .fuzz .spark .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log

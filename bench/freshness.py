@@ -44,8 +44,6 @@ _TIMED: tuple[tuple[str, ModuleType, str], ...] = (
     ("change_groups", decoding, "add_to_groups"),
     ("reading the history", schema_tables, "read_history"),
     ("completing the history", schema_tables, "complete"),
-    ("reading the history", validity, "read_history"),
-    ("completing the history", validity, "complete"),
     ("planning", validity, "build_plan"),
     ("publishing", mirrors, "publish"),
 )

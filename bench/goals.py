@@ -42,6 +42,11 @@ class Goal(StrEnum):
     SEED_SQL = "seed-sql"
     SEED_MEMORY = "seed-memory"
     DIFF = "diff"
+    MANY_FIRST = "many-first"
+    MANY_NOTHING = "many-nothing"
+    MANY_CHANGED = "many-changed"
+    MANY_LISTED = "many-listed"
+    MANY_VALIDATED = "many-validated"
 
 
 class Figure(StrEnum):
@@ -133,6 +138,17 @@ _LOADS = "x json.loads"
 _AS_SENT = "decode to Arrow, images as sent, one process"
 _TYPED = "the same through to typed columns, all CPU"
 _STAGE = "raw_messages to change_log in Spark, against a copy of raw_messages"
+
+
+def _many(what: str, bound: float) -> Target:
+    return Target(
+        what=f"{what}, a fresh process",
+        figure=Figure.VALUE,
+        bound=bound,
+        unit="CPU s",
+        at_most=True,
+    )
+
 
 TARGETS: Mapping[Goal, Target] = {
     Goal.DECODE_SIMPLE_JSON: Target(
@@ -327,5 +343,10 @@ TARGETS: Mapping[Goal, Target] = {
         unit="s",
         at_most=True,
     ),
+    Goal.MANY_FIRST: _many("first sync of 2,000 tables of 20 rows", 40),
+    Goal.MANY_NOTHING: _many("a sync of 2,000 tables, nothing new", 2),
+    Goal.MANY_CHANGED: _many("a sync of 2,000 tables of which 10 changed", 4),
+    Goal.MANY_LISTED: _many("`tables` of 2,000 tables", 2),
+    Goal.MANY_VALIDATED: _many("`dagster definitions validate` with 2,000 tables", 2),
 }
 """What each goal asks for."""

@@ -6,6 +6,7 @@ wall times.
 """
 
 import shutil
+import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,10 +14,10 @@ from pyspark.sql import SparkSession
 
 from bench.decoding import record_batches
 from bench.filling import Filled, filled_feed, local_broker
-from bench.measuring import Sample, measure
+from bench.measuring import Sample, cpu_seconds, measure
 from bench.messages import Messages
 from bench.pipeline import Feed, Shop, alternating
-from bench.results import Part, Result, Series
+from bench.results import Part, Result, Series, growth_facts
 from bench.traffic import TEXT_FORMATS, Traffic, narrow
 from ticdc_assets.kafka.records import produce
 from ticdc_assets.wire.batch import decode_batch
@@ -162,20 +163,53 @@ def measure_partition_counts(
     )
 
 
+def measure_syncs_in_a_row(spark: SparkSession, folder: Path, *, syncs: int) -> Part:
+    """Return what a small sync costs by how many came before it without a compaction.
+
+    Each is a commit in five tables, a file in most of them, and a version of the mirrors.
+    """
+    feed = Feed.of(spark, folder)
+    shop = Shop.open(feed, tables=3, rows=100)
+    feed.sync()
+    states = alternating()
+    costs: list[float] = []
+    for _ in range(syncs):
+        shop.change(10, states())
+        began = cpu_seconds()
+        feed.sync()
+        costs.append(cpu_seconds() - began)
+    shutil.rmtree(folder)
+    samples: list[tuple[int, Sample]] = []
+    for number in sorted({min(syncs, place) for place in (10, 50, 100, 200, syncs)}):
+        around = costs[max(0, number - _AROUND) : number]
+        # What one takes with others on the machine is no cost of its commits: the middle of some.
+        sample = Sample(seconds=tuple(around), cpu_seconds=statistics.median(around))
+        samples.append((number, sample))
+    return _grown(
+        samples,
+        plot="A small sync without a compaction",
+        x="syncs before it",
+        what=lambda number: f"sync {number} in a row of three tables with 10 changes each (CPU)",
+    )
+
+
+_AROUND = 9
+
+
 def _grown(
     samples: Sequence[tuple[int, Sample]], *, plot: str, x: str, what: Callable[[int], str]
 ) -> Part:
+    series = Series(
+        plot=plot,
+        x=x,
+        y=CPU,
+        name=CPU,
+        points=tuple((size, sample.cpu_seconds) for size, sample in samples),
+    )
     return Part(
         results=[
             Result(section=SECTION, what=what(size), sample=sample) for size, sample in samples
         ],
-        series=[
-            Series(
-                plot=plot,
-                x=x,
-                y=CPU,
-                name=CPU,
-                points=tuple((size, sample.cpu_seconds) for size, sample in samples),
-            )
-        ],
+        series=[series],
+        facts=growth_facts([series]),
     )

@@ -47,6 +47,9 @@ class Sizes:
         mirror_sizes: rows of a mirror.
         mirror_changes: changes that go into it.
         table_counts: tables in a sync.
+        many_counts: tables of the commands in fresh processes.
+        many_rows: rows of each of them.
+        syncs: syncs in a row without a compaction.
         partition_counts: partitions of a topic.
         partition_changes: changes in a sync from them.
         exported_rows: rows of an export.
@@ -72,6 +75,9 @@ class Sizes:
     mirror_sizes: tuple[int, ...]
     mirror_changes: int
     table_counts: tuple[int, ...]
+    many_counts: tuple[int, ...]
+    many_rows: int
+    syncs: int
     partition_counts: tuple[int, ...]
     partition_changes: int
     exported_rows: int
@@ -103,6 +109,9 @@ FULL = Sizes(
     mirror_sizes=(1_000, 10_000, 100_000, 1_000_000),
     mirror_changes=1_000,
     table_counts=(1, 5, 10, 20),
+    many_counts=(10, 200, 2_000),
+    many_rows=20,
+    syncs=500,
     partition_counts=(1, 4, 16, 64),
     partition_changes=20_000,
     exported_rows=1_000_000,
@@ -129,6 +138,9 @@ QUICK = Sizes(
     mirror_sizes=(100, 12_000),
     mirror_changes=10,
     table_counts=(1, 2),
+    many_counts=(1, 12),
+    many_rows=2,
+    syncs=12,
     partition_counts=(1, 2),
     partition_changes=20,
     exported_rows=300,
@@ -263,6 +275,7 @@ def _growth(sizes: Sizes, folder: Path) -> Part:
         measure_batch_sizes,
         measure_mirror_sizes,
         measure_partition_counts,
+        measure_syncs_in_a_row,
         measure_table_counts,
     )
 
@@ -294,7 +307,14 @@ def _growth(sizes: Sizes, folder: Path) -> Part:
             changes=sizes.partition_changes,
             repetitions=few,
         ),
+        measure_syncs_in_a_row(spark, folder / "row", syncs=sizes.syncs),
     )
+
+
+def _many_tables(sizes: Sizes, folder: Path) -> Part:
+    from bench.many_tables import measure_many_tables
+
+    return measure_many_tables(folder, sizes.many_counts, rows=sizes.many_rows)
 
 
 def _freshness(sizes: Sizes, folder: Path) -> Part:
@@ -339,6 +359,7 @@ PARTS: Mapping[str, Callable[[Sizes, Path], Part]] = {
     "small": _small,
     "large": _large,
     "growth": _growth,
+    "many-tables": _many_tables,
     "freshness": _freshness,
     "catching-up": _catching_up,
     "seeding": _seeding,

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bench.goals import Goal
 from bench.measuring import Sample, measure
+from bench.orders import create_orders
 from bench.results import SLOWER, Result
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, Settings
 from ticdc_assets.engine.control import read_rows, write_table
@@ -29,7 +30,6 @@ from ticdc_assets.pipeline.mirrors import apply_changes
 from ticdc_assets.pipeline.schema_tables import register_new
 from ticdc_assets.reading.mirrors import read_mirror, require_mirror
 from ticdc_assets.simulator.changefeed import StandInChangefeed
-from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.stored_table import TableName
 from ticdc_assets.simulator.upstream import Upstream
@@ -115,22 +115,7 @@ class Shop:
         upstream = Upstream()
         upstream.create_database(DATABASE)
         names = [(DATABASE, f"orders{number}") for number in range(tables)]
-        for name in names:
-            upstream.create_table(
-                name,
-                (
-                    column("id", "bigint", nullable=False),
-                    column("customer", "int"),
-                    column("state", "enum('new','paid','sent')"),
-                    column("total", "decimal(12,2)"),
-                    column("note", "varchar(120)"),
-                    column("ordered_at", "datetime(3)"),
-                ),
-                primary_key=("id",),
-            )
-            with upstream.transaction() as transaction:
-                for number in range(rows):
-                    transaction.insert(name, _row(number, "new"))
+        create_orders(upstream, names, rows=rows)
         shop = cls(
             upstream=upstream,
             changefeed=StandInChangefeed(upstream, "bench", partitions=4),
@@ -152,17 +137,6 @@ class Shop:
     def send(self) -> None:
         """Write what was committed into the feed's capture, with a watermark."""
         write_capture(self.feed.capture, self.changefeed.tick())
-
-
-def _row(number: int, state: str) -> dict[str, str | None]:
-    return {
-        "id": str(number),
-        "customer": str(number % 97),
-        "state": state,
-        "total": f"{number % 1000}.50",
-        "note": f"order {number}, to be left with the neighbours",
-        "ordered_at": f"2026-11-{number % 28 + 1:02d} 10:00:00.123",
-    }
 
 
 def measure_one_table(

@@ -6,6 +6,7 @@ stands around them is left as it is. Runs are kept in a file, so that one part c
 without the others.
 """
 
+import math
 import os
 import platform
 from collections.abc import Sequence
@@ -277,6 +278,25 @@ class Report:
         if not begin or not end:
             raise ValueError(f"{document} lacks the markers {BEGIN} and {END}")
         document.write_text(f"{before}{begin}\n\n{self.markdown()}\n\n{end}{after}", "utf-8")
+
+
+def growth_facts(series: Sequence[Series]) -> list[str]:
+    """Return a sentence for each line that grows: to which power of what, over its last step.
+
+    Over the last step a cost that is the same for any size counts least. Below 1 it grows slower
+    than what it is of.
+    """
+    facts: list[str] = []
+    for item in series:
+        (x1, y1), (x2, y2) = item.points[-2:] if len(item.points) > 1 else ((1.0, 1.0), (1.0, 1.0))
+        if x1 != x2 and y1 > 0 and y2 > 0:
+            power = math.log(y2 / y1) / math.log(x2 / x1)
+            named = "" if item.name == item.y else f", {item.name}"
+            facts.append(
+                f"{item.plot}{named}: {item.y} grow with {item.x} to the power of {power:.2f} "
+                f"(from {x1:,.0f} to {x2:,.0f})."
+            )
+    return facts
 
 
 def read_runs(path: Path) -> list[Run]:

@@ -23,7 +23,7 @@ Not handled: two writers at once, headers (they are dropped), other compressions
 import binascii
 import zlib
 from base64 import b64encode
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from gzip import compress
 from pathlib import Path
@@ -106,6 +106,8 @@ class CaptureReader(Iterator[CaptureRecord]):
     Args:
         path: the capture.
         max_line_bytes: longest line that is read.
+        wanted: asked with topic, partition and offset of each record whether it is to be yielded;
+            key and value of one that is not are not decoded. All are if None.
 
     Attributes:
         path: the capture.
@@ -118,12 +120,19 @@ class CaptureReader(Iterator[CaptureRecord]):
         SourceUnavailableError: the file does not exist or cannot be opened.
     """
 
-    def __init__(self, path: Path, *, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_line_bytes: int = MAX_LINE_BYTES,
+        wanted: Callable[[str, int, int], bool] | None = None,
+    ) -> None:
         self.path = path
         self.line = 0
         self.incomplete_tail = False
         self.open_line = False
         self._max_line_bytes = max_line_bytes
+        self._wanted = wanted
         try:
             self._file = path.open("rb")
         except OSError as error:
@@ -200,10 +209,15 @@ class CaptureReader(Iterator[CaptureRecord]):
         if not isinstance(parsed, dict):
             raise self._error("one JSON object", _kind(parsed))
         fields = cast(dict[str, Any], parsed)
+        topic = self._topic(fields)
+        partition = self._integer(fields, "partition", 0, _MAX_INT32)
+        offset = self._integer(fields, "offset", 0, _MAX_INT64)
+        if self._wanted is not None and not self._wanted(topic, partition, offset):
+            return
         yield CaptureRecord(
-            topic=self._topic(fields),
-            partition=self._integer(fields, "partition", 0, _MAX_INT32),
-            offset=self._integer(fields, "offset", 0, _MAX_INT64),
+            topic=topic,
+            partition=partition,
+            offset=offset,
             timestamp_ms=self._integer(fields, "timestamp", -1, _MAX_INT64),
             key=self._bytes(fields, "key"),
             value=self._bytes(fields, "value"),

@@ -93,9 +93,9 @@ class ClaimCheckStore:
         except (OSError, ValueError, pa.ArrowException) as error:
             # Without the cause: its text has the location, which may hold credentials.
             raise ConfigError(
-                f"claim_check.location {claim_check.shown!r} is no absolute path and no URI that "
-                f"Arrow's filesystems open ({type(error).__name__}); the parameters of such a URI "
-                "are Arrow's, not TiCDC's"
+                f"claim_check.location {claim_check.shown!r} is neither an absolute path nor a URI "
+                f"that Arrow's filesystems open ({type(error).__name__}); the parameters of such a "
+                "URI are Arrow's, not TiCDC's"
             ) from None
         self._folder: str = folder.rstrip("/")
 
@@ -289,7 +289,7 @@ def _base64(members: Mapping[str, Any], name: str) -> bytes | None:
 
 
 def _missing(name: str) -> ClaimCheckError:
-    return ClaimCheckError(MISSING, _POSITION, f"a file {shorten(name)}", "nothing of that name")
+    return ClaimCheckError(MISSING, _POSITION, f"a file {shorten(name)}", "no file of that name")
 
 
 def _invalid(expected: str, got: str) -> ClaimCheckError:

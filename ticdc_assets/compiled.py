@@ -3,13 +3,14 @@
 In: a function of numbers and numpy arrays. Out: the same function, compiled by numba when it is
 first called with arguments of new types.
 
-What was compiled is kept in a folder of the user's, so only the first process on a machine waits
-for it. The folder's name is told by the text of all modules with such functions, so what changed is
-compiled again, whatever its time stamp says. These modules are called `*_loops.py`, and a compiled
-function uses functions and constants of such modules only.
+Compiled code is stored in a folder of the user, so only the first process on a machine waits for
+it. The folder's name depends on the text of all modules with such functions, so changed code is
+compiled again, whatever its timestamp. Unchanged code is found again wherever the package is: in a
+folder, or in the zip that Spark copies to another place for each application. These modules are
+called `*_loops.py`, and a compiled function uses only functions and constants of such modules.
 
-What lies in that folder is run, so it is a folder that nobody else can write (`user_cache`). Where
-no such folder can be had, each process compiles for itself and says so once in the log.
+The code in that folder is executed, so no other user may have write access to it (`user_cache`).
+Without such a folder, each process compiles for itself and logs this once.
 
 numba takes half a second to import: modules with compiled functions are imported by those who need
 them, when they need them.
@@ -19,18 +20,18 @@ them, when they need them.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-import hashlib
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
 from numba.core import config
 
+from ticdc_assets.own_files import own_digest
 from ticdc_assets.user_cache import UnsafeFolderError, user_folder
 
 _P = ParamSpec("_P")
@@ -42,15 +43,49 @@ _LOCK = Lock()
 
 def compiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Return `function`, compiled when it is called; numbers overflow as the machine's do."""
-    # numba has one folder for the whole process; it reads it when a function is decorated, and then
-    # not again.
-    with _LOCK:
-        folder = _folder()
-        if folder is None:
-            return cast("Callable[_P, _R]", numba.njit(nogil=True, boundscheck=False)(function))
-        with _setting("CACHE_DIR", str(folder)):
-            made = numba.njit(nogil=True, boundscheck=False, cache=True)(function)
+    if _folder() is None:
+        return cast("Callable[_P, _R]", numba.njit(nogil=True, boundscheck=False)(function))
+    # numba has one setting for the whole process; it reads it when a function is decorated, and
+    # then not again.
+    with _LOCK, _setting("CACHE_LOCATOR_CLASSES", f"{__name__}.{KeptPlace.__name__}"):
+        made = numba.njit(nogil=True, boundscheck=False, cache=True)(function)
     return cast("Callable[_P, _R]", made)
+
+
+class KeptPlace:
+    """Tells numba where a compiled function is kept: a locator, as numba calls it.
+
+    numba's own ones find a place by the path of the function's file, which is another one in each
+    application of Spark.
+
+    Args:
+        function: the function before it is compiled.
+    """
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self._line = function.__code__.co_firstlineno
+        self._module = function.__module__
+
+    def get_cache_path(self) -> str:
+        """Return the folder for what is compiled of the function's module."""
+        return str(cast("Path", _folder()) / self._module)
+
+    def ensure_cache_path(self) -> None:
+        """Make that folder."""
+        Path(self.get_cache_path()).mkdir(mode=0o700, exist_ok=True)
+
+    def get_source_stamp(self) -> str:
+        """Return what tells the source: all of it is in the folder's name."""
+        return own_digest(_LOOPS)
+
+    def get_disambiguator(self) -> str:
+        """Return what tells the function from others of its name in the module."""
+        return str(self._line)
+
+    @classmethod
+    def from_function(cls, function: Any, _file: str) -> "KeptPlace":
+        """Return the place of a function."""
+        return cls(function)
 
 
 @contextmanager
@@ -63,13 +98,14 @@ def _setting(name: str, value: str) -> Iterator[None]:
         setattr(config, name, before)
 
 
+_LOOPS = "_loops.py"
+
+
 @cache
 def _folder() -> Path | None:
     """Return the folder for what is compiled, None if there can be none."""
-    modules = sorted(Path(__file__).parent.rglob("*_loops.py"))
-    texts = b"".join(module.read_bytes() for module in modules)
     try:
-        return user_folder("compiled", hashlib.sha256(texts).hexdigest()[:16])
+        return user_folder("compiled", own_digest(_LOOPS))
     except UnsafeFolderError as error:
         _LOGGER.warning(
             "compiled loops are not kept, each process compiles them anew, which takes some "

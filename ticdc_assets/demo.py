@@ -1,15 +1,15 @@
-"""The demo: everything once, in one folder, compared with an independent truth.
+"""The demo: run everything once, in one folder, and compare with independently computed rows.
 
-In: a folder and a wire format. Out: a real Kafka broker there, mirrors that begin with an export of
-a shop, a stand-in changefeed that writes the shop's life from there on into the broker while the
-Dagster job lands, decodes, registers and applies it, and a table that says for every mirror whether
-it equals the simulator's own truth. The Dagster instance stays in the
-folder, so that the UI can be opened on it.
+In: a folder and a wire format. Out: a real Kafka broker there, mirrors that start with an export of
+a shop, a stand-in changefeed that writes the shop's later changes to the broker while the Dagster
+job lands, decodes, registers and applies them, and a table that says for every mirror whether it
+equals the simulator's rows. The Dagster instance stays in the folder, so that the UI can be opened
+on it.
 
-A live demo goes on from there: see `demo_live`.
+A live demo continues from there: see `demo_live`.
 
-The folder is the demo's own: it is emptied at the start, which is only done to a folder that a
-demo made. Running it again therefore starts over.
+The demo owns the folder: it empties the folder at the start, but only if a demo made it. So running
+it again starts over.
 """
 
 import json
@@ -205,11 +205,11 @@ def _shown(path: Path) -> str:
 
 def _seed(settings: Settings, directory: Path, tell: Note) -> None:
     """Let the mirrors begin with what the shop had before its changefeed."""
-    tell("the shop was exported, and its changefeed starts there; the mirrors begin with its rows")
+    tell("the shop was exported, and its changefeed starts there; the mirrors start with its rows")
     folder = directory / _EXPORT
     timezone = settings.changefeed(CHANGEFEED).timezone
     seeding = run_seed(settings, CHANGEFEED, {"folder": str(folder), "timezone": timezone}).seeding
-    tell(f"{seeding.rows} rows of {len(seeding.tables)} tables stand at TSO {seeding.tso}")
+    tell(f"{seeding.rows} rows of {len(seeding.tables)} tables are at TSO {seeding.tso}")
 
 
 def _start_spark(tell: Note) -> None:
@@ -246,7 +246,7 @@ def _follow(settings: Settings, feed: Changefeed, simulator: SimulatorRun, tell:
     result = simulator.join(_CLOSING_SECONDS)
     cut = _sync(settings, tell)
     if cut is None:
-        raise SourceUnavailableError("nothing was cut although the shop is closed")
+        raise SourceUnavailableError("no cut was published although the shop is closed")
     return _compare(settings, feed, cut, result)
 
 

@@ -1,14 +1,14 @@
-"""The live demo: the shop's changefeed and the mirrors go on, while a person changes rows.
+"""The live demo: the shop's changefeed and the mirrors keep running while a person changes rows.
 
-In: a demo that ran, with its broker still up. Out, until it is interrupted: a stand-in changefeed
-that sends what a person commits upstream, a Dagster run that follows it, the Dagster UI on
-127.0.0.1, and in the terminal each new cut with the rows that it changed. Statements come through
-a door on 127.0.0.1, which `ticdc-assets --demo upstream` finds in the demo's folder.
+In: a finished demo, with its broker still up. Out, until it is interrupted: a stand-in changefeed
+that sends a person's upstream commits, a follow run of Dagster, the Dagster UI on 127.0.0.1, and in
+the terminal each new cut with its changed rows. Statements arrive on a port of 127.0.0.1, which
+`ticdc-assets --demo upstream` finds in the demo's folder.
 
-The mirrors are synced by the run that `sync --follow` makes; here it only rests less. When another
-run of the changefeed wants to write, that run is let in and followed by the next of ours.
+The mirrors are synced by the same follow run as `sync --follow`, with shorter pauses. If another
+run of the changefeed wants to write, the follow run ends, and a new one starts afterwards.
 
-Everything that is started here ends with the `with` blocks it is started by, whatever ends them.
+Everything started here ends with its `with` block, whatever the reason.
 """
 
 import hmac
@@ -70,7 +70,7 @@ def go_on_live(
 
     Raises:
         PrerequisiteError: something listens on `port`.
-        TicdcError: a sync failed with an error that waiting does not mend.
+        TicdcError: a sync failed with an error that waiting does not fix.
     """
 
     def say(text: str) -> None:
@@ -94,13 +94,16 @@ def go_on_live(
         threading.Thread(
             target=_tell_ui, args=(url, server.poll, say), name="ui", daemon=True
         ).start()
-        say("live: the broker and the changefeed go on, and the mirrors follow; end by Ctrl-C")
+        say(
+            "live: the broker and the changefeed keep running, and the mirrors follow; stop with "
+            "Ctrl-C"
+        )
         say("change rows from another terminal, in this folder:")
         for line in _examples(settings, program):
             say(f"  {line}")
         with suppress(KeyboardInterrupt):
             _follow(settings, watch, say)
-        say("ending: the run that follows, the Dagster UI, the changefeed, the broker")
+        say("ending: the follow run, the Dagster UI, the changefeed, the broker")
 
 
 def _examples(settings: Settings, program: str) -> Iterator[str]:
@@ -157,7 +160,7 @@ def _answer(line: bytes, token: str, changefeed: LiveChangefeed) -> Mapping[str,
     try:
         request = json.loads(line)
         if not hmac.compare_digest(str(request["token"]), token):
-            return {"error": "this is the door of another demo"}
+            return {"error": "this is the port of another demo"}
         return {"done": changefeed.execute(request["sql"]).text}
     except StatementError as error:
         return {"error": str(error)}

@@ -1,11 +1,11 @@
-"""The demo's place: what `make demo` left in a folder, for the commands that go on with it.
+"""The demo's folder, for commands that use the demo of `make demo`.
 
-In: the folder. Out: the configuration of the demo, and the environment of this process pointing to
-its tables and its Dagster instance; and, while a demo is live there, its door: an address on
-127.0.0.1 that takes a statement as a line of JSON and answers with one. The door's file has a
-token that a client shows, and only this user can read it.
+In: the folder. Out: the configuration of the demo, and the environment of this process set to its
+tables and its Dagster instance; and, while a live demo runs, its door: an address on 127.0.0.1 that
+accepts a statement as a line of JSON and answers with one. The door's file has a token that a
+client must send, and only this user can read it.
 
-Looking writes nothing, so it may be done again and again.
+Reading writes nothing, so it can be repeated.
 """
 
 import json
@@ -74,7 +74,7 @@ def run_upstream(directory: Path, sql: str) -> str:
     directory = directory.resolve()
     door = find_door(directory)
     none = ConfigError(
-        f"no live demo runs in {directory}; start one, and leave it running: "
+        f"no live demo runs in {directory}; start one, and keep it running: "
         "ticdc-assets demo --live (or make demo LIVE=1)"
     )
     if door is None:

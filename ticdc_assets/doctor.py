@@ -1,14 +1,14 @@
 """Every check of `ticdc-assets doctor`: the machine, the settings, the lake and each source.
 
-In: the environment, and the settings it names. Out: `Check` values in the order in which they build
-on each other. Brokers are asked and some records are read; nothing is committed or changed, so
-running the checks again is always safe. No check shows what is in a record.
+In: the environment, and the settings it names. Out: `Check` values, ordered by dependency. Brokers
+are asked and some records are read; nothing is committed or changed, so running the checks again is
+always safe. No check shows the content of a record.
 
-A check that fails says what to type. One that is not `vital` does not keep a sync from running; it
-tells of what will hurt later: little disk, a topic that forgets too soon, partitions that no
-watermark comes from.
+A check that fails says what to type. A check that is not `vital` does not prevent a sync; it warns
+about later problems: little disk space, short retention of a topic, partitions without a watermark.
 
-Not handled: whether what is in the lake is right; the asset checks and `ticdc-assets verify` do.
+Not handled: whether the content of the lake is correct; the asset checks and `ticdc-assets verify`
+check that.
 """
 
 import importlib.util
@@ -16,15 +16,19 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
 
 import yaml
 
-from ticdc_assets.config import Changefeed, Settings
+from ticdc_assets.config import Changefeed, Settings, Writer, lake_path
 from ticdc_assets.engine.class_archive import find_archive, make_archive
+from ticdc_assets.engine.lake_jars import lake_jars
 from ticdc_assets.engine.paths import LakePaths, changefeeds_in
-from ticdc_assets.jars import SPARK_JARS, Progress, resolve
+from ticdc_assets.errors import ConfigError, LakeDamagedError, PrerequisiteError
+from ticdc_assets.isolation import first_sentence
+from ticdc_assets.jars import Progress, spark_jars
 from ticdc_assets.observe.alerting import understands
 from ticdc_assets.preflight import (
     Check,
@@ -38,6 +42,7 @@ from ticdc_assets.preflight import (
     check_python,
 )
 from ticdc_assets.source_checks import check_source
+from ticdc_assets.storage.paths import AnyPath, RemotePath
 
 HOME_VARIABLE: Final = "DAGSTER_HOME"
 LEAST_FREE_BYTES: Final = 5_000_000_000
@@ -68,14 +73,23 @@ def run_checks(
         configuration, settings = check_configuration(env)
         checks.append(configuration)
     if settings is not None:
-        checks += [check_lake(settings.lake), check_disk(settings.lake)]
-        checks += [check_home(settings.lake, env), check_unnamed(settings)]
+        if isinstance(settings.lake, RemotePath):
+            store = check_store(settings.lake)
+            checks.append(store)
+            if not store.ok:
+                return checks
+        else:
+            checks += [check_lake(settings.lake), check_disk(settings.lake)]
+        checks += [check_home(settings.instance_folder, env), check_unnamed(settings)]
+        if not settings.spark.is_local:
+            checks.append(check_cluster(settings, progress=progress))
         for changefeed in settings.changefeeds:
             if progress is not None:
-                progress(f"looking at the tables of {changefeed.name}")
-            checks += check_tables(LakePaths(root=settings.lake, changefeed=changefeed.name))
+                progress(f"checking the tables of {changefeed.name}")
+            paths = LakePaths(root=settings.lake, changefeed=changefeed.name)
+            checks += [*check_tables(paths), *check_lease(paths, changefeed.writer)]
             if progress is not None:
-                progress(f"looking at the source of {changefeed.name}")
+                progress(f"checking the source of {changefeed.name}")
             checks += check_source(changefeed, lake=settings.lake if can_read else None)
             checks += check_alerts(changefeed)
     checks.extend(check_port(port) for port in ports)
@@ -95,7 +109,7 @@ def check_machine(
     java, pyspark = check_java(env), check_pyspark()
     checks = [check_python(), java, pyspark]
     if java.ok:
-        jars = check_jars(SPARK_JARS, progress=progress)
+        jars = check_lake_jars(env, progress=progress)
         checks.append(jars)
         if jars.ok and pyspark.ok:
             checks.append(check_class_archive(env, progress=progress))
@@ -105,10 +119,34 @@ def check_machine(
 # Spark's start ----------------------------------------------------------------------------------
 
 
+def _lake(env: Mapping[str, str]) -> AnyPath:
+    """Return the lake, or a folder in place of one that cannot be told."""
+    try:
+        return lake_path(env)
+    except ConfigError:
+        return Path()
+
+
+def check_lake_jars(env: Mapping[str, str], *, progress: Progress | None = None) -> Check:
+    """Check that the jars of a session on the lake are here, after downloading what is missing."""
+    lake = _lake(env)
+    checked = check_jars(
+        spark_jars(lake.store.scheme if isinstance(lake, RemotePath) else None), progress=progress
+    )
+    if not checked.ok:
+        return checked
+    try:
+        lake_jars(lake)
+    except PrerequisiteError as error:
+        fix = "put a JDK's java on PATH or its folder into JAVA_HOME"
+        return replace(checked, ok=False, found=str(error), fix=fix)
+    return checked
+
+
 def check_class_archive(env: Mapping[str, str], *, progress: Progress | None = None) -> Check:
     """Check that there is a class archive for Spark's JVM, made if there is none."""
-    needed = "a folder in the user's cache that nobody else can write"
-    jars = resolve(SPARK_JARS)
+    needed = "a folder in the user's cache that no other user can write"
+    jars = lake_jars(_lake(env))
     archive = find_archive(jars, env)
     if archive is None and progress is not None:
         progress("writing Spark's classes to an archive, for quick starts: half a minute, once")
@@ -122,6 +160,42 @@ def check_class_archive(env: Mapping[str, str], *, progress: Progress | None = N
     size = archive.stat().st_size / 1e6
     found = f"{size:.0f} MB at {archive}"
     return Check(name="class archive", ok=True, found=found, needed=needed)
+
+
+def check_cluster(settings: Settings, *, progress: Progress | None = None) -> Check:
+    """Check that every executor of the cluster that is set can work on the lake.
+
+    Args:
+        settings: what is configured.
+        progress: told what is being waited for.
+    """
+    from ticdc_assets.engine.cluster import ClusterError, require_cluster
+    from ticdc_assets.engine.session import get_spark
+
+    spark, lake = settings.spark, settings.lake
+    needed = "executors that run this package and share the lake"
+    if progress is not None:
+        progress(f"asking the executors of {spark.master}")
+    try:
+        answers = require_cluster(get_spark(settings=spark), lake / "any")
+    except (ClusterError, PrerequisiteError) as error:
+        return Check(
+            name="spark cluster",
+            ok=False,
+            found=str(error),
+            needed=needed,
+            fix=f"mend it in {spark.place}; nothing is landed meanwhile",
+        )
+    pythons = ", ".join(sorted({answer.python for answer in answers}))
+    packages = ", ".join(sorted({answer.package for answer in answers}))
+    return Check(
+        name="spark cluster",
+        ok=True,
+        found=f"{len(answers)} executors at {spark.master} ({spark.place}) with Python {pythons} "
+        f"and ticdc_assets {packages}; what they write into the lake is seen here, and the other "
+        "way round",
+        needed=needed,
+    )
 
 
 # The lake and the Dagster instance --------------------------------------------------------------
@@ -147,10 +221,42 @@ def check_disk(lake: Path) -> Check:
     )
 
 
-def check_home(lake: Path, env: Mapping[str, str]) -> Check:
-    """Check the folder of the Dagster instance; one that is not there is not made."""
+def check_store(lake: RemotePath) -> Check:
+    """Check that the store of a lake can be written, and keeps one commit from another one's place.
+
+    Two commits of one version are tried on a table that is removed again: a store that takes both
+    loses the first.
+    """
+    # It takes a while to import.
+    from ticdc_assets.engine.store_probe import probe_commits
+
+    needed = "a store that can be written to, and that refuses to put a commit in another's place"
+    try:
+        finding = probe_commits(lake)
+    except Exception as error:  # noqa: BLE001 - each library has its own
+        finding = first_sentence(error)
+    return Check(
+        name="lake",
+        ok=finding is None,
+        found=f"{lake}" if finding is None else f"{lake}: {finding}",
+        needed=needed,
+        fix=""
+        if finding is None
+        else "look at TICDC_LAKE, at the block `storage` of the changefeeds file, at the "
+        "credentials and at whether the bucket is there; a store without conditional puts "
+        "(If-None-Match) cannot have a lake",
+    )
+
+
+def check_home(default: Path, env: Mapping[str, str]) -> Check:
+    """Check the folder of the Dagster instance; one that is not there is not made.
+
+    Args:
+        default: the folder, if the environment names none.
+        env: environment variables.
+    """
     named = env.get(HOME_VARIABLE)
-    home = Path(named) if named else lake / "_dagster"
+    home = Path(named) if named else default
     needed = "a folder that can be written to for the Dagster instance"
 
     def wrong(found: str, fix: str) -> Check:
@@ -159,7 +265,9 @@ def check_home(lake: Path, env: Mapping[str, str]) -> Check:
     another = f"change its permissions or set {HOME_VARIABLE} to another folder"
     if not home.is_absolute():
         fix = f"write it as {home.absolute()}"
-        return wrong(f"{HOME_VARIABLE}={named}, which Dagster's own programs take for no path", fix)
+        return wrong(
+            f"{HOME_VARIABLE}={named}, which Dagster's own programs do not accept as a path", fix
+        )
     place = home
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -175,7 +283,7 @@ def check_home(lake: Path, env: Mapping[str, str]) -> Check:
             settings: Any = yaml.safe_load(text)
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             reason = error.strerror if isinstance(error, OSError) else "no YAML"
-            return wrong(f"{file}, which cannot be read ({reason})", "mend it")
+            return wrong(f"{file}, which cannot be read ({reason})", "fix it")
         unset = sorted(name for name in _env_names(settings) if not env.get(name))
         if unset:
             return wrong(f"{file}, which needs {', '.join(unset)}", f"set {', '.join(unset)}")
@@ -228,8 +336,8 @@ def check_unnamed(settings: Settings) -> Check:
         vital=False,
         found=f"{listed}, which {settings.path} does not name" if unnamed else "all are named",
         needed="the name of every changefeed that is in the lake",
-        fix="their tables stay as they are; name one again to go on where it was, "
-        f"or remove its folder from {settings.lake} if it is not wanted any more"
+        fix="their tables stay as they are; add one back to the file to continue it, "
+        f"or remove its folder from {settings.lake} if you no longer need it"
         if unnamed
         else "",
     )
@@ -252,6 +360,24 @@ def check_alerts(changefeed: Changefeed) -> list[Check]:
             fix="set the environment variable to such a URL" if wrong else "",
         )
     ]
+
+
+def check_lease(paths: LakePaths, writer: Writer) -> list[Check]:
+    """Say who writes to a changefeed, where a lease tells; an empty list where there is none.
+
+    A lease whose holder is no more does no harm: the next run takes it over.
+    """
+    from ticdc_assets.engine.lease_log import read_lease
+
+    name, needed = f"lease {paths.changefeed}", "a log that can be read"
+    try:
+        state = read_lease(paths.lease)
+    except LakeDamagedError as error:
+        return [Check(name=name, ok=False, found=error.finding, needed=needed, fix=error.repair)]
+    if state is None and writer.lease is None:
+        return []
+    found = "nobody ever had it" if state is None else str(state)
+    return [Check(name=name, ok=True, found=found, needed=needed)]
 
 
 def check_tables(paths: LakePaths) -> list[Check]:

@@ -1,9 +1,9 @@
 """The error tree of the package.
 
-Every error answers the caller's two questions by attributes: `retriable` (would the same call,
-later, have a chance?) and `quarantine` (is this one piece of input bad, so that it is set aside
-and the rest goes on?). Data stands on the error, the text is built in `__str__`, and every error
-survives pickling because errors cross from Spark workers to the driver.
+Every error answers the caller's two questions by attributes: `retriable` (could the same call
+succeed later?) and `quarantine` (is one piece of input bad, so that it is set aside and the rest
+continues?). Data is on the error, `__str__` builds the text, and every error survives pickling,
+because errors cross from Spark workers to the driver.
 """
 
 from typing import Any
@@ -32,8 +32,8 @@ class LandingGapError(TicdcError):
         partition: Kafka partition.
         landed: next offset that should be landed.
         available: first offset the source still has (or its end, if that is lower than `landed`).
-        cause: one clause that says what was seen.
-        fix: one clause that says how to go on, if there is a way.
+        cause: one clause with the cause.
+        fix: one clause that says how to continue, if that is possible.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class LandingGapError(TicdcError):
 
     @property
     def found(self) -> str:
-        """What was seen, without how to go on."""
+        """The finding, without the fix."""
         return (
             f"gap in topic {self.topic!r} partition {self.partition}: next offset to land is "
             f"{self.landed}, the source offers {self.available} ({self.cause})"
@@ -64,8 +64,8 @@ class SourceUnavailableError(TicdcError):
     """The source (broker, capture file) cannot be reached or read now.
 
     Args:
-        reason: what was seen.
-        fix: one clause that says what to do, if that can be told.
+        reason: the finding.
+        fix: one clause that says what to do, if known.
     """
 
     retriable = True
@@ -80,12 +80,35 @@ class SourceUnavailableError(TicdcError):
 
 
 class SourceRefusedError(SourceUnavailableError):
-    """The source answers and will not serve us: a wrong password, certificate, protocol or right.
+    """The source answers and refuses: a wrong password, certificate, protocol or right.
 
-    Waiting does not mend it.
+    Waiting does not help.
     """
 
     retriable = False
+
+
+class StoreUnavailableError(TicdcError):
+    """The store that a lake is in does not answer, or refuses what is asked of it.
+
+    Args:
+        lake: what was asked for, a URI.
+        reason: what was seen.
+    """
+
+    retriable = True
+
+    def __init__(self, lake: str, reason: str) -> None:
+        super().__init__(lake, reason)
+        self.lake = lake
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.lake} cannot be reached: {self.reason}; look at TICDC_LAKE, at the block "
+            "`storage` of the changefeeds file and at the credentials; `ticdc-assets doctor` tries "
+            "them"
+        )
 
 
 class BusyError(TicdcError):
@@ -94,8 +117,12 @@ class BusyError(TicdcError):
     retriable = True
 
 
+class LeaseLostError(BusyError):
+    """The lease that this process wrote under is not, or may not be, its own any more."""
+
+
 class NotFoundError(TicdcError):
-    """The asked-for changefeed, mirror or table does not exist."""
+    """The requested changefeed, mirror or table does not exist."""
 
 
 class StatementError(TicdcError):
@@ -103,13 +130,13 @@ class StatementError(TicdcError):
 
 
 class LakeDamagedError(TicdcError):
-    """A table of the lake is not as it was written: files of it are missing, torn or foreign.
+    """A table of the lake is damaged: files of it are missing, torn or foreign.
 
     Args:
-        changefeed: whose table it is.
-        table: which table, for people: `cuts of changefeed 'shop'`.
+        changefeed: the changefeed of the table.
+        table: the table, for people: `cuts of changefeed 'shop'`.
         path: its folder.
-        finding: one clause that says what is broken.
+        finding: one clause that says what is damaged.
         repair: one clause that says what to type.
     """
 
@@ -126,10 +153,10 @@ class LakeDamagedError(TicdcError):
 
 
 class PartitionError(TicdcError):
-    """Which rows are in a partition cannot be worked out exactly.
+    """The rows of a partition cannot be computed exactly.
 
     Args:
-        reason: one clause that people read, e.g. `"partitioned by KEY over a DECIMAL"`.
+        reason: one clause for people, e.g. `"partitioned by KEY over a DECIMAL"`.
     """
 
     def __init__(self, reason: str) -> None:
@@ -141,14 +168,14 @@ class PartitionError(TicdcError):
 
 
 class InputError(TicdcError):
-    """One piece of input does not fit: where, what was expected, what was there.
+    """One piece of input does not fit: where, what was expected, what was found.
 
     Args:
         reason: stable lower-case slug for grouping, e.g. `"invalid_json"`.
         position: where in the input: a JSON path (`$.data.id`), a byte offset (`byte 17`) or a
             column (`after.id`).
         expected: what would have been accepted.
-        got: what was there, shortened by the raiser to at most 200 characters.
+        got: what was found, shortened by the raiser to at most 200 characters.
     """
 
     quarantine = True
@@ -165,7 +192,7 @@ class InputError(TicdcError):
 
 
 class WireError(InputError):
-    """Bytes that are no message of the format."""
+    """Bytes that are not a message of the format."""
 
 
 class UnsupportedVersionError(WireError):
@@ -173,7 +200,7 @@ class UnsupportedVersionError(WireError):
 
 
 class ClaimCheckError(InputError):
-    """A large message that is not where its claim check says, or is not what it has to be."""
+    """A large message that is missing at its claim check's location, or is wrong."""
 
 
 class ImageError(InputError):

@@ -1,9 +1,9 @@
-"""Isolation: the failure of one piece of work is a value, so that the other pieces go on.
+"""Isolation: the failure of one piece of work is a value, so that other pieces continue.
 
-In: a function. Out: what it returns, or a `Failure` with one sentence. It is the one place where
-any exception is caught; whoever uses it must show the failure to people, because nothing else will.
+In: a function. Out: its result, or a `Failure` with one sentence. Only this module catches every
+exception, so callers must show the failure to people, because nothing else does.
 
-What is not caught is what ends the process: Ctrl-C, `SystemExit`, a kill.
+Not caught are exceptions that end the process: Ctrl-C, `SystemExit`, a kill.
 """
 
 import logging

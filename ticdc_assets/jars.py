@@ -1,13 +1,13 @@
-"""The Java side: which jars belong together, and how they come onto this machine.
+"""The jars: which versions belong together, and how to download them.
 
-In: a `JarSet`. Out: the files of its jars, resolved by the Ivy inside pyspark's own spark-submit,
-so that Spark's settings (ivy folder, repositories, mirrors in spark-defaults.conf or an ivysettings
-file) hold here as they do for any other Spark program. What was resolved is remembered in a small
-file, checked against the disk each time it is used: a set that is complete costs no JVM and no
-network. Resolving again is always safe; two programs that resolve at once wait for each other.
+In: a `JarSet`. Out: the files of its jars, resolved by the Ivy inside pyspark's spark-submit, so
+that Spark's settings (ivy folder, repositories, mirrors in spark-defaults.conf or an ivysettings
+file) apply as in any other Spark program. The result is stored in a small file, and checked against
+the disk at each use: a complete set needs no JVM and no network. Resolving again is always safe;
+two programs that resolve at once wait for each other.
 
-These coordinates and the versions of pyspark and delta-spark in pyproject.toml are one set that was
-tried together. Nothing here imports pyspark: its folder is found without that.
+These coordinates and the versions of pyspark and delta-spark in pyproject.toml are one set, tested
+together. Nothing here imports pyspark: its folder is found without that.
 """
 
 import contextlib
@@ -30,6 +30,9 @@ SCALA = "2.13"
 DELTA = "4.4.0"
 SPARK = "4.0"
 BROKER = "3.9.2"
+HADOOP = "3.4.1"
+AWS_SDK = "2.24.6"
+GCS = "hadoop3-2.2.26"
 
 RESOLVE_TIMEOUT_SECONDS = 900.0
 
@@ -94,6 +97,27 @@ SPARK_JARS = JarSet(
     ),
 )
 """What a Spark session of this package needs on top of pyspark."""
+
+_CONNECTORS = {
+    # One set with the Hadoop that is in pyspark; the SDK is all of Amazon's, 530 MB.
+    "s3": (f"org.apache.hadoop:hadoop-aws:{HADOOP}", f"software.amazon.awssdk:bundle:{AWS_SDK}"),
+    "abfss": (f"org.apache.hadoop:hadoop-azure:{HADOOP}",),
+    "gs": (f"com.google.cloud.bigdataoss:gcs-connector:{GCS}",),
+}
+"""How Hadoop reaches the store of a lake, by the scheme of its URI."""
+
+
+def spark_jars(scheme: str | None) -> JarSet:
+    """Return what a session needs for a lake: of a scheme, or in a folder if None."""
+    connectors = _CONNECTORS.get(scheme or "", ())
+    if not connectors:
+        return SPARK_JARS
+    return JarSet(
+        name=f"Delta and {scheme}://",
+        coordinates=(*SPARK_JARS.coordinates, *connectors),
+        excludes=(*SPARK_JARS.excludes, "org.wildfly.openssl:wildfly-openssl"),
+    )
+
 
 BROKER_JARS = JarSet(
     name="the local Kafka broker",
@@ -236,8 +260,8 @@ def _ask_spark_submit(jar_set: JarSet, progress: Progress) -> tuple[Path, ...]:
     jars = _class_path(lines)
     if code != 0 or not jars:
         raise PrerequisiteError(
-            f"the jars of {jar_set.name} ({jar_set.packages}) cannot be had: {_reason(lines)}; "
-            "is the Maven repository reachable from here (Spark's settings "
+            f"the jars of {jar_set.name} ({jar_set.packages}) cannot be downloaded: "
+            f"{_reason(lines)}; is the Maven repository reachable from here (Spark's settings "
             "spark.jars.repositories and spark.jars.ivySettings choose another)?"
         )
     return jars

@@ -1,9 +1,9 @@
-"""What the machine refuses, as one sentence: no space, a read-only or forbidden folder, no memory.
+"""Refusals of the machine as one sentence: no space, a read-only or forbidden folder, no memory.
 
-In: any exception, from whichever library met the refusal first: Python, Arrow, Rust, SQLite, a JVM.
-Out: one sentence that names the folder where that can be told, and says what to do; None if the
-exception is about something else. Nothing is lost by such a refusal: each step commits whole or
-not at all, and the next run goes on from the tables.
+In: any exception, from the library that hit the refusal first: Python, Arrow, Rust, SQLite, a JVM.
+Out: one sentence that names the folder, if known, and says what to do; None for other exceptions.
+Such a refusal loses nothing: each step commits completely or not at all, and the next run continues
+from the tables.
 """
 
 import errno
@@ -61,8 +61,8 @@ def require_space(folder: Path) -> None:
 
 def _no_space(where: object) -> str:
     return (
-        f"no space is left on the device of {where}; free some and run the command again: what was "
-        "committed stays, and nothing is lost"
+        f"no space is left on the device of {where}; free some and run the command again: "
+        "committed data stays, and nothing is lost"
     )
 
 

@@ -1,4 +1,4 @@
-"""What a machine must offer before a command can work, as checks that say how to mend it.
+"""Requirements of a machine, as checks that say how to meet them.
 
 In: the environment. Out: `Check` values, never an exception for something that is merely missing;
 `doctor` puts them together with those of lake and sources. Nothing is changed but probe files,
@@ -199,7 +199,7 @@ def check_configuration(env: Mapping[str, str]) -> "tuple[Check, Settings | None
     try:
         settings = load_settings(env)
     except ConfigError as error:
-        fix = f"mend it, or set {CHANGEFEEDS_VARIABLE} to another file"
+        fix = f"fix it, or set {CHANGEFEEDS_VARIABLE} to another file"
         try:
             if not changefeeds_path(env).exists():
                 fix = (

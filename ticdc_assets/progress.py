@@ -1,9 +1,9 @@
-"""How far a piece of work is, told to those who listen.
+"""Progress of work, reported to listeners.
 
-In: sentences from the functions that work ("applying shop.orders, 3 of 14 tables"). Out: calls of
-the listeners of this process: the command line, which prints them where a command takes long, and
-the log of a Dagster run. Nobody has to listen, and nothing depends on what is told, so telling
-twice is safe. What Spark's workers tell stays in their processes.
+In: sentences from working functions ("applying shop.orders, 3 of 14 tables"). Out: calls of the
+listeners of this process: the command line, which prints them if a command takes long, and the log
+of a Dagster run. Listeners are optional, and nothing depends on the reports, so reporting twice is
+safe. Reports of Spark's workers stay in their processes.
 """
 
 import threading

@@ -1,15 +1,15 @@
-"""Which format records are written in, told from the records themselves.
+"""Recognise the format of records from the records themselves.
 
-In: some records of a topic. Out: the formats, with the compression, in which most of them can be
-decoded; and for what can be decoded in none, the name of what it looks like, if it is well known.
-It is for advice only: nothing that is landed is ever decoded by a guess.
+In: some records of a topic. Out: the formats, with compression, in which most of them can be
+decoded; and for records that no format can decode, the name of a well-known format that they look
+like. It is only for advice: landed records are never decoded by a guess.
 
-One record can fit several: a null value, or a watermark of Open Protocol, which is the same under
-every compression. So all that fit best are told, and a configured format is wrong only if it is
-none of them. The result depends on the records alone, so asking again is safe.
+One record can fit several formats: a null value, or a watermark of Open Protocol, which is the same
+under every compression. So all best formats are returned, and a configured format is wrong only if
+it is not among them. The result depends only on the records, so running it again is safe.
 
-Not handled: options inside of a format (`content-compatible`, the TiDB extension), which decoding
-does not need to be told.
+Not handled: options within a format (`content-compatible`, the TiDB extension), which decoding does
+not need.
 """
 
 from collections.abc import Callable, Iterable, Sequence

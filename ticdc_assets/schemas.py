@@ -10,9 +10,11 @@ Reading is strict about what gives a schema its meaning (names, types, key) and 
 fields it does not know, so that a newer TiCDC may add some.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntFlag
+from functools import lru_cache
 from typing import Any, cast
 
 from ticdc_assets.errors import WireError, shorten
@@ -326,6 +328,25 @@ def schema_from_json(value: Any, position: str) -> TableSchema:
         columns=columns,
         indexes=indexes,
     )
+
+
+@lru_cache(maxsize=16_384)
+def schema_from_text(text: str) -> TableSchema:
+    """Return the schema of a text that `schema_to_text` made.
+
+    One text stands in several tables (the DDL that made the schema, the registry, each cut), which
+    every step of a sync reads; so the newest are kept.
+
+    Raises:
+        WireError: it is no schema (`schema_from_json`).
+        ValueError: it is no JSON.
+    """
+    return schema_from_json(json.loads(text), "$")
+
+
+def schema_to_text(schema: TableSchema) -> str:
+    """Return the text of a schema that is stored."""
+    return json.dumps(schema_to_json(schema), ensure_ascii=False, separators=(",", ":"))
 
 
 def schema_to_json(schema: TableSchema) -> dict[str, Any]:

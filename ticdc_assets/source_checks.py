@@ -1,19 +1,17 @@
 """The checks of one changefeed's source, for `ticdc-assets doctor`.
 
-In: a changefeed, and the lake it lands in. Out: `Check` values: whether its broker answers, its
-topics are there and keep records long enough, each partition has watermarks, records look like the
-format that is configured, and what was landed is still behind what the source has; or the same of
-a capture.
+In: a changefeed, and its lake. Out: `Check` values: whether its broker answers, its topics exist
+and keep records long enough, each partition has watermarks, records have the configured format, and
+the next record to land still exists; or the same for a capture.
 
 Brokers are asked and some records are read; nothing is committed or changed, so running the checks
-again is always safe. No check shows what is in a record.
+again is always safe. No check shows the content of a record.
 """
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Final
 
 from ticdc_assets.capture import CaptureRecord, read_capture
@@ -27,6 +25,7 @@ from ticdc_assets.preflight import (
     Check,
 )
 from ticdc_assets.recognising import Look, foreign_look, looks_of
+from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.formats import WireFormat
 from ticdc_assets.wire.record import Record
 
@@ -41,7 +40,7 @@ _LISTED: Final = 8
 def check_source(
     changefeed: Changefeed,
     *,
-    lake: Path | None = None,
+    lake: AnyPath | None = None,
     timeout_seconds: float = SOURCE_TIMEOUT_SECONDS,
 ) -> list[Check]:
     """Check that the source of `changefeed` can be read, and what is in it.
@@ -83,7 +82,7 @@ class _Topics:
 
 
 def _check_kafka(
-    changefeed: Changefeed, source: KafkaSource, lake: Path | None, timeout_seconds: float
+    changefeed: Changefeed, source: KafkaSource, lake: AnyPath | None, timeout_seconds: float
 ) -> list[Check]:
     name = f"source {changefeed.name}"
     servers = source.bootstrap_servers
@@ -92,7 +91,7 @@ def _check_kafka(
         administration = Administration(source)
         topics = _topics(administration, source, timeout_seconds)
     except TicdcError as error:
-        found, fix = str(error), "mend source.kafka.options in the configuration"
+        found, fix = str(error), "correct source.kafka.options in the configuration"
         if isinstance(error, SourceUnavailableError):
             found, fix = error.reason, error.fix or "look at the broker"
         return [Check(name=name, ok=False, found=found, needed=needed, fix=fix)]
@@ -136,7 +135,7 @@ def _topics(administration: Administration, source: KafkaSource, timeout_seconds
 
 def _check_landed(
     changefeed: Changefeed,
-    lake: Path | None,
+    lake: AnyPath | None,
     offsets: Mapping[tuple[str, int], OffsetRange],
     ids: Mapping[str, str],
 ) -> list[Check]:
@@ -180,7 +179,7 @@ def _check_missing(changefeed: Changefeed, topics: _Topics) -> Check:
         vital=False,
         found=f"no topic for {_listed(topics.missing)}" if topics.missing else f"{count} topics",
         needed="a topic for every name and pattern",
-        fix=f"nothing waits for it: it joins when it appears. Else {_missing_fix(topics)}"
+        fix=f"nothing waits for it: it joins when it appears. Otherwise {_missing_fix(topics)}"
         if topics.missing
         else "",
     )
@@ -194,8 +193,8 @@ def _missing_fix(topics: _Topics) -> str:
     ]
     hint = f" (did you mean {' and '.join(map(repr, close))}?)" if close else ""
     return (
-        f"mend source.kafka.topics in the configuration{hint}, or let TiCDC make it: a "
-        "changefeed makes its topics when it starts (auto-create-topic)"
+        f"correct source.kafka.topics in the configuration{hint}, or let TiCDC create it: a "
+        "changefeed creates its topics when it starts (auto-create-topic)"
     )
 
 
@@ -222,7 +221,7 @@ def _check_partitions(changefeed: Changefeed, topics: _Topics) -> Check:
     elif empty:
         found = f"no record ever in {_listed(empty)}"
         fix = (
-            "no cut is made before a watermark came from each; look whether TiCDC's partition-num "
+            "no cut is made before a watermark came from each; check whether TiCDC's partition-num "
             "is smaller than the number of partitions"
         )
     else:
@@ -251,8 +250,8 @@ def _check_retention(
             timeout_seconds=timeout_seconds,
         )
     except TicdcError as error:
-        # Reading settings is a right of its own, which a reader of records need not have.
-        return Check(name=name, ok=True, found=f"not told by the broker: {error}", needed=needed)
+        # Reading settings needs another right than reading records.
+        return Check(name=name, ok=True, found=f"the broker did not tell: {error}", needed=needed)
     compacted = [
         topic for topic, values in settings.items() if "compact" in values["cleanup.policy"]
     ]
@@ -326,7 +325,9 @@ def _check_topic_records(
     return _check_records(changefeed, records)
 
 
-def _check_capture(changefeed: Changefeed, source: CaptureSource, lake: Path | None) -> list[Check]:
+def _check_capture(
+    changefeed: Changefeed, source: CaptureSource, lake: AnyPath | None
+) -> list[Check]:
     name, needed = f"source {changefeed.name}", "a readable capture"
     try:
         with read_capture(source.path) as reader:
@@ -334,7 +335,7 @@ def _check_capture(changefeed: Changefeed, source: CaptureSource, lake: Path | N
         size = source.path.stat().st_size
         landed = [] if lake is None else _check_captured(changefeed, source, lake)
     except TicdcError as error:
-        fix = "put the file there, or mend source.capture in the configuration"
+        fix = "put the file there, or correct source.capture in the configuration"
         return [Check(name=name, ok=False, found=str(error), needed=needed, fix=fix)]
     what = f"first record of topic {records[0].topic}" if records else "no record yet"
     found = f"{source.path}, {size} bytes, {what}"
@@ -345,7 +346,7 @@ def _check_capture(changefeed: Changefeed, source: CaptureSource, lake: Path | N
     ]
 
 
-def _check_captured(changefeed: Changefeed, source: CaptureSource, lake: Path) -> list[Check]:
+def _check_captured(changefeed: Changefeed, source: CaptureSource, lake: AnyPath) -> list[Check]:
     from ticdc_assets.pipeline.sources import capture_ranges
 
     return _check_landed(changefeed, lake, capture_ranges(source), {})

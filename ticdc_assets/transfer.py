@@ -1,15 +1,15 @@
-"""Topics into captures and captures into topics.
+"""Record topics into captures, and play captures into topics.
 
-Recording: in go a source and a path, out comes a capture with every record the topics had when
-recording began, in order within each partition. Recording into an existing capture continues it
-where it ends, so running it again adds only what is new, and after a crash it goes on.
+Recording. In: a source and a path. Out: a capture with every record that the topics had when
+recording began, in order within each partition. Recording into an existing capture continues at its
+end, so running it again adds only new records, also after a crash.
 
-Playing: in go a capture and a cluster, out come its records in topics of the same names, each in
-its partition with its key, value and timestamp, in order. Topics that do not exist are made with
-enough partitions and without expiry. Playing again writes the records again, as TiCDC does after a
-restart: mirrors do not change by that.
+Playing. In: a capture and a cluster. Out: its records in topics of the same names, each in its
+partition with its key, value and timestamp, in order. Missing topics are created with enough
+partitions and without expiry. Playing again writes the records again, as TiCDC does after a
+restart: this does not change mirrors.
 
-Not handled: offsets. A played record gets the offset its new partition gives it.
+Not handled: offsets. A played record gets a new offset in its new partition.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,13 +1,13 @@
-"""The user's cache: folders for code that is made once and run by later processes.
+"""The user's cache: folders for generated code that later processes run.
 
 In: the name of a folder. Out: the folder, below `$XDG_CACHE_HOME` or `~/.cache`.
 
-What lies in such a folder is run (compiled loops, Java classes), so a folder is given out only if
-nobody else can have put something into it: the folder and all in it belong to this user, nobody
-else may write it, and nobody else may put another one in its place. Where that cannot be had (a
-home that cannot be written, or that others may write), `UnsafeFolderError` says why.
+The files in such a folder are executed (compiled loops, Java classes). So a folder is returned only
+if no other user can have changed it: this user owns the folder and all files in it, no other user
+may write to it, and no other user may replace it. Otherwise (a home that cannot be written, or that
+others may write), `UnsafeFolderError` says why.
 
-Why running it again is safe: a folder that is there already is looked at, not made anew.
+Why running it again is safe: an existing folder is checked, not created again.
 """
 
 import os

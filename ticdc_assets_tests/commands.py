@@ -15,8 +15,10 @@ from click.testing import CliRunner, Result
 from ticdc_assets.cli import main
 from ticdc_assets.config import KafkaSource
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.golden import Rows, Scenario, rows_of
+from ticdc_assets_tests.s3 import SECRETS, S3Lake
 
 PROGRAM = (sys.executable, "-m", "ticdc_assets.cli")
 
@@ -28,20 +30,29 @@ def without_progress(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Commands:
-    """A folder with a changefeeds file, a lake and a Dagster instance, and commands on them."""
+    """A folder with a changefeeds file, a lake and a Dagster instance, and commands on them.
+
+    The lake is in the folder too, if it is not given as one in a store.
+    """
 
     folder: Path
+    store: S3Lake | None = None
 
     @property
     def env(self) -> dict[str, str]:
         return {
             "TICDC_CHANGEFEEDS": str(self.folder / "changefeeds.yaml"),
-            "TICDC_LAKE": str(self.folder / "lake"),
+            "TICDC_LAKE": str(self.lake),
             "DAGSTER_HOME": str(self.folder / "dagster_home"),
+            **(SECRETS if self.store is not None else {}),
         }
 
+    @property
+    def lake(self) -> AnyPath:
+        return self.folder / "lake" if self.store is None else self.store.path
+
     def paths(self, changefeed: str) -> LakePaths:
-        return LakePaths(root=self.folder / "lake", changefeed=changefeed)
+        return LakePaths(root=self.lake, changefeed=changefeed)
 
     def add_capture(
         self, name: str, capture: Path | str, timezone: str = "UTC", **settings: Any
@@ -85,7 +96,8 @@ class Commands:
         feed = {"name": name, "format": "simple-json", "timezone": timezone, "source": source}
         feed |= settings
         # JSON is YAML.
-        path.write_text(json.dumps({"changefeeds": [*feeds, feed]}, indent=2))
+        storage = {} if self.store is None else {"storage": self.store.block}
+        path.write_text(json.dumps({"changefeeds": [*feeds, feed], **storage}, indent=2))
 
     # In this process ----------------------------------------------------------------------------
 
@@ -121,9 +133,9 @@ class Commands:
     def set(self, name: str, **settings: Any) -> None:
         """Change what the file says of a changefeed."""
         path = Path(self.env["TICDC_CHANGEFEEDS"])
-        feeds = json.loads(path.read_text())["changefeeds"]
-        feeds = [feed | settings if feed["name"] == name else feed for feed in feeds]
-        path.write_text(json.dumps({"changefeeds": feeds}, indent=2))
+        file = json.loads(path.read_text())
+        feeds = [feed | settings if feed["name"] == name else feed for feed in file["changefeeds"]]
+        path.write_text(json.dumps(file | {"changefeeds": feeds}, indent=2))
 
     # As a program -------------------------------------------------------------------------------
 

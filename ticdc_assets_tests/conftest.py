@@ -4,6 +4,7 @@ import gc
 import os
 import re
 import sys
+import uuid
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from ticdc_assets.engine.class_archive import make_archive
 from ticdc_assets.jars import SPARK_JARS, resolve
 from ticdc_assets.preflight import check_java
 from ticdc_assets_tests.examples import register_profiles
+from ticdc_assets_tests.s3 import S3Lake, running_gateway
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,10 +52,10 @@ register_profiles()
 
 
 # Fixtures that need something outside Python, and the marker that says so.
-_MARKERS = {"broker": "kafka", "spark": "spark"}
+_MARKERS = {"broker": "kafka", "spark": "spark", "s3_gateway": "s3"}
 
 
-_HEAVY = ("spark", "kafka", "dagster", "ui", "slow")
+_HEAVY = ("spark", "kafka", "dagster", "ui", "s3", "cluster", "slow")
 
 
 _OF_A_FILE = re.compile(r"^pytestmark = (?:pytest\.mark\.\w+|\[[^]]*\])", re.MULTILINE)
@@ -170,3 +172,20 @@ def topic(request: pytest.FixtureRequest) -> str:
     """A topic name that no other test uses; the topic is not made."""
     name = "".join(c if c.isascii() and c.isalnum() else "-" for c in request.node.name)
     return f"{name[:200]}-{os.urandom(4).hex()}"
+
+
+@pytest.fixture(scope="session")
+def s3_gateway(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[str, Path]]:
+    """Run a gateway for S3; give its URL and the folder that has its objects."""
+    folder = tmp_path_factory.mktemp("s3")
+    with running_gateway(folder) as url:
+        yield url, folder / "objects"
+
+
+@pytest.fixture
+def s3_lake(s3_gateway: tuple[str, Path]) -> S3Lake:
+    """Give an empty lake in a bucket of its own."""
+    url, objects = s3_gateway
+    lake = S3Lake(endpoint=url, bucket=f"lake-{uuid.uuid4().hex[:12]}", folder=objects)
+    (objects / lake.bucket).mkdir()
+    return lake

@@ -88,7 +88,7 @@ LOST_BY_THE_FORMAT = {
             ("crm", "contacts"): ("score",),
             ("crm", "people"): ("score",),
         },
-        "TiCDC's Craft encoder overwrites half of each FLOAT with what follows it",
+        "TiCDC's Craft encoder overwrites half of each FLOAT with the bytes after it",
     ),
 }
 """Columns whose values a variant does not carry, and why: they are left out of the comparison."""

@@ -292,4 +292,5 @@ GOALS_OF = {
     "small": {Goal.NOTHING_NEW, Goal.SMALL_SYNC, Goal.SMALL_SYNC_SEEN},
     "large": {Goal.MIRROR_CPU, Goal.MIRROR_MERGE, Goal.MIRROR_BYTES},
     "catching-up": {Goal.END_TO_END, Goal.MEMORY_GROWTH, Goal.MEMORY_PEAK},
+    "many-tables": {goal for goal in Goal if goal.startswith("many-")},
 }

@@ -135,21 +135,21 @@ def test_numbas_setting_is_nobody_elses_meanwhile(
     def slow(*args: object, **kwargs: object) -> object:
         inside[0] += 1
         most[0] = max(most[0], inside[0])
-        seen.append(config.CACHE_DIR)
+        seen.append(config.CACHE_LOCATOR_CLASSES)
         threading.Event().wait(0.05)
         inside[0] -= 1
         return original(*args, **kwargs)
 
     monkeypatch.setattr(numba, "njit", slow)
-    was = config.CACHE_DIR
+    was = config.CACHE_LOCATOR_CLASSES
     threads = [threading.Thread(target=compiled.compiled, args=(_one_more,)) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert most == [1]
-    assert set(seen) == {str(compiled._folder())}
-    assert was == config.CACHE_DIR
+    assert set(seen) == {"ticdc_assets.compiled.KeptPlace"}
+    assert was == config.CACHE_LOCATOR_CLASSES
 
 
 def test_what_is_kept_is_used_again(home: Path) -> None:

@@ -28,13 +28,17 @@ from ticdc_assets.config import (
     StartPosition,
     TableChoice,
     TableFilter,
+    Writer,
     is_loopback,
+    lake_path,
     load_settings,
     parse_changefeeds,
 )
 from ticdc_assets.config.reading import Keys, fields_of
 from ticdc_assets.config.sources import SourceKeys
 from ticdc_assets.errors import ConfigError, NotFoundError
+from ticdc_assets.storage.paths import RemotePath
+from ticdc_assets.storage.stores import Storage
 from ticdc_assets.topics import TopicPattern
 from ticdc_assets.wire import Compression, WireFormat
 
@@ -157,6 +161,13 @@ def test_what_is_kept_how_long() -> None:
     assert some.longest == timedelta(days=2)
     assert read(raw_messages="90 days").longest == timedelta(days=90)
     assert read(raw_messages="90 days", cuts="forever").longest is None
+
+
+def test_how_long_a_lease_is_good() -> None:
+    assert parse(entry())[0].writer == Writer(lease=None)
+    assert Writer().lease_seconds == 60
+    assert parse(entry(writer={"lease": "2 minutes"}))[0].writer.lease_seconds == 120
+    assert parse(entry(writer={"lease": "5 seconds"}))[0].writer.lease_seconds == 5
 
 
 def test_several_servers_are_normalised() -> None:
@@ -332,8 +343,8 @@ def test_credentials_in_the_location_of_claim_checks_are_not_shown() -> None:
 def test_credentials_of_claim_checks_come_from_the_environment_only(location: str) -> None:
     message = mistake(entry(claim_check={"location": location}))
     assert message.startswith(
-        "changefeeds[0].claim_check.location: expected {env: NAME}, as a secret comes from the "
-        "environment only, got '"
+        "changefeeds[0].claim_check.location: expected {env: NAME}, because a secret must "
+        "come from the environment, got '"
     )
     assert "hunter" not in message
 
@@ -378,8 +389,8 @@ def test_a_secret_in_the_file_is_a_mistake(key: str) -> None:
     options = SASL | WHO | {key: "hunter2"}
     message = mistake(kafka(bootstrap_servers=REMOTE, options=options), env=PASSWORD)
     assert message == (
-        f"changefeeds[0].source.kafka.options.{key}: expected {{env: NAME}}, as a secret comes "
-        "from the environment only, got a value"
+        f"changefeeds[0].source.kafka.options.{key}: expected {{env: NAME}}, because a secret must "
+        "come from the environment, got a value"
     )
     options[key] = {"env": "HUNTER"}
     env = PASSWORD | {"HUNTER": "hunter2"}
@@ -618,6 +629,10 @@ def test_what_stands_in_the_wrong_place_is_not_in_errors() -> None:
         (entry(retention={"cuts": "90"}), "retention.cuts: expected a time like `90 days`"),
         (entry(retention={"cuts": "0 days"}), "retention.cuts: expected a time like `90 days`"),
         (entry(retention={"raw": "1 day"}), "retention.raw: unknown key"),
+        (entry(writer={"lease": "off"}), "writer.lease: expected a time from 5 seconds to 1 hour"),
+        (entry(writer={"lease": "4 seconds"}), "writer.lease: expected a time from 5 seconds"),
+        (entry(writer={"lease": "61 minutes"}), "writer.lease: expected a time from 5 seconds"),
+        (entry(writer="60 seconds"), "writer: expected a mapping with `lease`, got '60 seconds'"),
         (entry(source=None), "source: missing; expected a mapping with either `kafka` or"),
         (entry(source={}), "source: expected a mapping with either `kafka` or `capture`, got []"),
         (entry(source={"kafka": KAFKA, "capture": "x"}), "source: expected a mapping with either"),
@@ -817,9 +832,68 @@ def test_folder_in_place_of_a_file(tmp_path: Path) -> None:
         load_settings({"TICDC_CHANGEFEEDS": str(tmp_path)})
 
 
-def test_lake_is_a_path_of_this_machine() -> None:
-    with pytest.raises(ConfigError, match=r"TICDC_LAKE: expected a path.*s3://bucket"):
-        load_settings({"TICDC_LAKE": "s3://bucket/lake"})
+def test_a_lake_is_a_folder_or_a_uri(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"TICDC_LAKE: expected a folder or a URI.*ftp://bucket"):
+        load_settings(_lake(tmp_path, "ftp://bucket/lake"))
+    settings = load_settings(_lake(tmp_path, "s3://bucket/lake/") | {"AWS_REGION": "here"})
+    assert str(settings.lake) == "s3://bucket/lake"
+    assert settings.instance_folder == tmp_path / ".dagster_home"
+
+
+def _lake(folder: Path, uri: str, storage: str = "") -> dict[str, str]:
+    path = folder / "changefeeds.yaml"
+    path.write_text(_ENTRY + storage)
+    return {"TICDC_LAKE": uri, "TICDC_CHANGEFEEDS": str(path)}
+
+
+_ENTRY = """
+changefeeds:
+  - {name: feed, format: craft, timezone: UTC, source: {capture: c.jsonl}}
+"""
+
+
+def test_the_store_of_a_lake(tmp_path: Path) -> None:
+    storage = """
+storage:
+  endpoint: http://127.0.0.1:9000/
+  region: here
+  path_style: false
+  access_key: {env: KEY}
+  secret_key: {env: SECRET}
+"""
+    env = _lake(tmp_path, "s3://bucket/lake", storage) | {"KEY": "hunter1", "SECRET": "hunter2"}
+    settings = load_settings(env)
+    assert lake_path(env) == settings.lake
+    assert isinstance(settings.lake, RemotePath)
+    assert settings.lake.store.storage == Storage(
+        endpoint="http://127.0.0.1:9000",
+        region="here",
+        path_style=False,
+        access_key="hunter1",
+        secret_key="hunter2",
+    )
+    assert "hunter" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("line", "mistake"),
+    [
+        ("secret_key: hunter2", "storage.secret_key: expected {env: NAME}"),
+        ("secret_key: {env: NOWHERE}", "storage.secret_key: the environment variable 'NOWHERE'"),
+        ("endpoint: hunter2", "storage.endpoint: expected a URL like"),
+        ("path_style: maybe", "storage.path_style: expected true or false"),
+        ("endpont: http://h", "storage.endpont: unknown key (did you mean 'endpoint'?)"),
+    ],
+)
+def test_mistakes_of_a_store(tmp_path: Path, line: str, mistake: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_settings(_lake(tmp_path, "s3://bucket/lake", f"storage:\n  {line}\n"))
+    assert mistake in str(error.value)
+
+
+def test_a_folder_has_no_store(tmp_path: Path) -> None:
+    env = _lake(tmp_path, str(tmp_path / "lake"), "storage: {region: here}\n")
+    assert load_settings(env).lake == tmp_path / "lake"
 
 
 def test_tables_with_history_are_chosen_by_name() -> None:

@@ -109,7 +109,7 @@ def test_a_full_disk_is_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_home_that_is_not_there_yet(tmp_path: Path) -> None:
-    check = check_home(tmp_path / "lake", {})
+    check = check_home(tmp_path / "lake" / "_dagster", {})
     assert check.ok
     assert check.found == f"{tmp_path / 'lake' / '_dagster'} (not there yet)"
     assert list(tmp_path.iterdir()) == []

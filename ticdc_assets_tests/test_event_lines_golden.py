@@ -197,29 +197,29 @@ DIFFERENCES = (
     Difference(
         _no_name,
         ("simple-*/*", "options/simple-*"),
-        "Simple names no database in CREATE, ALTER and DROP DATABASE: only the SQL does",
+        "Simple names no database in CREATE, ALTER and DROP DATABASE; only the SQL does",
     ),
     Difference(_no_version, ALL_BUT_SIMPLE, "only Simple sends schema versions"),
     Difference(
         _only_es,
         ("canal-json-plain/*",),
-        "without the TiDB extension there is `es`, milliseconds, in place of a commit ts",
+        "without the TiDB extension there is `es`, in milliseconds, instead of a commit ts",
     ),
     Difference(
         _changed_before,
         ("open-updated/*", "canal-json-updated/*", "canal-json-compat/*"),
-        "only-output-updated-columns: the before image lacks what did not change",
+        "only-output-updated-columns: the before image lacks unchanged columns",
     ),
     Difference(
         _delete_of_a_key,
         ("open-updated/*", "options/*-delete-only-handle-key"),
-        "delete-only-output-handle-key-columns: a DELETE has the handle key alone",
+        "delete-only-output-handle-key-columns: a DELETE has only the handle key",
         but_not=("options/simple-*",),  # Simple does not know the option.
     ),
     Difference(
         _large,
         ("options/*-handle-key-only",),
-        "a row too large for a message has the handle key alone",
+        "a row too large for a message has only the handle key",
     ),
     Difference(
         _no_old_value,
@@ -229,7 +229,7 @@ DIFFERENCES = (
     Difference(
         _damaged_float,
         ("craft/*",),
-        "TiCDC's Craft encoder overwrites half of each FLOAT; what is left is shown",
+        "TiCDC's Craft encoder overwrites half of each FLOAT; the remaining value is shown",
     ),
     Difference(
         _held,

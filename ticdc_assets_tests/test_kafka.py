@@ -81,7 +81,7 @@ def test_an_option_of_java_s_client_is_refused_by_its_key(name: str) -> None:
         client_options(source(PLAIN | {name: "secret"}))
     sentence = str(caught.value)
     assert sentence.startswith(f"options.{name}: only Java's client has this option")
-    assert "remove it" in sentence
+    assert "replace it" in sentence
     assert "secret" not in sentence
 
 

@@ -17,10 +17,12 @@ from typing import Any
 
 import click
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from ticdc_assets.cli import main
 from ticdc_assets.config import OptionValue, parse_changefeeds
+from ticdc_assets.config.spark import read_spark
 from ticdc_assets.defs.changefeeds import definitions_of
 from ticdc_assets.defs.steps import steps_of
 from ticdc_assets.demo import use_demo
@@ -30,7 +32,7 @@ from ticdc_assets_tests.defs.small_shop import CHANGEFEEDS, SmallShop
 from ticdc_assets_tests.test_docs import anchors
 from ticdc_assets_tests.test_readme import Block, blocks_of
 
-OTHERS = {"cat", "cd", "git", "make", "python3.11", "/opt/ticdc-assets/bin/pip"}
+OTHERS = {"cat", "cd", "eval", "export", "git", "make", "python3.11", "/opt/ticdc-assets/bin/pip"}
 """Programs of which only the name is looked at."""
 
 TICDC = {
@@ -209,6 +211,10 @@ def test_configurations_are_read(blocks: list[Block], tmp_path: Path) -> None:
             parse_changefeeds(block.text, path=tmp_path / "changefeeds.yaml", env=env)
             read += 1
     assert read == 3
+    (spark,) = [block for block in of_language(blocks, "yaml") if block.text.startswith("spark:")]
+    given = yaml.load(spark.text, Loader=yaml.BaseLoader)["spark"]
+    settings, mistakes = read_spark(given, "operate.md", folder=tmp_path, env={})
+    assert (settings.is_local, mistakes) == (False, [])
 
 
 def test_python_prints_something(blocks: list[Block]) -> None:
@@ -234,5 +240,5 @@ def test_every_check_has_its_section(text: str, shop: SmallShop) -> None:
     sections = re.split(r"^### ", text, flags=re.MULTILINE)[1:]
     for section in sections:
         name = section.split("\n", 1)[0]
-        for part in ("**Means**", "**Look**", "**Mend**", "**Harmless**"):
+        for part in ("**Means**", "**Look**", "**Fix**", "**Harmless**"):
             assert part in section, f"{name} has no {part}"

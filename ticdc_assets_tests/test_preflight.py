@@ -234,7 +234,7 @@ def test_configuration_that_is_missing_is_shown_one(tmp_path: Path) -> None:
     check, _ = check_configuration({"TICDC_CHANGEFEEDS": str(path)})
     assert preflight.FIRST_CHANGEFEED not in check.fix
     check, _ = check_configuration({"TICDC_CHANGEFEEDS": "s3://there"})
-    assert "mend it" in check.fix
+    assert "fix it" in check.fix
 
 
 @pytest.mark.parametrize("ok", [True, False])

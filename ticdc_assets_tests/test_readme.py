@@ -317,7 +317,7 @@ def test_the_commands_on_a_lake(blocks: list[Block], feed: Path, spark: "SparkSe
     assert "nothing is quarantined" in outputs["ticdc-assets redrive mine"]
     counted = outputs['ticdc-assets sql mine "SELECT count(*) FROM shop.orders" --format csv']
     assert counted == f"count_star()\n{len(ORDERS)}\n"
-    assert "4 rows of 1 tables stand at" in outputs["ticdc-assets seed mine export --timezone UTC"]
+    assert "4 rows of 1 tables are at" in outputs["ticdc-assets seed mine export --timezone UTC"]
     assert "1 mirrors equal" in outputs["ticdc-assets diff mine export --timezone UTC"]
     assert "snapshot" in outputs["ticdc-assets show mine shop orders --history 1"]
     again = outputs["ticdc-assets backfill mine --table shop.orders"]

@@ -1,4 +1,4 @@
-"""What brokers refuse, and brokers that are away: one sentence, at once, with the key to mend.
+"""What brokers refuse, and brokers that are away: one sentence, at once, with the key to correct.
 
 One broker with a listener of each kind serves all of it.
 """
@@ -76,40 +76,40 @@ def refusal(given: KafkaSource) -> SourceUnavailableError:
             "SASL_PLAINTEXT",
             {"sasl.password": WRONG},
             "refused the login: SASL authentication error: Authentication failed",
-            f"mend {KEY}.sasl.username and {KEY}.sasl.password",
+            f"correct {KEY}.sasl.username and {KEY}.sasl.password",
         ),
         (
             "SASL_SSL",
             {"sasl.password": WRONG},
             "refused the login: SASL authentication error: Authentication failed",
-            f"mend {KEY}.sasl.username and {KEY}.sasl.password",
+            f"correct {KEY}.sasl.username and {KEY}.sasl.password",
         ),
         (
             "SASL_PLAINTEXT",
             {"sasl.mechanism": "SCRAM-SHA-512"},
             "Unsupported SASL mechanism: broker's supported mechanisms: PLAIN",
-            f"mend {KEY}.sasl.mechanism",
+            f"correct {KEY}.sasl.mechanism",
         ),
         (
             "SSL",
             {"ssl.ca.location": "other.pem"},
             "has a certificate that is not trusted: self-signed certificate",
-            f"mend {KEY}.ssl.ca.location",
+            f"correct {KEY}.ssl.ca.location",
         ),
         (
             "SSL",
             {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
             | {"sasl.username": "alice", "sasl.password": WRONG},
             "takes no login on that port",
-            f"mend {KEY}.security.protocol",
+            f"correct {KEY}.security.protocol",
         ),
         (
             "SASL_PLAINTEXT",
             {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc"}
             | {"sasl.oauthbearer.client.id": "me", "sasl.oauthbearer.client.secret": WRONG}
             | {"sasl.oauthbearer.token.endpoint.url": f"http://{HOST}:1/token"},
-            "no login was to be had: Failed to acquire SASL OAUTHBEARER token",
-            f"mend {KEY}.sasl.oauthbearer.token.endpoint.url",
+            "no login token could be obtained: Failed to acquire SASL OAUTHBEARER token",
+            f"correct {KEY}.sasl.oauthbearer.token.endpoint.url",
         ),
     ],
 )
@@ -243,7 +243,7 @@ def test_every_command_says_why_at_once(secured: SecuredBroker, tmp_path: Path) 
         told = done.stdout + done.stderr
         assert done.returncode == 1, told
         assert "refused the login: SASL authentication error: Authentication failed" in told
-        assert f"mend {KEY}.sasl.username and {KEY}.sasl.password" in told
+        assert f"correct {KEY}.sasl.username and {KEY}.sasl.password" in told
         assert "Traceback" not in told
         assert WRONG not in told
 

@@ -38,7 +38,7 @@ class LineagePlans:
     """Makes the plans of the lineages of one cut, each once."""
 
     def __init__(self, groups: Sequence[RowGroup], cut_ts: int, orders: ColumnOrders) -> None:
-        self._groups = groups
+        self._partial = [group for group in groups if group.partial]
         self._orders = orders
         self._cut_ts = cut_ts
         self._finished: dict[Lineage, MirrorPlan] = {}
@@ -167,9 +167,8 @@ class LineagePlans:
         """Caveat a table some of whose row changes were sent as their handle key alone."""
         cut = [
             group
-            for group in self._groups
-            if group.partial
-            and group.max_ts > lineage.floor_ts
+            for group in self._partial
+            if group.max_ts > lineage.floor_ts
             and lineage.bound_between(group.name, group.min_ts, min(group.max_ts, self._cut_ts))
         ]
         if not cut:

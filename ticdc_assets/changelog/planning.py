@@ -437,6 +437,8 @@ class _Builder:
         TiCDC sends one event per pair, with the schemas as they were before the whole statement;
         the table id tells which table is meant, and `registry.renames` which name it got last.
         """
+        if not ddls:
+            return  # as of most moments: what follows looks at every table
         pairs: list[tuple[TableSchema, TableSchema]] = []
         for ddl in ddls:
             before, after = ddl.event.pre_schema, ddl.event.schema

@@ -1,7 +1,7 @@
-"""The command line's root, and what every command does alike.
+"""The root of the command line, and the behaviour shared by all commands.
 
-A command that fails because of the package's errors, the machine or a broken table ends with one
-sentence and exit code 1; anything else is a traceback, because it is a fault of this package.
+A command that fails because of the package's errors, the machine or a damaged table ends with one
+sentence and exit code 1. Any other failure is a bug of this package and prints a traceback.
 """
 
 import functools
@@ -15,12 +15,13 @@ from typing import Any, TypeVar
 import click
 
 from ticdc_assets.cli.waiting import progress_lines
-from ticdc_assets.config import Changefeed, Settings, load_settings
+from ticdc_assets.config import Changefeed, Settings, lake_path, load_settings
 from ticdc_assets.demo_place import CHANGEFEED, use_demo
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.errors import ConfigError, TicdcError
-from ticdc_assets.isolation import RUST_PANIC
+from ticdc_assets.errors import ConfigError, StoreUnavailableError, TicdcError
+from ticdc_assets.isolation import RUST_PANIC, first_sentence
 from ticdc_assets.machine import refusal
+from ticdc_assets.storage.paths import RemotePath
 from ticdc_assets.tso import cut_of
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -40,13 +41,13 @@ def reported_errors(command: _Command) -> _Command:
             raise
         except Exception as error:
             sentence = _refusal(error)
-            if sentence is None and isinstance(error, OSError) and error.filename is not None:
-                sentence = f"{error.filename}: {error.strerror}"
+            if sentence is None and isinstance(error, OSError):
+                sentence = _refusal_of_files(error)
             if sentence is None:
                 raise
             raise click.ClickException(sentence) from error
         except BaseException as error:
-            # Rust code that meets a full disk may panic, and that is no Exception.
+            # Rust code may panic on a full disk, and a panic is not an Exception.
             sentence = _refusal(error) if type(error).__name__ == RUST_PANIC else None
             if sentence is None:
                 raise
@@ -56,19 +57,32 @@ def reported_errors(command: _Command) -> _Command:
 
 
 def _refusal(error: BaseException) -> str | None:
-    """Return what the machine refused, in one sentence, or None if it is about something else."""
+    """Return the machine's refusal in one sentence, or None for another error."""
     folders = [Path(tempfile.gettempdir())]
     try:
         settings = load_settings()
     except TicdcError:
         return refusal(error, folders)
-    home = os.environ.get("DAGSTER_HOME")
-    folders += [settings.lake, *([Path(home)] if home else [])]
+    home = Path(os.environ["DAGSTER_HOME"]) if os.environ.get("DAGSTER_HOME") else None
+    folders += [item for item in (settings.lake, home) if isinstance(item, Path)]
     return refusal(error, folders)
 
 
+def _refusal_of_files(error: OSError) -> str | None:
+    """Return what a file or a store refused, in one sentence, or None if that cannot be told."""
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    try:
+        lake = lake_path()
+    except TicdcError:
+        return None
+    if isinstance(lake, RemotePath):
+        return str(StoreUnavailableError(str(lake), first_sentence(error)))
+    return None
+
+
 class _ChangefeedCommand(click.Command):
-    """A command that says how far it is, and works on the demo without naming its changefeed."""
+    """A command that prints its progress, and works on the demo without naming its changefeed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not ctx.find_root().params.get("demo"):
@@ -91,25 +105,25 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="ticdc-assets")
-@click.option("--demo", is_flag=True, help="Work on what `demo` left in the folder .demo.")
+@click.option("--demo", is_flag=True, help="Work on the demo in the folder .demo.")
 @reported_errors
 def main(*, demo: bool) -> None:
-    """TiCDC changefeeds in Kafka, as consistent Delta Lake mirrors.
+    """Turn TiCDC changefeeds in Kafka into consistent Delta Lake mirrors.
 
-    Changefeeds are configured in the file named by TICDC_CHANGEFEEDS (default changefeeds.yaml),
-    tables are below the folder named by TICDC_LAKE (default .lake). With --demo they are those of
-    the demo, and its one changefeed need not be named.
+    TICDC_CHANGEFEEDS names the file that configures changefeeds (default changefeeds.yaml),
+    TICDC_LAKE the folder or URI of all tables (default .lake). With --demo, commands use the
+    demo's file and tables, and you need not name its one changefeed.
     """
     if demo:
         use_demo()
 
 
 _USED = "ticdc_assets.cli.used"
-"""Where a command keeps whose tables it works on, for when one of them is broken."""
+"""Where a command stores the tables it works on, to report the damaged ones."""
 
 
 def feed_of(settings: Settings, name: str) -> tuple[Changefeed, LakePaths]:
-    """Return a changefeed with its tables, and keep for `_damage_told` that it is at work."""
+    """Return a changefeed with its tables, and record it for `_damage_told`."""
     changefeed = settings.changefeed(name)
     paths = LakePaths(root=settings.lake, changefeed=name)
     click.get_current_context().meta.setdefault(_USED, []).append(paths)
@@ -118,7 +132,7 @@ def feed_of(settings: Settings, name: str) -> tuple[Changefeed, LakePaths]:
 
 @contextmanager
 def _damage_told() -> Iterator[None]:
-    """Say which table is broken where a command failed because one is."""
+    """If a command failed because a table is damaged, say which one."""
     try:
         yield
     except Exception:
@@ -133,7 +147,7 @@ def _damage_told() -> Iterator[None]:
 
 
 def end_with(failures: Iterable[object]) -> None:
-    """End the command with what is wrong, a sentence each, if anything is."""
+    """End the command with all failures, a sentence each, if there are any."""
     found = list(failures)
     if found:
         raise click.ClickException("\n".join(map(str, found)))
@@ -147,7 +161,7 @@ def note(text: str) -> None:
 def checked_moment(
     _context: click.Context, _parameter: click.Parameter, text: str | None
 ) -> str | None:
-    """Refuse what is neither a TSO nor a time as wrong usage, before anything is done."""
+    """Refuse a text that is neither a TSO nor a time as wrong usage, before any work."""
     if text is not None:
         try:
             cut_of(text, es_only=False)
@@ -156,4 +170,4 @@ def checked_moment(
     return text
 
 
-AS_OF_HELP = "As it was at this TSO, or time in ISO 8601 (UTC), at or below the newest cut."
+AS_OF_HELP = "Read as of this TSO, or time in ISO 8601 (UTC), at or below the newest cut."

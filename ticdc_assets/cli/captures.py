@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from ticdc_assets.cli.base import feed_of, main, note, reported_errors
+from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import print_json
 from ticdc_assets.config import (
     WIRE_FORMATS,
@@ -20,20 +21,20 @@ from ticdc_assets.errors import ConfigError
 def _kafka_source(feed: Changefeed) -> KafkaSource:
     if not isinstance(feed.source, KafkaSource):
         raise ConfigError(
-            f"changefeed {feed.name!r} has a capture as its source; this command needs Kafka"
+            f"the source of changefeed {feed.name!r} is a capture; this command needs Kafka"
         )
     return feed.source
 
 
 @main.command()
-@click.argument("changefeed")
+@changefeed_argument()
 @click.argument("capture", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--limit", type=click.IntRange(min=1), help="Record at most so many records.")
+@click.option("--limit", type=click.IntRange(min=1), help="Record at most this many records.")
 @reported_errors
 def record(changefeed: str, capture: Path, limit: int | None) -> None:
     """Record the topics of CHANGEFEED into the file CAPTURE (gzip if its name ends in .gz).
 
-    A capture that exists is continued.
+    An existing capture is continued.
     """
     from ticdc_assets.transfer import record_topic
 
@@ -45,13 +46,13 @@ def record(changefeed: str, capture: Path, limit: int | None) -> None:
 
 @main.command()
 @click.argument("capture", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("changefeed")
-@click.option("--limit", type=click.IntRange(min=1), help="Play at most so many records.")
+@changefeed_argument()
+@click.option("--limit", type=click.IntRange(min=1), help="Play at most this many records.")
 @reported_errors
 def play(capture: Path, changefeed: str, limit: int | None) -> None:
     """Play the file CAPTURE into the Kafka cluster of CHANGEFEED.
 
-    Topics, partitions, keys, timestamps and order are kept; a topic that is missing is made.
+    Topics, partitions, keys, timestamps and order stay the same. Missing topics are created.
     """
     from ticdc_assets.transfer import play_capture
 
@@ -69,18 +70,22 @@ def play(capture: Path, changefeed: str, limit: int | None) -> None:
 @main.command()
 @click.argument("capture", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
-    "--format", "wire_format", type=click.Choice(WIRE_FORMATS), required=True, help="Its format."
+    "--format",
+    "wire_format",
+    type=click.Choice(WIRE_FORMATS),
+    required=True,
+    help="The format of its messages.",
 )
 @click.option(
     "--compression",
     type=click.Choice(["none", "lz4", "snappy"]),
     default="none",
     show_default=True,
-    help="How the values were compressed; messages carry no mark of it.",
+    help="The compression of the values; messages do not tell it.",
 )
-@click.option("--claim-check", metavar="URI", help="Where rows too large for a message were put.")
-@click.option("--raw-value", is_flag=True, help="Claim checks hold the bare value.")
-@click.option("--timezone", help="Show TIMESTAMPs in this zone; as they were sent if not set.")
+@click.option("--claim-check", metavar="URI", help="Where rows too large for a message are stored.")
+@click.option("--raw-value", is_flag=True, help="Claim-check files hold the bare value.")
+@click.option("--timezone", help="Show TIMESTAMPs in this zone; by default, as sent.")
 @reported_errors
 def decode(
     capture: Path,
@@ -93,8 +98,8 @@ def decode(
 ) -> None:
     """Print the events in the file CAPTURE as JSON lines, at least one for every offset.
 
-    Values are canonical text as far as the schemas seen up to there tell; a row whose schema was
-    not seen yet has "held": true and its values as sent. What is no message is a line of type
+    Values are canonical text, with the schemas seen so far. A row whose schema was not seen yet has
+    "held": true and its values as sent. A record that is not a message becomes a line of type
     "error" with the reason and the position.
     """
     from ticdc_assets.capture import read_capture
@@ -115,7 +120,7 @@ def decode(
         location = claim_check if "://" in claim_check else str(Path(claim_check).absolute())
         store = ClaimCheckStore(ClaimCheck(location=location, raw_value=raw_value), *how)
     elif raw_value:
-        raise click.UsageError("--raw-value says what is in --claim-check, which is not given")
+        raise click.UsageError("--raw-value needs --claim-check")
     capture_format = CaptureFormat(
         wire_format=how[0], compression=how[1], timezone=timezone, store=store
     )
@@ -123,4 +128,4 @@ def decode(
         for line in event_lines(records, capture_format):
             print_json(json.dumps(line, ensure_ascii=False))
         if records.incomplete_tail:
-            note(f"{capture} ends in the middle of a line, which is left out")
+            note(f"{capture} ends in the middle of a line; that line is left out")

@@ -1,6 +1,6 @@
-"""Commands that tell how changefeeds are: `status`, `metrics`, `tables`, `report`, `alerts`.
+"""Commands that show the state of changefeeds: `status`, `metrics`, `tables`, `report`, `alerts`.
 
-All of them read small tables only: no Spark is started and nothing of the lake is written.
+They read only small tables, do not start Spark and do not write to the lake.
 """
 
 import json
@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING
 import click
 
 from ticdc_assets.cli.base import end_with, feed_of, main, note, reported_errors
+from ticdc_assets.cli.completing import changefeed_argument, changefeeds_argument, table_arguments
 from ticdc_assets.cli.printing import print_json, print_table, shown_text
 from ticdc_assets.config import load_settings
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import ConfigError, LakeDamagedError, PrerequisiteError, TicdcError
+from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.tso import to_datetime
 
 if TYPE_CHECKING:
+    from ticdc_assets.engine.lease import LeaseState
     from ticdc_assets.observe.openmetrics import Figures
     from ticdc_assets.observe.overview import FeedOverview
     from ticdc_assets.observe.status import Status
@@ -32,45 +35,53 @@ _WORST_TABLES = 10
 
 
 @main.command()
-@click.argument("changefeed", required=False)
+@changefeed_argument(required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
 @reported_errors
 def status(changefeed: str | None, *, as_json: bool) -> None:
     """Show how far CHANGEFEED is, where it is behind, and its worst tables.
 
-    Without CHANGEFEED all of them. Spark is not started. The source is asked how many records wait;
-    where it does not answer, the figure is that of the newest landing, and the exit code is 1. So
-    it is where landing is stopped by a gap.
+    Without CHANGEFEED, show all of them. Spark is not started. The number of waiting records comes
+    from the source. If the source does not answer, the number is that of the newest landing and the
+    exit code is 1. The exit code is also 1 if a gap has stopped landing.
     """
     damages: list[LakeDamagedError] = []
     found = list(_statuses(changefeed, damages))
+    lake = load_settings().lake
+    leases = {item.changefeed: _lease(lake, item.changefeed, damages) for item, _ in found}
     if as_json:
-        listed = [{**item.as_json(), "source_error": error} for item, error in found]
+        listed = [
+            {**item.as_json(), "source_error": error, "lease": _told(leases[item.changefeed])}
+            for item, error in found
+        ]
         print_json(json.dumps(listed, ensure_ascii=False))
     else:
         for item, error in found:
             _print_status(item, error)
+            lease = leases[item.changefeed]
+            if lease is not None and lease.is_held:
+                click.echo(f"{item.changefeed}: written by {shown_text(str(lease))}")
     unseen = [item.changefeed for item, error in found if error is not None]
     stopped = [item.changefeed for item, _ in found if item.gaps]
     failures: list[object] = list(damages)
     if unseen:
-        failures.append(f"the source of {', '.join(unseen)} could not be looked at")
+        failures.append(f"the source of {', '.join(unseen)} could not be read")
     if stopped:
-        failures.append(f"landing of {', '.join(stopped)} is stopped by a gap")
+        failures.append(f"a gap has stopped landing of {', '.join(stopped)}")
     end_with(failures)
 
 
 @main.command()
-@click.argument("changefeed", required=False)
+@changefeed_argument(required=False)
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write to this file at once, for a textfile collector; it is never seen half written.",
+    help="Replace this file atomically, for a textfile collector.",
 )
 @click.option(
     "--listen",
     metavar="[HOST:]PORT",
-    help="Serve them over HTTP until Ctrl-C, for Prometheus; HOST is 127.0.0.1 if left out.",
+    help="Serve them over HTTP until Ctrl-C, for Prometheus; HOST is 127.0.0.1 by default.",
 )
 @reported_errors
 def metrics(changefeed: str | None, output: Path | None, listen: str | None) -> None:
@@ -79,7 +90,7 @@ def metrics(changefeed: str | None, output: Path | None, listen: str | None) -> 
 
     if listen is not None:
         if output is not None:
-            raise click.UsageError("--output and --listen do not go together")
+            raise click.UsageError("--output and --listen exclude each other")
         host, port = _address(listen)
         load_settings()
         try:
@@ -95,7 +106,7 @@ def metrics(changefeed: str | None, output: Path | None, listen: str | None) -> 
     if output is None:
         click.echo(text, nl=False)
     else:
-        _write_at_once(output, text)
+        _write_for_collectors(output, text)
     end_with(damages)
 
 
@@ -110,7 +121,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _figures(changefeed: str | None) -> "tuple[Figures, list[LakeDamagedError]]":
-    """Return the figures of CHANGEFEED, or of all, and which of their tables are broken."""
+    """Return the figures of CHANGEFEED, or of all, and their damaged tables."""
     from ticdc_assets.observe.openmetrics import Figures
 
     damages: list[LakeDamagedError] = []
@@ -126,10 +137,10 @@ def _figures(changefeed: str | None) -> "tuple[Figures, list[LakeDamagedError]]"
 
 
 @main.command()
-@click.argument("changefeed")
+@changefeed_argument()
 @reported_errors
 def alerts(changefeed: str) -> None:
-    """Send a test message to each target of the alerts of CHANGEFEED."""
+    """Send a test message to each receiver of CHANGEFEED's alerts."""
     from ticdc_assets.observe.alerting import Message, deliver
     from ticdc_assets.observe.verdicts import Level
 
@@ -139,21 +150,21 @@ def alerts(changefeed: str) -> None:
     message = Message(
         level=Level.OK,
         title=f"{changefeed}: a test",
-        body="This target is told of checks that do not pass and of runs that fail.",
+        body="You get messages when checks do not pass and when runs fail.",
         changes=0,
     )
     failures: list[TicdcError] = []
     for target in feed.alerts.to:
         try:
             deliver(message, target)
-            click.echo(f"{target} took the message")
+            click.echo(f"{target} accepted the message")
         except TicdcError as error:
             failures.append(error)
     end_with(failures)
 
 
-def _write_at_once(path: Path, text: str) -> None:
-    """Put a file in place whole; who reads it meanwhile sees the one before."""
+def _write_for_collectors(path: Path, text: str) -> None:
+    """Replace a file atomically; until then, readers see the old one."""
     with tempfile.NamedTemporaryFile(
         "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
     ) as file:
@@ -161,7 +172,7 @@ def _write_at_once(path: Path, text: str) -> None:
         try:
             file.write(text)
             file.flush()
-            # Made for its owner alone; a collector is somebody else.
+            # It was created for its owner only; a collector is another user.
             new.chmod(0o644)
             new.replace(path)
         except BaseException:
@@ -172,9 +183,9 @@ def _write_at_once(path: Path, text: str) -> None:
 def _statuses(
     changefeed: str | None, damages: list[LakeDamagedError]
 ) -> "Iterable[tuple[Status, str | None]]":
-    """Yield the status of each changefeed, and why its source could not be looked at.
+    """Yield the status of each changefeed, and why its source could not be read.
 
-    What is broken is added to `damages`; a changefeed whose status it takes is left out.
+    Damaged tables are added to `damages`; a changefeed whose status needs one of them is left out.
     """
     settings = load_settings()
     feeds = settings.changefeeds if changefeed is None else (settings.changefeed(changefeed),)
@@ -205,6 +216,32 @@ def _statuses(
             continue
         damages += damaged_mirrors(paths, status.cut).values()
         yield status, failure
+
+
+def _lease(lake: AnyPath, changefeed: str, damages: list[LakeDamagedError]) -> "LeaseState | None":
+    """Return who writes to a changefeed, as far as a lease tells; None where there is none."""
+    from ticdc_assets.engine.lease_log import read_lease
+
+    try:
+        return read_lease(LakePaths(root=lake, changefeed=changefeed).lease)
+    except LakeDamagedError as error:
+        damages.append(error)
+        return None
+
+
+def _told(lease: "LeaseState | None") -> dict[str, object] | None:
+    if lease is None:
+        return None
+    return {
+        "number": lease.number,
+        "is_held": lease.is_held,
+        "host": lease.holder.host,
+        "process": lease.holder.process,
+        "command": lease.holder.command,
+        "taken_at": lease.taken_at.isoformat(),
+        "renewed_at": lease.renewed_at.isoformat(),
+        "until": lease.until.isoformat() if lease.is_held else None,
+    }
 
 
 def _print_status(item: "Status", source_error: str | None) -> None:
@@ -242,7 +279,7 @@ def _print_status(item: "Status", source_error: str | None) -> None:
         at = f"{watermark} ({to_datetime(watermark):%Y-%m-%d %H:%M:%S} UTC)"
     click.echo(f"{name}: watermark {at}; {item.backlog} records wait in the source")
     if source_error is not None:
-        click.echo(f"{name}: the source could not be looked at: {shown_text(source_error)}")
+        click.echo(f"{name}: the source could not be read: {shown_text(source_error)}")
     for gap in item.gaps:
         click.echo(f"{name}: {shown_text(str(gap.error))}")
     for accepted in item.accepted_gaps:
@@ -274,8 +311,8 @@ def _print_status(item: "Status", source_error: str | None) -> None:
         print_table(topics)
     if item.tables:
         worst = Table(
-            title=shown_text(f"{name}: tables, the worst first"),
-            caption=f"{len(item.tables)} tables in all",
+            title=shown_text(f"{name}: tables, worst first"),
+            caption=f"{len(item.tables)} tables in total",
         )
         for title in ("database", "table", "rows", "lag", "state"):
             worst.add_column(title, justify="right" if title in {"rows", "lag"} else "left")
@@ -291,7 +328,7 @@ def _print_status(item: "Status", source_error: str | None) -> None:
 
 
 @main.command()
-@click.argument("changefeed")
+@changefeed_argument()
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
 @reported_errors
 def tables(changefeed: str, as_json: bool) -> None:
@@ -338,7 +375,7 @@ def tables(changefeed: str, as_json: bool) -> None:
         return
     from rich.table import Table
 
-    # One that could not be made is at an older cut.
+    # A failed mirror is at an older cut.
     cut = max(mirrors, key=lambda item: item.applied_ts)
     at = f"{to_datetime(cut.applied_ts):%Y-%m-%d %H:%M:%S.%f} UTC"
     listing = Table(title=f"{changefeed} at {cut.moment} ({at})")
@@ -357,16 +394,15 @@ def tables(changefeed: str, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("changefeed")
-@click.argument("database")
-@click.argument("table")
+@changefeed_argument()
+@table_arguments()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @reported_errors
 def path(changefeed: str, database: str, table: str, *, as_json: bool) -> None:
-    """Print where the mirror of a table is, and the Delta version that the newest cut names.
+    """Print the folder of a table's mirror, and the Delta version that the newest cut names.
 
-    The folder and the version stand on one line, with a tab between them. Read that version: a
-    newer one may belong to a cut that is not published yet.
+    Folder and version are on one line, separated by a tab. Read that version: a newer one may
+    belong to a cut that is not published yet.
     """
     from ticdc_assets.reading.mirrors import locate_mirror
 
@@ -378,11 +414,11 @@ def path(changefeed: str, database: str, table: str, *, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("changefeed")
+@changefeed_argument()
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
 @reported_errors
 def quarantine(changefeed: str, as_json: bool) -> None:
-    """List what is quarantined and not re-driven yet: where, why, expected and got."""
+    """List the open records in quarantine: position, reason, expected and got."""
     from ticdc_assets.pipeline.quarantine import read_quarantine
 
     feed, paths = feed_of(load_settings(), changefeed)
@@ -409,13 +445,13 @@ def quarantine(changefeed: str, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("changefeeds", metavar="[CHANGEFEED]...", nargs=-1)
+@changefeeds_argument()
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     default="report.html",
     show_default=True,
-    help="Where to write the page; one that is there is replaced.",
+    help="Where to write the page; an existing file is replaced.",
 )
 @click.option(
     "--days",
@@ -426,11 +462,11 @@ def quarantine(changefeed: str, as_json: bool) -> None:
 )
 @reported_errors
 def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
-    """Write one HTML page about the changefeeds to look at in a browser: all, or those named.
+    """Write one HTML page about all changefeeds, or the named ones, for a browser.
 
-    Lag, throughput and what waits over time, tables, DDL, schemas, quarantine, partitions and cuts.
-    The page has everything in it and asks nothing of any network. Neither Spark nor Kafka is needed
-    to make it.
+    It shows lag, throughput and backlog over time, tables, DDL, schemas, quarantine, partitions and
+    cuts. The page is self-contained and loads nothing from a network. Writing it needs neither
+    Spark nor Kafka.
     """
     settings = load_settings()
     names = list(dict.fromkeys(changefeeds)) or [feed.name for feed in settings.changefeeds]
@@ -440,7 +476,8 @@ def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
     from ticdc_assets.observe.overview import read_overview
     from ticdc_assets.pipeline.damage import damage_told
     from ticdc_assets.report.headlines import headlines, verdict
-    from ticdc_assets.report.page import page, write_page
+    from ticdc_assets.report.page import page
+    from ticdc_assets.storage.paths import write_at_once
 
     overviews: list[FeedOverview] = []
     damages: list[LakeDamagedError] = []
@@ -452,7 +489,7 @@ def report(changefeeds: tuple[str, ...], output: Path, days: float) -> None:
             damages.append(error)
     if not overviews:
         end_with(damages)
-    write_page(output, page(overviews))
+    write_at_once(output, page(overviews))
     for overview in overviews:
         found = headlines(overview)
         told = ", ".join(f"{item.label.lower()} {item.value}" for item in found)

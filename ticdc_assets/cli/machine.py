@@ -13,14 +13,13 @@ from ticdc_assets.config import WIRE_FORMATS, load_settings
 @click.option(
     "--machine",
     is_flag=True,
-    help="Only what needs no configuration, as when an image is built: JDK, Python, jars.",
+    help="Check only JDK, Python and jars, which need no configuration (for image builds).",
 )
 @reported_errors
 def doctor(*, machine: bool) -> None:
     """Check JDK, Python, jars, configuration, lake, brokers and topics, and say what to type.
 
-    A line that begins with `warn` is advice: syncs run all the same. With a `FAIL` the exit code
-    is 1.
+    A line that begins with `warn` is advice: syncs still run. With a `FAIL`, the exit code is 1.
     """
     from ticdc_assets.doctor import check_machine, run_checks
 
@@ -32,7 +31,7 @@ def doctor(*, machine: bool) -> None:
     if failed:
         raise click.ClickException(f"{failed} of {len(checks)} checks failed")
     warned = sum(not check.ok for check in checks)
-    passed = f"{len(checks) - warned} of {len(checks)} checks passed, {warned} to look at"
+    passed = f"{len(checks) - warned} of {len(checks)} checks passed, {warned} warned"
     click.echo(passed if warned else f"all {len(checks)} checks passed")
 
 
@@ -44,17 +43,19 @@ def doctor(*, machine: bool) -> None:
     type=click.Choice(WIRE_FORMATS),
     default=WIRE_FORMATS[0],
     show_default=True,
-    help="How the changefeed's messages are written.",
+    help="The format of the changefeed's messages.",
 )
 @click.option("--transactions", type=click.IntRange(min=1), default=600, show_default=True)
 @click.option("--seconds", type=click.IntRange(min=1), default=25, show_default=True)
 @click.option(
-    "--live", is_flag=True, help="Go on until Ctrl-C: broker, changefeed, mirrors, Dagster UI."
+    "--live",
+    is_flag=True,
+    help="Keep running until Ctrl-C: broker, changefeed, mirrors, Dagster UI.",
 )
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
-    help="With --live: where the Dagster UI listens; 3000 or a free port if it is not said.",
+    help="With --live: the port of the Dagster UI; by default 3000 or a free port.",
 )
 @reported_errors
 def demo(
@@ -66,14 +67,14 @@ def demo(
     live: bool,
     port: int | None,
 ) -> None:
-    """Run everything once: a broker, a shop's changefeed, the assets, and compare with the truth.
+    """Run a broker, a shop's changefeed and the assets once, and compare the mirrors with the shop.
 
-    Everything is kept in one folder, which is emptied first. With --live the demo goes on after
-    that: change rows by `upstream`, and see them come into the mirrors.
+    All files are in one folder, which is emptied first. With --live the demo then keeps running:
+    change rows with `upstream`, and see the changes in the mirrors.
     """
     end_progress_lines()
     if port is not None and not live:
-        raise click.UsageError("--port says where the Dagster UI of --live listens; give both")
+        raise click.UsageError("--port is the port of the Dagster UI of --live; give both")
     from ticdc_assets.demo import run_demo
     from ticdc_assets.wire import WireFormat
 
@@ -97,8 +98,8 @@ def demo(
 def upstream(statement: str, directory: Path) -> None:
     """Run one SQL STATEMENT on the upstream of the live demo, and commit it.
 
-    INSERT, UPDATE and DELETE on rows, and ALTER TABLE on columns, of tables as `database.table`.
-    The demo's changefeed sends what was committed to its broker, and its mirrors follow.
+    STATEMENT is INSERT, UPDATE or DELETE, or ALTER TABLE on columns; name tables `database.table`.
+    The demo's changefeed sends the commit to its broker, and the mirrors follow.
     """
     from ticdc_assets.demo_place import run_upstream
 
@@ -111,11 +112,11 @@ def upstream(statement: str, directory: Path) -> None:
     "--demo",
     "demo_directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Open the instance of the demo in this folder, with its broker.",
+    help="Use the demo in this folder, with its broker.",
 )
 @reported_errors
 def ui(port: int, demo_directory: Path | None) -> None:
-    """Open the Dagster UI on 127.0.0.1, with its daemon, until it is interrupted."""
+    """Run the Dagster UI on 127.0.0.1, with its daemon, until Ctrl-C."""
     from ticdc_assets.defs.run import serve_ui
 
     if demo_directory is None:

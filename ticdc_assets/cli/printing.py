@@ -1,7 +1,7 @@
 """What commands print: JSON lines for programs, tables for people.
 
-Texts of messages may hold anything. `shown_text` takes what would steer a terminal out of them,
-and `print_json` keeps a line one line for every reader.
+Texts of messages may contain any characters. `shown_text` replaces characters that would control a
+terminal, and `print_json` prints one line for every reader.
 """
 
 import sys
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
     from ticdc_assets.services.comparing import RowDifference
 
 
-# JSON leaves these as they are, and many readers end a line at them.
+# JSON does not escape these, and many readers end a line at them.
 _LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
 def print_json(text: str) -> None:
-    """Print JSON as one line for every reader; the characters can only be inside of texts."""
+    """Print JSON as one line for every reader; these characters occur only inside strings."""
     click.echo(text.translate(_LINE_ENDS))
 
 
 def print_rows(
     title: str, columns: Sequence[str], rows: Sequence[Mapping[str, str | None]], total: int
 ) -> None:
-    """Print rows as a table, or one below the other where the columns do not fit side by side."""
+    """Print rows as a table, or one below the other if the columns do not fit side by side."""
     from rich.rule import Rule
     from rich.table import Table
 
-    caption = f"{total} rows in all"
+    caption = f"{total} rows in total"
     console = _console()
     listing = Table(title=shown_text(title), caption=caption)
     width = 1
     for name in columns:
         cells = [shown_text(name), *(shown_value(row[name]) for row in rows)]
-        # Narrower than this, a column of long values is a stack of crumbs.
+        # In a narrower column, long values would break into too many lines.
         least = min(_LEAST_WIDTH, max(cell.cell_len for cell in cells))
         listing.add_column(cells[0], overflow="fold", min_width=least)
         width += least + 3
@@ -67,7 +67,7 @@ _LEAST_WIDTH = 12
 
 
 def shown_value(value: str | None) -> "Text":
-    """Return a value safe for a terminal, and NULL told apart from the text of that name."""
+    """Return a value safe for a terminal; NULL looks different from the text "NULL"."""
     from rich.text import Text
 
     return Text("NULL", style="dim") if value is None else shown_text(value)
@@ -83,7 +83,7 @@ def shown_text(text: str) -> "Text":
 def _console() -> "Console":
     from rich.console import Console
 
-    # Neither `:smile:` nor numbers in values are for rich to make something of.
+    # rich must not replace `:smile:` or colour numbers in values.
     return Console(width=None if sys.stdout.isatty() else 160, emoji=False, highlight=False)
 
 
@@ -93,12 +93,12 @@ def print_table(listing: "Table") -> None:
 
 
 def print_row_differences(title: str, rows: Iterable["RowDifference"], *, other: str) -> None:
-    """Print rows that differ, with both values of each column that does.
+    """Print rows that differ, with both values of each differing column.
 
     Args:
-        title: what stands above them.
+        title: the title of the table.
         rows: the rows.
-        other: what the other side is called.
+        other: the name of the other side.
     """
     from rich.table import Table
 

@@ -1,7 +1,7 @@
-"""Commands that a person runs to put tables right, or to keep them small.
+"""Commands that repair tables, or keep them small.
 
 `rewind`, `backfill`, `rebuild`, `accept-gap` and `maintain`. Each takes the writer's lock, itself
-or in the Dagster job that it runs, so none of them meets a sync at work.
+or in the Dagster job that it runs, so none of them runs during a sync.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from datetime import datetime
 import click
 
 from ticdc_assets.cli.base import checked_moment, feed_of, main, note, reported_errors
+from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import shown_text
 from ticdc_assets.cli.syncing import sync_lines
 from ticdc_assets.config import load_settings
@@ -17,7 +18,7 @@ from ticdc_assets.tso import cut_of
 
 
 @main.command()
-@click.argument("changefeed")
+@changefeed_argument()
 @click.option(
     "--to",
     "moment",
@@ -25,24 +26,24 @@ from ticdc_assets.tso import cut_of
     callback=checked_moment,
     help="Go back to the newest kept cut at or below this TSO, or time in ISO 8601 (UTC).",
 )
-@click.option("--cut", "number", type=click.IntRange(min=1), help="Go back to the cut of a number.")
+@click.option("--cut", "number", type=click.IntRange(min=1), help="Go back to this cut.")
 @reported_errors
 def rewind(changefeed: str, moment: str | None, number: int | None) -> None:
-    """Make an older cut of CHANGEFEED the newest one again; syncs go on from there.
+    """Make an older cut of CHANGEFEED the newest one again; syncs continue from there.
 
-    It is for cuts that were wrong: a watermark far in the future was believed, say. What is further
-    ahead than `max_ahead_seconds` allows leaves the change log for the quarantine first, so that it
-    counts no more. The cuts in between are void: no reader uses them.
+    Use it after a wrong cut, for example from a watermark far in the future. Events further ahead
+    than `max_ahead_seconds` are first moved from the change log to quarantine, so that they no
+    longer count. The cuts in between become void: they are no longer read.
     """
     if (moment is None) == (number is None):
-        raise click.UsageError("say which cut to go back to: --to TSO, or --cut NUMBER")
+        raise click.UsageError("give the cut to go back to: --to TSO, or --cut NUMBER")
     from ticdc_assets.engine.lock import writer_lock
     from ticdc_assets.engine.session import LazySession
     from ticdc_assets.pipeline.cuts import require_cut
     from ticdc_assets.services.rewinding import rewind as rewound
 
     feed, paths = feed_of(load_settings(), changefeed)
-    with writer_lock(paths):
+    with writer_lock(paths, feed.writer):
         es_only = require_cut(paths).es_only
         done = rewound(
             LazySession(),
@@ -52,13 +53,11 @@ def rewind(changefeed: str, moment: str | None, number: int | None) -> None:
             tso=None if moment is None else cut_of(moment, es_only=es_only),
             number=number,
         )
-    click.echo(
-        f"{changefeed}: {done.quarantined} events that are too far ahead were moved to quarantine"
-    )
+    click.echo(f"{changefeed}: {done.quarantined} events too far ahead were moved to quarantine")
     if done.cut is done.before:
         click.echo(
-            f"{changefeed}: cut {done.older.number} at {done.older.moment} is the newest one; "
-            "nothing was rewound"
+            f"{changefeed}: cut {done.older.number} at {done.older.moment} is already the newest "
+            "one; nothing was rewound"
         )
         return
     click.echo(
@@ -70,7 +69,7 @@ def rewind(changefeed: str, moment: str | None, number: int | None) -> None:
 
 
 def _caller() -> str:
-    """Return who runs this, as far as the system tells."""
+    """Return the user and host that run this, as far as the system knows."""
     import getpass
     import socket
 
@@ -85,10 +84,10 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
 
 
 @main.command()
-@click.argument("changefeed")
+@changefeed_argument()
 @click.option("--day", "days", type=_DAY, multiple=True, help="Landing day (UTC) to decode again.")
-@click.option("--from", "first", type=_DAY, help="The first of several days; goes with --to.")
-@click.option("--to", "last", type=_DAY, help="The last of them.")
+@click.option("--from", "first", type=_DAY, help="First of several landing days; needs --to.")
+@click.option("--to", "last", type=_DAY, help="Last of the days; needs --from.")
 @click.option(
     "--table",
     "tables",
@@ -106,14 +105,14 @@ def backfill(
 ) -> None:
     """Decode landing days of CHANGEFEED again, or fold tables again, while syncs go on.
 
-    A day's records are decoded once more and compared with the change log. Where nothing differs
-    nothing is written; what differs is put right, and the next sync folds the tables it is of. A
-    table is folded again from the whole change log, at the newest cut.
+    A day's records are decoded again and compared with the change log. Equal rows are not written;
+    differing rows are corrected, and the next sync folds their tables. A table is folded again from
+    the whole change log, at the newest cut.
     """
     if (first is None) != (last is None):
-        raise click.UsageError("--from and --to go together")
+        raise click.UsageError("--from and --to need each other")
     if bool(tables) == bool(days or first):
-        raise click.UsageError("name days (--day, or --from and --to) or tables (--table)")
+        raise click.UsageError("give either days (--day, or --from and --to) or tables (--table)")
     from ticdc_assets.defs.backfills import backfill_days, backfill_tables, days_between
 
     settings = load_settings()
@@ -136,35 +135,35 @@ def backfill(
 
 
 @main.command()
-@click.argument("changefeed")
+@changefeed_argument()
 @reported_errors
 def rebuild(changefeed: str) -> None:
-    """Make everything of CHANGEFEED again from its landed records.
+    """Make all tables of CHANGEFEED again from its landed records.
 
-    For when tables are damaged that `backfill --table` does not repair. All tables but the landed
-    records are set aside in a folder, and a sync makes them again. Until it ends there are no
-    mirrors to read. Older cuts are gone then; a moment is read from the change log.
+    Use it for damaged tables that `backfill --table` does not repair. All tables except the landed
+    records are moved to a folder, and a sync makes them again. Until it ends there are no mirrors
+    to read. Older cuts are gone afterwards; reads as of a TSO then use the change log.
     """
     from ticdc_assets.defs.run import run_sync
     from ticdc_assets.services.setting_aside import set_aside
 
     settings = load_settings()
-    _, paths = feed_of(settings, changefeed)
-    folder = set_aside(paths)
-    note(f"{changefeed}: the tables are set aside in {folder}; remove it when all is well")
+    feed, paths = feed_of(settings, changefeed)
+    folder = set_aside(paths, feed.writer)
+    note(f"{changefeed}: the old tables are in {folder}; remove it when all is well")
     for line in sync_lines(changefeed, run_sync(settings, changefeed)):
         click.echo(line)
 
 
 @main.command()
-@click.argument("changefeed")
+@changefeed_argument()
 @click.option("--dry-run", is_flag=True, help="Only count what would be removed.")
 @reported_errors
 def maintain(changefeed: str, *, dry_run: bool) -> None:
-    """Remove what CHANGEFEED no longer needs to keep; compact and vacuum its tables.
+    """Remove old data of CHANGEFEED; compact and vacuum its tables.
 
-    What is kept how long stands under `retention` in the configuration. No row of a mirror changes,
-    and every cut that is kept stays readable.
+    The setting `retention` says how long data is kept. No row of a mirror changes, and every kept
+    cut stays readable.
     """
     settings = load_settings()
     feed, paths = feed_of(settings, changefeed)
@@ -173,7 +172,7 @@ def maintain(changefeed: str, *, dry_run: bool) -> None:
         from ticdc_assets.engine.session import LazySession
         from ticdc_assets.services.maintenance import maintain as maintained
 
-        with writer_lock(paths):
+        with writer_lock(paths, feed.writer):
             done = maintained(LazySession(), paths, feed, dry_run=True)
         retaining = done.retaining
         click.echo(
@@ -189,28 +188,28 @@ def maintain(changefeed: str, *, dry_run: bool) -> None:
 
 
 @main.command("accept-gap")
-@click.argument("changefeed")
+@changefeed_argument()
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(min=0))
 @reported_errors
 def accept_gap(changefeed: str, topic: str, partition: int) -> None:
-    """Let landing of CHANGEFEED go on behind the gap in PARTITION of TOPIC.
+    """Let landing of CHANGEFEED continue after the gap in PARTITION of TOPIC.
 
-    The records of the gap are lost. Who accepted it, when, and its offsets are kept in the lake,
-    and the mirrors that may lack changes are marked until their table is created or truncated
-    again. The next sync lands from the first record that is there.
+    The records of the gap are lost. The lake records who accepted it, when, and its offsets.
+    Mirrors that may lack changes are marked until their table is created or truncated again. The
+    next sync lands from the first record that exists.
     """
     from ticdc_assets.engine.lock import writer_lock
     from ticdc_assets.pipeline.sources import accept, see_source
 
     feed, paths = feed_of(load_settings(), changefeed)
-    with writer_lock(paths):
+    with writer_lock(paths, feed.writer):
         gap = accept(paths, feed, topic, partition)
         left = see_source(paths, feed).gaps
     click.echo(f"{changefeed}: accepted the loss of {shown_text(gap.sentence)}")
     click.echo(
         f"{changefeed}: run `ticdc-assets sync {changefeed}` if no sensor does: it lands from "
-        f"offset {gap.to_offset} on, and marks the mirrors that may lack changes"
+        f"offset {gap.to_offset} on, and marks mirrors that may lack changes"
     )
     for other in left:
         click.echo(f"{changefeed}: another {shown_text(str(other.error))}")

@@ -18,6 +18,7 @@ from ticdc_assets.cli.base import (
     note,
     reported_errors,
 )
+from ticdc_assets.cli.completing import changefeed_argument, table_arguments
 from ticdc_assets.cli.printing import print_json, print_rows
 from ticdc_assets.config import Changefeed, load_settings
 from ticdc_assets.engine.paths import LakePaths
@@ -28,9 +29,8 @@ if TYPE_CHECKING:
 
 
 @main.command()
-@click.argument("changefeed")
-@click.argument("database")
-@click.argument("table")
+@changefeed_argument()
+@table_arguments()
 @click.option(
     "--format",
     "output",
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     show_default=True,
 )
 @click.option(
-    "--limit", type=click.IntRange(min=0), help="Show at most so many rows; a table shows 20."
+    "--limit", type=click.IntRange(min=0), help="Show at most this many rows; as a table, 20."
 )
 @click.option("--as-of", metavar="TSO|TIME", callback=checked_moment, help=AS_OF_HELP)
-@click.option("--deleted", is_flag=True, help="Deleted rows too; needs the table's history.")
+@click.option("--deleted", is_flag=True, help="Show deleted rows too; needs the table's history.")
 @click.option(
     "--history",
     "key",
     metavar="KEY",
-    help="All versions of one row: `1`, or `1,x` (`id=1,name=x`) for a key of several columns.",
+    help="Show all versions of the row with this key: `1`, or `1,x` (`id=1,name=x`).",
 )
 @reported_errors
 def show(
@@ -61,17 +61,17 @@ def show(
     deleted: bool,
     key: str | None,
 ) -> None:
-    """Show the rows of one mirror in the order of its key, each value as the source prints it.
+    """Show the rows of one mirror in key order, each value as the source prints it.
 
-    Timestamps are in the changefeed's time zone. With --format jsonl one JSON object a row; with
-    --format csv NULL is a backslash and N, as Dumpling writes it.
+    Timestamps are in the changefeed's time zone. --format jsonl prints one JSON object per row;
+    --format csv prints NULL as a backslash and N, like Dumpling.
     """
     from ticdc_assets.reading.mirrors import iterate_rows
 
     feed, paths = feed_of(load_settings(), changefeed)
     if key is not None:
         if deleted or as_of is not None or limit is not None:
-            raise click.UsageError("--history shows all versions of a row; it goes alone")
+            raise click.UsageError("--history excludes --deleted, --as-of and --limit")
         _show_versions(feed, paths, (database, table), key, output=output)
         return
     if deleted:
@@ -94,7 +94,7 @@ def show(
 
 
 def _print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, str | None]]) -> None:
-    """Print rows as CSV with a header; NULL is as Dumpling writes it, without quotes."""
+    """Print rows as CSV with a header; NULL is written as by Dumpling, without quotes."""
     click.echo(",".join(map(_csv_field, columns)))
     for row in rows:
         click.echo(",".join(_csv_field(row[name]) for name in columns))
@@ -123,10 +123,10 @@ def _show_versions(
             print_json(json.dumps(version, ensure_ascii=False))
         return
     if not versions:
-        click.echo(f"no row of {name[0]}.{name[1]} has or had the key {key}", err=True)
+        click.echo(f"{name[0]}.{name[1]} never had a row with the key {key}", err=True)
         return
     own = ("op", "valid_from", "valid_from_time", "valid_to", "valid_to_time", "ended_by")
-    # A column of the table may have the name of one of ours.
+    # A column of the table may have the same name as one of these.
     titles = {f"({place})": place for place in own}
     rows = [
         {
@@ -177,7 +177,7 @@ def _show_deleted(
 
 
 @main.command()
-@click.argument("changefeed")
+@changefeed_argument()
 @click.argument("query")
 @click.option(
     "--format",
@@ -192,15 +192,15 @@ def _show_deleted(
     type=click.Choice(["duckdb", "spark"]),
     default="duckdb",
     show_default=True,
-    help="Which engine runs it; each has an SQL dialect of its own.",
+    help="The engine that runs the query; each has its own SQL dialect.",
 )
 @reported_errors
 def sql(changefeed: str, query: str, *, output: str, as_of: str | None, engine: str) -> None:
     """Run one SQL QUERY over the mirrors of CHANGEFEED, as `database.table`, and print its rows.
 
-    All tables are read at one cut. Where a history is kept, `table__history` has all versions of
-    the rows and `table__with_deleted` the deleted ones too. Nothing is changed: what is no query is
-    refused. Values are as the engine prints them, moments in UTC, binary as 0x and hex.
+    All tables are read at one cut. If a history is kept, `table__history` has all versions of the
+    rows, and `table__with_deleted` also has deleted rows. Statements other than queries are
+    refused. Values are printed by the engine, timestamps in UTC, binary as 0x and hex.
     """
     from ticdc_assets.engine.session import LazySession, get_spark
     from ticdc_assets.pipeline.cuts import tso_as_of
@@ -265,7 +265,7 @@ def _table_at(
 
 
 @main.command()
-@click.argument("changefeed")
+@changefeed_argument()
 @click.option("--as-of", metavar="TSO|TIME", callback=checked_moment, help=AS_OF_HELP)
 @reported_errors
 def dump(changefeed: str, as_of: str | None) -> None:
@@ -292,6 +292,6 @@ def dump(changefeed: str, as_of: str | None) -> None:
                     name = json.dumps({"database": database, "table": table}, ensure_ascii=False)
                     print_json(f'{name[:-1]}, "row": {row}}}')
         except LakeDamagedError as error:
-            # The tables that are whole are written all the same.
+            # Undamaged tables are still written.
             damages.append(error)
     end_with(damages)

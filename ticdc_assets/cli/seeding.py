@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ticdc_assets.cli.base import feed_of, main, reported_errors
+from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.printing import print_json, print_row_differences, print_table, shown_text
 from ticdc_assets.config import load_settings
 from ticdc_assets.exports.dialect import OUTPUT_DIALECTS, dialect_of
@@ -23,38 +24,38 @@ _OPTIONS = (
         "tables",
         metavar="DATABASE.TABLE",
         multiple=True,
-        help="This table only; may be given more than once.",
+        help="Only this table; may be given more than once.",
     ),
     click.option(
         "--tso",
         type=click.IntRange(min=1),
-        help="TSO of the export, where it does not say its own.",
+        help="TSO of the export, if the export does not contain it.",
     ),
     click.option(
         "--timezone",
-        help="Time zone of the session that exported it, for TIMESTAMPs; the changefeed's if not "
-        "given. Dumpling: --params time_zone=...",
+        help="Time zone of the session that exported it, for TIMESTAMPs; by default the "
+        "changefeed's. Dumpling: --params time_zone=...",
     ),
-    click.option("--csv-separator", help="What stands between fields of CSV files; a comma."),
-    click.option("--csv-delimiter", help="What stands around text in CSV files; a double quote."),
-    click.option("--csv-null-value", help="What stands for NULL in CSV files; \\N."),
-    click.option("--csv-line-terminator", help="What ends a row of CSV files; \\r\\n."),
-    click.option("--no-header", is_flag=True, help="CSV files do not begin with names of columns."),
+    click.option("--csv-separator", help="Text between fields of CSV files; default: a comma."),
+    click.option("--csv-delimiter", help="Quotes around text in CSV files; default: double quote."),
+    click.option("--csv-null-value", help="NULL in CSV files; default: \\N."),
+    click.option("--csv-line-terminator", help="End of a row of CSV files; default: \\r\\n."),
+    click.option("--no-header", is_flag=True, help="CSV files do not begin with column names."),
     click.option(
         "--escape-backslash/--no-escape-backslash",
         default=True,
-        help="Whether backslashes escape in the files; they do.",
+        help="Whether backslashes are escapes in the files; default: yes.",
     ),
     click.option(
         "--csv-output-dialect",
         type=click.Choice([name for name in OUTPUT_DIALECTS if name]),
-        help="The warehouse that CSV files were written for, which tells how bytes are written.",
+        help="The warehouse that CSV files were written for; it decides how bytes are written.",
     ),
 )
 
 
 def _of_export(command: _Command) -> _Command:
-    """Give a command the options that say which export, and how it is written."""
+    """Give a command the options about an export and its files."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -85,7 +86,7 @@ def _configured(
 
 
 @main.command()
-@click.argument("changefeed")
+@changefeed_argument()
 @click.argument("folder")
 @_of_export
 @reported_errors
@@ -97,14 +98,14 @@ def seed(
     timezone: str | None,
     **csv: str | bool | None,
 ) -> None:
-    """Let tables of CHANGEFEED begin with the rows of an export in FOLDER, written by Dumpling.
+    """Start tables of CHANGEFEED with the rows of an export in FOLDER, written by Dumpling.
 
-    The rows stand at the TSO of the export. Changes at or below it are not applied to these tables
-    again, those above it are, in order. It may be run before the first sync, between syncs, and
-    again for one table. What is no row goes to quarantine with file and line.
+    The rows are at the TSO of the export. Changes at or below it are not applied to these tables
+    again; changes above it are, in order. Run it before the first sync, between syncs, or again for
+    one table. Text that is not a row goes to quarantine with file and line.
 
-    FOLDER is a folder, or a URI that Arrow's file systems reach. The options about CSV are
-    Dumpling's: give those that Dumpling was given.
+    FOLDER is a folder, or a URI that Arrow's file systems reach. The CSV options are Dumpling's:
+    give the same values as to Dumpling.
     """
     from ticdc_assets.defs.run import run_seed
 
@@ -113,7 +114,7 @@ def seed(
     seeding = report.seeding
     for item in seeding.tables:
         name = f"{item.database}.{item.table}"
-        state = f"{item.rows} rows" if item.is_new else "seeded before, nothing changed"
+        state = f"{item.rows} rows" if item.is_new else "already seeded, nothing changed"
         refused = f", {item.quarantined} in quarantine" if item.quarantined else ""
         click.echo(f"{changefeed}: {name}: {state}{refused}")
     for (database, table), reason in sorted(seeding.refused.items()):
@@ -125,7 +126,7 @@ def seed(
             f"{changefeed}: {seeding.excluded} tables of the export are left out by `tables`"
         )
     click.echo(
-        f"{changefeed}: {seeding.rows} rows of {len(seeding.tables)} tables stand at TSO "
+        f"{changefeed}: {seeding.rows} rows of {len(seeding.tables)} tables are at TSO "
         f"{seeding.tso}"
     )
     click.echo(f"{changefeed}: {report.applying.outcome}: {report.applying.reason}")
@@ -134,7 +135,7 @@ def seed(
 
 
 @main.command()
-@click.argument("changefeed")
+@changefeed_argument()
 @click.argument("folder")
 @_of_export
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
@@ -151,9 +152,9 @@ def diff(
 ) -> None:
     """Compare the mirrors of CHANGEFEED with an export in FOLDER, at the TSO of the export.
 
-    It says that they are equal, or which keys and columns differ, with both values. The
-    changefeed's tables stay as they are, and syncs may go on meanwhile. The exit code is 1 if
-    anything differs. The options are those of `seed`.
+    It prints that they are equal, or the keys and columns that differ, with both values. It does
+    not change the changefeed's tables, and syncs may run meanwhile. The exit code is 1 if anything
+    differs. The options are those of `seed`.
     """
     from ticdc_assets.defs.partitions import table_of
     from ticdc_assets.engine.session import LazySession
@@ -184,7 +185,7 @@ def diff(
 def _print_difference(found: "SourceDifference") -> None:
     from rich.table import Table
 
-    listing = Table(title=f"{found.changefeed}: mirrors beside the export at TSO {found.tso}")
+    listing = Table(title=f"{found.changefeed}: mirrors and the export at TSO {found.tso}")
     for title in ("database", "table", "rows", "exported", "result"):
         listing.add_column(title, justify="right" if title in {"rows", "exported"} else "left")
     for item in found.tables:

@@ -1,31 +1,35 @@
-"""Commands that bring mirrors on: `sync`, and `redrive` after a fix."""
+"""Commands that bring mirrors up to date: `sync`, and `redrive` after a fix."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ticdc_assets.cli.base import checked_moment, feed_of, main, note, reported_errors
+from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.waiting import end_progress_lines
 from ticdc_assets.config import KafkaSource, Settings, load_settings
 from ticdc_assets.errors import TicdcError
 from ticdc_assets.tso import cut_of
 
+if TYPE_CHECKING:
+    from ticdc_assets.cli.quiet_sync import QuietSync
+
 _FOREVER_SECONDS = 10 * 365 * 86_400.0
 
 
 @main.command()
-@click.argument("changefeed", required=False)
+@changefeed_argument(required=False)
 @click.option(
     "--until",
     metavar="TSO|TIME",
     callback=checked_moment,
     help="Do not cut beyond this TSO, or time in ISO 8601 (UTC).",
 )
-@click.option("--max-records", type=click.IntRange(min=1), help="Land at most so many records.")
-@click.option("--follow", is_flag=True, help="Go on syncing what arrives, until Ctrl-C.")
+@click.option("--max-records", type=click.IntRange(min=1), help="Land at most this many records.")
+@click.option("--follow", is_flag=True, help="Keep syncing new records, until Ctrl-C.")
 @click.option(
-    "--seconds", type=click.FloatRange(min=0), help="With --follow: end after so many seconds."
+    "--seconds", type=click.FloatRange(min=0), help="With --follow: end after this many seconds."
 )
 @reported_errors
 def sync(
@@ -35,23 +39,24 @@ def sync(
     follow: bool,
     seconds: float | None,
 ) -> None:
-    """Land, decode, register and apply what is there, once, as a run of the Dagster job.
+    """Land, decode, register and apply the records of the source, as one run of the Dagster job.
 
-    With --follow it syncs again whenever the source has more; a sync that is under way is finished
-    before it ends. It ends too when another run of the changefeed wants to write.
+    With --follow it syncs again whenever the source has more records. It finishes the current sync
+    before it ends. It also ends when another run of the changefeed wants to write.
 
-    Without CHANGEFEED all of them, one after the other. The mirrors are cut at exactly
-    min(TSO, global watermark). Where they are beyond TSO already, nothing is changed. A changefeed
-    without commit ts (Canal-JSON without the TiDB extension) is cut at all that landed, or a TIME.
+    Without CHANGEFEED it syncs all of them, one after the other. The mirrors are cut at exactly
+    min(TSO, global watermark). If they are already beyond TSO, nothing is changed. A changefeed
+    without commit ts (Canal-JSON without the TiDB extension) is cut after everything that landed,
+    or at a TIME.
     """
     settings = load_settings()
     if seconds is not None and not follow:
-        raise click.UsageError("--seconds says how long to --follow; give both")
+        raise click.UsageError("--seconds needs --follow")
     if follow:
         if changefeed is None:
-            raise click.UsageError("--follow needs the CHANGEFEED to follow")
+            raise click.UsageError("--follow needs a CHANGEFEED")
         if until is not None or max_records is not None:
-            raise click.UsageError("--follow syncs all there is; leave out --until, --max-records")
+            raise click.UsageError("--follow excludes --until and --max-records")
         _follow(settings, changefeed, seconds)
         return
     if changefeed is not None:
@@ -62,11 +67,11 @@ def sync(
         try:
             _sync_one(settings, feed.name, until, max_records)
         except TicdcError as error:
-            # One whose broker is down does not keep the others from going on.
+            # A changefeed whose broker is down does not stop the others.
             note(f"{feed.name}: {error}")
             failed.append(feed.name)
     if failed:
-        raise click.ClickException(f"could not sync {', '.join(failed)}; the reasons stand above")
+        raise click.ClickException(f"could not sync {', '.join(failed)}; see the reasons above")
 
 
 def _follow(settings: Settings, name: str, seconds: float | None) -> None:
@@ -89,7 +94,7 @@ def _sync_one(settings: Settings, name: str, until: str | None, max_records: int
     feed, paths = feed_of(settings, name)
     cut = newest_cut(paths)
     if until is not None:
-        # A wrong word is told before anything is landed.
+        # A wrong word is an error before anything is landed.
         wanted = cut_of(until, es_only=cut is not None and cut.es_only)
         if cut is not None and cut.tso > wanted:
             click.echo(
@@ -97,16 +102,47 @@ def _sync_one(settings: Settings, name: str, until: str | None, max_records: int
             )
             return
     if isinstance(feed.source, KafkaSource):
-        # A wrong password or a dead broker is told before Dagster is there, and makes no run.
+        # A wrong password or a dead broker is an error before Dagster is imported, without a run.
         reach(feed.source)
+    last = None
+    if until is None and max_records is None:
+        from ticdc_assets.cli.quiet_sync import LastSync
+
+        last = LastSync(settings, feed, paths)
+        last.look()
+        quiet = last.quiet()
+        if quiet is not None:
+            for line in quiet_lines(name, quiet):
+                click.echo(line)
+            return
     from ticdc_assets.defs.run import run_sync
 
-    for line in sync_lines(name, run_sync(settings, name, until=until, max_records=max_records)):
+    report = run_sync(settings, name, until=until, max_records=max_records)
+    for line in sync_lines(name, report):
         click.echo(line)
+    if last is not None:
+        last.keep(None if report.applying.cut is None else report.applying.cut.number)
+
+
+def quiet_lines(name: str, quiet: "QuietSync") -> Iterable[str]:
+    """Yield the lines that tell of a sync with nothing to do."""
+    from ticdc_assets.observe.verdicts import Check, Level
+
+    status = quiet.status
+    yield f"{name}: landed 0 records, {status.backlog} wait in the source"
+    yield f"{name}: decoded nothing; quarantined 0 records"
+    yield f"{name}: unchanged: {quiet.reason}"
+    for check, verdict in status.verdicts.items():
+        # Nothing came into quarantine since the sync before looked.
+        if verdict.level is not Level.OK and check is not Check.QUARANTINE_GROWTH:
+            severity = "ERROR" if verdict.level is Level.FAIL else "WARN"
+            yield f"{name}: check {check}: {severity}: {verdict.sentence}"
+    if status.cut is not None:
+        yield from _cut_lines(name, status.cut)
 
 
 def sync_lines(name: str, report: Any) -> Iterable[str]:
-    """Yield the lines that tell what a sync did."""
+    """Yield the lines that report a sync."""
     landing, decoding, applying = report.landing, report.decoding, report.applying
     changes = ", ".join(f"{count} {kind}" for kind, count in sorted(decoding.changes.items()))
     yield f"{name}: landed {landing.records} records, {landing.backlog} wait in the source"
@@ -115,26 +151,28 @@ def sync_lines(name: str, report: Any) -> Iterable[str]:
     for check in report.checks:
         if not check.passed:
             yield f"{name}: check {check.name}: {check.severity}: {check.description}"
-    cut = applying.cut
-    if cut is None:
-        return
-    held = sum(item.rows for item in cut.held)
-    if held:
-        since = min(item.since for item in cut.held)
-        yield f"{name}: {held} rows are held for their schema, since {since:%Y-%m-%d %H:%M:%S} UTC"
-    if cut.replays or cut.late:
-        yield f"{name}: {cut.replays} replayed rows ignored, {cut.late} late rows folded in"
-    if cut.unplaced:
-        yield f"{name}: {cut.unplaced} rows landed below what is kept and were not applied"
-    unknown = sum(item.unknown_deletes for item in cut.mirrors)
-    if unknown:
-        yield f"{name}: {unknown} deletes of rows that were not there, so far"
-    if cut.steps_back:
-        yield f"{name}: {cut.steps_back} watermarks stepped back and were ignored, so far"
     for text in applying.repaired:
         yield f"{name}: made again: {text}"
     if applying.renamed:
-        yield f"{name}: _ticdc_extra is _rescued_data now in: {', '.join(applying.renamed)}"
+        yield f"{name}: renamed _ticdc_extra to _rescued_data in: {', '.join(applying.renamed)}"
+    if applying.cut is not None:
+        yield from _cut_lines(name, applying.cut)
+
+
+def _cut_lines(name: str, cut: Any) -> Iterable[str]:
+    held = sum(item.rows for item in cut.held)
+    if held:
+        since = min(item.since for item in cut.held)
+        yield f"{name}: {held} rows wait for their schema, since {since:%Y-%m-%d %H:%M:%S} UTC"
+    if cut.replays or cut.late:
+        yield f"{name}: {cut.replays} replayed rows ignored, {cut.late} late rows folded in"
+    if cut.unplaced:
+        yield f"{name}: {cut.unplaced} rows landed below the truncation and were not applied"
+    unknown = sum(item.unknown_deletes for item in cut.mirrors)
+    if unknown:
+        yield f"{name}: {unknown} deletes of missing rows, so far"
+    if cut.steps_back:
+        yield f"{name}: {cut.steps_back} watermarks went back and were ignored, so far"
     for failure in cut.failed:
         yield f"{name}: failed: {failure.sentence}"
     for account in cut.unaccounted:
@@ -149,7 +187,7 @@ def sync_lines(name: str, report: Any) -> Iterable[str]:
 
 
 @main.command()
-@click.argument("changefeed")
+@changefeed_argument()
 @reported_errors
 def redrive(changefeed: str) -> None:
     """Decode and apply the quarantined records of CHANGEFEED again, after a fix."""
@@ -166,7 +204,7 @@ def redrive(changefeed: str) -> None:
     report = run_redrive(settings, changefeed)
     redriving = report.redriving
     click.echo(
-        f"{changefeed}: {redriving.records} quarantined records tried again, "
-        f"{redriving.decoded} decoded now, {redriving.still_quarantined} still refused"
+        f"{changefeed}: tried {redriving.records} quarantined records again: "
+        f"{redriving.decoded} decoded, {redriving.still_quarantined} still refused"
     )
     click.echo(f"{changefeed}: {report.applying.outcome}: {report.applying.reason}")

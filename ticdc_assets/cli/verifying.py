@@ -1,4 +1,4 @@
-"""The command `verify`: mirrors beside what the landed records make."""
+"""The command `verify`: compare mirrors with a rebuild from the landed records."""
 
 import json
 from typing import TYPE_CHECKING
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ticdc_assets.cli.base import feed_of, main, reported_errors
+from ticdc_assets.cli.completing import changefeed_argument, table_arguments
 from ticdc_assets.cli.printing import print_json, print_row_differences, print_table, shown_text
 from ticdc_assets.config import load_settings
 
@@ -14,17 +15,16 @@ if TYPE_CHECKING:
 
 
 @main.command()
-@click.argument("changefeed")
-@click.argument("database", required=False)
-@click.argument("table", required=False)
+@changefeed_argument()
+@table_arguments(required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @reported_errors
 def verify(changefeed: str, database: str | None, table: str | None, *, as_json: bool) -> None:
     """Rebuild the mirrors of CHANGEFEED from the landed records, and compare.
 
-    All mirrors of the newest cut, or that of one table. They are rebuilt in a side place, which is
-    removed at the end; the changefeed's tables stay as they are, and syncs may go on meanwhile.
-    Differing rows are shown with their values. The exit code is 1 if anything differs.
+    It rebuilds all mirrors of the newest cut, or the mirror of one table, in a separate folder,
+    which is removed at the end. It does not change the changefeed's tables, and syncs may run
+    meanwhile. Differing rows are shown with their values. The exit code is 1 if anything differs.
     """
     from ticdc_assets.engine.session import LazySession
     from ticdc_assets.pipeline.cuts import require_cut

@@ -1,8 +1,8 @@
-"""Lines on standard error that say how far a command is, for commands that take long.
+"""Progress lines on standard error, for commands that take long.
 
-In: what the functions at work tell (`ticdc_assets.progress`). Out: nothing in the first seconds;
-then a line when what is being done has changed, and now and then one where it has not, each with
-the seconds since the command began. Standard output is the command's result alone.
+In: the texts that functions report (`ticdc_assets.progress`). Out: nothing in the first seconds;
+then a line when the text changes, and now and then the same line again, each with the seconds since
+the command began. Standard output has only the command's result.
 """
 
 import threading
@@ -16,11 +16,11 @@ from ticdc_assets.cli.printing import visible
 from ticdc_assets.progress import listened
 
 FIRST_SECONDS = 3.0
-"""How long a command works before it says how far it is."""
+"""How long a command runs before it prints progress."""
 
 _BETWEEN_SECONDS = 3.0
 _SAME_SECONDS = 15.0
-"""How long after a line it is said again if nothing else began."""
+"""After how long the same line is printed again."""
 
 _LINES = "ticdc_assets.cli.progress_lines"
 
@@ -61,7 +61,7 @@ class _Lines:
 
 @contextmanager
 def progress_lines(context: click.Context) -> Generator[None]:
-    """Say within how far the command is, once it takes longer than `FIRST_SECONDS`."""
+    """Print progress while inside, once the command takes longer than `FIRST_SECONDS`."""
     lines = context.meta[_LINES] = _Lines()
     try:
         with listened(lines.hear):
@@ -71,5 +71,5 @@ def progress_lines(context: click.Context) -> Generator[None]:
 
 
 def end_progress_lines() -> None:
-    """Say no more how far the command at work is: it says itself what it does."""
+    """Stop the progress lines of the current command, because it prints its own."""
     click.get_current_context().meta[_LINES].end()

@@ -1,7 +1,9 @@
 """Settings: which changefeeds there are, where they come from and where their tables go.
 
 In: one YAML file (`TICDC_CHANGEFEEDS`, default `./changefeeds.yaml`) and the lake's root
-(`TICDC_LAKE`, default `./.lake`). Out: frozen `Settings`, or one `ConfigError` that lists every
+(`TICDC_LAKE`, default `./.lake`): a folder, or a URI whose store the file's block `storage` tells
+how to reach; for Spark, a properties file in place of the YAML file's `spark`
+(`TICDC_SPARK_CONF`). Out: frozen `Settings`, or one `ConfigError` that lists every
 mistake of the file with the key it stands at. Reading has no effects and may be repeated.
 
 Every scalar is read as text and typed here, by key: YAML's own guesses (`no` is false, `12:30` is
@@ -9,12 +11,12 @@ a number) do not apply. Values given as `{env: NAME}` are resolved while reading
 in a `repr`, an error or a log: see `OptionValue`. A secret has to be given so: one that stands in
 the file itself is a mistake.
 
-Not done here: nothing is connected to and no file but the YAML is opened; `preflight` does that.
+Not done here: nothing is connected to and no file but these is opened; `preflight` does that.
 """
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
@@ -31,11 +33,13 @@ from ticdc_assets.config.changefeed import (
     Changefeed,
     CheckLimits,
     ClaimCheck,
+    InDagster,
     Readers,
     Retention,
     Schedules,
     TableChoice,
     TableFilter,
+    Writer,
 )
 from ticdc_assets.config.reading import (
     File,
@@ -55,7 +59,16 @@ from ticdc_assets.config.sources import (
     StartPosition,
     is_loopback,
 )
+from ticdc_assets.config.spark import (
+    SPARK_CONF_VARIABLE,
+    SparkSettings,
+    properties_of,
+    read_spark,
+)
+from ticdc_assets.config.storage import StorageBlock
 from ticdc_assets.errors import ConfigError, NotFoundError, shorten
+from ticdc_assets.storage.paths import AnyPath, RemotePath, remote_path
+from ticdc_assets.storage.stores import Storage
 
 __all__ = [
     "ALL_TABLES",
@@ -69,6 +82,7 @@ __all__ = [
     "Changefeed",
     "CheckLimits",
     "ClaimCheck",
+    "InDagster",
     "KafkaSource",
     "OptionValue",
     "Readers",
@@ -77,15 +91,18 @@ __all__ = [
     "SecurityProtocol",
     "Settings",
     "Source",
+    "SparkSettings",
     "StartKind",
     "StartPosition",
     "TableChoice",
     "TableFilter",
+    "Writer",
     "WrongEntry",
     "changefeeds_path",
     "is_loopback",
     "lake_path",
     "load_settings",
+    "load_spark_settings",
     "parse_changefeeds",
 ]
 
@@ -93,6 +110,11 @@ CHANGEFEEDS_VARIABLE = "TICDC_CHANGEFEEDS"
 LAKE_VARIABLE = "TICDC_LAKE"
 DEFAULT_CHANGEFEEDS = "changefeeds.yaml"
 DEFAULT_LAKE = ".lake"
+INSTANCE_FOLDER = ".dagster_home"
+SPARK = "spark"
+"""The key of the changefeeds file that says how Spark is set."""
+STORAGE = "storage"
+"""The key of the changefeeds file that says how the lake's store is reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,15 +138,27 @@ class Settings:
 
     Attributes:
         changefeeds: in the order of the file.
-        lake: root folder of all tables, absolute.
+        lake: root of all tables: an absolute folder, or a URI.
         path: the file the changefeeds were read from, absolute.
         wrong: entries that were left out because of their mistakes.
+        spark: how Spark is set.
     """
 
     changefeeds: tuple[Changefeed, ...]
-    lake: Path
+    lake: AnyPath
     path: Path
     wrong: tuple[WrongEntry, ...] = ()
+    spark: SparkSettings = field(default_factory=SparkSettings)
+
+    @property
+    def instance_folder(self) -> Path:
+        """Folder of the Dagster instance, where none is named.
+
+        What Dagster keeps is in SQLite or PostgreSQL and in logs, so it is never in a store.
+        """
+        if isinstance(self.lake, RemotePath):
+            return self.path.parent / INSTANCE_FOLDER
+        return self.lake / "_dagster"
 
     def changefeed(self, name: str) -> Changefeed:
         """Return the changefeed called `name`.
@@ -147,8 +181,31 @@ def changefeeds_path(env: Mapping[str, str] | None = None) -> Path:
     return _path_of(env, CHANGEFEEDS_VARIABLE, DEFAULT_CHANGEFEEDS)
 
 
-def lake_path(env: Mapping[str, str] | None = None) -> Path:
-    """Return the absolute path of the lake's root, whether or not it exists."""
+def lake_path(env: Mapping[str, str] | None = None) -> AnyPath:
+    """Return the lake's root, whether or not it exists: an absolute path, or a URI.
+
+    Raises:
+        ConfigError: it is a URI, and it or the file that says how to reach it is wrong.
+    """
+    env = os.environ if env is None else env
+    if "://" in env.get(LAKE_VARIABLE, ""):
+        path = changefeeds_path(env)
+        mistakes: list[str] = []
+        document = _document(path.read_bytes(), path) if path.is_file() else {}
+        storage = _read_storage(document, path, env, mistakes)
+        if mistakes:
+            raise _refusal(path, mistakes)
+        return _lake(env, storage)
+    return _lake(env, Storage())
+
+
+def _lake(env: Mapping[str, str], storage: Storage) -> AnyPath:
+    value = env.get(LAKE_VARIABLE) or DEFAULT_LAKE
+    if "://" in value:
+        try:
+            return remote_path(value, storage, env)
+        except ConfigError as error:
+            raise ConfigError(f"{LAKE_VARIABLE}: {error}") from None
     return _path_of(env, LAKE_VARIABLE, DEFAULT_LAKE)
 
 
@@ -164,7 +221,6 @@ def load_settings(env: Mapping[str, str] | None = None, *, partly: bool = False)
     """
     env = os.environ if env is None else env
     path = changefeeds_path(env)
-    lake = lake_path(env)
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -174,8 +230,59 @@ def load_settings(env: Mapping[str, str] | None = None, *, partly: bool = False)
         ) from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    changefeeds, wrong = _read(content, path, env, partly=partly)
-    return Settings(changefeeds=changefeeds, lake=lake, path=path, wrong=wrong)
+    document = _document(content, path)
+    spark, mistakes = _read_spark(document, path, env)
+    storage = _read_storage(document, path, env, mistakes)
+    changefeeds, wrong = _read(document, path, env, partly=partly, outside=mistakes)
+    lake = _lake(env, storage)
+    return Settings(changefeeds=changefeeds, lake=lake, path=path, wrong=wrong, spark=spark)
+
+
+def load_spark_settings(env: Mapping[str, str] | None = None) -> SparkSettings:
+    """Read how Spark is set; there need be neither a file nor a changefeed.
+
+    Args:
+        env: environment variables; the environment of this program if None.
+
+    Raises:
+        ConfigError: what is said of Spark is wrong; the text has every mistake found.
+    """
+    env = os.environ if env is None else env
+    path = changefeeds_path(env)
+    document: dict[str, Any] = {}
+    if not env.get(SPARK_CONF_VARIABLE):
+        try:
+            document = _document(path.read_bytes(), path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    settings, mistakes = _read_spark(document, path, env)
+    if mistakes:
+        raise _refusal(path, mistakes)
+    return settings
+
+
+def _read_spark(
+    document: Mapping[str, Any], path: Path, env: Mapping[str, str]
+) -> tuple[SparkSettings, list[str]]:
+    """Return how Spark is set, and what the changefeeds file says wrong of it."""
+    named = env.get(SPARK_CONF_VARIABLE)
+    if not named:
+        place = f"{SPARK} of {path}"
+        settings, mistakes = read_spark(document.get(SPARK), place, folder=path.parent, env=env)
+        return settings, [f"{SPARK}: {told}" for told in mistakes]
+    other = Path(named).expanduser().absolute()
+    try:
+        text = other.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"{SPARK_CONF_VARIABLE}: {other} cannot be read: {reason}") from error
+    given = properties_of(text, other)
+    settings, mistakes = read_spark(given, str(other), folder=other.parent, env=env)
+    if mistakes:
+        raise _refusal(other, mistakes)
+    return settings, []
 
 
 def parse_changefeeds(
@@ -191,7 +298,7 @@ def parse_changefeeds(
     Raises:
         ConfigError: the text is not valid; the message has every mistake found.
     """
-    return _read(content, path, env, partly=False)[0]
+    return _read(_document(content, path), path, env, partly=False)[0]
 
 
 def _path_of(env: Mapping[str, str] | None, variable: str, default: str) -> Path:
@@ -208,20 +315,34 @@ def _path_of(env: Mapping[str, str] | None, variable: str, default: str) -> Path
 _ENTRY: Final[TypeAdapter[Changefeed]] = TypeAdapter(
     Annotated[Changefeed, Keys("a changefeed (a mapping)")]
 )
+_STORAGE: Final[TypeAdapter[StorageBlock]] = TypeAdapter(
+    Annotated[StorageBlock, Keys("how the lake's store is reached (a mapping)")]
+)
 
 
-def _read(
-    content: bytes | str, path: Path, env: Mapping[str, str], *, partly: bool
-) -> tuple[tuple[Changefeed, ...], tuple[WrongEntry, ...]]:
-    """Return the changefeeds of a file and, if it may be read partly, the entries that are none."""
+def _document(content: bytes | str, path: Path) -> dict[str, Any]:
     document: object = _load_yaml(content, path)
     try:
-        given = mapping(document or {})
+        return mapping(document or {})
     except ValueError:
         got = unexpected("a mapping with `changefeeds`", document)
         raise _refusal(path, [f"the file: {got.message()}"]) from None
+
+
+def _read(
+    given: Mapping[str, Any],
+    path: Path,
+    env: Mapping[str, str],
+    *,
+    partly: bool,
+    outside: Iterable[str] = (),
+) -> tuple[tuple[Changefeed, ...], tuple[WrongEntry, ...]]:
+    """Return the changefeeds of a file and, if it may be read partly, the entries that are none."""
     file, key = File(path.parent, env), "changefeeds"
-    outside = [f"{other}: {it.message()}" for other, it in unknown_keys(given, [key])]
+    outside = [
+        *(f"{other}: {it.message()}" for other, it in unknown_keys(given, [key, SPARK, STORAGE])),
+        *outside,
+    ]
     entries, expected = given.get(key), "a non-empty list of changefeeds"
     if not isinstance(entries, list) or not entries:
         if key in given:
@@ -251,6 +372,20 @@ def _read(
     if outside or (wrong and not partly):
         raise _refusal(path, told)
     return tuple(changefeeds), tuple(wrong)
+
+
+def _read_storage(
+    document: Mapping[str, Any], path: Path, env: Mapping[str, str], mistakes: list[str]
+) -> Storage:
+    """Return what the block `storage` says, and add its mistakes to those of the file."""
+    value = document.get(STORAGE)
+    if value is None:
+        return Storage()
+    try:
+        return _STORAGE.validate_python(value, context=File(path.parent, env)).storage()
+    except ValidationError as error:
+        mistakes += [f"{STORAGE}{_place(it['loc'])}: {it['msg']}" for it in error.errors()]
+        return Storage()
 
 
 def _name_of(entry: Any) -> str:

@@ -1,10 +1,10 @@
 """The models of a changefeed: every key that an entry of the file may have, and what it means.
 
 In: an entry of the file, as `reading` reads it. Out: a frozen `Changefeed`. The descriptions of the
-fields are the reference of the settings: the table of keys in the README has the same sentences,
-and a test compares them.
+fields are the reference of the settings: the table of keys in docs/reference.md has the same
+sentences, and a test compares them.
 
-Pure but for time zones, which are those of this machine.
+Pure, except that it reads this machine's time zones.
 """
 
 import math
@@ -41,7 +41,7 @@ from ticdc_assets.wire.compression import Compression, supports
 from ticdc_assets.wire.formats import WireFormat
 
 OFF: Final = "off"
-"""What a schedule's time is if the schedule is not to run at all."""
+"""The time of a schedule that does not run."""
 
 WIRE_FORMATS = tuple(member.value for member in WireFormat)
 """The names a changefeed's `format` may have."""
@@ -52,8 +52,10 @@ STORAGE_SCHEMES = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9_]{0,63}")
 _ZONE = re.compile(".+")
 _AGE = re.compile(r"(?P<number>[1-9][0-9]{0,4}) (?P<unit>day|hour)s?")
+_SPAN = re.compile(r"(?P<number>[1-9][0-9]{0,3}) (?P<unit>second|minute)s?")
 _ANY = re.compile(r"\S.*")
 _WHOLE = re.compile(r"[0-9]{1,19}")
+_COUNT = re.compile(r"[0-9]{1,6}")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _SECRET_PARAMETER = re.compile(r"password|secret|token|key|sas|sig|credential", re.IGNORECASE)
 
@@ -69,7 +71,7 @@ class TableChoice:
     """Some tables of a changefeed.
 
     Args:
-        patterns: `database.table`, in both of which `*` stands for any characters.
+        patterns: `database.table`; in both parts `*` stands for any characters.
     """
 
     patterns: tuple[str, ...] = ()
@@ -86,7 +88,7 @@ class TableChoice:
 
 
 ALL_TABLES: Final = TableChoice(("*.*",))
-"""Every table there is."""
+"""Every table."""
 
 
 def _like(name: str, pattern: str) -> bool:
@@ -210,12 +212,26 @@ def _age(value: Any, _: ValidationInfo) -> timedelta | None:
     return timedelta(**{f"{match['unit']}s": int(match["number"])})
 
 
+@reads("a time from 5 seconds to 1 hour like `60 seconds` or `2 minutes`")
+def _span(value: Any, _: ValidationInfo) -> timedelta:
+    match = matched(_SPAN, value)
+    span = timedelta(**{f"{match['unit']}s": int(match["number"])})
+    if not timedelta(seconds=5) <= span <= timedelta(hours=1):
+        raise ValueError(value)
+    return span
+
+
 @reads("a folder, or its URI without credentials")
 def _folder(value: Any, _: ValidationInfo) -> str:
     folder = matched(_ANY, value)[0]
     if _has_credentials(folder):
         raise ValueError("a URI")
     return folder
+
+
+@reads("a whole number of tables, 0 or more")
+def _count(value: Any, _: ValidationInfo) -> int:
+    return int(matched(_COUNT, value)[0])
 
 
 @reads("a TSO: a whole number above 0")
@@ -254,7 +270,7 @@ def _at_most(other: str) -> AfterValidator:
 
 
 def _fits_format(value: Mapping[str, Any], info: ValidationInfo) -> Iterable[InitErrorDetails]:
-    """Return what of a claim check the format has not."""
+    """Return the keys of a claim check that the format does not support."""
     wire_format = info.data.get("wire_format")
     if wire_format in _NO_CLAIM_CHECKS:
         text = f"not to be set: {wire_format} has no claim checks"
@@ -275,7 +291,7 @@ Cron: TypeAlias = Annotated[str | None, _cron]
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, config=MODEL)
 class ClaimCheck:
-    """Where TiCDC put the messages that were too large for Kafka (`claim-check-storage-uri`)."""
+    """Where TiCDC stores messages that are too large for Kafka (`claim-check-storage-uri`)."""
 
     location: Annotated[str, _location] = Field(
         description="where TiCDC puts large messages: a folder, or a URI of Arrow's filesystems "
@@ -296,10 +312,10 @@ class ClaimCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
 class Retention:
-    """How long what a changefeed brought is kept; None is for ever.
+    """How long a changefeed's records, changes and cuts are kept; None keeps them forever.
 
-    Ages are counted from when a record was landed and a cut was published, not from when a change
-    was committed upstream: what an old capture brings is not old here.
+    Age counts from the landing of a record and the publishing of a cut, not from the upstream
+    commit: records of an old capture are new here.
     """
 
     raw_messages: Kept = Field(
@@ -318,14 +334,14 @@ class Retention:
 
     @property
     def longest(self) -> timedelta | None:
-        """The longest of what is not for ever: about as far back as a mirror is read."""
+        """The longest limited age: about as far back as a mirror can be read."""
         ages = (self.raw_messages, self.change_log, self.cuts)
         return None if self.cuts is None else max(age for age in ages if age is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
 class Alerts:
-    """Who is told of checks that do not pass and of runs that fail."""
+    """Who gets alerts about checks that do not pass and runs that fail."""
 
     to: Annotated[tuple[OptionValue, ...], _targets] = Field(
         default=(),
@@ -333,16 +349,16 @@ class Alerts:
         "e-mail or of another service that [Apprise](https://appriseit.com) knows; none",
     )
     level: Annotated[str, _level] = Field(
-        default="fail", description="`fail`, or `warn` to be told of warnings too; `fail`"
+        default="fail", description="`fail`, or `warn` for warnings too; `fail`"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
 class TableFilter:
-    """The tables of which a changefeed has mirrors.
+    """The tables of a changefeed that have mirrors.
 
-    It is for mirrors only: landing and the change log have every table, so that a table which is
-    included later is made from its first change on.
+    Landing and the change log have every table, so a table that is included later is made from its
+    first change on.
     """
 
     include: Tables = Field(
@@ -350,7 +366,9 @@ class TableFilter:
         description="the tables to mirror: `all`, or a list of `database.table` with `*` for any "
         "characters; `all`. Landing and the change log have every table",
     )
-    exclude: Tables = Field(default=TableChoice(), description="those of them not to mirror; none")
+    exclude: Tables = Field(
+        default=TableChoice(), description="tables of these not to mirror; none"
+    )
 
     def includes(self, database: str, table: str) -> bool:
         """Return whether a table is mirrored; case does not matter, as it does not upstream."""
@@ -364,15 +382,32 @@ class TableFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
 class Readers:
-    """What the readers of mirrors and histories need not know of Delta."""
+    """Which Delta features mirrors and histories avoid for their readers."""
 
     portable: Tables = Field(
         default=TableChoice(),
         description="tables whose mirrors and histories get no deletion vectors, column mapping "
         "or type widening, so that every reader of Delta reads them: `all`, or a list of "
-        "`database.table` with `*` for any characters; none. Syncs of large ones write more. One "
-        "that has these features already keeps them",
+        "`database.table` with `*` for any characters; none. Syncs of large mirrors write more. A "
+        "mirror that already has these features keeps them",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
+class Writer:
+    """How the one writer of a changefeed is kept apart from others."""
+
+    lease: Annotated[timedelta | None, _span] = Field(
+        default=None,
+        description="how long a lease in the lake is good without being renewed, like `60 "
+        "seconds`: for a folder that several hosts write to. A folder without it has a lock on a "
+        "file; an object store has a lease of 60 seconds",
+    )
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long a lease is good, where one is used."""
+        return (self.lease or timedelta(seconds=60)).total_seconds()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
@@ -381,21 +416,23 @@ class CheckLimits:
 
     held_error_seconds: Seconds = Field(
         default=3600.0,
-        description="age of the oldest row that waits for its schema: fails from; 3600",
+        description="age of the oldest row that waits for its schema, from which the check "
+        "`held_rows` fails; 3600",
     )
     held_warn_seconds: Annotated[Seconds, _at_most("held_error_seconds")] = Field(
-        default=600.0, description="the same, warns from; 600", validate_default=True
+        default=600.0, description="the age from which it warns; 600", validate_default=True
     )
     stuck_error_seconds: Seconds = Field(
         default=900.0,
-        description="how long a watermark may stand still while rows arrive, or rows be missing "
-        "while it moves: fails from; 900",
+        description="how long a watermark may stand still while rows arrive, or rows may be "
+        "missing while it moves, before the check `watermark_progress` fails; 900",
     )
     stuck_warn_seconds: Annotated[Seconds, _at_most("stuck_error_seconds")] = Field(
-        default=300.0, description="the same, warns from; 300", validate_default=True
+        default=300.0, description="the time from which it warns; 300", validate_default=True
     )
     quiet_warn_seconds: Annotated[float | None, _seconds(" above 0 or never")] = Field(
-        default=86400.0, description="how long nothing at all may arrive; 86400, or `never`"
+        default=86400.0,
+        description="how long nothing may arrive before the same check warns; 86400, or `never`",
     )
 
 
@@ -403,39 +440,53 @@ class CheckLimits:
 class Schedules:
     """When the schedules of a changefeed are due, in UTC.
 
-    Each is a cron text of five fields, `OFF` for a schedule that must not run, or None where the
-    file says nothing and the schedule has its own time.
+    Each is a cron text of five fields, `OFF` for a schedule that must not run, or None if the file
+    has no such key and the schedule keeps its default time.
     """
 
     maintenance: Cron = Field(
         default=None,
-        description="when what is not kept is removed and files are compacted: a cron text in UTC "
+        description="when old data is removed and files are compacted: a cron text in UTC "
         "(minute, hour, day, month, weekday), or `off`",
     )
     verify: Cron = Field(default=None, description="when mirrors are compared with their rebuild")
-    redecode: Cron = Field(
-        default=None, description="when the days that are over are decoded again"
-    )
+    redecode: Cron = Field(default=None, description="when past days are decoded again")
     report: Cron = Field(default=None, description="when the report is written")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
+class InDagster:
+    """How many single tables of a changefeed Dagster is shown: what it has costs it time."""
+
+    table_events: Annotated[int, _count] = Field(
+        default=100,
+        description="events: of how many tables that changed a sync reports each by itself; 100. "
+        "Where more changed, one event on `mirrors` tells their number and their names",
+    )
+    table_assets: Annotated[int, _count] = Field(
+        default=500,
+        description="assets: up to how many mirrors each is an asset of its own; 500. Where there "
+        "are more none is, and `mirrors` stands for all",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
 class Changefeed:
     """One TiCDC replication task as we read it."""
 
-    # Each is a `Field`: pydantic reads what is none last, and its mistakes would stand last too.
+    # Each is a `Field`: pydantic reads others last, and would report their mistakes last.
     name: Annotated[str, _name] = Field(
         description="folder in the lake and first part of asset keys: a-z, 0-9 and `_`"
     )
     wire_format: Annotated[str, _format] = Field(description="see the table of formats")
     timezone: Annotated[str, _timezone] = Field(
-        description="IANA name of the time zone TiCDC runs with; never guessed"
+        description="IANA name of TiCDC's time zone; never guessed"
     )
     source: Annotated[Source, read_source] = Field()
     compression: Annotated[Compression, _compression] = Field(
         default=Compression.NONE,
         description="`none`, `lz4` or `snappy`: TiCDC's `large-message-handle-compression`; "
-        "messages carry no mark of it",
+        "messages do not tell their compression",
     )
     claim_check: Annotated[ClaimCheck | None, Keys("a mapping with `location`", _fits_format)] = (
         Field(default=None)
@@ -456,23 +507,27 @@ class Changefeed:
     )
     soft_delete: Tables = Field(
         default=TableChoice(),
-        description="tables whose deleted rows can be read, said the same way; none",
+        description="tables whose deleted rows can be read, in the same form; none",
     )
     tables: Annotated[TableFilter, Keys("a mapping with any of `include` and `exclude`")] = Field(
         default=TableFilter()
     )
     readers: Annotated[Readers, Keys("a mapping with `portable`")] = Field(default=Readers())
+    writer: Annotated[Writer, Keys("a mapping with `lease`")] = Field(default=Writer())
     owners: Annotated[tuple[str, ...], _owners] = Field(
         default=(),
-        description="who answers for it, shown with its assets: `team:name` or e-mail addresses",
+        description="who is responsible, shown with the assets: `team:name` or e-mail addresses",
     )
     checks: Annotated[CheckLimits, Keys("a mapping of limits to seconds")] = Field(
         default=CheckLimits()
     )
     alerts: Annotated[Alerts, Keys("a mapping with `to`")] = Field(default=Alerts())
+    dagster: Annotated[
+        InDagster, Keys("a mapping with any of `table_events` and `table_assets`")
+    ] = Field(default=InDagster())
     follow_seconds: Annotated[float, _seconds(", 0 or more")] = Field(
         default=600.0,
-        description="how long a run goes on syncing what arrives meanwhile; 600, 0 for not at all",
+        description="how long a run keeps syncing new records; 600, 0 for a single sync",
     )
     schedules: Annotated[
         Schedules, Keys("a mapping with any of maintenance, redecode, report, verify")
@@ -480,25 +535,25 @@ class Changefeed:
     max_ahead_seconds: Annotated[float, _seconds(most=math.inf)] = Field(
         default=3600.0,
         description="how far a commit ts or a watermark may be ahead of both Kafka's timestamp of "
-        "its record and the clock at landing; 3600. What is further ahead is quarantined "
-        "(`ts_ahead`) and does not count",
+        "its record and the clock at landing; 3600. One that is further ahead is quarantined "
+        "(`ts_ahead`)",
     )
 
     start_ts: Annotated[int | None, _tso] = Field(
         default=None,
         description="TSO that the changefeed was created with (TiCDC's `start-ts`), for tables "
-        "that are seeded from an export; if it is not said, the first watermark stands for it",
+        "that are seeded from an export; without it, the first watermark is used",
     )
 
     ended: Annotated[bool | None, _flag] = Field(
         default=None,
-        description="`true` if nothing more will come into the source, so that the changefeed is "
-        "finished and not late once all is applied; `true` for a capture, else `false`",
+        description="`true` if the source gets no more records, so that the changefeed is "
+        "finished and not late once everything is applied; `true` for a capture, else `false`",
     )
 
     exports: Annotated[str | None, _folder] = Field(
         default=None,
-        description="folder, or its URI, in whose folders exports of the upstream arrive: the "
+        description="folder, or its URI, whose subfolders are exports of the upstream: the "
         "mirrors are compared with each",
     )
 
@@ -508,7 +563,7 @@ class Changefeed:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more will come into the source."""
+        """Whether the source gets no more records."""
         return isinstance(self.source, CaptureSource) if self.ended is None else self.ended
 
     @property
@@ -518,7 +573,7 @@ class Changefeed:
 
 
 def _shown_location(location: str) -> str:
-    """Return a path as it is, and a URI without what may hold credentials."""
+    """Return a path as it is, and a URI without the parts that may hold credentials."""
     if "://" not in location:
         return location
     try:

@@ -1,9 +1,9 @@
 """Where the records of a changefeed come from: topics of a Kafka cluster, or a capture.
 
 In: `source` of a changefeed in the file. Out: a `KafkaSource` or a `CaptureSource`. Client options
-are checked as far as they can be without a broker: none that is ours, no secret that stands in the
-file itself, and nothing about how to talk to the broker that contradicts itself. Nothing is
-connected to and no file is opened.
+are checked as far as possible without a broker: no option that this project sets itself, no secret
+in the file, no contradiction in the connection options. No connection is made and no file is
+opened.
 """
 
 import ipaddress
@@ -37,9 +37,9 @@ from ticdc_assets.errors import ConfigError
 from ticdc_assets.topics import TopicPattern, is_topic_name, is_topic_pattern
 
 MODEL: Final = ConfigDict(hide_input_in_errors=True)
-"""What the models have in common."""
+"""The configuration shared by all models."""
 
-FROM_ENV: Final = "{env: NAME}, as a secret comes from the environment only"
+FROM_ENV: Final = "{env: NAME}, because a secret must come from the environment"
 
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
@@ -52,10 +52,10 @@ _NO_SECRET_KEY = re.compile(
 )
 
 _OWN_POSITION = "positions are kept in raw_messages, not in a consumer group"
-_OWN_BYTES = "keys and values are landed as bytes, as they are"
+_OWN_BYTES = "keys and values are landed as bytes, verbatim"
 _OWN_OPTIONS: Mapping[str, str] = {
-    "bootstrap.servers": "bootstrap_servers stands beside options",
-    "metadata.broker.list": "bootstrap_servers stands beside options",
+    "bootstrap.servers": "use the key bootstrap_servers next to options",
+    "metadata.broker.list": "use the key bootstrap_servers next to options",
     "group.id": _OWN_POSITION,
     "enable.auto.commit": _OWN_POSITION,
     "enable.auto.offset.store": _OWN_POSITION,
@@ -91,15 +91,15 @@ class StartKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, config=MODEL)
 class StartPosition:
-    """Where landing begins: at a changefeed's first landing, and never again.
+    """Where a changefeed's first landing begins.
 
-    It is for the topics that are there when nothing of the changefeed was landed yet. A topic that
-    appears later is read from its first record, whatever stands here: what came before the first
-    landing is not in it. Once something was landed, a change of it changes nothing.
+    It applies only to topics that exist at the first landing. Topics that appear later are read
+    from their first record, because they have no records from before the first landing. After the
+    first landing, a change of this setting has no effect.
 
     Args:
-        kind: at the first record there is, after the last one, or by time.
-        timestamp_ms: for a time: the first record whose Kafka timestamp is not before it.
+        kind: at the first record, after the last one, or by time.
+        timestamp_ms: for a time: begin with the first record whose Kafka timestamp is not earlier.
     """
 
     kind: StartKind = StartKind.EARLIEST
@@ -133,7 +133,7 @@ def _topics(value: Any, _: ValidationInfo) -> tuple[str, ...]:
 
 @reads("a non-empty list of names", key="topics")
 def _patterns(value: Any, info: ValidationInfo) -> tuple[TopicPattern, ...]:
-    """Return the patterns of a list whose mistakes were told by `_topics`."""
+    """Return the patterns of a list whose mistakes `_topics` has reported."""
     given = cast(list[str], value) if "topics" in info.data else []
     return tuple(TopicPattern(topic) for topic in given if is_topic_pattern(topic))
 
@@ -187,7 +187,7 @@ def _options(value: Any, info: ValidationInfo) -> dict[str, OptionValue]:
         try:
             if key in _OWN_OPTIONS:
                 raise mistake(f"not to be set here: {_OWN_OPTIONS[key]}")
-            # Stands in the result whatever it is, so that no second mistake calls it missing.
+            # Always in the result, so that no second mistake calls it missing.
             options[key] = OptionValue("", "")
             options[key] = scalar(item, info, "a value or {env: NAME}")
             if isinstance(item, str) and _SECRET_KEY.search(key):
@@ -203,7 +203,7 @@ def _options(value: Any, info: ValidationInfo) -> dict[str, OptionValue]:
 
 
 def _security(options: Mapping[str, OptionValue], *, local: bool) -> Iterable[InitErrorDetails]:
-    """Return what is not said of how to talk to the broker, or said with a contradiction."""
+    """Return the connection options that are missing or contradict each other."""
     key, names = "security.protocol", ", ".join(SecurityProtocol)
     stated = options.get(key)
     credentials = sorted(option for option in options if option.startswith(("sasl.", "ssl.")))
@@ -212,7 +212,7 @@ def _security(options: Mapping[str, OptionValue], *, local: bool) -> Iterable[In
             why = f"missing, while {credentials[0]} is set; expected one of {names}"
             yield at(key, mistake(why))
         elif not local:
-            why = "(to be stated for servers that are not on this machine)"
+            why = "(required for servers not on this machine)"
             yield at(key, mistake(f"missing; expected one of {names} {why}"))
         return
     protocol = stated.value.upper()
@@ -254,32 +254,32 @@ Partitions: TypeAlias = Annotated[Mapping[str, int], _partitions]
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=MODEL)
 class KafkaSource:
-    """Topics of a Kafka cluster: those that are named, and those that patterns take."""
+    """Topics of a Kafka cluster: named topics, and topics that match patterns."""
 
     bootstrap_servers: Annotated[str, _bootstrap] = Field(
         description="`host:port`, several separated by commas; may be `{env: NAME}`"
     )
     options: Annotated[Mapping[str, OptionValue], _options] = Field(
         default_factory=dict[str, OptionValue],
-        description="by their librdkafka names; a value may be `{env: NAME}`, and a secret has to "
-        "be; for servers that are not on this machine `security.protocol` is required",
+        description="client options by their librdkafka names; a value may be `{env: NAME}`, and a "
+        "secret must be; for servers that are not on this machine `security.protocol` is required",
         validate_default=True,
     )
     topics: Annotated[tuple[str, ...], _topics] = Field(
-        description="names, and patterns that take later topics too: TiCDC's topic expressions "
-        '(`"cdc_{schema}_{table}"`, quoted) or `*` for any characters. List the topic of the sink '
-        "URI as well: DDL of databases goes there"
+        description="names, and patterns that match later topics too: TiCDC's topic expressions "
+        '(`"cdc_{schema}_{table}"`, quoted) or `*` for any characters. Also list the topic of the '
+        "sink URI: it has the DDL of databases"
     )
     patterns: Annotated[tuple[TopicPattern, ...], _patterns] = ()
     start: Annotated[StartPosition, _start] = Field(
         default=StartPosition(),
         description="where the first landing of the changefeed begins: `earliest`, `latest`, or a "
-        "time with its zone like `2026-11-20T00:00:00Z`; `earliest`. Topics that appear later are "
+        "time with its zone, like `2026-11-20T00:00:00Z`; `earliest`. Topics that appear later are "
         "read from their first record",
     )
 
     def takes(self, topic: str) -> bool:
-        """Return whether a topic is one of the source's, by its name or by a pattern."""
+        """Return whether a topic belongs to the source, by name or by pattern."""
         return topic in self.topics or any(pattern.matches(topic) for pattern in self.patterns)
 
     @property
@@ -318,7 +318,7 @@ def _one_source(value: Mapping[str, Any], _: ValidationInfo) -> Iterable[InitErr
     if ("kafka" in value) == ("capture" in value):
         yield InitErrorDetails(type=unexpected(_WHICH, sorted(value)), loc=(), input=None)
     elif "partitions" in value and "kafka" in value:
-        expected = "nothing: a broker tells its partitions"
+        expected = "no value: the broker has the number of partitions"
         yield at("partitions", unexpected(expected, value["partitions"]))
     elif (
         "partitions" in value
@@ -338,11 +338,11 @@ class SourceKeys:
     )
     capture: Annotated[CaptureSource | None, _capture] = Field(
         default=None,
-        description="in place of `kafka`: a file of records, from the settings' folder",
+        description="instead of `kafka`: a file of records, relative to the settings' folder",
     )
     partitions: Partitions = Field(
         default_factory=dict[str, int],
-        description="of a capture: the number of partitions of a topic where it does not tell",
+        description="for a capture: the number of partitions of a topic, if the file has none",
     )
 
 

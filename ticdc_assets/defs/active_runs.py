@@ -1,8 +1,7 @@
-"""Which runs of a changefeed are queued or at work, whoever started them.
+"""The queued and running runs of a changefeed, whichever program started them.
 
-The sensor asks for no sync while there is one; a run that follows ends for one; and a run whose
-process was killed is given its end here, because nobody else does it for one that a command line
-executed.
+The sensor requests no sync while there is one, and a follow run ends for one. A run whose process
+was killed is marked as ended here, because Dagster does not do so for runs of a command line.
 """
 
 from collections.abc import Iterable
@@ -65,7 +64,7 @@ def run_to_let_in(instance: DagsterInstance, names: FeedNames, own_id: str, now:
         if run.status in QUEUED_STATUSES and waits.total_seconds() > _LONG_QUEUED_SECONDS:
             return (
                 f"{run.job_name} {run.run_id} has been queued for {waits.total_seconds():.0f} s; "
-                f"{len(at_work)} runs at a time are the limit"
+                f"the limit is {len(at_work)} runs at a time"
             )
     return ""
 

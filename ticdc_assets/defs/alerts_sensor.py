@@ -1,14 +1,15 @@
-"""The sensor that tells people of problems: checks that do not pass, and runs that failed.
+"""The sensor that alerts people about problems: checks that do not pass, and runs that failed.
 
-In: the latest evaluation of each check of the changefeed, and its newest runs, as Dagster keeps
-them. Out: one message to each target of the changefeed's `alerts` with what changed since its last
-one, and a reason in numbers. It asks for no run and reads no table.
+In: the latest evaluation of each check of the changefeed, and its newest runs, from Dagster. Out:
+one message to each target of the changefeed's `alerts` with the changes since its last message, and
+a reason in numbers. It requests no run and reads no table.
 
-The cursor keeps what each target was told. A target that does not take a message keeps the others
-from nothing, and is tried again at the next tick. Losing the cursor tells all problems once more.
+The cursor records the problems that each target knows. If a target does not accept a message, the
+others still get theirs, and the next tick tries again. Losing the cursor sends all problems once
+more.
 
-A check of a single table (`table_lag`) is left out: `replication_lag` and `mirrors_complete` say
-the same of all tables in one sentence.
+Checks of single tables (`table_lag`) are left out: `replication_lag` and `mirrors_complete` cover
+all tables in one sentence.
 """
 
 import json
@@ -50,8 +51,8 @@ def alerts_sensors(
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
-            f"Tells {targets} of checks of {names.changefeed} that {alerts.level}, of runs that "
-            "fail, and when they are well again. It asks for no run."
+            f"Alerts {targets} when checks of {names.changefeed} {alerts.level}, when runs fail, "
+            "and when they recover. It requests no run."
         ),
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:

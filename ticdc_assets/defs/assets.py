@@ -1,17 +1,17 @@
-"""The assets of one changefeed, in the order in which records become rows.
+"""The assets of one changefeed, in processing order.
 
     kafka_topic -> raw_messages -> decode_messages, quarantine -> change_log
     seed_tables -> snapshot -> change_log
     change_log -> schema_registry -> apply_changes -> mirrors
 
-A step reads what is new since its own last commit, so running any of them again is safe and an
-interrupted run is continued by the next. The bodies only call the pipeline and say what it did.
+A step reads the data that is new since its own last commit, so running it again is safe and the
+next run continues an interrupted one. The bodies only call the pipeline and report the results.
 
-`change_log` has one partition a landing day and `mirrors` one a table. A run cannot mix the two,
-and a sync has no partition at all; so `decode_messages` and `apply_changes`, which have none, do a
-sync's work and report each day or table that changed on these two while they work. Materialising
-partitions of `change_log` itself decodes those days again and puts right what differs; partitions
-of `mirrors` folds those tables again from the change log, at the cut they are at.
+`change_log` has one partition per landing day and `mirrors` one per table. A run cannot mix the
+two, and a sync has no partition. So `decode_messages` and `apply_changes`, which have no
+partitions, do a sync's work and report each changed day or table on these two assets.
+Materialising partitions of `change_log` decodes those days again and corrects differences;
+materialising partitions of `mirrors` folds those tables again from the change log, at their cut.
 """
 
 import warnings
@@ -49,7 +49,8 @@ from ticdc_assets.defs.table_schemas import (
 from ticdc_assets.errors import ConfigError, NotFoundError, TicdcError
 from ticdc_assets.pipeline.change_statistics import read_groups
 from ticdc_assets.pipeline.cuts import Cut, require_cut
-from ticdc_assets.pipeline.mirrors import Applying, Outcome, apply_changes
+from ticdc_assets.pipeline.mirrors import apply_changes
+from ticdc_assets.pipeline.standing import Applying, Outcome
 from ticdc_assets.services.maintenance import maintain
 from ticdc_assets.services.redecoding import redecode
 from ticdc_assets.tso import cut_of
@@ -57,15 +58,15 @@ from ticdc_assets.wire import WireFormat
 
 
 class LandConfig(dg.Config):
-    """How much to land."""
+    """Limits for landing."""
 
     max_records: int | None = Field(
-        default=None, description="Land at most this many records; all that are there if not set."
+        default=None, description="Land at most this many records; by default all that wait."
     )
 
 
 class DecodeConfig(dg.Config):
-    """What to decode."""
+    """Options for decoding."""
 
     redrive: bool = Field(
         default=False, description="Also try the records in quarantine again (after a fix)."
@@ -73,11 +74,11 @@ class DecodeConfig(dg.Config):
 
 
 class ApplyConfig(dg.Config):
-    """How far to apply."""
+    """Options for applying."""
 
     until: str | None = Field(
         default=None,
-        description="TSO or time (ISO 8601) not to go beyond; the global watermark if not set.",
+        description="Highest TSO or time (ISO 8601) of the cut; by default the global watermark.",
     )
     refold_quarantined: bool = Field(
         default=False,
@@ -121,8 +122,8 @@ def _kafka_topic(steps: ChangefeedSteps) -> dg.AssetSpec:
     return dg.AssetSpec(
         key=steps.names.asset("kafka_topic"),
         description=(
-            f"{what}, written by TiCDC in the format {steps.changefeed.wire_format}. Not computed "
-            "here: the sensor observes its offsets and how many records wait to be landed."
+            f"{what}, written by TiCDC in the format {steps.changefeed.wire_format}. It is "
+            "external: the sensor observes its offsets and the number of waiting records."
         ),
         group_name=steps.changefeed.name,
         kinds={kind},
@@ -134,9 +135,9 @@ def _raw_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         key=steps.names.asset("raw_messages"),
         deps=[steps.names.asset("kafka_topic")],
         description=(
-            "Every record of the topic, as it is, exactly once: one row a record, with its "
-            "coordinates. The newest commit is the only memory of the position. Records that are "
-            "gone before they were landed fail the run with topic, partition and offsets."
+            "Every record of the topic, verbatim and exactly once: one row per record, with its "
+            "coordinates. Only the newest commit stores the position. If records expired before "
+            "they were landed, the run fails and names topic, partition and offsets."
         ),
         metadata={"dagster/column_schema": raw_messages_columns()},
         **_common(steps.names),
@@ -162,8 +163,8 @@ def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                 key=names.asset("decode_messages"),
                 deps=[names.asset("raw_messages")],
                 description=(
-                    "Decodes the records landed since its last run into change_log, and those "
-                    "that are no message into quarantine. Each landing day that it appended to is "
+                    "Decodes the records landed since its last run into change_log; records that "
+                    "are not messages go to quarantine. Each landing day that it appends to is "
                     "reported on `change_log`."
                 ),
                 group_name=names.changefeed,
@@ -173,9 +174,9 @@ def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                 key=names.asset("quarantine"),
                 deps=[names.asset("raw_messages")],
                 description=(
-                    "What could not be decoded or did not fit its schema: coordinates, reason, "
-                    "position, expected and got. The record itself stays in raw_messages. After a "
-                    f"fix, run the job [{names.redrive_job}]"
+                    "Records that could not be decoded, and row changes that do not fit their "
+                    "schema: coordinates, reason, position, expected and got. The record itself "
+                    f"stays in raw_messages. After a fix, run the job [{names.redrive_job}]"
                     f"(/guess/{names.redrive_job})."
                 ),
                 metadata={"dagster/column_schema": quarantine_columns()},
@@ -208,11 +209,12 @@ def _change_log(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         partitions_def=landing_days(steps.paths, utc_now().date()),
         backfill_policy=dg.BackfillPolicy.single_run(),
         description=(
-            "One row a change, with images as sent; DDL, bootstraps and watermarks are rows of it "
-            "too (column `kind`). It needs no schema, so nothing waits before it: mirrors and the "
-            "schema registry are made from it and can be made again. One partition a landing day "
-            "(UTC), appended to by `decode_messages`. Materialise a partition to decode that day's "
-            "records again: what differs is put right, and the next sync folds the tables it is of."
+            "One row per change, with images as sent; DDL, bootstraps and watermarks are rows too "
+            "(column `kind`). It needs no schema, so changes never wait for one here. Mirrors and "
+            "the schema registry are made from it, and can be made again. One partition per "
+            "landing day (UTC), appended to by `decode_messages`. Materialise a partition to "
+            "decode that day's records again: differences are corrected, and the next sync folds "
+            "the affected tables."
         ),
         metadata={"dagster/column_schema": change_log_columns()},
         **_common(steps.names),
@@ -243,9 +245,9 @@ def _schema_registry(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         # A sync leaves change_log out, so the order of its steps needs the step that it has.
         deps=[steps.names.asset("decode_messages"), steps.names.asset("change_log")],
         description=(
-            "Every version of every table's schema, from when to when it holds and what it was "
-            "learnt from; the DDL history and conflicting claims stand in tables beside it. Rows "
-            "whose version is not here are held."
+            "Every schema version of every table, with its validity and its source. The DDL "
+            "history and schema conflicts are in separate tables. Rows whose schema version is "
+            "not here are held."
         ),
         metadata={"dagster/column_schema": schema_registry_columns()},
         **_common(steps.names),
@@ -266,9 +268,9 @@ def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         deps=[steps.names.asset("change_log"), steps.names.asset("schema_registry")],
         description=(
             "Brings every mirror to one cut: all row changes at or below the global watermark, "
-            "DDL in its place, published for all tables at once. `outcome` and `reason` say how "
-            "it ended, also when nothing could be applied. Each table that changed is reported "
-            "on `mirrors`, and on the asset of its own."
+            "with DDL in order, published for all tables at once. `outcome` and `reason` say how "
+            "it ended, even if nothing could be applied. Each changed table is reported on "
+            "`mirrors` and on its own asset."
         ),
         freshness_policy=_freshness(steps.changefeed),
         **_common(steps.names),
@@ -297,9 +299,9 @@ def _mirrors(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         partitions_def=steps.names.tables,
         backfill_policy=dg.BackfillPolicy.single_run(),
         description=(
-            "The tables as they are upstream: one Delta table and one partition per table, all at "
-            "the TSO of the newest cut. They are kept up to date by `apply_changes`. Materialise "
-            "a partition to fold that table again from the whole change log."
+            "Copies of the upstream tables: one Delta table and one partition per table, all at "
+            "the TSO of the newest cut. `apply_changes` keeps them up to date. Materialise a "
+            "partition to fold that table again from the whole change log."
         ),
         **_common(steps.names),
     )
@@ -335,9 +337,9 @@ def _maintenance(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         key=steps.names.asset("maintenance"),
         deps=[steps.names.asset("apply_changes")],
         description=(
-            "Removes what is older than `retention` says, makes few files of many (OPTIMIZE) and "
-            "removes files that neither the newest cut nor a kept one needs (VACUUM). No row of a "
-            "mirror changes, nor one as of a moment that is kept."
+            "Removes data older than `retention`, compacts small files (OPTIMIZE) and removes "
+            "files that no kept cut needs (VACUUM). No row of a mirror changes, now or as of a "
+            "kept cut."
         ),
         **_common(steps.names),
     )
@@ -357,8 +359,8 @@ def _history(steps: ChangefeedSteps) -> dg.AssetSpec:
         deps=[steps.names.asset("apply_changes")],
         partitions_def=steps.names.tables,
         description=(
-            "Every version of every row, from which cut to which it was there, of the tables that "
-            "are configured. `apply_changes` keeps it beside the mirror, at the same cut, and "
+            "Every version of every row of the configured tables, with the cuts at which it begins "
+            "and ends. `apply_changes` updates it together with the mirror, at the same cut, and "
             "reports it here. Materialise the table's partition of `mirrors` to fold both again."
         ),
         group_name=steps.changefeed.name,
@@ -393,10 +395,10 @@ _SHORTEST_WINDOW_SECONDS = 60
 
 
 def _freshness(changefeed: Changefeed) -> dg.FreshnessPolicy | None:
-    """Return how often changes are applied: watermarks come whether or not a row changes.
+    """Return how often changes are applied: watermarks arrive even if no row changes.
 
-    None where none may come: at the end of a source, and for Canal-JSON, which TiCDC sends without
-    watermarks unless it is told to. A mirror has no policy: a table may rest for a year.
+    None if watermarks may be missing: for an ended source, and for Canal-JSON, which TiCDC sends
+    without watermarks by default. A mirror has no policy: a table may not change for a year.
     """
     warn, fail = changefeed.lag_warn_seconds, changefeed.lag_error_seconds
     watermarks = changefeed.wire_format != WireFormat.CANAL_JSON and not changefeed.has_ended
@@ -419,8 +421,8 @@ def _require_tables(cut: Cut, tables: Iterable[tuple[str, str]]) -> None:
     ]
     if missing:
         raise NotFoundError(
-            f"no mirror of {', '.join(missing)} in the newest cut ({cut.moment}): dropped, "
-            "renamed, or its schema has not arrived yet"
+            f"no mirror of {', '.join(missing)} in the newest cut ({cut.moment}): the table was "
+            "dropped or renamed, or its schema has not arrived yet"
         )
 
 

@@ -1,11 +1,11 @@
 """Backfills from a program: chosen days of `change_log`, chosen tables of `mirrors`.
 
-In: days or tables by the names that people use. Out: what each run did. They are runs of the same
-assets that a backfill in the UI materialises, recorded in the same instance; one run takes a range
-of neighbouring partitions, as Dagster's own single-run backfills do.
+In: days, or tables by name. Out: the result of each run. The runs materialise the same assets as a
+backfill in the UI, and are recorded in the same instance; one run takes a range of adjacent
+partitions, like Dagster's own single-run backfills.
 
-Why running it again is safe: a day that is right is left alone, and a table is folded to the state
-it has. A run waits some time for the writer's lock, so a backfill fits between syncs.
+Why running it again is safe: a correct day is left as it is, and a table is folded to its current
+state. A run waits some time for the writer's lock, so a backfill fits between syncs.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -24,7 +24,7 @@ from ticdc_assets.defs.steps import LOCK_PATIENCE_SECONDS, steps_of
 from ticdc_assets.errors import ConfigError, NotFoundError
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.pipeline.landing import landed_days
-from ticdc_assets.pipeline.mirrors import Applying
+from ticdc_assets.pipeline.standing import Applying
 from ticdc_assets.services.redecoded_days import RedecodedDay
 from ticdc_assets.services.redecoding import Redecoding
 

@@ -1,11 +1,10 @@
 """All definitions: one set per changefeed of the configuration, merged.
 
-They load whatever is wrong with one changefeed: what cannot be read of its tables, or of its entry
-in the configuration, is a check that fails (`lake_readable`, `configuration_valid`), and the others
-are whole.
+They always load. If tables of a changefeed or its entry in the configuration cannot be read, a
+check fails (`lake_readable`, `configuration_valid`), and other changefeeds are not affected.
 
-The in-process executor is the default of everything: one run is one Spark session, and runs that
-the UI or a backfill starts go by an implicit job that knows no other default.
+The in-process executor is the default for everything: one run is one Spark session, and runs
+started by the UI or a backfill use an implicit job that takes no other default.
 """
 
 from collections.abc import Sequence
@@ -46,9 +45,17 @@ def all_definitions(settings: Settings) -> dg.Definitions:
     )
 
 
-def definitions_of(changefeeds: Sequence[ChangefeedSteps]) -> dg.Definitions:
-    """Return the definitions of `changefeeds`; their results are kept in each."""
-    mirrors = [MirrorAssets.of(steps) for steps in changefeeds]
+def definitions_of(
+    changefeeds: Sequence[ChangefeedSteps], *, has_mirrors: bool = True
+) -> dg.Definitions:
+    """Return the definitions of `changefeeds`; their results are kept in each.
+
+    Args:
+        changefeeds: the changefeeds.
+        has_mirrors: whether each mirror is an asset of its own, if they are not too many; the jobs
+            of a changefeed need none of these.
+    """
+    mirrors = [MirrorAssets.of(steps) for steps in changefeeds] if has_mirrors else []
     checks = [(steps, changefeed_checks(steps)) for steps in changefeeds]
     return dg.Definitions(
         assets=[

@@ -1,21 +1,20 @@
 """Checks of one changefeed: wiring only.
 
-What they say is `Status.verdicts`; in `content_verdicts` where files or mirrors are read for it.
+Their results are `Status.verdicts`, or come from `content_verdicts` if files or mirrors are read.
 
-The cheap ones read the small tables that steer the pipeline, never Spark, so they cost milliseconds
-and can be run alone. They come with every sync, and the sensor asks for them between syncs too,
-because lag and the age of held rows grow exactly when no sync runs. `keys_unique` reads all mirrors
-and `mirror_equals_rebuild` decodes all that ever landed: they come with no sync, but have a job and
-a schedule of their own.
+The cheap checks read only small control tables, without Spark, so they cost milliseconds and can
+run alone. Every sync runs them, and the sensor evaluates them between syncs, because lag and the
+age of held rows grow while no sync runs. `keys_unique` reads all mirrors, and
+`mirror_equals_rebuild` decodes every landed record: no sync runs them; they have their own job and
+schedule.
 
-Replication lag is now less the physical time of the newest cut's TSO. It is not the time since the
-last materialisation: a mirror that was just written from an old watermark is behind all the same.
-How it is split stands in `observe.lag`.
+Replication lag is now minus the physical time of the newest cut's TSO. It is not the time since the
+last materialisation: a mirror just written from an old watermark is still behind. `observe.lag`
+says how it is split.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -29,10 +28,10 @@ from ticdc_assets.defs.resources import LakeSpark
 from ticdc_assets.defs.status_metadata import SEEN_UNTIL, check_verdict, quarantine_verdict
 from ticdc_assets.defs.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.defs.verdicts import CheckVerdict, runbook
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.control import keeping
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.observe.status import Status
-from ticdc_assets.observe.status_reading import read_faults, read_status
+from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check
 from ticdc_assets.observe.wording import duration
 from ticdc_assets.pipeline.cuts import newest_cut
@@ -53,13 +52,13 @@ _ASSETS: Mapping[Check, str] = {
     Check.ROW_CHECKSUMS: "apply_changes",
     Check.SCHEMA_CONFLICTS: "schema_registry",
 }
-"""Checks that need nothing but a status, and their assets."""
+"""Checks that need only a status, and their assets."""
 
 
 def status_verdicts(
     names: FeedNames, changefeed: Changefeed, status: Status
 ) -> dict[dg.AssetCheckKey, CheckVerdict]:
-    """Return what every check says that needs nothing but a status."""
+    """Return the verdicts of the checks that need only a status."""
     return {
         dg.AssetCheckKey(names.asset(asset), check.value): check_verdict(check, changefeed, status)
         for check, asset in _ASSETS.items()
@@ -67,23 +66,28 @@ def status_verdicts(
 
 
 def readable_key(names: FeedNames) -> dg.AssetCheckKey:
-    """Return the key of the check that fails in place of what cannot be read."""
+    """Return the key of the check that fails if a table cannot be read."""
     return dg.AssetCheckKey(names.asset("apply_changes"), LAKE_READABLE)
 
 
 def judge_cheaply(
     steps: ChangefeedSteps, instance: dg.DagsterInstance, now: datetime
 ) -> dict[dg.AssetCheckKey, CheckVerdict]:
-    """Return what every check says that needs no Spark."""
+    """Return the verdicts of the checks that need no Spark, from one look at the tables."""
     paths, changefeed = steps.paths, steps.changefeed
+    readable = readable_key(steps.names)
     damages = find_damage(paths, deep=False)
-    if any(Path(error.path) in paths.tables for error in damages):
+    if {error.path for error in damages} & set(map(str, paths.tables)):
         # The others would say the same, if they could say anything.
-        return {readable_key(steps.names): judge_damage(damages)}
+        return {readable: judge_damage(damages)}
+    try:
+        with damage_told(paths):
+            status = read_status(paths, changefeed, now)
+    except LakeDamagedError as error:
+        return {readable: judge_damage([error])}
     quarantine = dg.AssetCheckKey(steps.names.asset("quarantine"), Check.QUARANTINE_GROWTH.value)
-    status = read_status(paths, changefeed, now)
     verdicts = status_verdicts(steps.names, changefeed, status)
-    verdicts[readable_key(steps.names)] = judge_damage(damages)
+    verdicts[readable] = judge_damage(damages)
     verdicts[quarantine] = quarantine_verdict(
         changefeed.name, status.faults, _seen_until(instance, quarantine)
     )
@@ -92,150 +96,118 @@ def judge_cheaply(
 
 def changefeed_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
     """Return the checks of one changefeed."""
-    return [
-        _readable_check(steps),
-        *(_status_check(steps, asset, check) for check, asset in _ASSETS.items()),
-        _quarantine_check(steps),
-        *_spark_checks(steps),
-        *export_checks(steps),
-    ]
+    return [_cheap_checks(steps), *_spark_checks(steps), *export_checks(steps)]
 
 
-def _readable_check(steps: ChangefeedSteps) -> dg.AssetChecksDefinition:
-    @dg.asset_check(
-        asset=steps.names.asset("apply_changes"),
-        name=LAKE_READABLE,
-        description=(
-            "Fails when a table of the changefeed is broken, or files of a mirror of the newest "
-            "cut are missing or torn, and says what repairs it. While a table that steers the "
-            f"pipeline is broken, the other checks fail with the same sentence. "
-            f"{runbook(LAKE_READABLE)}"
-        ),
-    )
-    def lake_readable(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        return judge_damage(find_damage(steps.paths, deep=False)).result()
+def _cheap_checks(steps: ChangefeedSteps) -> dg.AssetChecksDefinition:
+    """Return the checks that need no Spark, as one op: a sync reads the status once for all."""
+    names, changefeed = steps.names, steps.changefeed
+    applied = names.asset("apply_changes")
+    descriptions = _descriptions(changefeed)
 
-    return lake_readable
-
-
-def _judged(judge: Callable[[], CheckVerdict], paths: LakePaths) -> dg.AssetCheckResult:
-    """Return what a check says, or that what it reads is broken."""
-    try:
-        with damage_told(paths):
-            return judge().result()
-    except LakeDamagedError as error:
-        return judge_damage([error]).result()
-
-
-def _status_check(steps: ChangefeedSteps, asset: str, check: Check) -> dg.AssetChecksDefinition:
-    names, paths, changefeed = steps.names, steps.paths, steps.changefeed
-
-    @dg.asset_check(
-        asset=names.asset(asset),
-        name=check.value,
-        # Conflicts are told together with the cut that was made in spite of them.
-        additional_deps=[] if asset == "apply_changes" else [names.asset("apply_changes")],
-        description=f"{_descriptions(changefeed)[check]} {runbook(check)}",
-    )
-    def evaluate(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        return _judged(
-            lambda: check_verdict(check, changefeed, read_status(paths, changefeed, utc_now())),
-            paths,
+    def spec(asset: str, name: str, description: str) -> dg.AssetCheckSpec:
+        return dg.AssetCheckSpec(
+            name=name,
+            asset=names.asset(asset),
+            # Conflicts are told together with the cut that was made in spite of them, and an apply
+            # may quarantine rows too.
+            additional_deps=[] if asset == "apply_changes" else [applied],
+            description=f"{description} {runbook(name)}",
         )
 
-    return evaluate
+    specs = [
+        spec(
+            "apply_changes",
+            LAKE_READABLE,
+            "Fails when a table of the changefeed is damaged, or files of a mirror of the newest "
+            "cut are missing or torn, and says how to repair it. While a control table of the "
+            "pipeline is damaged, the other checks fail with the same sentence.",
+        ),
+        *(spec(asset, check.value, descriptions[check]) for check, asset in _ASSETS.items()),
+        spec(
+            "quarantine",
+            Check.QUARANTINE_GROWTH.value,
+            "Warns when quarantine has records that are new since the last evaluation. List them "
+            f"with ticdc-assets quarantine {names.changefeed}, fix the cause, and run "
+            f"{names.redrive_job}.",
+        ),
+    ]
+
+    @dg.multi_asset_check(specs=specs, name=names.op("checks"), can_subset=True)
+    def checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        with keeping(context.run.run_id):
+            verdicts = judge_cheaply(steps, context.instance, utc_now())
+        broken = verdicts[readable_key(names)]
+        for item in specs:
+            if item.key in context.selected_asset_check_keys:
+                yield verdicts.get(item.key, broken).result(item.key)
+
+    return checks
 
 
 def _descriptions(changefeed: Changefeed) -> dict[Check, str]:
-    """Return what each check that needs a status only means, its limits and what to do."""
+    """Return the meaning, limits and advice of each check that needs only a status."""
     limits = changefeed.checks
     quiet = "never"
     if limits.quiet_warn_seconds is not None:
         quiet = f"from {duration(limits.quiet_warn_seconds)}"
     return {
         Check.REPLICATION_LAG: (
-            "How far the mirrors are behind now: now less the physical time of the newest cut's "
-            "TSO, in three parts that add up to it (source to Kafka, Kafka to raw_messages, "
+            "How far the mirrors are behind now: now minus the physical time of the newest cut's "
+            "TSO, as the sum of three parts (source to Kafka, Kafka to raw_messages, "
             "raw_messages to mirrors), and the table that is furthest behind. Warns from "
             f"{duration(changefeed.lag_warn_seconds)}, fails from "
             f"{duration(changefeed.lag_error_seconds)} (lag_warn_seconds and lag_error_seconds of "
-            "the changefeed). Look first at the part that is the largest."
+            "the changefeed). Look at the largest part first."
         ),
         Check.WATERMARK_PROGRESS: (
             "Whether the watermark moves with the rows. Rows that land far beyond a watermark that "
-            "does not follow are never applied: warns from "
+            "does not move are not applied: warns from "
             f"{duration(limits.stuck_warn_seconds)} of upstream time, fails from "
             f"{duration(limits.stuck_error_seconds)} (checks.stuck_warn_seconds and "
-            "checks.stuck_error_seconds). A watermark that moves while no row and no DDL comes "
-            f"warns {quiet} (checks.quiet_warn_seconds). Look at the partition that is named, and "
-            "at TiCDC's changefeed."
+            "checks.stuck_error_seconds). A watermark that moves while no row and no DDL arrives "
+            f"warns {quiet} (checks.quiet_warn_seconds). Check the named partition and TiCDC's "
+            "changefeed."
         ),
         Check.HELD_ROWS: (
             "How long row changes have waited for the schema they cite. Warns from "
             f"{duration(limits.held_warn_seconds)}, fails from "
             f"{duration(limits.held_error_seconds)} (checks.held_warn_seconds and "
-            "checks.held_error_seconds). Their tables lack these changes meanwhile. See that TiCDC "
-            "sends bootstraps."
+            "checks.held_error_seconds). Their tables lack these changes meanwhile. Make sure that "
+            "TiCDC sends bootstraps."
         ),
         Check.SCHEMA_CONFLICTS: (
-            "Warns while two messages claim different structures for one schema version of a "
-            "table. The one that was registered is used; compare both with the table upstream."
+            "Warns while two messages describe one schema version of a table differently. The "
+            "registered schema is used; compare both with the upstream table."
         ),
         Check.MIRRORS_COMPLETE: (
             "Fails when a mirror could not be made at the newest cut: it keeps its older rows, and "
-            "each sync tries again. Warns when one lacks row changes (held or quarantined), or "
-            "is marked as possibly different from its table. Held ones wait for bootstraps, "
-            "quarantined ones for a fix and a re-drive."
+            "each sync tries again. Warns when a mirror lacks row changes (held or quarantined), "
+            "or has a caveat. Held changes wait for bootstraps, quarantined changes for a fix and "
+            "a redrive."
         ),
         Check.CHANGES_ACCOUNTED: (
-            "Fails when a row change that the newest cut is the first to have was neither applied "
-            "nor held, quarantined, excluded or superseded, and names its coordinates. The "
-            "metadata of apply_changes has the account of each table."
+            "Fails when a row change that is new in the newest cut was neither applied nor held, "
+            "quarantined, excluded or superseded, and names its coordinates. The metadata of "
+            "apply_changes has the account of each table."
         ),
         Check.ROW_CHECKSUMS: (
-            "Fails when a row change is not what its checksum says (TiCDC's integrity check, "
-            "Simple protocol); passes where none are sent. Compare such rows with the source."
+            "Fails when a row change does not match its checksum (TiCDC's integrity check, Simple "
+            "protocol); passes if no checksums are sent. Compare such rows with the source."
         ),
     }
 
 
-def _quarantine_check(steps: ChangefeedSteps) -> dg.AssetChecksDefinition:
-    names, paths, changefeed = steps.names, steps.paths, steps.changefeed
-
-    @dg.asset_check(
-        asset=names.asset("quarantine"),
-        name=Check.QUARANTINE_GROWTH.value,
-        # An apply may quarantine rows too: look after it.
-        additional_deps=[names.asset("apply_changes")],
-        description=(
-            "Warns when something came into quarantine since the check last looked. Look at it, "
-            f"fix what is wrong, and run {names.redrive_job}. {runbook(Check.QUARANTINE_GROWTH)}"
-        ),
-    )
-    def quarantine_growth(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        key = dg.AssetCheckKey(names.asset("quarantine"), Check.QUARANTINE_GROWTH.value)
-        return _judged(
-            lambda: quarantine_verdict(
-                changefeed.name,
-                read_faults(paths, changefeed.tables),
-                _seen_until(context.instance, key),
-            ),
-            paths,
-        )
-
-    return quarantine_growth
-
-
 def _spark_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
-    """Return the checks that read mirrors or more, which no sync runs."""
+    """Return the checks that read mirrors or records, which no sync runs."""
     names, paths, changefeed = steps.names, steps.paths, steps.changefeed
     keys = dg.AssetCheckSpec(
         name=KEYS_UNIQUE,
         asset=names.asset("mirrors"),
         description=(
-            "Fails when a key stands more than once in a mirror of the newest cut, and names up to "
-            f"5 such keys of each table. It reads the keys of all mirrors. Run it by "
-            f"{names.verify_job}; it is no part of a sync and writes nothing. "
+            "Fails when a mirror of the newest cut has the same key more than once, and names up "
+            f"to 5 such keys of each table. It reads the keys of all mirrors. Run it with "
+            f"{names.verify_job}; it is not part of a sync and writes nothing. "
             f"{runbook(KEYS_UNIQUE)}"
         ),
     )
@@ -258,9 +230,10 @@ def _spark_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         name=MIRROR_EQUALS_REBUILD,
         asset=names.asset("mirrors"),
         description=(
-            "Rebuilds every mirror of the newest cut from the landed records, in a side place, and "
-            f"compares. Fails with the keys and columns that differ. Run it by {names.verify_job}; "
-            "it is no part of a sync, writes nothing that lasts, and syncs go on meanwhile. "
+            "Rebuilds every mirror of the newest cut from the landed records, in a separate "
+            "folder, and compares. Fails with the keys and columns that differ. Run it with "
+            f"{names.verify_job}; it is not part of a sync, removes its files at the end, and "
+            "syncs continue meanwhile. "
             f"{runbook(MIRROR_EQUALS_REBUILD)}"
         ),
     )
@@ -283,10 +256,10 @@ def _spark_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
 
 
 def _is_left_out(context: dg.AssetCheckExecutionContext, names: FeedNames) -> bool:
-    """Return whether a run is one that materialises: whoever does gets the checks of it too.
+    """Return whether a run materialises assets: Dagster then selects their checks too.
 
-    Each run of a backfill would read all mirrors, or decode all that ever landed, and keep syncs
-    waiting as long.
+    Otherwise each run of a backfill would read all mirrors, or decode every landed record, and keep
+    syncs waiting.
     """
     if not context.run.asset_selection:
         return False
@@ -295,8 +268,8 @@ def _is_left_out(context: dg.AssetCheckExecutionContext, names: FeedNames) -> bo
 
 
 def _seen_until(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> datetime | None:
-    """Return up to which moment of quarantining an earlier evaluation has looked."""
-    # The newest record may be the one of this very run, planned and without an evaluation.
+    """Return the quarantine time up to which an earlier evaluation has looked."""
+    # The newest record may belong to this run: planned, without an evaluation.
     for record in instance.event_log_storage.get_asset_check_execution_history(key, limit=20):
         evaluation = record.evaluation
         metadata: Mapping[str, Any] = getattr(evaluation, "metadata", None) or {}

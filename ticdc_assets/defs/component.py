@@ -1,11 +1,11 @@
-"""A changefeed as a Dagster component: an entry of a `defs.yaml` in a project of the user's.
+"""A changefeed as a Dagster component: an entry of a `defs.yaml` in a user's project.
 
 In: the attributes of the component, which are the keys of an entry of `changefeeds.yaml`, and
-`lake`. Out: the definitions of that changefeed, the same that the changefeeds file would give. The
-schema of the attributes is made of the settings' models, so a key is described once.
+`lake`. Out: the definitions of that changefeed, the same as from the changefeeds file. The schema
+of the attributes comes from the settings' models, so each key is described once.
 
-What is read is what the file's reader reads: each mistake is told with its key, and the definitions
-are as safe to load again as any.
+The attributes are read by the same code as the file, so each mistake is reported with its key, and
+loading again is safe.
 """
 
 import os
@@ -56,7 +56,7 @@ def _section(hint: Any, marks: tuple[Any, ...]) -> Any:
 
 _LAKE = (
     str | None,
-    Field(None, description="folder of all tables; that of TICDC_LAKE if it is not said"),
+    Field(None, description="folder of all tables; by default that of TICDC_LAKE"),
 )
 _MODEL = _attributes(Changefeed, "ChangefeedAttributes", lake=_LAKE)
 
@@ -112,6 +112,11 @@ def read_attributes(given: Mapping[str, Any], folder: Path) -> Settings:
         changefeeds = parse_changefeeds(document, path=path, env=os.environ)
     except ConfigError as error:
         raise ConfigError(str(error).replace("changefeeds[0]", "attributes")) from None
+    if lake is not None and "://" in lake:
+        raise ConfigError(
+            f"{path}: lake: expected a folder; a lake in a store is named by TICDC_LAKE, and "
+            "reached as the changefeeds file says"
+        )
     root = lake_path() if lake is None else (folder / lake).absolute()
     return Settings(changefeeds=changefeeds, lake=root, path=path)
 

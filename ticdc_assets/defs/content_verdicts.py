@@ -1,7 +1,6 @@
-"""Judging what only reading files or mirrors tells: damage, keys, the rebuild.
+"""Verdicts that need files or mirrors: damage, keys, the rebuild.
 
-Values in, verdicts out; nothing is read here and nothing kept. These verdicts change only when
-something was written.
+In: values. Out: verdicts. Nothing is read or stored here. These verdicts change only after writes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,7 @@ from ticdc_assets.services.verifying import Verification, VerifiedMirror
 def judge_damage(damages: Sequence[LakeDamagedError]) -> CheckVerdict:
     """Judge whether all tables of a changefeed can be read."""
     if not damages:
-        return CheckVerdict(passed=True, description="No table is broken.")
+        return CheckVerdict(passed=True, description="No table is damaged.")
     return CheckVerdict(
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR,
@@ -55,7 +54,7 @@ def judge_keys(found: KeyCounts | None) -> CheckVerdict:
         return CheckVerdict(
             passed=True,
             description=(
-                f"Every key is once in its mirror: {found.rows} rows of {found.mirrors} "
+                f"Every mirror has each key once: {found.rows} rows of {found.mirrors} "
                 f"mirrors{without}."
             ),
             metadata=metadata,
@@ -72,9 +71,9 @@ def judge_keys(found: KeyCounts | None) -> CheckVerdict:
         passed=False,
         severity=dg.AssetCheckSeverity.ERROR,
         description=(
-            f"Keys stand more than once: {listed(map(_repeated_text, found.repeated), '; ')}. "
+            f"Repeated keys: {listed(map(_repeated_text, found.repeated), '; ')}. "
             "Materialise these partitions of mirrors to fold them again from the change log, and "
-            "look whether anything else writes to their Delta tables."
+            "check whether another program writes to their Delta tables."
         ),
         metadata=metadata,
     )

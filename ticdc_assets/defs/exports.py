@@ -1,13 +1,12 @@
-"""Exports of the upstream in Dagster: seeding tables from one, and comparing mirrors with one.
+"""Exports of the upstream in Dagster: seeding tables from an export, comparing mirrors with one.
 
     seed_tables -> snapshot -> change_log
 
 `seed_tables` has no partition: one run seeds all tables of an export, reports each on `snapshot`,
-which has one partition a table, and applies the changes above them. No other asset waits for it,
-since most syncs follow no seed. The check `snapshot_complete` says whether each landed
-row was seeded or is in quarantine; `mirror_equals_source` compares the mirrors with an export, as
-`ticdc-assets diff` does. Where the configuration says in which folder exports arrive, a schedule
-compares each that is new.
+which has one partition per table, and applies the later changes. No other asset waits for it, since
+most syncs follow no seed. The check `snapshot_complete` says whether each landed row was seeded or
+is in quarantine; `mirror_equals_source` compares the mirrors with an export, like `ticdc-assets
+diff`. If the configuration names a folder of exports, a schedule compares each new one.
 """
 
 from collections.abc import Iterator
@@ -45,22 +44,22 @@ _LOOK_CRON = "*/15 * * * *"
 
 
 class ExportConfig(dg.Config):
-    """Which export, and how it is written."""
+    """An export, and the form of its files."""
 
     folder: str = Field(default="", description="The folder of the export, or its URI.")
     tables: list[str] = Field(
-        default=[], description="`database.table` of the tables that are meant; all if none is."
+        default=[], description="`database.table` of each wanted table; by default all."
     )
     tso: int | None = Field(
-        default=None, description="The export's TSO, where its `metadata` do not say it."
+        default=None, description="The export's TSO, if its `metadata` does not contain it."
     )
     timezone: str | None = Field(
         default=None,
-        description="Time zone of the session that exported it; the changefeed's if not set.",
+        description="Time zone of the session that exported it; by default the changefeed's.",
     )
     csv: dict[str, str] = Field(
         default={},
-        description="How CSV files are written, by Dumpling's options without `--`: "
+        description="Dumpling's options for CSV files, without `--`: "
         "csv-separator, csv-delimiter, csv-null-value, csv-line-terminator, no-header, "
         "escape-backslash, csv-output-dialect.",
     )
@@ -84,11 +83,11 @@ def seed_tables_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     @dg.asset(
         key=steps.names.asset("seed_tables"),
         description=(
-            "Lands the rows of an export that Dumpling wrote, verbatim, and decodes them into "
-            "change_log; what is no row goes to quarantine with file and line. From the TSO of the "
-            "export on its tables have these rows, and the changes above it are applied over "
-            "them. Each table is reported on `snapshot`. Run it "
-            f"with the job {steps.names.seed_job}, and say in its configuration which export."
+            "Lands the rows of an export by Dumpling, verbatim, and decodes them into change_log; "
+            "text that is not a row goes to quarantine with file and line. From the TSO of the "
+            "export on, its tables have these rows, and later changes are applied on top of them. "
+            "Each table is reported on `snapshot`. Run it with the job "
+            f"{steps.names.seed_job}, and name the export in the run's configuration."
         ),
         metadata={"dagster/column_schema": snapshot_rows_columns()},
         group_name=steps.names.changefeed,
@@ -101,9 +100,7 @@ def seed_tables_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     ) -> Iterator[dg.MaterializeResult]:
         if not config.folder:
             if context.run.job_name == steps.names.seed_job:
-                raise TicdcError(
-                    "no export is named: say in the run's configuration which `folder` it is in"
-                )
+                raise TicdcError("no export is named: give its `folder` in the run's configuration")
             context.log.info("nothing is seeded: no export is named")
             return
         with steps.writing(context), listened(context.log.info):
@@ -136,8 +133,8 @@ def snapshot_asset(steps: ChangefeedSteps) -> dg.AssetSpec:
         deps=[steps.names.asset("seed_tables")],
         partitions_def=seeded_tables(steps.names),
         description=(
-            "The rows that tables began with: those of exports, one partition a table, reported "
-            "by `seed_tables` with TSO, rows and what is in quarantine of them."
+            "The first rows of seeded tables, from exports: one partition per table, reported by "
+            "`seed_tables` with TSO, rows and quarantined rows."
         ),
         group_name=steps.names.changefeed,
         kinds={"spark", "deltalake"},
@@ -155,8 +152,8 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         asset=names.asset("seed_tables"),
         name=SNAPSHOT_COMPLETE,
         description=(
-            "Fails when rows of an export that were landed are neither in the change log nor in "
-            f"quarantine, and warns of those in quarantine. {runbook(SNAPSHOT_COMPLETE)}"
+            "Fails when landed rows of an export are neither in the change log nor in quarantine, "
+            f"and warns about rows in quarantine. {runbook(SNAPSHOT_COMPLETE)}"
         ),
     )
     def snapshot_complete() -> dg.AssetCheckResult:
@@ -167,8 +164,8 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         asset=names.asset("mirrors"),
         description=(
             "Compares the mirrors, as of the TSO of an export of the upstream, with the export. "
-            f"Fails with the keys and columns that differ. Run it by {names.diff_job}, and say in "
-            "its configuration which export; it writes nothing that lasts. "
+            f"Fails with the keys and columns that differ. Run it with {names.diff_job}, and name "
+            "the export in the run's configuration; it changes no table. "
             f"{runbook(MIRROR_EQUALS_SOURCE)}"
         ),
     )
@@ -205,9 +202,9 @@ def seed_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
         name=names.seed_job,
         selection=dg.AssetSelection.assets(names.asset("seed_tables")),
         description=(
-            f"Seeds tables of {names.changefeed} from an export that Dumpling wrote: their rows at "
-            "its TSO become those of the mirrors, and the changes above it are applied over them. "
-            "Say in the run's configuration where the export is, and which tables."
+            f"Seeds tables of {names.changefeed} from an export by Dumpling: the mirrors get its "
+            "rows at its TSO, and later changes are applied on top of them. Give the export's "
+            "folder and the tables in the run's configuration."
         ),
         tags=names.tags,
         executor_def=dg.in_process_executor,
@@ -224,7 +221,7 @@ def diff_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
         ),
         description=(
             f"Compares the mirrors of {names.changefeed} with an export of the upstream, as of its "
-            "TSO. It changes no table, and syncs go on meanwhile."
+            "TSO. It changes no table, and syncs continue meanwhile."
         ),
         tags=names.tags,
         executor_def=dg.in_process_executor,
@@ -232,7 +229,7 @@ def diff_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
 
 
 def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
-    """Return the schedule that looks for new exports, if the configuration says where."""
+    """Return the schedule that looks for new exports, if the configuration names a folder."""
     names, folder = steps.names, steps.changefeed.exports
     if folder is None:
         return []
@@ -244,8 +241,8 @@ def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
         execution_timezone="UTC",
         default_status=dg.DefaultScheduleStatus.RUNNING,
         description=(
-            "Looks for finished exports in the folder that `exports` of the changefeed names, and "
-            "compares the mirrors with the newest that lies at or below the newest cut, once."
+            "Looks for finished exports in the folder of the setting `exports`, and compares the "
+            "mirrors once with the newest export at or below the newest cut."
         ),
     )
     def new_exports(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:

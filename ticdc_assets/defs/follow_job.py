@@ -1,17 +1,17 @@
-"""The run that follows its source: one process, one warm Spark session, sync after sync.
+"""The follow run: one process, one warm Spark session, sync after sync.
 
 In: a changefeed. Out: the same tables and the same reports in Dagster as from runs of the sync job,
-without a process and a session to start each time. When it syncs, waits and ends stands in
-`following`; what a sync does, in `syncing`. Here the two meet Dagster.
+without starting a process and a session each time. `following` decides when to sync, wait and end;
+`syncing` does a sync. This module connects both to Dagster.
 
-What is reported: a sync that brought changes reports what a run of the sync job does. One that
-brought watermarks only is reported once a minute, and what is not reported is counted in the run's
-last log line. The checks that read small tables are evaluated after such a report, at most once a
-minute unless one's verdict changes.
+A sync that had changes is reported like a run of the sync job. A sync that had only watermarks is
+reported at most once a minute; the run's last log line counts those that are not reported. The
+checks that read small tables are evaluated after such a report, at most once a minute unless a
+verdict changes.
 
-The writer lock is held for each sync, not between them. A signal (cancelling the run, Ctrl-C) lets
-the sync that is under way end; a second one does not. Killing it is safe at any time, as it is for
-a sync: the next sync finishes what was begun.
+The writer lock is held during each sync, not between syncs. After a signal (cancelling the run,
+Ctrl-C) the current sync finishes; a second signal stops it. Killing the run is safe at any time, as
+for a sync: the next sync finishes its work.
 """
 
 import signal
@@ -37,6 +37,7 @@ from ticdc_assets.defs.source_watcher import SourceWatcher
 from ticdc_assets.defs.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.defs.syncing import Event, Step, Syncing
 from ticdc_assets.defs.workers import name_worker
+from ticdc_assets.engine.control import keeping
 from ticdc_assets.engine.lock import writer_lock
 
 REPORT_SECONDS = 60.0
@@ -51,13 +52,13 @@ class FollowConfig(dg.Config):
     seconds: float | None = Field(
         default=None,
         ge=0,
-        description="How long it goes on syncing; as the changefeed's follow_seconds if not set.",
+        description="How long it keeps syncing; by default the changefeed's follow_seconds.",
     )
     rest_seconds: float | None = Field(
         default=None,
         gt=0,
-        description="How long it rests from one look at the source to the next, after a sync that "
-        "brought watermarks only too; if not set 1 s, and up to 10 s after such syncs.",
+        description="Pause between two looks at the source; by default 1 s, and up to 10 s after "
+        "syncs that had only watermarks.",
     )
 
 
@@ -70,9 +71,9 @@ def follow_job(steps: ChangefeedSteps) -> dg.JobDefinition:
         pool=names.pool,
         out=dg.Out(dg.Nothing),
         description=(
-            "Syncs, waits until the source has more, syncs again. It ends after a sync when its "
-            f"time is over (follow_seconds, {default:g} s, or `seconds` of its configuration) or "
-            "when another run of the changefeed waits."
+            "Syncs, waits until the source has more records, syncs again. It ends after a sync "
+            f"when its time is over (follow_seconds, {default:g} s, or `seconds` of its run "
+            "configuration) or when another run of the changefeed waits."
         ),
     )
     def follow(
@@ -93,9 +94,9 @@ def follow_job(steps: ChangefeedSteps) -> dg.JobDefinition:
     @dg.job(
         name=names.follow_job,
         description=(
-            f"Keeps the mirrors of {names.changefeed} as fresh as can be: one run that syncs again "
-            "and again without starting anew. The sensor asks for it; other runs of the changefeed "
-            "wait for one of its syncs at most."
+            f"Keeps the mirrors of {names.changefeed} as fresh as possible: one run that syncs "
+            "repeatedly in one process. The sensor requests it; other runs of the changefeed wait "
+            "for at most one of its syncs."
         ),
         tags=names.tags | {FOLLOW_TAG: "true"},
         executor_def=dg.in_process_executor,
@@ -212,7 +213,12 @@ class Surroundings:
     def sync(self) -> NewData:
         """Sync once, and keep its reports."""
         began = self.now()
-        with writer_lock(self._steps.paths):
+        self._number += 1
+        steps, run = self._steps, self._context.run_id
+        with (
+            keeping(f"{run} {self._number}"),
+            writer_lock(steps.paths, steps.changefeed.writer, run=run),
+        ):
             done = (
                 self._syncing.land(),
                 self._syncing.decode(),
@@ -221,7 +227,6 @@ class Surroundings:
             )
         # Results are for those who run a job once; a run that goes on would pile them up.
         del self._steps.results[1:]
-        self._number += 1
         new_data = _together(done)
         if new_data is not NewData.NOTHING:
             said = "; ".join(step.said for step in (*done[:2], done[-1]))
@@ -263,7 +268,9 @@ class Surroundings:
     def _judge(self) -> None:
         """Evaluate the checks that read small tables; report those that are due."""
         due = self.now() - self._judged_at >= REPORT_SECONDS
-        for key, verdict in judge_cheaply(self._steps, self._instance, utc_now()).items():
+        with keeping(f"{self._context.run_id} {self._number}"):
+            verdicts = judge_cheaply(self._steps, self._instance, utc_now())
+        for key, verdict in verdicts.items():
             if due or verdict.level != self._levels.get(key):
                 self._told.append(verdict.evaluation(key))
                 self._levels[key] = verdict.level

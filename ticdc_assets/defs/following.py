@@ -1,19 +1,18 @@
-"""When a run that follows its source syncs, waits and ends; no Dagster, no Spark, no clock here.
+"""The loop of a follow run: when it syncs, waits and ends; no Dagster, no Spark, no clock here.
 
-In: a `FollowContext` that can look at the source, sync, and tell what else wants to run. Out:
-`Followed`, how often it synced and why it ended. What a sync does stands in `syncing`; this is the
-loop only.
+In: a `FollowContext` that can look at the source, sync, and report waiting runs. Out: `Followed`,
+how often it synced and why it ended. `syncing` does a sync; this is only the loop.
 
-A sync begins when the source has something that the last one did not see. Watermarks come every
-second, also of tables that nobody changes; so after syncs that brought watermarks only the loop
-rests longer and longer, because each sync is a commit in five tables and a published cut.
+A sync begins when the source has records that the last sync did not see. Watermarks arrive every
+second, even for tables that do not change. So after syncs that had only watermarks, the loop pauses
+longer and longer, because each sync is a commit in five tables and a published cut.
 
 It ends after a sync, never within one: when its time is over, when another run of the changefeed
-wants to write, or when it is told to. A source that is away, and a writer's lock that somebody else
-holds, are waited for with growing pauses; every other error ends it.
+wants to write, or when it is told to stop. If the source is down, or another writer holds the lock,
+it waits with growing pauses; every other error ends it.
 
-Why running it again is safe: a sync is safe to repeat wherever it stopped, and the first one of
-a run is made without asking whether there is news: it finishes what a killed run left.
+Why running it again is safe: a sync is safe to repeat wherever it stopped, and the first sync of a
+run always runs, without looking at the source: it finishes the work of a killed run.
 """
 
 from collections.abc import Hashable, Iterator
@@ -154,7 +153,7 @@ class Following:
         """Follow until it is to end; yield what was done so far after each look or sync.
 
         Raises:
-            TicdcError: a sync failed with an error that waiting does not mend.
+            TicdcError: a sync failed with an error that waiting does not fix.
         """
         while not self._has_ended():
             if self._context.now() >= self._due:
@@ -191,7 +190,7 @@ class Following:
                 return
             new_data = self._context.sync()
         except SourceRefusedError:
-            raise  # waiting mends no password
+            raise  # waiting does not fix a password
         except (SourceUnavailableError, BusyError) as error:
             self._wait_for(error)
             return

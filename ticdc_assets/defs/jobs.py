@@ -1,13 +1,11 @@
-"""Jobs of one changefeed, made of its assets and checks, so that their runs are their history.
+"""Jobs of one changefeed, made of its assets and checks, so their runs are in the assets' history.
 
-`<changefeed>_sync` lands, decodes, registers and applies what is there now. `<changefeed>_redrive`
-is the same way without landing, and tries quarantined records and rows again first.
-`<changefeed>_seed` lets tables begin with the rows of an export, `<changefeed>_diff` compares the
-mirrors with one (`exports`).
+`<changefeed>_sync` lands, decodes, registers and applies once. `<changefeed>_redrive` does the same
+without landing, and first tries quarantined records and rows again. `<changefeed>_seed` starts
+tables with the rows of an export, `<changefeed>_diff` compares the mirrors with one (`exports`).
 `<changefeed>_maintenance` applies retention, compacts and vacuums, once a day.
-`<changefeed>_redecode` decodes landing days again and puts right what differs.
-`<changefeed>_verify` runs the checks that no sync runs: it counts keys, rebuilds the mirrors and
-compares.
+`<changefeed>_redecode` decodes landing days again and corrects differences. `<changefeed>_verify`
+runs the checks that no sync runs: it counts keys, rebuilds the mirrors and compares.
 """
 
 from datetime import UTC, timedelta
@@ -30,13 +28,13 @@ if TYPE_CHECKING:
     )
 
 MAINTENANCE_CRON = "30 1 * * *"
-"""When maintenance is due unless the configuration says: when the day before is complete."""
+"""The default time of maintenance: when the day before is complete."""
 
 VERIFY_CRON = "0 3 * * 0"
-"""When the mirrors are verified unless the configuration says."""
+"""The default time of verifying the mirrors."""
 
 REDECODE_CRON = "0 2 * * *"
-"""When days are decoded again unless the configuration says: behind maintenance, before verify."""
+"""The default time of decoding days again: after maintenance, before verify."""
 
 _REDRIVEN = ("decode_messages", "quarantine", "schema_registry", "apply_changes")
 _SYNCED = ("raw_messages", *_REDRIVEN)
@@ -63,8 +61,8 @@ def redecode_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
         selection=dg.AssetSelection.assets(names.asset("change_log")),
         description=(
             f"Decodes the records of {names.changefeed} that landed on the chosen days again and "
-            "compares. Where nothing differs nothing is written; what differs is put right, and "
-            "the next sync folds the tables it is of."
+            "compares. Equal rows are not written; differences are corrected, and the next sync "
+            "folds the affected tables."
         ),
         tags=names.tags,
         executor_def=dg.in_process_executor,
@@ -74,8 +72,8 @@ def redecode_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
 def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
     """Return the daily schedule that decodes the day before again.
 
-    Without a time in the configuration it is stopped until somebody starts it: it is a proof, and
-    costs a day's decoding.
+    Without a time in the configuration it is stopped until it is started by hand: it is a proof,
+    and costs a day's decoding.
     """
     names, cron = steps.names, steps.changefeed.schedules.redecode
     runs = cron is not None and cron != OFF
@@ -89,8 +87,8 @@ def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
         if runs
         else dg.DefaultScheduleStatus.STOPPED,
         description=(
-            "Decodes what landed the day before (UTC) again and compares. It says why not, where "
-            "nothing landed or records of that day are not kept any more."
+            "Decodes the records landed the day before (UTC) again and compares. It skips, with a "
+            "reason, if nothing landed or records of that day were removed."
         ),
     )
     def yesterday_again(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
@@ -101,7 +99,7 @@ def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
         first = first_whole_day(steps.paths)
         if day < first:
             return dg.SkipReason(
-                f"retention removed records or rows of {day}; the first whole day is {first}"
+                f"retention removed records or rows of {day}; the first complete day is {first}"
             )
         key = f"{day:{DAY_FORMAT}}"
         return dg.RunRequest(run_key=key, partition_key=key, tags=names.tags)
@@ -116,8 +114,8 @@ def maintenance_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
         name=names.maintenance_job,
         selection=dg.AssetSelection.assets(names.asset("maintenance")),
         description=(
-            f"Removes what {names.changefeed} no longer needs to keep, and makes few files of "
-            "many. Syncs wait for it; no row of a mirror or of a kept cut changes."
+            f"Removes old data of {names.changefeed}, and compacts small files. Syncs wait for "
+            "it; no row of a mirror or of a kept cut changes."
         ),
         tags=names.tags,
         executor_def=dg.in_process_executor,
@@ -156,8 +154,9 @@ def verify_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
         name=names.verify_job,
         selection=dg.AssetSelection.checks(*checks),
         description=(
-            f"Rebuilds the mirrors of {names.changefeed} from the landed records in a side place "
-            "and compares them with the newest cut. It changes no table, and syncs go on meanwhile."
+            f"Rebuilds the mirrors of {names.changefeed} from the landed records in a separate "
+            "folder and compares them with the newest cut. It changes no table, and syncs continue "
+            "meanwhile."
         ),
         tags=names.tags,
         executor_def=dg.in_process_executor,
@@ -167,9 +166,8 @@ def verify_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
 def verify_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
     """Return the weekly schedule of the verify job.
 
-    Without a time in the configuration it is stopped until somebody starts it: it decodes all that
-    ever landed, beside the syncs on the same machine, and when it may do so is for whoever knows
-    the machine.
+    Without a time in the configuration it is stopped until it is started by hand: it decodes every
+    landed record, in parallel with syncs on the same machine, so the operator chooses the time.
     """
     said = steps.changefeed.schedules.verify
     runs = said is not None and said != OFF
@@ -182,10 +180,10 @@ def verify_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
         if runs
         else dg.DefaultScheduleStatus.STOPPED,
         description=(
-            "When schedules.verify of the changefeed says. It decodes everything that ever landed."
+            "At the time of the setting schedules.verify. It decodes every landed record."
             if runs
-            else "Sundays at 3:00 UTC. It decodes everything that ever landed, so it is stopped at "
-            "first: start it where the machine has the time."
+            else "Sundays at 3:00 UTC. It decodes every landed record, so it is stopped by "
+            "default: start it if the machine has the capacity."
         ),
     )
 
@@ -197,8 +195,8 @@ def sync_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
         name=names.sync_job,
         selection=dg.AssetSelection.assets(*(names.asset(name) for name in _SYNCED)),
         description=(
-            f"Lands what the source of {names.changefeed} has, decodes it, and cuts every mirror "
-            "at the global watermark. Running it twice changes nothing."
+            f"Lands the records of {names.changefeed}'s source, decodes them, and cuts every "
+            "mirror at the global watermark. Running it twice changes nothing."
         ),
         tags=names.tags,
         executor_def=dg.in_process_executor,
@@ -212,8 +210,8 @@ def redrive_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
         name=names.redrive_job,
         selection=dg.AssetSelection.assets(*(names.asset(name) for name in _REDRIVEN)),
         description=(
-            "After a fix: tries the records and row changes in quarantine again. What fits now "
-            "takes its place by commit ts; what does not stays where it is."
+            "After a fix: tries the records and row changes in quarantine again. Those that fit "
+            "now take their place by commit ts; the others stay in quarantine."
         ),
         config={
             "ops": {

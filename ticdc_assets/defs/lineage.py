@@ -1,11 +1,11 @@
-"""Which columns come from which: what the UI draws between the columns of a changefeed's assets.
+"""Column lineage between a changefeed's assets, as the UI draws it.
 
 In: a changefeed's asset keys and, for a mirror, its columns. Out: Dagster's column lineage. Nothing
-is read; a test holds the names to the tables' columns.
+is read; a test compares the names with the tables' columns.
 
-An image is one column of the change log and many of a mirror, so every column of a mirror comes
-from `after`, and from `before` where that is all a deletion or a narrow image has. What a value
-means is told by the schema registry.
+An image is one column of the change log and many columns of a mirror, so every column of a mirror
+comes from `after`, or from `before` for deletes and partial images. The schema registry defines the
+types of values.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,11 +1,12 @@
-"""What each step's materialisation says: the lake's results as Dagster metadata.
+"""The metadata of each step's materialisation: the lake's results for Dagster.
 
-Nothing is read here but clocks. TSOs are texts because they exceed the integers a browser is exact
-with; each has the time it stands for beside it.
+Nothing is read here except clocks. TSOs are texts because they exceed the integers that a browser
+represents exactly; each comes with its time.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypeAlias
 
@@ -20,10 +21,10 @@ from ticdc_assets.pipeline.cuts import Cut, MirrorCut
 from ticdc_assets.pipeline.decoding import Decoding
 from ticdc_assets.pipeline.landing import Landing
 from ticdc_assets.pipeline.mirror_making import Mode
-from ticdc_assets.pipeline.mirrors import Applying, Outcome
 from ticdc_assets.pipeline.positions import PartitionOffsets
 from ticdc_assets.pipeline.quarantine import QuarantineCounts
 from ticdc_assets.pipeline.schema_tables import Registering
+from ticdc_assets.pipeline.standing import Applying, Outcome
 from ticdc_assets.services.maintenance import Maintaining
 from ticdc_assets.services.redecoded_days import RedecodedDay
 from ticdc_assets.services.redriving import Redriving
@@ -223,8 +224,15 @@ def registering_metadata(registering: Registering, paths: LakePaths) -> Metadata
     }
 
 
-def applying_metadata(applying: Applying, batch: int, now: datetime) -> Metadata:
-    """Return how an apply ended; `batch` is the newest batch of the change log it looked at."""
+def applying_metadata(applying: Applying, batch: int, now: datetime, *, limit: int) -> Metadata:
+    """Return how an apply ended.
+
+    Args:
+        applying: how it ended.
+        batch: the newest batch of the change log it looked at.
+        now: the time.
+        limit: tables that are told each by itself, at most.
+    """
     metadata: Metadata = {
         "outcome": dg.MetadataValue.text(str(applying.outcome)),
         "reason": dg.MetadataValue.text(applying.reason),
@@ -242,7 +250,7 @@ def applying_metadata(applying: Applying, batch: int, now: datetime) -> Metadata
         )
     metadata["topics"] = _topics_metadata(applying.watermark)
     if applying.cut is not None:
-        metadata |= _cut_metadata(applying.cut, now)
+        metadata |= _cut_metadata(applying.cut, now, limit)
     return metadata
 
 
@@ -269,8 +277,19 @@ def _moment_of(tso: int | None) -> str:
     return "" if tso is None else to_datetime(tso).isoformat(timespec="milliseconds")
 
 
-def _cut_metadata(cut: Cut, now: datetime) -> Metadata:
-    return {
+def _cut_metadata(cut: Cut, now: datetime, limit: int) -> Metadata:
+    accounts = sorted(cut.accounts, key=lambda item: not item.unaccounted)[:limit]
+    mirrors = _worth_telling(cut, limit)
+    totals = Metadata()
+    if len(accounts) < len(cut.accounts):
+        totals["accounts_total"] = table_of(
+            ", ".join(f"{name} int" for name in ACCOUNT_COUNTS),
+            [tuple(sum(getattr(it, name) for it in cut.accounts) for name in ACCOUNT_COUNTS)],
+        )
+        totals["accounts_not_listed"] = dg.MetadataValue.int(len(cut.accounts) - len(accounts))
+    if len(mirrors) < len(cut.mirrors):
+        totals["mirrors_not_listed"] = dg.MetadataValue.int(len(cut.mirrors) - len(mirrors))
+    return totals | {
         **tso_metadata("applied_ts", cut.tso),
         "lag_seconds": dg.MetadataValue.float(lag_seconds(cut.tso, now)),
         "cut": dg.MetadataValue.int(cut.number),
@@ -280,7 +299,7 @@ def _cut_metadata(cut: Cut, now: datetime) -> Metadata:
             "database string, table string" + "".join(f", {name} int" for name in ACCOUNT_COUNTS),
             [
                 (item.database, item.table, *(getattr(item, name) for name in ACCOUNT_COUNTS))
-                for item in cut.accounts
+                for item in accounts
             ],
         ),
         "held": dg.MetadataValue.int(sum(item.rows for item in cut.held)),
@@ -305,10 +324,41 @@ def _cut_metadata(cut: Cut, now: datetime) -> Metadata:
                     item.quarantined,
                     ", ".join(item.caveats),
                 )
-                for item in cut.mirrors
+                for item in mirrors
             ],
         ),
     }
+
+
+def _worth_telling(cut: Cut, limit: int) -> list[MirrorCut]:
+    """Return the mirrors of a cut; where they are more than `limit`, those that say something.
+
+    What failed or lacks changes comes first, and then what the cut changed: a mirror that it
+    carried is as it was told before.
+    """
+    if len(cut.mirrors) <= limit:
+        return list(cut.mirrors)
+    told = [item for item in cut.mirrors if item.incomplete or item.mode != Mode.CARRIED]
+    return sorted(told, key=lambda item: not item.incomplete)[:limit]
+
+
+def left_out_metadata(changed: Sequence[MirrorCut], cut: Cut) -> Metadata:
+    """Return tables that changed and are not reported each by itself, in one event's metadata."""
+    names = [f"{item.database}.{item.table}" for item in changed]
+    listed = names[:_NAMES_LISTED]
+    return {
+        "tables": dg.MetadataValue.int(len(names)),
+        "changes": dg.MetadataValue.int(sum(item.changes for item in changed)),
+        "rows": dg.MetadataValue.int(sum(item.rows for item in changed)),
+        "modes": dg.MetadataValue.text(_counts(Counter(item.mode for item in changed))),
+        **tso_metadata("applied_ts", cut.tso),
+        "cut": dg.MetadataValue.int(cut.number),
+        "names": dg.MetadataValue.text(", ".join(listed)),
+        "names_not_listed": dg.MetadataValue.int(len(names) - len(listed)),
+    }
+
+
+_NAMES_LISTED = 1_000
 
 
 def mirror_metadata(mirror: MirrorCut, cut: Cut, paths: LakePaths, now: datetime) -> Metadata:

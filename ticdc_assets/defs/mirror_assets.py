@@ -1,13 +1,17 @@
-"""Each mirror as an asset of its own, so that others can depend on one table.
+"""One asset per mirror, so that other assets can depend on one table.
 
 In: the newest cut, read when the code location loads. Out: for each of its mirrors an external
-asset `<changefeed>/mirrors/<database>/<table>` with the check `table_lag`, and before them `cuts`.
-Nothing here computes rows: `apply_changes` reports each mirror that changed on its asset, and the
-tables sensor reports the check when what it says changes. Folding a table again is done by its
+asset `<changefeed>/mirrors/<database>/<table>` with the check `table_lag`, and upstream of them
+`cuts`. Nothing here computes rows: `apply_changes` reports each changed mirror on its asset, and
+the tables sensor reports the check when its verdict changes. To fold a table again, materialise its
 partition of `mirrors`.
 
-A table that came after the location was loaded has no asset until the location is loaded again;
-the tables sensor tells how many these are. Loading reads one small table and writes nothing.
+Loading costs Dagster a millisecond for each asset and another for its check, in every process that
+loads the location. If there are more mirrors than `dagster.table_assets`, the only asset is `cuts`,
+and its description says so: 0075 in docs/decisions.
+
+A table created after the location was loaded has no asset until the location is loaded again; the
+tables sensor counts such tables. Loading reads one small table and writes nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +32,7 @@ from ticdc_assets.observe.judging import judge_table
 from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.wording import duration
-from ticdc_assets.pipeline.cuts import MirrorCut, newest_cut
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut
 
 TABLE_LAG = "table_lag"
 
@@ -39,11 +43,14 @@ class MirrorAssets:
 
     Attributes:
         steps: the changefeed.
-        mirrors: the mirrors of the cut that was the newest when the location loaded.
+        mirrors: the mirrors of the cut that was the newest when the location loaded, if they are
+            not too many.
+        left_out: how many mirrors it had, if they are.
     """
 
     steps: ChangefeedSteps
     mirrors: tuple[MirrorCut, ...]
+    left_out: int = 0
 
     @classmethod
     def of(cls, steps: ChangefeedSteps) -> "MirrorAssets":
@@ -53,7 +60,9 @@ class MirrorAssets:
         except LakeDamagedError:
             # Definitions load whatever is broken; the check `lake_readable` says what is.
             cut = None
-        return cls(steps=steps, mirrors=() if cut is None else cut.mirrors)
+        mirrors = () if cut is None else cut.mirrors
+        shown = assets_of(cut, steps.changefeed)
+        return cls(steps=steps, mirrors=shown, left_out=len(mirrors) - len(shown))
 
     @property
     def tables(self) -> frozenset[tuple[str, str]]:
@@ -67,18 +76,22 @@ class MirrorAssets:
         group of the steps shows each dependency out of it, so only `cuts` depends on `mirrors`.
         """
         names, changefeed = self.steps.names, self.steps.changefeed
-        if self.mirrors:
+        if self.mirrors or self.left_out:
             yield dg.AssetSpec(
                 key=names.asset("cuts"),
                 deps=[names.asset("mirrors")],
                 description=(
-                    "Published cuts: each is the moment from which all mirrors are read at one "
-                    "TSO. `apply_changes` publishes them, and reports each here."
+                    "Published cuts: from each cut on, all mirrors are read at its TSO. "
+                    "`apply_changes` publishes them, and reports each here."
+                    f"{self._said_of_left_out()}"
                 ),
                 group_name=names.mirrors_group,
                 kinds={"deltalake"},
                 owners=list(changefeed.owners),
-                metadata={"dagster/uri": self.steps.paths.cuts.absolute().as_uri()},
+                metadata={
+                    "dagster/uri": self.steps.paths.cuts.absolute().as_uri(),
+                    "mirrors_without_assets": self.left_out,
+                },
             )
         for mirror in self.mirrors:
             table = f"{mirror.database}.{mirror.table}"
@@ -86,8 +99,8 @@ class MirrorAssets:
                 key=names.mirror(mirror.database, mirror.table),
                 deps=[names.asset("cuts")],
                 description=(
-                    f"The table {table} as it is upstream, at the TSO of the newest cut. Depend on "
-                    "it like on any asset. To fold it again, materialise "
+                    f"A copy of the upstream table {table}, at the TSO of the newest cut. Depend "
+                    "on it like on any other asset. To fold it again, materialise "
                     f"[its partition of mirrors](/assets/{names.changefeed}/mirrors)."
                 ),
                 group_name=names.mirrors_group,
@@ -96,9 +109,27 @@ class MirrorAssets:
                 metadata=mirror_definition(names, mirror, self.steps.paths),
             )
 
+    def _said_of_left_out(self) -> str:
+        """Return the sentence on mirrors that are no assets, "" if all of them are."""
+        if not self.left_out:
+            return ""
+        limit = self.steps.changefeed.dagster.table_assets
+        return (
+            f" The {self.left_out} mirrors are no assets of their own, being more than {limit} "
+            "(dagster.table_assets): each is a partition of `mirrors`, and a downstream asset may "
+            "depend on `cuts`."
+        )
+
     def checks(self) -> list[dg.AssetChecksDefinition]:
         """Return the op that evaluates the check of every mirror, if there is one."""
         return [_table_lag_checks(self)] if self.mirrors else []
+
+
+def assets_of(cut: Cut | None, changefeed: Changefeed) -> tuple[MirrorCut, ...]:
+    """Return the mirrors of a cut that are assets of their own: all, or none if there are many."""
+    if cut is None or len(cut.mirrors) > changefeed.dagster.table_assets:
+        return ()
+    return cut.mirrors
 
 
 def mirror_definition(
@@ -150,9 +181,9 @@ def _table_lag_checks(shown: MirrorAssets) -> dg.AssetChecksDefinition:
             name=TABLE_LAG,
             asset=key,
             description=(
-                "How far the table is behind: now less the upstream time up to which it has every "
-                f"change. Warns from {duration(changefeed.lag_warn_seconds)}, fails from "
-                f"{duration(changefeed.lag_error_seconds)}, and where the mirror could not be "
+                "How far the mirror is behind: now minus the upstream time up to which it has "
+                f"every change. Warns from {duration(changefeed.lag_warn_seconds)}, fails from "
+                f"{duration(changefeed.lag_error_seconds)}, and if the mirror could not be "
                 f"made. {runbook(TABLE_LAG)}"
             ),
         )

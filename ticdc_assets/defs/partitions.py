@@ -1,10 +1,9 @@
-"""Names that Dagster knows a changefeed by: assets, jobs, pool, tags, and partitions for tables.
+"""Names of a changefeed in Dagster: assets, jobs, pool, tags, and partitions for tables.
 
-A table's partition is `database.table`, written so that it reads back without doubt: what could be
-mistaken (a dot or percent sign in a name, spaces, quotes, control characters, what Dagster itself
-reads as syntax) stands as percent-encoded UTF-8, so the only bare dot is the one between the two
-names. Letters and symbols of any script stay as they are. The key of a mirror's own asset allows
-less (`_identifier`).
+A table's partition is `database.table`, written so that it can be read back without ambiguity. A
+dot or percent sign in a name, spaces, quotes, control characters, and Dagster's own syntax are
+percent-encoded UTF-8, so the only bare dot separates the two names. Letters and symbols of any
+script stay as they are. The key of a mirror's asset allows fewer characters (`_identifier`).
 """
 
 import re

@@ -1,9 +1,9 @@
-"""The report as an asset: one HTML page a changefeed, written every quarter of an hour.
+"""The report as an asset: one HTML page per changefeed, written every quarter of an hour.
 
-It reads the small tables that steer the pipeline and starts no Spark, so it is in no pool: it never
-waits for the writer and no sync waits for it. The page is put in place at once, and a run that was
-killed leaves the one before. Its job has a schedule of its own instead of being part of a sync: a
-page that tells that nothing was synced has to be made when nothing is.
+It reads small control tables and starts no Spark, so it is in no pool: it never waits for the
+writer and no sync waits for it. The page is replaced atomically; a killed run leaves the old one.
+Its job has its own schedule and is not part of a sync, because a page that reports missing syncs
+must be written when there are none.
 """
 
 from typing import TYPE_CHECKING
@@ -34,9 +34,9 @@ def report_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         key=names.asset(REPORT),
         deps=[names.asset(name) for name in ("apply_changes", "schema_registry", "quarantine")],
         description=(
-            "A status page to look at in a browser: lag, throughput, backlog, held rows and "
-            "quarantine over time, tables, DDL timeline, schema versions, partitions and cuts. One "
-            "file that needs no server; `path` says where. It starts no Spark and waits for nobody."
+            "A status page for a browser: lag, throughput, backlog, held rows and quarantine over "
+            "time, tables, DDL timeline, schema versions, partitions and cuts. It is one file that "
+            "needs no server, at `path`. Writing it starts no Spark and waits for no other run."
         ),
         group_name=names.changefeed,
         kinds={"plotly"},
@@ -45,12 +45,13 @@ def report_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
     def report(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         # plotly takes a while to import; loading definitions should not.
         from ticdc_assets.observe.overview import read_overview
-        from ticdc_assets.report.page import page, write_page
+        from ticdc_assets.report.page import page
+        from ticdc_assets.storage.paths import write_at_once
 
         with reported_failures(paths):
             overview = read_overview(steps.changefeed, paths)
         text = page([overview])
-        write_page(paths.report, text)
+        write_at_once(paths.report, text)
         return dg.MaterializeResult(
             metadata={
                 "path": dg.MetadataValue.path(str(paths.report)),
@@ -99,8 +100,8 @@ def report_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
         name=names.report_job,
         selection=dg.AssetSelection.assets(names.asset(REPORT)),
         description=(
-            f"Writes the status page of {names.changefeed}. It only reads, without Spark, and runs "
-            "beside syncs."
+            f"Writes the status page of {names.changefeed}. It only reads tables, without Spark, "
+            "and runs in parallel with syncs."
         ),
         tags=names.tags,
         executor_def=dg.in_process_executor,
@@ -120,8 +121,8 @@ def report_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
             execution_timezone="UTC",
             default_status=dg.DefaultScheduleStatus.RUNNING,
             description=(
-                "Every 15 minutes, or as `schedules.report` of the changefeed says (`off` leaves "
-                "it out): a page that nobody makes tells of no standstill."
+                "Every 15 minutes, or at the times of the setting `schedules.report` (`off` "
+                "removes the schedule), even if no sync runs."
             ),
         )
     ]

@@ -1,8 +1,8 @@
-"""The Spark session as a Dagster resource: the one of `engine.session`, started when first used.
+"""The Spark session of `engine.session` as a Dagster resource, started when first used.
 
-Sensors, checks and the loading of definitions never ask for it, so they cost no JVM; nor does a run
-that moves few rows. A run asks once: steps run in one process (`in_process_executor`), and each
-gets the same session.
+Sensors, checks and the loading of definitions never use it, so they need no JVM; a run with few
+rows does not need one either. Steps run in one process (`in_process_executor`), and all steps of a
+run use the same session.
 """
 
 from dagster_pyspark import LazyPySparkResource
@@ -26,7 +26,7 @@ class LakeSpark(LazyPySparkResource):
 
     spark_config: dict[str, str] = Field(
         default_factory=dict,
-        description="Spark settings laid over those of `ticdc_assets.engine.session`.",
+        description="Spark settings that override those of `ticdc_assets.engine.session`.",
     )
 
     def _init_session(self) -> None:

@@ -1,11 +1,11 @@
-"""Running a changefeed's jobs from a program: the same runs that the UI shows, in this process.
+"""Run a changefeed's jobs from a program, in this process; the UI shows the same runs.
 
-In: settings and the name of a changefeed. Out: what the lake's steps returned. The run is recorded
-in the Dagster instance of DAGSTER_HOME (`<lake>/_dagster` if that is not set), with its events,
+In: settings and the name of a changefeed. Out: the results of the lake's steps. The run is recorded
+in the Dagster instance of DAGSTER_HOME (`<lake>/_dagster` by default), with its events,
 materialisations and checks, as if the UI had started it.
 
-Errors of this package come out as they were raised in the step; that the step failed stands in the
-run. Anything else is a bug and comes out as it is.
+Errors of this package are raised to the caller as in the step; the run records the failed step. Any
+other exception is a bug and is raised unchanged.
 """
 
 import ctypes
@@ -32,18 +32,18 @@ from ticdc_assets.config import CHANGEFEEDS_VARIABLE, LAKE_VARIABLE, Settings
 from ticdc_assets.defs.active_runs import FOLLOW_TAG, end_orphans
 from ticdc_assets.defs.changefeeds import definitions_of
 from ticdc_assets.defs.following import Followed
+from ticdc_assets.defs.home import HOME_VARIABLE, home_path
 from ticdc_assets.defs.steps import ChangefeedSteps, patient_lock, steps_of
 from ticdc_assets.errors import PrerequisiteError, TicdcError
 from ticdc_assets.pipeline.decoding import Decoding
 from ticdc_assets.pipeline.landing import Landing
-from ticdc_assets.pipeline.mirrors import Applying
 from ticdc_assets.pipeline.schema_tables import Registering
+from ticdc_assets.pipeline.standing import Applying
 from ticdc_assets.ports import HOST, port_is_free
 from ticdc_assets.services.maintenance import Maintaining
 from ticdc_assets.services.redriving import Redriving
 from ticdc_assets.services.seeding import Seeding
 
-HOME_VARIABLE = "DAGSTER_HOME"
 INSTANCE_FILE = "dagster.yaml"
 LOCATION_NAME = "ticdc_assets"
 
@@ -285,7 +285,7 @@ def _execute(
     *,
     tags: Mapping[str, str] | None = None,
 ) -> tuple[str, tuple[CheckReport, ...]]:
-    job = definitions_of([steps]).resolve_job_def(job_name)
+    job = definitions_of([steps], has_mirrors=False).resolve_job_def(job_name)
     with nullcontext(instance) if instance else open_instance(settings) as where:
         result = execute(steps, job, where, config=config, tags=tags)
     checks = tuple(
@@ -357,8 +357,7 @@ def _result(steps: ChangefeedSteps, kind: type[_Result]) -> _Result:
 
 def dagster_home(settings: Settings) -> Path:
     """Return the folder of the Dagster instance; it is made, with its settings, if missing."""
-    named = os.environ.get(HOME_VARIABLE)
-    home = Path(named).absolute() if named else settings.lake / "_dagster"
+    home = home_path(settings)
     try:
         home.mkdir(parents=True, exist_ok=True)
         # Exclusive: settings that are there are somebody's, even if they are empty.
@@ -369,7 +368,7 @@ def dagster_home(settings: Settings) -> Path:
     except OSError as error:
         raise PrerequisiteError(
             f"the folder of the Dagster instance, {home}, cannot be written to "
-            f"({error.strerror}); {HOME_VARIABLE} names another one"
+            f"({error.strerror}); set {HOME_VARIABLE} to another folder"
         ) from error
     return home
 
@@ -421,7 +420,7 @@ def ui_server(settings: Settings, port: int) -> Iterator[subprocess.Popen[bytes]
     """
     if not port_is_free(port):
         raise PrerequisiteError(
-            f"port {port} of {HOST} is in use, maybe by another UI; choose another with --port"
+            f"port {port} of {HOST} is in use, maybe by another UI; choose another port with --port"
         )
     command, env = ui_command(settings, port)
     with subprocess.Popen(

@@ -1,11 +1,11 @@
 """The schema history and the DDL of a changefeed as tables in an event's metadata.
 
-In: the schema registry and the DDL history. Out: two tables that people read in the UI: what
-changed in which table when, and each DDL at its time. Nothing is written; what was worked out for
-the same versions of both tables is given again.
+In: the schema registry and the DDL history. Out: two tables for people in the UI: schema changes by
+table and time, and each DDL at its time. Nothing is written; results for the same versions of both
+tables are reused.
 
-What Dagster records stays, so DDL is shown without its strings and defaults without their values;
-the whole text is in `ddl_history`.
+Dagster keeps its records forever, so DDL is shown without its strings and defaults without their
+values; the whole text is in `ddl_history`.
 """
 
 import dagster as dg

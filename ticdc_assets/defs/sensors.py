@@ -1,18 +1,18 @@
-"""The sensor of one changefeed: looks, says what it sees in numbers, asks for a run if one helps.
+"""The sensor of one changefeed: it reports the progress in numbers and requests runs.
 
-In: the offsets of the source, and the small tables that say how far the lake is; no Spark. Out: at
-most one run of the follow job (of the sync job where `follow_seconds` is 0), or a reason why not.
-Its memory is the lake itself; the cursor only keeps what would otherwise be said again and again (a
-source that is down, offsets already observed, verdicts already reported): losing it loses nothing.
+In: the offsets of the source, and the small tables with the lake's progress; no Spark. Out: at most
+one run of the follow job (of the sync job if `follow_seconds` is 0), or a reason why not. The state
+is in the lake; the cursor only prevents repeated reports (a source that is down, offsets already
+observed, verdicts already reported), so losing it does no harm.
 
-A run is asked for when records wait, a partition is new, a landed batch was not decoded or a
-decoded one not applied, or the watermark is beyond the newest cut. It is not asked for while a run
-of the changefeed is queued or at work; and after runs that failed, later and later. The run key
-is made of the progress seen and of the last run, so one state of things asks once and a failed run
-can be asked for again.
+It requests a run when records wait, a partition is new, a landed batch is not decoded, a decoded
+batch is not applied, or the watermark is beyond the newest cut. It requests none while a run of the
+changefeed is queued or running, and after failed runs it waits longer and longer. The run key is
+made of the progress and of the last run, so one state requests one run, and a failed run can be
+requested again.
 
-It runs by default: nothing else starts a sync, and an instance whose mirrors silently stand still
-is worse than one that works unasked. Every tick costs one look at the source, hence 20 s.
+It runs by default: nothing else starts a sync, and mirrors that silently stop are worse than a
+sensor that runs unasked. Every tick asks the source once, hence 20 s.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ OBSERVATION_SECONDS = 60
 FIRST_PAUSE_SECONDS = 60
 LONGEST_PAUSE_SECONDS = 1800
 REPEAT_SECONDS = 900
-"""Seconds after which a verdict that is not well is told again, with the numbers of then."""
+"""Seconds after which a bad verdict is reported again, with current numbers."""
 
 _RUNS_LOOKED_AT = 10
 
@@ -76,7 +76,7 @@ class SensorCursor:
 
     @classmethod
     def from_text(cls, text: str | None) -> "SensorCursor":
-        """Read a cursor; anything that is none counts as an empty one."""
+        """Read a cursor; any other text counts as an empty one."""
         try:
             values: Any = json.loads(text or "{}")
         except json.JSONDecodeError:
@@ -99,20 +99,20 @@ class SensorCursor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SensorState:
-    """How far everything is.
+    """The progress of a changefeed.
 
     Attributes:
-        partitions: the source's partitions now, with what is landed of them.
-        gaps: where records are gone that were not landed.
+        partitions: the source's partitions now, with their landed offsets.
+        gaps: where records expired before they were landed.
         known: partitions that a landing has seen.
         landed_batch: newest landed batch.
-        decoded_batch: landed batch up to which everything is decoded.
+        decoded_batch: newest landed batch up to which all batches are decoded.
         log_batch: newest batch of the change log.
         applied_batch: batch of the change log that the last apply looked at.
         watermark: the global watermark.
         cut_tso: TSO of the newest cut, None before the first.
         cut_number: its number, 0 before the first.
-        damaged: mirrors that are broken, and that no sync tried to make again.
+        damaged: damaged mirrors that no sync has tried to make again.
     """
 
     partitions: tuple[PartitionOffsets, ...]
@@ -133,7 +133,7 @@ class SensorState:
         return sum(item.backlog for item in self.partitions)
 
     def reasons(self) -> list[str]:
-        """Return why a sync would do something; [] if it would not."""
+        """Return the reasons for a sync; [] if there is nothing to do."""
         reasons: list[str] = []
         if self.backlog:
             reasons.append(f"{self.backlog} records wait")
@@ -148,11 +148,11 @@ class SensorState:
         if watermark is not None and watermark > (self.cut_tso or 0):
             reasons.append("the watermark is beyond the newest cut")
         if self.damaged:
-            reasons.append(f"{self.damaged} mirrors are damaged, and a sync makes them again")
+            reasons.append(f"{self.damaged} mirrors are damaged; a sync makes them again")
         return reasons
 
     def numbers(self, now: datetime) -> str:
-        """Return where everything stands, in one sentence."""
+        """Return the progress in one sentence."""
         there = sum(item.end - item.earliest for item in self.partitions)
         landed = there - self.backlog
         applied = "nothing is applied yet"
@@ -164,7 +164,7 @@ class SensorState:
         )
 
     def digest(self) -> str:
-        """Return a short text that differs whenever the progress does."""
+        """Return a short text that changes with the progress."""
         return _digest(
             [
                 [[item.topic, item.partition, item.end] for item in self.partitions],
@@ -174,7 +174,7 @@ class SensorState:
         )
 
     def offsets_digest(self) -> str:
-        """Return a short text that differs whenever the source's offsets or ours do."""
+        """Return a short text that changes with the source's or the landed offsets."""
         return _digest([list(asdict(item).values()) for item in self.partitions])
 
     def _watermark_text(self) -> str:
@@ -197,11 +197,11 @@ def changefeed_sensor(steps: ChangefeedSteps) -> dg.SensorDefinition:
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
-            f"Compares what the source of {names.changefeed} has with what is landed, decoded and "
-            "applied, and asks for a run when there is something to do. Every tick says why it "
-            "did nothing, in numbers. It also reports the source's offsets on kafka_topic, and "
-            "the verdict of every check that needs no Spark when it changes: lag, watermark and "
-            "held rows grow old exactly when no sync runs."
+            f"Compares the records in the source of {names.changefeed} with those landed, decoded "
+            "and applied, and requests a run when there is work. Every tick without a run says "
+            "why, in numbers. It also reports the source's offsets on kafka_topic, and the verdict "
+            "of every check that needs no Spark when it changes, because lag and the age of held "
+            "rows grow while no sync runs."
         ),
     )
     def sync_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -221,7 +221,7 @@ def tick(
         with damage_told(steps.paths):
             return _ticked(context, steps, cursor, now)
     except LakeDamagedError as error:
-        # Runs would only fail by it.
+        # Runs would fail too.
         verdicts = {readable_key(names): judge_damage([error])}
         events, cursor = _news(instance, cursor, verdicts, now)
         return dg.SensorResult(skip_reason=str(error), cursor=cursor.to_text(), asset_events=events)
@@ -239,7 +239,7 @@ def _ticked(
         raise
     except TicdcError as error:
         failure = error
-    # What is behind grows while the source is away: that is told all the same.
+    # Lag grows while the source is down, so it is still reported.
     status = read_status(
         steps.paths,
         steps.changefeed,
@@ -272,7 +272,7 @@ def _ticked(
     request = ask(instance, names, state, now)
     if isinstance(request, str):
         return dg.SensorResult(skip_reason=request, cursor=cursor.to_text(), asset_events=events)
-    context.log.info("asking for a run: %s; %s", "; ".join(state.reasons()), state.numbers(now))
+    context.log.info("requesting a run: %s; %s", "; ".join(state.reasons()), state.numbers(now))
     return dg.SensorResult(run_requests=[request], cursor=cursor.to_text(), asset_events=events)
 
 
@@ -283,11 +283,10 @@ def changed_verdicts(
     status: Status,
     damages: Mapping[str, LakeDamagedError],
 ) -> tuple[list[Any], SensorCursor]:
-    """Return the evaluations of cheap checks that say something new, and the cursor after them.
+    """Return the evaluations of cheap checks whose verdict changed, and the cursor after them.
 
-    What counts as known is the newest evaluation that Dagster shows, whoever made it; while a run
-    is to evaluate a check, what the last tick saw. That all is well is no news where nothing is
-    known.
+    The known verdict is the newest evaluation in Dagster, from any source, or that of the last tick
+    while a run is about to evaluate the check. A first verdict that passes is not reported.
     """
     verdicts = status_verdicts(steps.names, steps.changefeed, status)
     if status.cut is None:
@@ -304,7 +303,7 @@ def _news(
     verdicts: Mapping[dg.AssetCheckKey, CheckVerdict],
     now: datetime,
 ) -> tuple[list[Any], SensorCursor]:
-    """Return the evaluations of verdicts that say something new, and the cursor after them."""
+    """Return the evaluations of changed verdicts, and the cursor after them."""
     shown = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(verdicts))
     events: list[Any] = []
     levels: dict[str, str] = {}
@@ -329,7 +328,7 @@ def sensor_state(
     status: Status,
     damages: Mapping[str, LakeDamagedError],
 ) -> SensorState:
-    """Return how far everything is, of a status that the source was looked at for."""
+    """Return the progress, from a status that includes the source's offsets."""
     cut = status.cut
     failed = {item.mirror_id for item in status.failed}
     known = known_partitions(steps.paths)
@@ -349,7 +348,7 @@ def sensor_state(
 
 
 def asked_job(steps: ChangefeedSteps) -> str:
-    """Return the job that the sensor asks for: one that follows the source, or a single sync."""
+    """Return the job that the sensor requests: the follow job, or a single sync."""
     follows = steps.changefeed.follow_seconds > 0
     return steps.names.follow_job if follows else steps.names.sync_job
 
@@ -357,10 +356,10 @@ def asked_job(steps: ChangefeedSteps) -> str:
 def ask(
     instance: DagsterInstance, names: FeedNames, state: SensorState, now: datetime
 ) -> dg.RunRequest | str:
-    """Return the run to ask for, or why there is none."""
+    """Return the run to request, or why there is none."""
     reasons = state.reasons()
     if state.gaps:
-        # A run would fail with the same words; somebody has to decide.
+        # A run would fail with the same words; a person must decide.
         first, *others = state.gaps
         more = f" ({len(others)} more)" if others else ""
         return f"landing is stopped by a {first.error}{more}"
@@ -370,7 +369,7 @@ def ask(
         return f"run {run.run_id} is {STATUS_WORDS[run.status]}; {state.numbers(now)}"
     if not reasons:
         return f"nothing to do: {state.numbers(now)}"
-    # A sync that somebody else started and that failed tells as much as one that was asked for.
+    # A failed sync that a person started counts like one that the sensor requested.
     last = sorted(
         (
             record
@@ -401,7 +400,7 @@ def ask(
 
 
 def applied_batch(instance: DagsterInstance, steps: ChangefeedSteps, cut: Cut | None) -> int:
-    """Return the batch that the last apply looked at; of a cut that was rewound, its own."""
+    """Return the batch that the last apply looked at; for a rewound cut, the cut's batch."""
     if cut is not None and cut.rewind is not None:
         return cut.batch
     looked_at = _looked_at(instance, steps.names.asset("apply_changes"))
@@ -417,7 +416,7 @@ def _looked_at(instance: DagsterInstance, key: dg.AssetKey) -> int:
 
 
 _CAPTURES: dict[Path, tuple[tuple[int, int], dict[tuple[str, int], OffsetRange]]] = {}
-"""Offsets of captures by size and time of change: a capture that stands still is read once."""
+"""Offsets of captures by size and modification time: an unchanged capture is read once."""
 
 
 def _see(steps: ChangefeedSteps) -> SourceState:
@@ -428,7 +427,7 @@ def _see(steps: ChangefeedSteps) -> SourceState:
     try:
         stat = path.stat()
     except OSError:
-        return see_source(paths, changefeed)  # its error tells the mistake
+        return see_source(paths, changefeed)  # its error explains the problem
     stamp = (stat.st_size, stat.st_mtime_ns)
     kept = _CAPTURES.get(path)
     if kept is None or kept[0] != stamp:

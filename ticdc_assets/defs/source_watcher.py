@@ -1,11 +1,11 @@
-"""Looking whether a source has more than before, as cheaply as can be: no Spark, no lake.
+"""Cheap looks at a source for new records: no Spark, no lake.
 
-In: a changefeed. Out: from each look a value that is the same as long as the source has nothing
-more. A look at Kafka asks for the ends of the partitions over one connection that is kept; every
-half minute, and when that fails, the topics are listed again, so that a new one is found. A look at
-a capture is one look at its file.
+In: a changefeed. Out: from each look a value that stays the same until the source has more records.
+A look at Kafka asks for the ends of the partitions over one open connection; every half minute, and
+after a failure, the topics are listed again, so that new topics are found. A look at a capture is
+one stat of its file.
 
-Not handled: what the new records are. Watermarks are news like any other record.
+Not handled: the content of the new records. Watermarks count like any other record.
 """
 
 import time

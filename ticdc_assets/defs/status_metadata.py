@@ -1,7 +1,6 @@
 """The figures of a status as metadata of the asset checks that judge them.
 
-Values in, metadata out; what is to be said of the figures is `Status.verdicts`, and is said here as
-it is.
+In: values. Out: metadata. The verdicts are `Status.verdicts`, and are passed on unchanged.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

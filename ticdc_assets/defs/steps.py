@@ -1,11 +1,11 @@
-"""What every step of a changefeed does around its work: the lock, the errors, the results.
+"""The frame of every step of a changefeed: the lock, the errors, the results.
 
-A step holds the changefeed's writer lock while it writes, and waits for it: a command line may have
-it, which no pool of runs knows. A run that follows the source takes it for each of its syncs and
-ends when it sees another run; so where one is at work even who has no patience waits. An error that
-this package raises on purpose fails the step with its one sentence, and without a wall of wrappers;
-`defs.run` gives it back to its caller as it was. A caller that runs the job in its own process
-finds the lake's results in `ChangefeedSteps.results`; Dagster itself sees metadata only.
+A step holds the changefeed's writer lock while it writes, and waits for it, because a command line
+may hold it outside of any pool. A follow run takes the lock for each sync and ends when it sees
+another run; so while one is running, even steps without a waiting time wait. An error that this
+package raises on purpose fails the step with its one sentence, without wrappers; `defs.run` raises
+it unchanged to its caller. A caller that runs the job in its own process finds the lake's results
+in `ChangefeedSteps.results`; Dagster itself sees only metadata.
 """
 
 import time
@@ -21,6 +21,7 @@ from ticdc_assets.config import Changefeed, Settings
 from ticdc_assets.defs.active_runs import follows_beside
 from ticdc_assets.defs.partitions import CHANGEFEED_TAG, FeedNames
 from ticdc_assets.defs.workers import name_worker
+from ticdc_assets.engine.control import keeping
 from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import BusyError, TicdcError
@@ -78,6 +79,7 @@ class ChangefeedSteps:
             context.log.info("waiting up to %d s: %s", LOCK_PATIENCE_SECONDS, reason)
 
         with (
+            keeping(context.run.run_id),
             reported_failures(self.paths),
             patient_lock(
                 self,
@@ -142,7 +144,7 @@ def patient_lock(
     with ExitStack() as stack:
         while True:
             try:
-                stack.enter_context(writer_lock(steps.paths))
+                stack.enter_context(writer_lock(steps.paths, steps.changefeed.writer, run=own_id))
                 break
             except BusyError as error:
                 waited = time.monotonic() - began

@@ -1,17 +1,17 @@
 """The four steps of a sync, each as its work and its report; assets and follow runs use it.
 
-In: a changefeed's steps, a session, and the Dagster instance that is told. Out: for each step a
-`Step`: what it says of the assets that are its own, and events about others: the landing days of
-`change_log` that were appended to, the `mirrors` and histories that changed, `quarantine`. An
-asset's body returns the first and logs the second; a run that follows its source yields both.
+In: a changefeed's steps, a session, and the Dagster instance to report to. Out: for each step a
+`Step` with the results of its own assets, and events about other assets: changed landing days of
+`change_log`, changed `mirrors` and histories, `quarantine`. An asset's body returns the first and
+logs the second; a follow run yields both.
 
-The caller holds the changefeed's writer lock. Nothing is remembered from sync to sync but which
-partitions the instance knows: asking it costs more with every event it has. Losing that loses
-nothing.
+The caller holds the changefeed's writer lock. Only the partitions that the instance knows are
+cached from sync to sync, because asking the instance gets slower with every event. Losing this
+cache does no harm.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import date
 from time import monotonic
@@ -38,6 +38,7 @@ from ticdc_assets.defs.metadata import (
     decoding_metadata,
     history_metadata,
     landing_metadata,
+    left_out_metadata,
     mirror_metadata,
     quarantine_metadata,
     rate_metadata,
@@ -57,9 +58,10 @@ from ticdc_assets.pipeline.checksums import compare_new
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.landing import land
-from ticdc_assets.pipeline.mirrors import Applying, Outcome, apply_changes
+from ticdc_assets.pipeline.mirrors import apply_changes
 from ticdc_assets.pipeline.quarantine import QuarantineCounts, count_open, read_quarantine
 from ticdc_assets.pipeline.schema_tables import register_new
+from ticdc_assets.pipeline.standing import Applying, Outcome
 from ticdc_assets.services.redriving import redrive
 from ticdc_assets.services.seeding import Seeding, seed
 
@@ -288,7 +290,12 @@ class Syncing:
             reports=(
                 Report(
                     asset=steps.names.asset("apply_changes"),
-                    metadata=applying_metadata(applying, groups.batch, utc_now())
+                    metadata=applying_metadata(
+                        applying,
+                        groups.batch,
+                        utc_now(),
+                        limit=steps.changefeed.dagster.table_events,
+                    )
                     | rate_metadata(sum(item.changes for item in changed), monotonic() - began),
                     data_version=APPLIED,
                 ),
@@ -351,7 +358,8 @@ class PartitionReporter:
         """Make the partitions of `mirrors` those of the cut, and yield reports of what changed.
 
         Also reported is what this instance has never heard of: mirrors of a lake that is older than
-        it, or of a run that was killed between publishing and reporting.
+        it, or of a run that was killed between publishing and reporting. Where that, or what
+        changed, is more than `table_events` tables, one event tells of all of them.
         """
         cut = applying.cut
         if cut is None:
@@ -361,16 +369,27 @@ class PartitionReporter:
         key = self._steps.names.asset("mirrors")
         changed = {(item.database, item.table) for item in changed_mirrors(applying)}
         known = self._known_partitions(key)
-        single = self._known_mirrors(cut)
+        unheard = {
+            (item.database, item.table)
+            for partition, item in by_partition.items()
+            if partition not in known
+        }
+        limit = self._steps.changefeed.dagster.table_events
+        if len(changed) > limit:
+            yield self._left_out([item for item in cut.mirrors if _name(item) in changed], cut)
+            changed.clear()
+            unheard.clear()
+        elif len(unheard) > limit:
+            # They were told of together when they came; an instance that is new is told so once.
+            if not known and not self._has_heard(key):
+                yield self._left_out([item for item in cut.mirrors if _name(item) in unheard], cut)
+            unheard.clear()
         for partition, mirror in sorted(by_partition.items()):
-            name = (mirror.database, mirror.table)
-            if name not in but and (name in changed or partition not in known):
+            name = _name(mirror)
+            if name not in but and (name in changed or name in unheard):
                 known.add(partition)
                 yield self._mirror(key, partition, mirror, cut)
-            own = self._steps.names.mirror(*name)
-            if name in changed or own not in single:
-                single.add(own)
-                yield self._mirror(own, None, mirror, cut)
+        yield from self._single_mirrors(cut, changed | unheard, limit)
         yield from self._histories(cut, changed)
         if applying.outcome is Outcome.PUBLISHED:
             yield dg.AssetMaterialization(
@@ -378,6 +397,37 @@ class PartitionReporter:
                 description=f"cut {cut.number} at {cut.moment}",
                 metadata=cut_metadata(cut),
             )
+
+    def _single_mirrors(
+        self, cut: Cut, changed: Set[tuple[str, str]], limit: int
+    ) -> Iterator[Event]:
+        """Yield reports of the mirrors that are assets of their own."""
+        names = self._steps.names
+        if len(cut.mirrors) > self._steps.changefeed.dagster.table_assets:
+            return
+        # To ask what the instance has heard of each costs more than to tell it again of some.
+        ask = len(cut.mirrors) <= limit
+        for mirror in cut.mirrors:
+            own = names.mirror(*_name(mirror))
+            if _name(mirror) in changed or (ask and own not in self._known_mirrors(cut)):
+                if ask:
+                    self._known_mirrors(cut).add(own)
+                yield self._mirror(own, None, mirror, cut)
+
+    def _left_out(self, mirrors: Sequence[MirrorCut], cut: Cut) -> dg.AssetObservation:
+        """Return the one event that tells of mirrors which are too many to be told each."""
+        return dg.AssetObservation(
+            asset_key=self._steps.names.asset("mirrors"),
+            description=(
+                f"{len(mirrors)} tables changed, more than are reported each by itself "
+                f"(dagster.table_events, {self._steps.changefeed.dagster.table_events})"
+            ),
+            metadata=left_out_metadata(mirrors, cut),
+        )
+
+    def _has_heard(self, key: dg.AssetKey) -> bool:
+        """Return whether the instance has an event of an asset."""
+        return bool(self._instance.get_asset_records([key]))
 
     def seeded(self, seeding: Seeding) -> Iterator[Event]:
         """Yield a report on `snapshot` of each table that was seeded."""
@@ -448,9 +498,12 @@ class PartitionReporter:
             return
         key = self._steps.names.asset("history")
         known = self._known_partitions(key)
-        for mirror in kept:
-            partition = partition_of(mirror.database, mirror.table)
-            if (mirror.database, mirror.table) in changed or partition not in known:
+        partitions = {partition_of(*_name(item)): item for item in kept}
+        unheard = partitions.keys() - known
+        if len(unheard) > self._steps.changefeed.dagster.table_events:
+            unheard = set[str]()
+        for partition, mirror in partitions.items():
+            if _name(mirror) in changed or partition in unheard:
                 known.add(partition)
                 yield dg.AssetMaterialization(
                     asset_key=key,
@@ -471,6 +524,10 @@ class PartitionReporter:
             | {COLUMN_LINEAGE: mirror_lineage(self._steps.names, mirror)},
             tags=_input_tags(version, self._steps.names.asset("apply_changes"), APPLIED),
         )
+
+
+def _name(mirror: MirrorCut) -> tuple[str, str]:
+    return (mirror.database, mirror.table)
 
 
 def _input_tags(

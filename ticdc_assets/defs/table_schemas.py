@@ -1,7 +1,7 @@
-"""Columns as Dagster shows them: of the pipeline's own tables, and of mirrors.
+"""Descriptions of columns for Dagster: of the pipeline's tables, and of mirrors.
 
-The tables' schemas stand in `pipeline`; here are the sentences about their columns. A test holds
-the two together, so a column that is added there and not described here is seen.
+The tables' schemas are in `pipeline`; the sentences about their columns are here. A test compares
+both, so it finds a new column without a description.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,8 +31,8 @@ RAW_MESSAGES: Mapping[str, str] = {
     "landed_at": "When it was landed; the same for a whole batch.",
     **_PLACE,
     "timestamp_ms": "Kafka's timestamp in epoch milliseconds; orders nothing.",
-    "key": "Key, the bytes as they are.",
-    "value": "Value, the bytes as they are; null for a Kafka tombstone.",
+    "key": "Key, verbatim bytes.",
+    "value": "Value, verbatim bytes; null for a Kafka tombstone.",
     "headers": "Kafka headers; TiCDC sends none.",
     "landed_day": "UTC day of `landed_at`; the table is partitioned by it.",
 }
@@ -44,12 +44,12 @@ SNAPSHOT_ROWS: Mapping[str, str] = {
     "table": "Name of the table.",
     "tso": "TSO of the export.",
     "file": "File of the export, relative to its folder.",
-    "line": "Line of the file where the row begins; of a Parquet file the number of the row.",
-    "index": "Place of the row among those that begin in its line, from 0.",
+    "line": "Line of the file where the row begins; for a Parquet file, the number of the row.",
+    "index": "Position of the row among rows that begin on the same line, from 0.",
     "format": "csv, sql or parquet.",
-    "columns": "Names that the file gives its columns, as JSON text; null if it gives none.",
+    "columns": "Column names in the file, as JSON text; null if it has none.",
     "problem": "Why the file could not be read from its line on; null for a row.",
-    "row": "The row, the bytes as they are.",
+    "row": "The row, verbatim bytes.",
 }
 
 CHANGE_LOG: Mapping[str, str] = {
@@ -57,23 +57,23 @@ CHANGE_LOG: Mapping[str, str] = {
     "landed_at": "When the record was landed.",
     "landed_day": "UTC day of `landed_at`; the table is partitioned by it.",
     **_PLACE,
-    "index": "Place of the event in its record, from 0.",
+    "index": "Position of the event in its record, from 0.",
     "kind": "row, ddl, bootstrap or watermark; snapshot for a row of an export.",
     "op": "insert, update or delete, for rows; snapshot for rows of exports.",
     "commit_ts": "TSO at which the upstream transaction committed; the watermark's for watermarks.",
     "build_ts_ms": "Wall clock in epoch milliseconds when TiCDC encoded it; orders nothing.",
     "database": "Database of the table at `commit_ts`.",
     "table": "Name of the table at `commit_ts`.",
-    "table_id": "Table id as sent; a physical partition's for a partitioned table.",
-    "schema_version": "Version of the schema the images were encoded with; null if none is sent.",
+    "table_id": "Table id as sent; for a partitioned table, the id of the physical partition.",
+    "schema_version": "Schema version of the images; null if none is sent.",
     "before": "Image before the change as JSON text, values as sent.",
     "after": "Image after the change as JSON text, values as sent.",
     "handle_key_only": "True if the images were cut to the handle key.",
-    "claim_check_location": "Where TiCDC put the whole message, if it was too large.",
+    "claim_check_location": "Where TiCDC stored the whole message, if it was too large.",
     "checksum": "Row checksums as sent, as JSON text.",
-    "shape": "What the row says of its columns, as JSON text, where it cites no schema version.",
+    "shape": "Shape of the row (its columns), as JSON text, if it cites no schema version.",
     "es_only": "True if no commit ts was sent: then `commit_ts` is `es`, shifted to a TSO.",
-    "ddl_type": "Type of a DDL as sent.",
+    "ddl_type": "Type of a DDL, in the Simple protocol's words.",
     "sql": "Text of a DDL.",
     "schema": "Schema of a bootstrap or after a DDL, as JSON text.",
     "pre_schema": "Schema before a DDL, as JSON text.",
@@ -82,23 +82,23 @@ CHANGE_LOG: Mapping[str, str] = {
 QUARANTINE: Mapping[str, tuple[str, str]] = {
     "stage": (
         "string",
-        "decode: the bytes are no message. apply: the row does not fit the schema it cites.",
+        "decode: the bytes are not a message. apply: the row does not fit its schema.",
     ),
     "topic": ("string", _PLACE["topic"]),
     "partition": ("int", _PLACE["partition"]),
     "offset": ("bigint", _PLACE["offset"]),
-    "index": ("int", "Place of the event in its record, from 0."),
-    "reason": ("string", "What is wrong, as a stable word to group by."),
+    "index": ("int", "Position of the event in its record, from 0."),
+    "reason": ("string", "The kind of fault, as a stable word to group by."),
     "position": ("string", "Where in the record: a JSON path, a byte offset or a column."),
     "expected": ("string", "What would have been accepted."),
-    "got": ("string", "What was there, shortened."),
+    "got": ("string", "What was found, shortened."),
     "database": ("string", "Database of the row, for stage apply and rows of exports."),
     "table": ("string", "Table of the row, for stage apply and rows of exports."),
     "commit_ts": ("bigint", "Commit ts of the row, for stage apply."),
     "batch": ("bigint", "Newest batch of the change log when it was refused."),
     "quarantined_at": ("timestamp", "When it was refused."),
     "redriven_at": ("timestamp", "When it was closed; null while it is open."),
-    "closed_by": ("string", "`redrive` or `later change`; null while it is open."),
+    "closed_by": ("string", "`redrive`, `later change` or `removed`; null while it is open."),
 }
 
 SCHEMA_REGISTRY: Mapping[str, str] = {
@@ -108,17 +108,17 @@ SCHEMA_REGISTRY: Mapping[str, str] = {
     "table_id": "Logical table id.",
     "columns": "Columns, in the order sent.",
     "indexes": "Indexes, in the order sent.",
-    "key": "Columns of the handle key; empty if a row cannot be told from its twin.",
+    "key": "Columns of the handle key; empty if equal rows cannot be distinguished.",
     "source": (
-        "What it was learnt from: a bootstrap, a DDL's schema or the one before it; inferred from "
-        "a DDL's text or from rows where messages carry no schemas."
+        "Its source: a bootstrap, or the schema after or before a DDL. If messages carry no "
+        "schemas: inferred from a DDL's text or from rows."
     ),
     "sql": "Text of the DDL.",
     "commit_ts": "Commit ts of the DDL.",
-    "valid_from": "TSO from which the version holds.",
-    "valid_to": "TSO up to which it holds; null while it does.",
+    "valid_from": "TSO from which the version is valid.",
+    "valid_to": "TSO up to which it is valid; null while it is.",
     **_PLACE,
-    "index": "Place of the event in its record, from 0.",
+    "index": "Position of the event in its record, from 0.",
     "schema": "The whole schema as JSON text.",
 }
 

@@ -1,18 +1,19 @@
-"""The sensor that tells of tables: those that came and went, their lag, and schemas that changed.
+"""The sensor about tables: new and dropped tables, their lag, and changed schemas.
 
-In: the newest cut and the schema registry, by their small tables; no Spark. Out: the dynamic
-partitions of `mirrors` as the newest cut has them, one observation on `mirrors` for each schema
-that changed since the last tick that told, the check `table_lag` of each mirror whose level is
-another than Dagster shows, and a reason in numbers why there was nothing to tell.
+In: the newest cut and the schema registry, from their small tables; no Spark. Out: the dynamic
+partitions of `mirrors` as in the newest cut, one observation on `mirrors` for each schema that
+changed since the last report, the check `table_lag` of each mirror whose level differs from the one
+in Dagster, and otherwise a reason in numbers.
 
-A code location shows the mirrors of the cut that it was loaded at. Where others came or went the
-sensor says so and, where `TICDC_WEBSERVER_URL` names the web server, asks it to load the location
-again: once for each set of tables, so a location that does not load is not asked for for ever.
+A code location shows the mirrors of the cut at which it was loaded. If tables were created or
+dropped since, the sensor says so. If `TICDC_WEBSERVER_URL` names the web server, it asks the server
+to reload the location, once for each set of tables, so a location that does not load is not
+reloaded forever.
 
-A sync makes partitions too, for what it reports; this makes them where nobody reported: a lake that
-was synced from another instance, or by a run that was killed in between. The cursor keeps up to
-which TSO schemas were told, and how many there were: a version that came late, at or below it, is
-counted. Losing the cursor tells what is shown once more, and loses nothing.
+A sync also makes partitions for the tables it reports. This sensor makes those that no sync
+reported: for a lake synced from another instance, or by a killed run. The cursor keeps the TSO up
+to which schemas were reported, and their number, so that late schema versions at or below it are
+counted. Losing the cursor reports some schemas again and loses nothing.
 """
 
 import hashlib
@@ -27,7 +28,7 @@ from urllib.parse import urlsplit
 import dagster as dg
 
 from ticdc_assets.defs.metadata import utc_now
-from ticdc_assets.defs.mirror_assets import MirrorAssets, lag_verdicts
+from ticdc_assets.defs.mirror_assets import MirrorAssets, assets_of, lag_verdicts
 from ticdc_assets.defs.partitions import partition_of
 from ticdc_assets.defs.schema_metadata import said_changes
 from ticdc_assets.defs.steps import ChangefeedSteps
@@ -90,9 +91,9 @@ def tables_sensor(shown: MirrorAssets) -> dg.SensorDefinition:
         minimum_interval_seconds=INTERVAL_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
-            "Makes a partition of mirrors for each table of the newest cut, removes those of "
-            "tables that are gone, reports on mirrors what changed in which schema, and on each "
-            "mirror's asset whether it is late. It asks for no run."
+            "Adds a partition of mirrors for each table of the newest cut, removes those of "
+            "dropped tables, reports schema changes on mirrors, and reports on each mirror's asset "
+            "whether it is late. It requests no run."
         ),
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -137,7 +138,7 @@ def tick(
     drifts = [item for item in told if not item[1].is_first]
     said = (
         f"{len(wanted)} tables in the newest cut, {len(new)} new, {len(gone)} gone; {versions} "
-        f"schema versions, {len(told)} new, {len(drifts)} of them of tables that were known, "
+        f"schema versions, {len(told)} new, {len(drifts)} of them of known tables, "
         f"{late} late; {late_tables} of {len(shown.mirrors)} mirrors late{reload}"
     )
     if told or new or gone:
@@ -193,11 +194,12 @@ def _reload(
 
     The location is asked to load again where the web server is known.
     """
-    tables = frozenset((item.database, item.table) for item in cut.mirrors) if cut else frozenset()
+    mirrors = assets_of(cut, shown.steps.changefeed)
+    tables = frozenset((item.database, item.table) for item in mirrors)
     differing = tables ^ shown.tables
     if cut is None or not differing:
         return "", ""
-    said = f"; the assets of {len(differing)} tables came or went: reload the code location"
+    said = f"; {len(differing)} tables were created or dropped: reload the code location"
     server, origin = os.environ.get(WEBSERVER), context.code_location_origin
     digest = hashlib.sha256(json.dumps(sorted(tables)).encode()).hexdigest()[:16]
     if not server or origin is None or digest == asked:

@@ -1,8 +1,8 @@
-"""Which process works on a run: a name that a later process can ask the system about.
+"""The process of a run, as a name that a later process can look up in the system.
 
-A run that was killed looks active for ever unless somebody sees that its process is gone. Run
-monitoring does for runs that the daemon launched; for the others `active_runs.end_orphans` does, by
-the tag that each run gets here.
+A killed run looks active forever unless its dead process is noticed. Dagster's run monitoring does
+this for runs launched by the daemon; `active_runs.end_orphans` does it for other runs, with the tag
+that each run gets here.
 """
 
 import os

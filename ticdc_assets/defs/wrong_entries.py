@@ -1,9 +1,9 @@
-"""Entries of the configuration that are no changefeeds, each as an asset whose check fails.
+"""Wrong entries of the configuration, each as an asset whose check fails.
 
-In: the entries that were left out for their mistakes. Out: for each an asset `configuration`, a
-check that fails with the mistakes, and a sensor that reports it: nobody would run a check of
-something that is not there. When the entry is mended the changefeed is there again and these are
-gone; its tables were not touched.
+In: the entries that were left out because of mistakes. Out: for each an asset `configuration`, a
+check that fails with the mistakes, and a sensor that reports it, because no run evaluates this
+check. When the entry is corrected, the changefeed's assets replace these; its tables were not
+touched.
 """
 
 import dagster as dg
@@ -40,8 +40,8 @@ class _Entry:
             passed=False,
             severity=dg.AssetCheckSeverity.ERROR,
             description=(
-                f"{settings.path} has mistakes in {wrong.position}, so that nothing of it is "
-                f"synced: {'; '.join(wrong.mistakes)}. Mend them and reload the code location. "
+                f"{settings.path} has mistakes in {wrong.position}, so this changefeed is not "
+                f"synced: {'; '.join(wrong.mistakes)}. Fix them and reload the code location. "
                 f"{runbook(CONFIGURATION_VALID)}"
             ),
         )
@@ -50,8 +50,8 @@ class _Entry:
         return dg.AssetSpec(
             key=self._key.asset_key,
             description=(
-                f"The entry {self._position} of the changefeeds file, which has mistakes. In its "
-                "place there would be the assets of the changefeed."
+                f"The entry {self._position} of the changefeeds file, which has mistakes. Without "
+                "them, the assets of the changefeed would be here."
             ),
             group_name=self._names.changefeed,
         )
@@ -60,7 +60,7 @@ class _Entry:
         @dg.asset_check(
             asset=self._key.asset_key,
             name=CONFIGURATION_VALID,
-            description="Fails as long as the entry has mistakes, and says them.",
+            description="Fails as long as the entry has mistakes, and lists them.",
         )
         def configuration_valid() -> dg.AssetCheckResult:
             return self._verdict.result()
@@ -73,7 +73,7 @@ class _Entry:
             asset_selection=dg.AssetSelection.assets(self._key.asset_key),
             minimum_interval_seconds=_INTERVAL_SECONDS,
             default_status=dg.DefaultSensorStatus.RUNNING,
-            description="Reports the mistakes of the entry once. It asks for no run.",
+            description="Reports the mistakes of the entry once. It requests no run.",
         )
         def configuration_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
             said = self._verdict.description

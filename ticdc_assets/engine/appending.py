@@ -1,14 +1,15 @@
-"""Appending to the large tables: files that are written already, in one commit.
+"""Append written files to the large tables, in one commit.
 
 In: files in the folder of `raw_messages`, `change_log` or `quarantine` that no commit names yet.
-Out: one commit on the table, which carries a transaction identifier and metadata.
+Out: one commit on the table, with a transaction identifier and metadata.
 
 Why appending again is safe: a commit whose identifier the table has seen is not made again. All
-writers of a changefeed hold its lock, so nobody commits in between. The files, the identifier and
-the metadata are one commit.
+writers of a changefeed hold its lock, so no other commit comes in between; under a lease, Delta
+refuses late commits of a run that was stalled. The files, the identifier and the metadata are one
+commit.
 
-Tables that somebody gave deletion vectors, column mapping or any other feature beyond Delta's first
-are not for delta-rs: there Spark reads the files and commits their rows.
+delta-rs cannot write tables that another program gave deletion vectors, column mapping or other
+newer Delta features: there Spark reads the files and commits their rows.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -18,7 +19,6 @@ are not for delta-rs: there Spark reads the files and commits their rows.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -27,12 +27,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from ticdc_assets.engine.commits import named_properties
+from ticdc_assets.engine.commits import NamedCommit
 from ticdc_assets.engine.committing import commit_written, require_there
 from ticdc_assets.engine.control import LOG_RETENTION, is_portable, open_table
 from ticdc_assets.engine.files import WrittenFile
 from ticdc_assets.engine.session import functions
 from ticdc_assets.engine.spark_commits import SparkCommit
+from ticdc_assets.storage.paths import AnyPath
 
 _CHECKPOINT_INTERVAL = 10  # Spark's, for tables that state none
 
@@ -78,7 +79,7 @@ BY_LANDING_DAY = TableLayout(
 
 def append_files(
     spark: SparkSession,
-    path: Path,
+    path: AnyPath,
     files: Sequence[WrittenFile],
     schema: pa.Schema,
     *,
@@ -117,7 +118,8 @@ def append_files(
         files,
         schema,
         table=table,
-        properties=named_properties(metadata, Transaction(app_id, version)),
+        commit=NamedCommit(path, metadata),
+        transactions=[Transaction(app_id, version)],
         partition_by=layout.partition_by,
         configuration=layout.configuration,
         hooks=_HOOKS,
@@ -128,7 +130,7 @@ def append_files(
 
 def _append_by_spark(
     spark: SparkSession,
-    path: Path,
+    path: AnyPath,
     files: Sequence[WrittenFile],
     schema: pa.Schema,
     app_id: str,
@@ -167,7 +169,7 @@ def _has_seen(table: DeltaTable, app_id: str, version: int) -> bool:
 _HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
-def _add_checkpoint(path: Path) -> None:
+def _add_checkpoint(path: AnyPath) -> None:
     written = open_table(path)
     if written is not None and written.version() and not written.version() % _CHECKPOINT_INTERVAL:
         written.create_checkpoint()

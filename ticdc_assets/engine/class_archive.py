@@ -1,18 +1,17 @@
-"""The class archive: Spark's Java classes as the JVM keeps them, loaded once, then mapped.
+"""The class archive: Spark's Java classes, stored once and then mapped by each JVM.
 
-In: the JDK and the jars that Spark runs with. Out: the options that let a JVM begin with the
-archive. A JVM loads and verifies some fifteen thousand classes before Spark has merged its first
-row, which takes much of the time of a short sync; from an archive it maps them.
+In: the JDK and the jars that Spark runs with. Out: the options that make a JVM use the archive. A
+JVM loads and verifies some fifteen thousand classes before Spark has merged its first row, which
+takes much of the time of a short sync; from an archive it maps them.
 
-`make_archive` runs a small piece of Spark's work in a process of its own and has the JVM write the
-classes that it met. `doctor` asks for it, and so do the tests. Where there is no archive all works
-as it does with one, only later.
+`make_archive` runs a small Spark job in its own process and makes the JVM write the classes that it
+loaded. `doctor` and the tests call it. Without an archive everything works the same, only slower.
 
-An archive is good for the very Java and the very jars that it was made with: its name says which,
-and the JVM itself checks both and does without one that does not fit. What lies in it is run, so it
-lies in a folder that nobody else can write (`user_cache`).
+An archive fits only the Java and the jars that it was made with: its name identifies them, and the
+JVM checks both and ignores an archive that does not fit. The code in it is executed, so it is in a
+folder that only this user can write (`user_cache`).
 
-Why running it again is safe: an archive appears whole or not at all, and one that is there is kept.
+Why running it again is safe: an archive is created atomically, and an existing one is kept.
 """
 
 import fcntl
@@ -21,10 +20,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from ticdc_assets.config import LAKE_VARIABLE
 from ticdc_assets.errors import PrerequisiteError
 from ticdc_assets.jars import java_path, spark_home
 from ticdc_assets.user_cache import UnsafeFolderError, user_folder
@@ -58,7 +58,7 @@ def make_archive(jars: Iterable[Path], env: Mapping[str, str] | None = None) -> 
     """Make the archive unless it is there; takes half a minute.
 
     Args:
-        jars: what is on the class path besides Spark itself.
+        jars: what is on the class path besides Spark itself: `lake_jars` of the lake.
         env: the environment; that of this process if None.
 
     Returns:
@@ -68,6 +68,7 @@ def make_archive(jars: Iterable[Path], env: Mapping[str, str] | None = None) -> 
         PrerequisiteError: there is no JDK.
     """
     env = os.environ if env is None else env
+    jars = list(jars)
     archive = _archive(jars, env)
     if archive is None or archive.is_file():
         return archive
@@ -80,8 +81,12 @@ def make_archive(jars: Iterable[Path], env: Mapping[str, str] | None = None) -> 
         made = Path(scratch) / "made.jsa"
         try:
             subprocess.run(
-                [sys.executable, "-m", "ticdc_assets.engine.class_archive", scratch, str(made)],
-                env=dict(env),
+                [
+                    *(sys.executable, "-m", "ticdc_assets.engine.class_archive", scratch),
+                    *(str(made), os.pathsep.join(map(str, jars))),
+                ],
+                # Whatever lake there is, its own is in a folder.
+                env={name: value for name, value in env.items() if name != LAKE_VARIABLE},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 timeout=_TIMEOUT_SECONDS,
@@ -126,16 +131,25 @@ def _quoted(option: str) -> str:
     return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"' if " " in option else option
 
 
-def _work(folder: Path, archive: Path) -> None:
-    """Do what a sync asks of Spark, in a JVM that writes its classes to `archive`."""
+def _work(folder: Path, archive: Path, *, jars: Sequence[Path]) -> None:
+    """Do what a sync asks of Spark, in a JVM that writes its classes to `archive`.
+
+    Args:
+        folder: an empty folder.
+        archive: the file to write.
+        jars: the jars besides Spark's own, which have to be those of who uses the archive.
+    """
     import pyarrow as pa
 
-    from ticdc_assets.engine.session import get_spark, session_conf
+    from ticdc_assets.config import SparkSettings
+    from ticdc_assets.engine.session import get_spark
     from ticdc_assets.engine.spark_commits import SparkCommit
 
-    name = "spark.driver.extraJavaOptions"
-    options = (session_conf()[name], _quoted(f"-XX:ArchiveClassesAtExit={archive}"), *_QUIET)
-    spark = get_spark({name: " ".join(options)})
+    options = (_quoted(f"-XX:ArchiveClassesAtExit={archive}"), *_QUIET)
+    # Whatever cluster is set: it is this machine's JVM that begins with the archive.
+    spark = get_spark(
+        {"spark.driver.extraJavaOptions": " ".join(options)}, settings=SparkSettings(), jars=jars
+    )
     table = folder / "table"
     rows = spark.range(20).selectExpr("id AS a", "string(id) AS b")
     own = SparkCommit(spark, table, {})
@@ -164,4 +178,8 @@ def _work(folder: Path, archive: Path) -> None:
 
 
 if __name__ == "__main__":
-    _work(Path(sys.argv[1]), Path(sys.argv[2]))
+    _work(
+        Path(sys.argv[1]),
+        Path(sys.argv[2]),
+        jars=[Path(jar) for jar in sys.argv[3].split(os.pathsep)],
+    )

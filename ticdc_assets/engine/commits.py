@@ -1,14 +1,15 @@
-"""Commits that name themselves, so that each is found again by its own name.
+"""Commits with ids, so that each can be found again.
 
-In: a table, and what its next commit is to carry. Out: the properties by which delta-rs or Spark
-gives that commit a name that no other one has; and afterwards that very commit: its version and
-what it counted.
+In: a table, and the metadata of its next commit. Out: the properties with which delta-rs or Spark
+gives that commit a unique id; and afterwards that commit: its version and its counts.
 
-"The newest version" is not what we made if somebody compacts or vacuums a table by hand at the same
-time: it may be theirs, and so may be the counts. So every commit of this package has an id in its
-JSON object (`COMMIT_ID`), and what was committed is looked up by it. A commit without an id is a
-*foreign* one. Whether it matters is told by its actions: one that adds and removes no data and
-changes no schema (OPTIMIZE, VACUUM) leaves the rows that we published.
+The newest version is not always the one just made: another program may compact or vacuum the table
+at the same time, and then version and counts may be of its commit. So every commit of this package
+has an id in its JSON object (`COMMIT_ID`) and is looked up by it. A commit without an id is
+*foreign*. Under a lease (`fencing`), a commit with another lease's number is foreign too: it is of
+a run that was stalled while this one took over. Its actions decide whether a foreign commit
+matters: one that adds and removes no data and changes no schema (OPTIMIZE, VACUUM) leaves the
+published rows unchanged.
 
 Older versions of this package wrote no ids. Their commits are found by nobody any more: only those
 behind the newest cut, of a run that was killed before the update, are taken for foreign ones, and
@@ -19,21 +20,23 @@ is cheaper than a whole table, and delta-rs does not tell the actions of one com
 """
 
 import json
-import os
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, Transaction
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
 
 from ticdc_assets.engine.delta_files import vector_path
+from ticdc_assets.engine.fencing import LEASE, fence_of, guard_of, require_lease
 from ticdc_assets.errors import TicdcError
+from ticdc_assets.storage.paths import LOG, AnyPath, located, names_in
 
 METADATA_KEY = "userMetadata"
 """Where a commit carries its JSON object."""
@@ -73,6 +76,7 @@ class LoggedCommit:
         version: the version that it made.
         operation: what its writer calls it.
         commit_id: its id; None if it is a foreign one.
+        lease: number of the lease that it was made under, None if it was made under none.
         metrics: what it counted, as far as they are whole numbers.
         changes_rows: whether data or the schema may be other than before.
         added: the data files that it names.
@@ -83,6 +87,7 @@ class LoggedCommit:
     version: int
     operation: str
     commit_id: str | None
+    lease: int | None
     metrics: Mapping[str, int]
     changes_rows: bool
     added: tuple[AddedFile, ...]
@@ -90,33 +95,109 @@ class LoggedCommit:
     removed_ms: int | None
 
 
-class OwnCommit:
-    """A commit that is about to be made.
+class NamedCommit:
+    """A commit that is about to be made, and that nobody looks up.
 
     Args:
         table: folder of the table.
         metadata: what the commit carries beside its id.
+
+    Raises:
+        LeaseLostError: the lease that this process writes under is over.
     """
 
-    def __init__(self, table: Path, metadata: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, table: AnyPath, metadata: Mapping[str, Any] | None = None) -> None:
         self._table = table
         self._id = uuid.uuid4().hex
-        self._before = newest_version(table)
-        self.text = _text(metadata, self._id)
+        self._fence = fence_of(table)
+        named: dict[str, Any] = {COMMIT_ID: self._id}
+        if self._fence is not None:
+            named[LEASE] = self._fence.number
+        self.text = json.dumps({**(metadata or {}), **named}, sort_keys=True)
         """The JSON object that the commit carries."""
 
     @property
-    def conf(self) -> dict[str, str]:
-        """The settings of a Spark session whose commits are this one."""
-        return {"spark.databricks.delta.commitInfo.userMetadata": self.text}
+    def is_fenced(self) -> bool:
+        """Whether it is made under a lease."""
+        return self._fence is not None
+
+    @contextmanager
+    def on(
+        self, there: DeltaTable | None, *transactions: Transaction
+    ) -> Iterator[CommitProperties]:
+        """Give the properties by which delta-rs makes this commit, within.
+
+        Args:
+            there: the table, opened at the version that the commit is made from; None if there is
+                none yet.
+            transactions: transaction identifiers that it is to carry.
+
+        Raises:
+            LeaseLostError: the table has a commit of a newer lease, or got one in the meantime.
+        """
+        carried = list(transactions)
+        if self._fence is not None:
+            carried.append(self._fence.transaction(there))
+        try:
+            yield CommitProperties(
+                custom_metadata={METADATA_KEY: self.text}, app_transactions=carried or None
+            )
+        except CommitFailedError:
+            if self._fence is not None and there is not None:
+                there.update_incremental()
+                self._fence.transaction(there)
+            raise
+
+
+def creating_properties() -> CommitProperties:
+    """Return the properties of a commit that makes a table without rows.
+
+    Delta lets two such commits through, one behind the other. So they carry no lease's number: the
+    rows come by a second commit, which is refused if it is of an older lease.
+    """
+    return CommitProperties(
+        custom_metadata={METADATA_KEY: json.dumps({COMMIT_ID: uuid.uuid4().hex})}
+    )
+
+
+class OwnCommit(NamedCommit):
+    """A commit that is about to be made, and that is looked up behind it.
+
+    Args:
+        table: folder of the table.
+        metadata: what the commit carries beside its id.
+
+    Raises:
+        LeaseLostError: the lease that this process writes under is over.
+    """
+
+    def __init__(self, table: AnyPath, metadata: Mapping[str, Any] | None = None) -> None:
+        super().__init__(table, metadata)
+        self._before = newest_version(table)
 
     @property
-    def properties(self) -> CommitProperties:
-        """The properties of a commit by delta-rs that is this one."""
-        return _properties(self.text, ())
+    def conf(self) -> dict[str, str]:
+        """The settings of a Spark session whose commits are this one.
+
+        Under a lease a second write, MERGE, UPDATE or DELETE of such a session is left out by
+        Delta.
+        """
+        fence = {} if self._fence is None else self._fence.conf
+        return {"spark.databricks.delta.commitInfo.userMetadata": self.text, **fence}
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of a Spark writer whose commit is this one."""
+        fence = {} if self._fence is None else self._fence.options
+        return {METADATA_KEY: self.text, **fence}
 
     def find(self) -> LoggedCommit | None:
-        """Return the newest commit with this id, None if there was nothing to commit."""
+        """Return the newest commit with this id, None if there was nothing to commit.
+
+        Raises:
+            LeaseLostError: the lease went over meanwhile; what was committed is not to be used.
+        """
+        require_lease(self._table)
         for version in reversed(_versions(self._table)):
             if version <= self._before:
                 return None
@@ -125,56 +206,36 @@ class OwnCommit:
                 return commit
         return None
 
+    def was_passed(self, there: DeltaTable) -> bool:
+        """Return whether Spark left it out, because the table has a later one under a lease."""
+        return self._fence is not None and self._fence.was_passed(there)
+
     def made(self) -> LoggedCommit:
-        """Return the commit; there has to be one."""
+        """Return the commit; there has to be one.
+
+        Raises:
+            LeaseLostError: the lease went over meanwhile; what was committed is not to be used.
+        """
         found = self.find()
         if found is None:
             raise CommitError(
-                f"{self._table}: expected a commit with the id {self._id} behind version "
-                f"{self._before}, there is none; nothing of it is published, sync again"
+                f"{self._table}: expected a commit with the id {self._id} after version "
+                f"{self._before}, found none; nothing was published: sync again"
             )
         return found
 
 
-def named_properties(
-    metadata: Mapping[str, Any] | None, *transactions: Transaction
-) -> CommitProperties:
-    """Return the properties of a commit by delta-rs that has an id and that nobody looks up.
-
-    Args:
-        metadata: what the commit carries beside its id.
-        transactions: transaction identifiers that it is to carry.
-    """
-    return _properties(_text(metadata, uuid.uuid4().hex), transactions)
-
-
-def _properties(text: str, transactions: Sequence[Transaction]) -> CommitProperties:
-    return CommitProperties(
-        custom_metadata={METADATA_KEY: text}, app_transactions=list(transactions) or None
-    )
-
-
-def _text(metadata: Mapping[str, Any] | None, commit_id: str) -> str:
-    return json.dumps({**(metadata or {}), COMMIT_ID: commit_id}, sort_keys=True)
-
-
-def newest_version(table: Path) -> int:
+def newest_version(table: AnyPath) -> int:
     """Return the newest version in a table's log, -1 if there is none."""
     return max(_versions(table), default=-1)
 
 
-def _versions(table: Path) -> list[int]:
+def _versions(table: AnyPath) -> list[int]:
     """Return the versions whose log entries are there, in order."""
-    try:
-        # There may be many thousands, and only their names count.
-        with os.scandir(table / "_delta_log") as entries:
-            names = [entry.name for entry in entries if entry.name.endswith(".json")]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return sorted(int(name[:-5]) for name in names if _LOG_ENTRY.fullmatch(name))
+    return sorted(int(name[:-5]) for name in names_in(table / LOG) if _LOG_ENTRY.fullmatch(name))
 
 
-def commits_after(table: Path, version: int, until: int | None = None) -> list[LoggedCommit]:
+def commits_after(table: AnyPath, version: int, until: int | None = None) -> list[LoggedCommit]:
     """Return the commits behind `version`, oldest first; those before `until` if it is given."""
     return [
         read_commit(table, number)
@@ -183,12 +244,21 @@ def commits_after(table: Path, version: int, until: int | None = None) -> list[L
     ]
 
 
-def foreign_changes(commits: Iterable[LoggedCommit]) -> list[LoggedCommit]:
-    """Return those of `commits` that are not ours and may have changed rows."""
-    return [item for item in commits if item.commit_id is None and item.changes_rows]
+def foreign_changes(table: AnyPath, commits: Iterable[LoggedCommit]) -> list[LoggedCommit]:
+    """Return those of a table's `commits` that are not ours and may have changed rows.
+
+    Where this process holds a lease, ours are those that were made under it.
+    """
+    guard = guard_of(table)
+    return [
+        item
+        for item in commits
+        if item.changes_rows
+        and (item.commit_id is None or (guard is not None and item.lease != guard.number))
+    ]
 
 
-def same_rows_at(table: Path, version: int) -> int | None:
+def same_rows_at(table: AnyPath, version: int) -> int | None:
     """Return the newest version if it has the rows of `version`, None if it may have others.
 
     Compactions and vacuums, whoever made them, leave rows as they are.
@@ -201,14 +271,14 @@ def same_rows_at(table: Path, version: int) -> int | None:
     return None if any(commit.changes_rows for commit in behind) else newest
 
 
-def first_removal(table: Path, version: int) -> datetime | None:
+def first_removal(table: AnyPath, version: int) -> datetime | None:
     """Return when a file that `version` needs was taken out first, None if none ever was."""
     times = (item.removed_ms for item in commits_after(table, version))
     first = min((time for time in times if time is not None), default=None)
     return None if first is None else datetime.fromtimestamp(first / 1000, UTC)
 
 
-def reached(table: Path, base: int, made: LoggedCommit | None) -> int | None:
+def reached(table: AnyPath, base: int, made: LoggedCommit | None) -> int | None:
     """Return the version that commits of ours led to from `base`, None if others changed rows.
 
     Args:
@@ -217,20 +287,20 @@ def reached(table: Path, base: int, made: LoggedCommit | None) -> int | None:
         made: the last one of them; None if the last step had nothing to commit.
     """
     commits = commits_after(table, base, until=None if made is None else made.version)
-    if foreign_changes(commits):
+    if foreign_changes(table, commits):
         return None
     if made is not None:
         return made.version
     return commits[-1].version if commits else base
 
 
-def read_commit(table: Path, version: int) -> LoggedCommit:
+def read_commit(table: AnyPath, version: int) -> LoggedCommit:
     """Read the log entry of a version.
 
     Raises:
         CommitError: it is not there, or is none.
     """
-    path = table / "_delta_log" / f"{version:020}.json"
+    path = table / LOG / f"{version:020}.json"
     info: dict[str, Any] = {}
     changes, added, removed, times = False, list[AddedFile](), list[str](), list[int]()
     try:
@@ -250,10 +320,12 @@ def read_commit(table: Path, version: int) -> LoggedCommit:
         counted = {name: int(value) for name, value in metrics.items() if str(value).isdigit()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise CommitError(f"the log entry {path} cannot be read: {error!r}") from error
+    carried = object_of(info.get(METADATA_KEY))
     return LoggedCommit(
         version=version,
         operation=str(info.get("operation")),
-        commit_id=object_of(info.get(METADATA_KEY)).get(COMMIT_ID),
+        commit_id=carried.get(COMMIT_ID),
+        lease=carried.get(LEASE),
         metrics=counted,
         changes_rows=changes,
         added=tuple(added),
@@ -262,7 +334,7 @@ def read_commit(table: Path, version: int) -> LoggedCommit:
     )
 
 
-def _actions(path: Path) -> list[dict[str, Any]]:
+def _actions(path: AnyPath) -> list[dict[str, Any]]:
     # Text in it may have line ends that are none of JSON lines'.
     lines = [line for line in path.read_bytes().split(b"\n") if line.strip()]
     if not lines:
@@ -284,15 +356,16 @@ def _added(action: Mapping[str, Any]) -> AddedFile:
 _SCHEMA_ACTIONS = {"metaData", "protocol"}
 
 
-def named_files(table: Path) -> set[str]:
+def named_files(table: AnyPath) -> set[str]:
     """Return the paths of all data files that a table's log names, in whatever version."""
     named: set[str] = set()
     for commit in commits_after(table, -1):
         named.update(file.path for file in commit.added)
         named.update(commit.removed)
-    for path in (table / "_delta_log").rglob("*.parquet"):
+    for path in (table / LOG).rglob("*.parquet"):
         # Checkpoints, and the parts that large ones are made of.
-        with pq.ParquetFile(path) as file:
+        where, files = located(path)
+        with pq.ParquetFile(where, filesystem=files) as file:
             for batch in file.iter_batches(columns=["add.path", "remove.path"]):
                 for kind in batch.schema.names:
                     paths = batch.column(kind).field("path").drop_null()

@@ -1,12 +1,12 @@
-"""Committing files that others wrote: only what is there, and only here.
+"""Commit files that other processes wrote, after checking that they exist.
 
-In: a table, and what writers in other processes say of the files they wrote for it (`files`). Out:
-one commit that names these files. It is made after each was opened from this process: it lies in
-the table's folder, has the size and the number of rows that its writer said, and ends in a footer
-of Parquet. If one does not, nothing is committed: positions, which the commit would carry, stay.
+In: a table, and the writers' descriptions of the files they wrote for it (`files`). Out: one commit
+that names these files. It is made after each file was opened from this process: the file is in the
+table's folder, has the size and the number of rows that its writer reported, and ends with a
+Parquet footer. Otherwise nothing is committed, and positions, which the commit would carry, stay.
 
-The likeliest reason is a cluster whose workers have a folder of the same name, but not the same
-folder: there everything seems to be written, and the table would be broken for good. Commits that
+The likeliest reason is a cluster whose workers have another folder of the same name: everything
+seems to be written, and the table would be damaged for good. Commits that
 Spark itself makes are looked at by `spark_commits`.
 
 Nothing else in this package may name files in a commit: `deltalake.transaction` is imported here
@@ -15,18 +15,19 @@ alone, which the linter holds.
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
+from deltalake import DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.transaction import (  # noqa: TID251 - the one place
     AddAction,
     create_table_with_add_actions,
 )
 
-from ticdc_assets.engine.commits import CommitError
-from ticdc_assets.engine.files import WrittenFile
+from ticdc_assets.engine.commits import CommitError, NamedCommit
+from ticdc_assets.engine.control import create_empty
+from ticdc_assets.engine.files import WrittenFile, read_footer
+from ticdc_assets.storage.paths import AnyPath, delta_options
 
 _READERS = 4
 """Files that are opened at a time: on a shared folder each waits for the network."""
@@ -59,7 +60,7 @@ class NotThereError(CommitError):
         )
 
 
-def require_there(table: Path, files: Sequence[WrittenFile]) -> None:
+def require_there(table: AnyPath, files: Sequence[WrittenFile]) -> None:
     """Open each of `files`; see the module.
 
     Raises:
@@ -71,7 +72,7 @@ def require_there(table: Path, files: Sequence[WrittenFile]) -> None:
             pass
 
 
-def _require(table: Path, file: WrittenFile) -> None:
+def _require(table: AnyPath, file: WrittenFile) -> None:
     expected = f"{file.size} bytes with {file.rows} rows"
 
     def fault(got: str) -> NotThereError:
@@ -79,29 +80,30 @@ def _require(table: Path, file: WrittenFile) -> None:
 
     parts = PurePosixPath(file.path)
     if parts.is_absolute() or ".." in parts.parts:
-        raise fault("such a path leads out of the table's folder")
+        raise fault("the path leads out of the table's folder")
     path = table / parts
     try:
         size = path.stat().st_size
     except OSError as error:
-        raise fault(f"is no such file ({error.strerror})") from error
+        raise fault(f"there is no such file ({error.strerror})") from error
     if size != file.size:
         raise fault(f"are {size} bytes")
     try:
-        rows = pq.read_metadata(path).num_rows
+        rows = read_footer(path).num_rows
     except (OSError, pa.ArrowException) as error:
-        raise fault("is no footer of Parquet at its end") from error
+        raise fault("there is no Parquet footer at its end") from error
     if rows != file.rows:
         raise fault(f"are {rows} rows")
 
 
 def commit_written(
-    path: Path,
+    path: AnyPath,
     files: Sequence[WrittenFile],
     schema: pa.Schema,
     *,
     table: DeltaTable | None,
-    properties: CommitProperties,
+    commit: NamedCommit,
+    transactions: Sequence[Transaction] = (),
     partition_by: Sequence[str] = (),
     configuration: Mapping[str, str] | None = None,
     hooks: PostCommitHookProperties | None = None,
@@ -114,7 +116,8 @@ def commit_written(
         files: what to append, maybe nothing.
         schema: the table's columns.
         table: the table, None if there is none yet.
-        properties: of the commit.
+        commit: the commit.
+        transactions: transaction identifiers that it is to carry.
         partition_by: names of the partition columns.
         configuration: properties that a new table gets.
         hooks: what delta-rs does behind the commit.
@@ -122,9 +125,12 @@ def commit_written(
             its columns.
 
     Raises:
+        LeaseLostError: the table has a commit of a newer lease.
         NotThereError: a file is not there, or is another one; nothing was committed.
     """
     require_there(path, files)
+    if table is None and commit.is_fenced:
+        table = create_empty(path, schema, partition_by=partition_by, configuration=configuration)
     actions = [
         AddAction(
             path=file.path,
@@ -136,23 +142,25 @@ def commit_written(
         )
         for file in files
     ]
-    if table is None:
-        path.mkdir(parents=True, exist_ok=True)
-        create_table_with_add_actions(
-            str(path),
-            Schema.from_arrow(schema),
-            actions,
-            partition_by=list(partition_by),
-            configuration=configuration,
-            commit_properties=properties,
-            post_commithook_properties=hooks,
-        )
-    else:
-        table.create_write_transaction(
-            [*actions],
-            "overwrite" if overwrites else "append",
-            Schema.from_arrow(schema) if overwrites else table.schema(),
-            partition_by=list(partition_by),
-            commit_properties=properties,
-            post_commithook_properties=hooks,
-        )
+    with commit.on(table, *transactions) as properties:
+        if table is None:
+            path.mkdir(parents=True, exist_ok=True)
+            create_table_with_add_actions(
+                str(path),
+                Schema.from_arrow(schema),
+                actions,
+                partition_by=list(partition_by),
+                configuration=configuration,
+                commit_properties=properties,
+                post_commithook_properties=hooks,
+                storage_options=delta_options(path),
+            )
+        else:
+            table.create_write_transaction(
+                [*actions],
+                "overwrite" if overwrites else "append",
+                Schema.from_arrow(schema) if overwrites else table.schema(),
+                partition_by=list(partition_by),
+                commit_properties=properties,
+                post_commithook_properties=hooks,
+            )

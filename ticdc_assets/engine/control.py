@@ -1,42 +1,52 @@
-"""Small tables that steer the pipeline, read and written without Spark.
+"""The small control tables of the pipeline, read and written without Spark.
 
 Landings, change groups, schema registry, DDL history and cuts hold at most thousands of rows. They
 are portable Delta tables (no column mapping, no deletion vectors), so delta-rs reads them in tens
-of milliseconds: a sensor or a check looks at progress without a JVM, and a sync does not pay
-Spark's planning for ten rows. Each commit carries a small JSON object (`userMetadata`, where Spark
-puts it too), which says how far the writer has got; that, and not a file beside the table, is the
-memory of progress, because it is committed with the rows or not at all. An object that another
-writer's commit carries is no memory of ours.
+of milliseconds: a sensor or a check reads the progress without a JVM, and a sync does not pay for
+Spark's planning of ten rows. Each commit carries a small JSON object (`userMetadata`, as in Spark)
+with the writer's progress. The progress is stored there and not in a separate file, because it is
+committed together with the rows. Objects of other writers' commits are ignored.
 
-Every table is opened here, so here is where a broken one becomes a `LakeDamagedError`. A table
-that is not there is None; one whose log is gone while others of the changefeed were made after it
-is broken, or a sync would begin again where it had begun once.
+Every table is opened here, so a damaged one becomes a `LakeDamagedError` here. A missing table is
+None. A table whose log is gone although later tables of the changefeed exist is damaged; otherwise
+a sync would start again from the beginning.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import date
-from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.fs
-import pyarrow.parquet as pq
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from ticdc_assets.engine.commits import COMMIT_ID, METADATA_KEY, named_properties, object_of
+from ticdc_assets.engine.commits import (
+    COMMIT_ID,
+    METADATA_KEY,
+    NamedCommit,
+    creating_properties,
+    object_of,
+)
 from ticdc_assets.engine.deletion_vectors import DeletionVectorError
 from ticdc_assets.engine.delta_files import broken, has_commits, lost_log, passed_over
+from ticdc_assets.engine.fencing import LEASE
+from ticdc_assets.engine.files import open_parquet
 from ticdc_assets.engine.repairs import damaged
+from ticdc_assets.errors import StoreUnavailableError
+from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath, delta_options, subtree
+
+_Value = TypeVar("_Value")
 
 LOG_RETENTION = "interval 3650 days"
 """How long Delta keeps log entries where nothing asks for less: as good as for ever."""
 
 
-def open_table(path: Path, version: int | None = None) -> DeltaTable | None:
+def open_table(path: AnyPath, version: int | None = None) -> DeltaTable | None:
     """Return the Delta table at `path`, or None if there is none.
 
     Raises:
@@ -44,9 +54,11 @@ def open_table(path: Path, version: int | None = None) -> DeltaTable | None:
     """
     table = None
     with reading(path, version):
-        if (path / "_delta_log").is_dir():
+        # Where there is no folder, it would be made.
+        is_remote = isinstance(path, RemotePath)
+        if is_remote or (path / LOG).is_dir():
             try:
-                table = DeltaTable(str(path), version=version)
+                table = _newest(path) if is_remote and version is None else opened(path, version)
             except TableNotFoundError:
                 table = None
     if table is None:
@@ -60,6 +72,51 @@ def open_table(path: Path, version: int | None = None) -> DeltaTable | None:
     return table
 
 
+def opened(path: AnyPath, version: int | None = None) -> DeltaTable:
+    """Open the table at `path` by delta-rs, which says in its own words what is wrong with it."""
+    return DeltaTable(str(path), version=version, storage_options=delta_options(path))
+
+
+def _newest(path: RemotePath) -> DeltaTable | None:
+    """Open a table in a store, or give the one that was opened before if nothing was committed.
+
+    To open it asks for each commit since the last checkpoint; one listing tells whether there is
+    another one. Its newest commit is known by its number, its size and its time, so a table that
+    was made anew in this place is another one.
+    """
+    listed = (path / LOG).listed(deep=False)
+    if not listed:
+        return None
+    entries = [
+        (entry.name, info.size, info.mtime_ns)
+        for entry, info in listed
+        if entry.name.endswith(".json") and entry.name[:-5].isdigit()
+    ]
+    if not entries:
+        return opened(path)  # it begins with a checkpoint, or is damaged
+    newest = max(entries)
+    with _LOCK:
+        known = _OPENED.get(path)
+    # Who commits by an open table brings it to a later version.
+    if known is not None and known[0] == newest and known[1].version() == int(newest[0][:-5]):
+        return known[1]
+    table = opened(path)
+    with _LOCK:
+        _OPENED.pop(path, None)
+        _OPENED[path] = (newest, table)
+        while len(_OPENED) > _KEPT_OPEN:
+            del _OPENED[next(iter(_OPENED))]
+    return table
+
+
+_KEPT_OPEN = 32
+"""Tables in a store that a process keeps open: those of a changefeed, and some mirrors."""
+
+_LOCK = Lock()
+_OPENED: dict[RemotePath, tuple[tuple[str, int, int | None], DeltaTable]] = {}
+"""By its place, the newest commit of a table in a store and the table at it."""
+
+
 _MADE_AFTER: Mapping[str, Collection[str]] = {
     "raw_messages": ("change_log", "cuts"),
     "landings": ("cuts",),
@@ -71,7 +128,7 @@ _MADE_AFTER: Mapping[str, Collection[str]] = {
 """Tables that have a commit only if the table that they stand for has had one."""
 
 
-def _absence(path: Path, version: int | None) -> str | None:
+def _absence(path: AnyPath, version: int | None) -> str | None:
     """Return what is broken in a table without any commit, None if it may be no table yet."""
     if version is not None:
         return "its _delta_log has no commit"
@@ -82,19 +139,33 @@ def _absence(path: Path, version: int | None) -> str | None:
 
 
 @contextmanager
-def reading(path: Path, version: int | None = None) -> Iterator[None]:
+def reading(path: AnyPath, version: int | None = None) -> Iterator[None]:
     """Turn what the libraries say of a broken table into the error that says what repairs it."""
     try:
         yield
     except TableNotFoundError:
         raise
     except (DeltaError, DeletionVectorError, pa.ArrowException, OSError) as error:
+        if isinstance(path, RemotePath):
+            _require_answer(path, error)
         finding = broken(path, version, footers=True)
         if finding is None and not isinstance(error, OSError):
             finding = f"it cannot be read: {words_of(error)}"
         if finding is None:
             raise
         raise damaged(path, finding) from error
+
+
+def _require_answer(table: RemotePath, error: Exception) -> None:
+    """Raise the error of a store that does not answer: nothing is known of its tables then."""
+    try:
+        table.exists()
+        bucket = RemotePath(table.store, "")
+        refusal = None if bucket.exists() else f"there is no {bucket}"
+    except OSError as reason:
+        refusal = words_of(reason)
+    if refusal is not None:
+        raise StoreUnavailableError(str(table), refusal) from error
 
 
 def words_of(error: Exception) -> str:
@@ -108,13 +179,62 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _ERROR_CHARACTERS = 300
 
 
-def latest_version(path: Path) -> int | None:
+@contextmanager
+def keeping(of: str) -> Iterator[None]:
+    """Keep what is worked out of a version of a table, for whoever asks again within this.
+
+    The steps and checks of one sync ask for the same small tables again and again, which with
+    thousands of tables are not small. Nothing is kept but for one sync: a table that is broken
+    later is noticed by the next. Threads that are begun within it keep nothing.
+
+    Args:
+        of: names the sync; another name forgets what was kept.
+    """
+    if of not in _KEPT:
+        _KEPT.clear()
+        _KEPT[of] = {}
+    before = _KEEPER.set(_KEPT[of])
+    try:
+        yield
+    finally:
+        _KEEPER.reset(before)
+
+
+def kept(
+    path: AnyPath, what: str, read: Callable[[], _Value], *, version: int | None = None
+) -> _Value:
+    """Return what `read` makes of a version of a table, and of nothing else.
+
+    Args:
+        path: the table.
+        what: what is made of it; one text for one function.
+        read: makes it; nobody may change what it returns.
+        version: the version; the newest if None.
+    """
+    store = _KEEPER.get()
+    if store is None:
+        return read()
+    if version is None:
+        version = latest_version(path)
+    found = store.get((path, what))
+    if found is None or found[0] != version:
+        found = store[path, what] = (version, read())
+    return found[1]
+
+
+_KEPT: dict[str, dict[tuple[AnyPath, str], tuple[int | None, Any]]] = {}
+_KEEPER: ContextVar[dict[tuple[AnyPath, str], tuple[int | None, Any]] | None] = ContextVar(
+    "what is kept", default=None
+)
+
+
+def latest_version(path: AnyPath) -> int | None:
     """Return the newest version of the table at `path`, or None if there is none."""
     table = open_table(path)
     return None if table is None else table.version()
 
 
-def commit_metadata(path: Path) -> dict[str, Any]:
+def commit_metadata(path: AnyPath) -> dict[str, Any]:
     """Return the JSON object of the newest commit that carries one, or {}."""
     table = open_table(path)
     if table is None:
@@ -129,21 +249,21 @@ def commit_metadata(path: Path) -> dict[str, Any]:
 
 
 def _memory_in(commit: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON object of a commit without the commit's id, {} if it is another writer's.
+    """Return the JSON object of a commit without its names, {} if it is another writer's.
 
     What older versions of this package wrote has no id, but counts batches, landings, cuts or TSO.
     """
     found = object_of(commit.get(METADATA_KEY))
     if not found.keys() & _MEMORIES:
         return {}
-    return {name: value for name, value in found.items() if name != COMMIT_ID}
+    return {name: value for name, value in found.items() if name not in (COMMIT_ID, LEASE)}
 
 
 _MEMORIES = {COMMIT_ID, "batch", "number", "tso"}
 
 
 def find_commit_metadata(
-    path: Path, wanted: Callable[[dict[str, Any]], bool]
+    path: AnyPath, wanted: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any] | None:
     """Return the JSON object of the newest commit whose object is `wanted`, or None."""
     table = open_table(path)
@@ -158,7 +278,7 @@ def find_commit_metadata(
     return None
 
 
-def partition_days(path: Path, column: str) -> list[date]:
+def partition_days(path: AnyPath, column: str) -> list[date]:
     """Return the values of the partition column `column`, which holds days, in order."""
     table = open_table(path)
     if table is None:
@@ -166,14 +286,13 @@ def partition_days(path: Path, column: str) -> list[date]:
     return sorted({date.fromisoformat(item[column]) for item in table.partitions()})
 
 
-def dataset_of(table: DeltaTable, path: Path) -> ds.Dataset:
+def dataset_of(table: DeltaTable, path: AnyPath) -> ds.Dataset:
     """Return the dataset of an open table at `path`.
 
     It reads files by Arrow's own file system. That of delta-rs is a Python object, which Arrow's
     threads may still hold when a short program ends, and then the interpreter aborts.
     """
-    files = pyarrow.fs.SubTreeFileSystem(str(path), pyarrow.fs.LocalFileSystem())
-    return table.to_pyarrow_dataset(filesystem=files)
+    return table.to_pyarrow_dataset(filesystem=subtree(path))
 
 
 def is_portable(table: DeltaTable) -> bool:
@@ -192,7 +311,7 @@ _PORTABLE_FEATURES = frozenset({"timestampNtz", "appendOnly", "invariants"})
 
 
 def read_table(
-    path: Path, condition: ds.Expression | None = None, *, columns: list[str] | None = None
+    path: AnyPath, condition: ds.Expression | None = None, *, columns: list[str] | None = None
 ) -> pa.Table | None:
     """Return the rows of the table at `path`, or None if there is none."""
     table = open_table(path)
@@ -203,7 +322,7 @@ def read_table(
 
 
 def read_leaves(
-    path: Path, leaves: Collection[str], *, column: str, least: int
+    path: AnyPath, leaves: Collection[str], *, column: str, least: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield chosen leaves of the files that may hold rows with `column` at or above `least`.
 
@@ -223,7 +342,7 @@ def read_leaves(
         greatest = action.get(f"max.{column}")
         if greatest is not None and greatest < least:
             continue
-        with reading(path), pq.ParquetFile(path / action["path"]) as file:
+        with reading(path), open_parquet(path / action["path"]) as file:
             found = (file.schema.column(number).path for number in range(len(file.schema.names)))
             chosen = [leaf for leaf in found if _without_lists(leaf) in leaves]
             yield from file.iter_batches(batch_size=256, columns=chosen, use_threads=False)
@@ -237,22 +356,61 @@ def _without_lists(leaf: str) -> str:
 _LIST_LEVEL = re.compile(r"\.list\.(?:element|item)(?=\.|$)")
 
 
-def read_rows(path: Path, condition: ds.Expression | None = None) -> list[dict[str, Any]]:
+def read_rows(path: AnyPath, condition: ds.Expression | None = None) -> list[dict[str, Any]]:
     """Return the rows of the table at `path` as dicts; [] if there is none."""
     table = read_table(path, condition)
     return [] if table is None else table.to_pylist()
 
 
 def write_table(
-    path: Path, rows: pa.Table, *, overwrite: bool, metadata: Mapping[str, Any]
+    path: AnyPath, rows: pa.Table, *, overwrite: bool, metadata: Mapping[str, Any]
 ) -> None:
     """Append `rows`, or put them in place of all, in one commit that carries `metadata`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_deltalake(
-        str(path),
-        rows,
-        mode="overwrite" if overwrite else "append",
-        schema_mode="overwrite" if overwrite else "merge",
-        configuration={"delta.checkpointInterval": "20"},
-        commit_properties=named_properties(metadata),
-    )
+    configuration = {"delta.checkpointInterval": "20"}
+    commit = NamedCommit(path, metadata)
+    there = open_table(path)
+    if there is None and commit.is_fenced:
+        there = create_empty(path, rows.schema, configuration=configuration)
+    with commit.on(there) as properties:
+        write_deltalake(
+            str(path) if there is None else there,
+            rows,
+            mode="overwrite" if overwrite else "append",
+            schema_mode="overwrite" if overwrite else "merge",
+            configuration=configuration,
+            storage_options=delta_options(path),
+            commit_properties=properties,
+        )
+
+
+def create_empty(
+    path: AnyPath,
+    schema: pa.Schema,
+    *,
+    partition_by: Sequence[str] = (),
+    configuration: Mapping[str, str] | None = None,
+) -> DeltaTable:
+    """Make a table without rows, if there is none yet, and return it.
+
+    It is for writers under a lease: see `creating_properties`.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    try:
+        DeltaTable.create(
+            str(path),
+            Schema.from_arrow(schema),
+            mode="ignore",
+            partition_by=list(partition_by),
+            configuration=configuration,
+            storage_options=delta_options(path),
+            commit_properties=creating_properties(),
+        )
+    except DeltaError:
+        made = open_table(path)
+        if made is None:
+            raise
+        return made  # another process was faster
+    made = open_table(path)
+    assert made is not None
+    return made

@@ -1,14 +1,14 @@
-"""Deletion vectors: which rows of a data file a Delta version does not have any more.
+"""Deletion vectors: the deleted rows of a data file in a Delta version.
 
-In: what a commit says of a file's deletion vector. Out: for any run of the file's rows, which of
-them are left. A MERGE or a DELETE marks rows so instead of writing the file again.
+In: a commit's description of a file's deletion vector. Out: for any range of the file's rows, the
+remaining rows. A MERGE or a DELETE marks rows this way instead of rewriting the file.
 
-A vector is a compressed bitmap of row positions (Roaring, 64 bits, its portable form) behind a
-number that says so. It stands in the commit itself, or in a file of many, each with its size before
-it and its checksum behind it.
+A vector is a compressed bitmap of row positions (Roaring, 64 bits, portable form) after a magic
+number. It is in the commit itself, or in a file of many vectors, each between its size and its
+checksum.
 
-Why reading again is safe: nothing is written, and a vector is never changed, but replaced by a
-later version.
+Why reading again is safe: nothing is written, and a vector never changes; later versions replace
+it.
 
 Source: "Deletion Vectors" and "Deletion Vector Format" in Delta's PROTOCOL.md.
 """
@@ -21,11 +21,12 @@ import struct
 import zlib
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
+
+from ticdc_assets.storage.paths import AnyPath
 
 _PORTABLE = 1_681_511_377
 """The number before a bitmap in Roaring's portable form."""
@@ -49,7 +50,7 @@ class DeletionVector:
 
     size: int
     cardinality: int
-    path: Path | None = None
+    path: AnyPath | None = None
     offset: int = 0
     data: bytes = b""
 
@@ -85,7 +86,7 @@ def _read(vector: DeletionVector) -> BitMap64:
     return found
 
 
-def _in_file(vector: DeletionVector, path: Path) -> bytes:
+def _in_file(vector: DeletionVector, path: AnyPath) -> bytes:
     with path.open("rb") as file:
         file.seek(vector.offset)
         size = file.read(4)

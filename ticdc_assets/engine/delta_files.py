@@ -1,16 +1,15 @@
-"""What a Delta table is made of, file by file: whether all of it is there.
+"""The files of a Delta table: whether all of them exist.
 
-In: the folder of a table. Out: one clause that says what is broken, or the files that a version
-needs. The log is replayed here instead of by a library, because each of these passes over some
-damage in silence: delta-rs takes a commit of no bytes for one that did nothing, and a log whose end
-is lost for an older version; and what they do notice, each says in its own words, in many lines.
+In: the folder of a table. Out: one clause that says what is damaged, or the files that a version
+needs. The log is replayed here and not by a library, because libraries ignore some damage: delta-rs
+reads an empty commit as one that did nothing, and a log that lost its end as an older version. And
+each reports the damage it does notice in its own words, in many lines.
 
-Nothing is written. What is read is the log from its last checkpoint on; data files are looked up,
-and their footers read where that is asked for. Rows are not read: a page that rotted inside of a
-sound file is found by `verify`.
+Nothing is written. The log is read from its last checkpoint on; data files are looked up, and their
+footers are read on request. Rows are not read: `verify` finds a damaged page inside an intact file.
 
-Not handled: checkpoints in Delta's second layout, which no writer of ours makes; a table that has
-some is left to the libraries.
+Not handled: checkpoints in Delta's second layout, which this package never writes; tables with such
+checkpoints are left to the libraries.
 """
 
 import base64
@@ -19,7 +18,7 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -27,11 +26,11 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ticdc_assets.engine.deletion_vectors import DeletionVector
+from ticdc_assets.engine.files import open_parquet, read_footer
+from ticdc_assets.storage.paths import LOG, AnyPath, RemotePath, files_below, names_in
 
-LOG = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
 
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -55,7 +54,7 @@ class LiveFile:
         is_data: whether it is a Parquet file with rows.
     """
 
-    path: Path
+    path: AnyPath
     size: int
     is_data: bool = True
 
@@ -69,11 +68,11 @@ class DataFile:
         deleted: which of its rows the version does not have; None if it has all.
     """
 
-    path: Path
+    path: AnyPath
     deleted: DeletionVector | None
 
 
-def broken(table: Path, version: int | None = None, *, footers: bool) -> str | None:
+def broken(table: AnyPath, version: int | None = None, *, footers: bool) -> str | None:
     """Return what is broken in a version of a table, None if nothing is.
 
     Args:
@@ -82,20 +81,28 @@ def broken(table: Path, version: int | None = None, *, footers: bool) -> str | N
         footers: whether to read the footers of the data files too.
     """
     try:
-        for file in live_files(table, version):
+        needed = live_files(table, version)
+        if isinstance(table, RemotePath) and len(needed) > 1:
+            # A listing tells of a thousand files what would be asked for each.
+            there = {item.path: item.size for item in files_below(table)}
+            needed = [file for file in needed if footers or there.get(file.path) != file.size]
+        for file in needed:
             _check_file(file, footer=footers)
     except BrokenTableError as error:
         return str(error)
     return None
 
 
-def passed_over(table: Path, version: int) -> str | None:
+def passed_over(table: AnyPath, version: int) -> str | None:
     """Return what delta-rs says nothing of when it reads `version`, None if that is nothing.
 
     It takes a commit of no bytes for one that did nothing, and a folder for none. The commits since
-    the last checkpoint are looked at only, so this may be asked whenever a table is opened.
+    the last checkpoint are looked at only, so this may be asked whenever a table is opened. A store
+    has neither.
     """
     log = table / LOG
+    if isinstance(log, RemotePath):
+        return None  # an object is there whole or not at all
     if _commit_path(log, version + 1).is_dir():
         return f"commit {version + 1} of its log is a folder"
     checkpoint = _hint(log)
@@ -110,12 +117,16 @@ def passed_over(table: Path, version: int) -> str | None:
     return None
 
 
-def is_ahead(table: Path, version: int) -> bool:
+def is_ahead(table: AnyPath, version: int) -> bool:
     """Return whether a table has a commit behind `version`."""
-    return _commit_path(table / LOG, version + 1).exists()
+    path = _commit_path(table / LOG, version + 1)
+    if isinstance(path, RemotePath):
+        # To look for an object that is not there takes two questions.
+        return path.name in names_in(path.parent)
+    return path.exists()
 
 
-def lost_log(table: Path) -> str | None:
+def lost_log(table: AnyPath) -> str | None:
     """Return what is broken in a table whose log has no commit, None if it may be no table yet.
 
     A first commit that was interrupted leaves data files without a log, or files in the log that
@@ -132,12 +143,12 @@ def lost_log(table: Path) -> str | None:
     return f"its {LOG} has no commit" if left or (has_data and not names) else None
 
 
-def has_commits(table: Path) -> bool:
+def has_commits(table: AnyPath) -> bool:
     """Return whether the log of a table, if there is one, has anything in it that counts."""
-    return any(_names(table / LOG))
+    return any(_counted(names_in(table / LOG)))
 
 
-def live_files(table: Path, version: int | None = None) -> list[LiveFile]:
+def live_files(table: AnyPath, version: int | None = None) -> list[LiveFile]:
     """Return the files that a version needs, the newest if None; [] if only libraries can tell.
 
     Raises:
@@ -146,7 +157,7 @@ def live_files(table: Path, version: int | None = None) -> list[LiveFile]:
     return [file for action in _live(table, version) or () for file in _files_of(table, action)]
 
 
-def data_files(table: Path, version: int) -> list[DataFile] | None:
+def data_files(table: AnyPath, version: int) -> list[DataFile] | None:
     """Return the files with the rows of a version, None if only libraries can tell.
 
     Raises:
@@ -161,7 +172,7 @@ def data_files(table: Path, version: int) -> list[DataFile] | None:
     ]
 
 
-def removable(table: Path, before: datetime) -> list[Path] | None:
+def removable(table: AnyPath, before: datetime) -> list[AnyPath] | None:
     """Return the files that a VACUUM would remove, None if only libraries can tell.
 
     They are those that the newest version does not need, that were there before a moment, and that
@@ -181,16 +192,15 @@ def removable(table: Path, before: datetime) -> list[Path] | None:
     young = [item for item in found.removed if (item.get("deletionTimestamp") or 0) >= least]
     needed = {file.path for action in (*found.live, *young) for file in _files_of(table, action)}
     return [
-        path
-        for path in table.rglob("*")
-        if not any(part[0] in "._" for part in path.relative_to(table).parts)
-        and path not in needed
-        and path.is_file()
-        and path.stat().st_mtime * 1000 < least
+        item.path
+        for item in files_below(table)
+        if not any(part[0] in "._" for part in item.below.parts)
+        and item.path not in needed
+        and item.modified * 1000 < least
     ]
 
 
-def _live(table: Path, version: int | None) -> list[Mapping[str, Any]] | None:
+def _live(table: AnyPath, version: int | None) -> list[Mapping[str, Any]] | None:
     """Return the actions that add the files of a version, None if only libraries can tell."""
     found = _replay(table, version)
     return None if found is None else found.live
@@ -209,11 +219,12 @@ class _Replayed:
     removed: list[Mapping[str, Any]]
 
 
-def _replay(table: Path, version: int | None) -> _Replayed | None:
+def _replay(table: AnyPath, version: int | None) -> _Replayed | None:
     """Replay the log of a table up to a version, None if only libraries can."""
     log = table / LOG
     try:
-        if version is not None:
+        # A store tells by one listing what several looks tell.
+        if version is not None and not isinstance(log, RemotePath):
             hint = _hint(log)
             if hint is not None and hint <= version:
                 checkpoint = log / f"{hint:020}.checkpoint.parquet"
@@ -228,15 +239,16 @@ def _replay(table: Path, version: int | None) -> _Replayed | None:
         ) from None
 
 
-def _listed(table: Path, version: int | None) -> _Replayed | None:
+def _listed(table: AnyPath, version: int | None) -> _Replayed | None:
     """Return the live files of a version by a listing of the whole log."""
     log = table / LOG
-    if not log.is_dir():
+    there = names_in(log)
+    if not there and not log.is_dir():
         raise BrokenTableError(f"its {LOG} is {'no folder' if log.exists() else 'missing'}")
     commits: set[int] = set()
-    checkpoints: dict[int, list[Path]] = {}
+    checkpoints: dict[int, list[AnyPath]] = {}
     parts: dict[int, int] = {}
-    for name in _names(log):
+    for name in _counted(there):
         if found := _COMMIT.fullmatch(name):
             commits.add(int(found[1]))
         elif found := _CHECKPOINT.fullmatch(name):
@@ -253,7 +265,7 @@ def _listed(table: Path, version: int | None) -> _Replayed | None:
             f"its newest version is {newest}, but version {version} is published: the end of its "
             "log is missing"
         )
-    hint = _hint(log)
+    hint = _hint(log) if LAST_CHECKPOINT in there else None
     if hint is not None and hint not in whole:
         raise BrokenTableError(f"checkpoint {hint}, which its {LAST_CHECKPOINT} names, is missing")
     target = newest if version is None else version
@@ -261,17 +273,16 @@ def _listed(table: Path, version: int | None) -> _Replayed | None:
     return _replayed(table, None if start is None else (start, whole[start]), target)
 
 
-def _names(log: Path) -> Iterator[str]:
-    try:
-        entries = [path.name for path in log.iterdir()]
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    for name in entries:
+def _counted(names: Iterable[str]) -> Iterator[str]:
+    """Yield those of a log's names that say what is in the table."""
+    for name in names:
         if any(kind.fullmatch(name) for kind in (_COMMIT, _CHECKPOINT, _SECOND_LAYOUT)):
             yield name
 
 
-def _replayed(table: Path, checkpoint: tuple[int, list[Path]] | None, version: int) -> _Replayed:
+def _replayed(
+    table: AnyPath, checkpoint: tuple[int, list[AnyPath]] | None, version: int
+) -> _Replayed:
     """Return what the actions of a checkpoint and of the commits behind it come to."""
     live: dict[tuple[str, str | None], Mapping[str, Any]] = {}
     removed: list[Mapping[str, Any]] = []
@@ -301,7 +312,7 @@ def _identity(action: Mapping[str, Any]) -> tuple[str, str | None]:
     return action["path"], None if not vector else vector["pathOrInlineDv"]
 
 
-def _commit_actions(log: Path, number: int) -> list[dict[str, Any]]:
+def _commit_actions(log: AnyPath, number: int) -> list[dict[str, Any]]:
     path = _commit_path(log, number)
     try:
         content = path.read_bytes()
@@ -343,13 +354,13 @@ def _check_count(actions: list[dict[str, Any]], number: int) -> None:
         )
 
 
-def _checkpoint_actions(path: Path, kind: str, member: str) -> list[dict[str, Any]]:
+def _checkpoint_actions(path: AnyPath, kind: str, member: str) -> list[dict[str, Any]]:
     """Return the actions of a kind in a file of a checkpoint, with their path, vector and member.
 
     A writer need not write the columns of what the table has none of.
     """
     try:
-        with pq.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             columns = [f"{kind}.{name}" for name in ("path", member, "deletionVector")]
             found = file.read(columns=columns).to_pylist()
         return [row[kind] for row in found if row.get(kind) and row[kind]["path"]]
@@ -360,14 +371,14 @@ def _checkpoint_actions(path: Path, kind: str, member: str) -> list[dict[str, An
         raise BrokenTableError(f"checkpoint {number} of its log cannot be read") from None
 
 
-def _files_of(table: Path, action: Mapping[str, Any]) -> Iterator[LiveFile]:
+def _files_of(table: AnyPath, action: Mapping[str, Any]) -> Iterator[LiveFile]:
     yield LiveFile(_located(table, unquote(action["path"])), action.get("size") or 0)
     vector = _vector_of(table, action)
     if vector is not None and vector.path is not None:
         yield LiveFile(vector.path, vector.offset + vector.size, is_data=False)
 
 
-def _vector_of(table: Path, action: Mapping[str, Any]) -> DeletionVector | None:
+def _vector_of(table: AnyPath, action: Mapping[str, Any]) -> DeletionVector | None:
     vector = action.get("deletionVector")
     if not vector:
         return None
@@ -395,7 +406,7 @@ _FROM_Z85 = str.maketrans(
 )
 
 
-def _located(table: Path, text: str) -> Path:
+def _located(table: AnyPath, text: str) -> AnyPath:
     """Return where a file is; a path of the log may be a whole one, of a file system."""
     return table / text.removeprefix("file://").removeprefix("file:")
 
@@ -408,20 +419,20 @@ def _check_file(file: LiveFile, *, footer: bool) -> None:
         raise BrokenTableError(f"{what} is missing") from None
     except OSError as error:
         raise BrokenTableError(f"{what} cannot be read ({error.strerror})") from None
-    if not stat.S_ISREG(found.st_mode):
+    if isinstance(found, os.stat_result) and not stat.S_ISREG(found.st_mode):
         raise BrokenTableError(f"{what} is no file but a folder")
     if found.st_size != file.size if file.is_data else found.st_size < file.size:
         raise BrokenTableError(f"{what} has {found.st_size} bytes where {file.size} were written")
-    if not os.access(file.path, os.R_OK):
+    if isinstance(file.path, Path) and not os.access(file.path, os.R_OK):
         raise BrokenTableError(f"{what} may not be read")
     if footer and file.is_data:
         try:
-            pq.read_metadata(file.path)
+            read_footer(file.path)
         except (pa.ArrowException, OSError):
             raise BrokenTableError(f"{what} has no readable footer") from None
 
 
-def _hint(log: Path) -> int | None:
+def _hint(log: AnyPath) -> int | None:
     """Return the checkpoint that the log says is its last, None if it says none."""
     try:
         version = json.loads((log / LAST_CHECKPOINT).read_bytes())["version"]
@@ -430,7 +441,7 @@ def _hint(log: Path) -> int | None:
     return version if isinstance(version, int) else None
 
 
-def _commit_path(log: Path, number: int) -> Path:
+def _commit_path(log: AnyPath, number: int) -> AnyPath:
     return log / f"{number:020}.json"
 
 

@@ -1,34 +1,34 @@
-"""Where a step runs: in this process, or shared out among Spark's Python workers.
+"""Run a step in this process, or distributed over Spark's Python workers.
 
 In: a *step*, which is a function from parts of the work to results, and the parts. Out: the results
-of all parts, in the order of the parts. The size of the work decides where the step runs, never
-which step it is. Spark's fixed cost (a plan, a job, workers) is nearly all of the time of a small
-piece of work; so up to `INLINE_ROWS` rows and `INLINE_BYTES` bytes run in this process.
+of all parts, in the order of the parts. The size of the work decides where a step runs, never which
+step runs. For small work, nearly all of the time is Spark's fixed cost (a plan, a job, workers), so
+up to `INLINE_ROWS` rows and `INLINE_BYTES` bytes run in this process.
 
-Where rows of many parts belong together (the changes of a key), the step gives rows with the number
-of their *bucket*, and a second function makes results of each bucket's rows (`reduce`).
+If rows of many parts belong together (the changes of a key), the step returns rows with the number
+of their *bucket*, and a second function makes results from each bucket's rows (`reduce`).
 
 Parts and results pass between processes, so they are small: ranges of offsets, row groups of files,
-names of written files, counts. Rows stay in files, but for those on their way to a bucket: they
-travel as Arrow's own bytes, of which Spark sees neither a row nor a type.
+names of written files, counts. Rows stay in files, except on their way to a bucket: there they are
+Arrow bytes, in which Spark sees neither rows nor types.
 
-Why running a step again is safe: Spark repeats a task that failed, so a step may run more than once
-for a part. What it writes counts for nothing until a commit names it (`files`).
+Why running a step again is safe: Spark repeats failed tasks, so a step may run more than once for a
+part. Its files have no effect until a commit names them (`files`).
 """
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 from pyspark import RDD
 from pyspark.sql import SparkSession
 
-from ticdc_assets.engine.spark_commits import require_shared
+from ticdc_assets.engine.cluster import require_cluster
 from ticdc_assets.errors import TicdcError
+from ticdc_assets.storage.paths import AnyPath
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -130,8 +130,8 @@ class OnSpark:
         folder: a folder that steps write to, which all workers have to share.
     """
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        require_shared(spark, folder)
+    def __init__(self, spark: SparkSession, folder: AnyPath) -> None:
+        require_cluster(spark, folder)
         self._context = spark.sparkContext
         self.workers = self._context.defaultParallelism
 
@@ -210,7 +210,7 @@ def _rows(blob: bytes) -> Iterator[pa.RecordBatch]:
         yield from reader
 
 
-def executor(spark: SparkSession, folder: Path, *, rows: int, size: int) -> Executor:
+def executor(spark: SparkSession, folder: AnyPath, *, rows: int, size: int) -> Executor:
     """Return what runs steps on so much work.
 
     Args:

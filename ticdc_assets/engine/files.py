@@ -1,16 +1,15 @@
-"""Data files of Delta tables, written by Arrow in any process and committed by one; and read.
+"""Data files of Delta tables: written with Arrow in any process, committed by one; and read.
 
-In: rows as Arrow tables. Out: a Parquet file with a name of its own in the table's folder, and what
-its writer says of it: size, partition, number of rows, and bounds of the columns that readers skip
-files by. Bounds are those of Parquet's own footer, nulls are counted of every column.
+In: rows as Arrow tables. Out: a Parquet file with a unique name in the table's folder, and its
+description: size, partition, number of rows, and bounds of the columns by which readers skip files.
+Bounds come from Parquet's footer; nulls are counted for every column.
 
-Rows may have values of many MiB, of which a file may hold each once and name it often. So who reads
-what anybody may have written takes batches that are bounded by their bytes in memory
-(`read_bounded`).
+Rows may have values of many MiB, and a file may store a value once and refer to it often. So files
+from unknown writers are read in batches that are limited by their bytes in memory (`read_bounded`).
 
-Why writing again is safe: a file counts for nothing until a commit names it; `committing` alone
-makes such commits, and looks at each file first. What a killed run or a repeated task leaves is
-removed by maintenance, which knows these files by their names (`WRITTEN_NAME`).
+Why writing again is safe: a file has no effect until a commit names it; only `committing` makes
+such commits, and checks each file first. Maintenance removes files of killed runs and repeated
+tasks; it recognises them by their names (`WRITTEN_NAME`).
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -24,7 +23,6 @@ import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +32,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from ticdc_assets.engine.deletion_vectors import DeletionVector
+from ticdc_assets.storage.paths import AnyPath, below, located
 from ticdc_assets.wire.batch import runs_within
 
 _LONGEST_BOUND = 256
@@ -79,7 +78,7 @@ class FileWriter:
 
     def __init__(
         self,
-        table: Path,
+        table: AnyPath,
         schema: pa.Schema,
         *,
         partition: Mapping[str, str] | None = None,
@@ -95,9 +94,11 @@ class FileWriter:
         self._path = table.joinpath(*folders, f"part-{uuid.uuid4()}.snappy.parquet")
         self._path.parent.mkdir(parents=True, exist_ok=True)
         names = set(schema.names)
+        where, files = located(self._path)
         self._writer = pq.ParquetWriter(
-            self._path,
+            where,
             schema,
+            filesystem=files,
             compression="snappy",
             # Both take names too, which their annotations do not say.
             use_dictionary=[*names - set(distinct)],  # pyright: ignore[reportArgumentType]
@@ -116,9 +117,9 @@ class FileWriter:
         """End the file and return what is to be said of it."""
         self._writer.close()
         stat = self._path.stat()
-        metadata = pq.read_metadata(self._path)
+        metadata = read_footer(self._path)
         return WrittenFile(
-            path=self._path.relative_to(self._table).as_posix(),
+            path=str(below(self._path, self._table)),
             size=stat.st_size,
             rows=metadata.num_rows,
             partition=self._partition,
@@ -165,8 +166,35 @@ def _bounds_of_moments(low: datetime, high: datetime) -> tuple[str, str]:
 # Reading ----------------------------------------------------------------------------------------
 
 
+def open_parquet(
+    path: AnyPath, *, footer: pq.FileMetaData | None = None, repeated: Sequence[str] = ()
+) -> pq.ParquetFile:
+    """Open a file of a lake.
+
+    Args:
+        path: the file.
+        footer: its footer, if it was read before.
+        repeated: columns that are read as dictionaries.
+    """
+    where, files = located(path)
+    # In a store the columns of a row group are asked for at once, not one behind the other.
+    return pq.ParquetFile(
+        where,
+        metadata=footer,
+        read_dictionary=list(repeated),
+        filesystem=files,
+        pre_buffer=files is not None,
+    )
+
+
+def read_footer(path: AnyPath) -> pq.FileMetaData:
+    """Read the footer of a file of a lake."""
+    where, files = located(path)
+    return pq.read_metadata(where, filesystem=files)
+
+
 def read_bounded(
-    path: Path,
+    path: AnyPath,
     row_group: int,
     *,
     columns: Sequence[str],
@@ -184,7 +212,7 @@ def read_bounded(
         most: rows in a batch at most.
         deleted: which rows of the file are left out; none if None.
     """
-    footer = pq.read_metadata(path)
+    footer = read_footer(path)
     group = footer.row_group(row_group)
     place = sum(footer.row_group(number).num_rows for number in range(row_group))
     values = [
@@ -197,7 +225,7 @@ def read_bounded(
     # What a dictionary has once may be the value of each row, so it is left a dictionary until
     # there are few of them.
     repeated = [column.path_in_schema for column in values if column.has_dictionary_page]
-    with pq.ParquetFile(path, metadata=footer, read_dictionary=repeated) as file:
+    with open_parquet(path, footer=footer, repeated=repeated) as file:
         for batch in file.iter_batches(
             batch_size=rows,
             row_groups=[row_group],
@@ -236,7 +264,7 @@ def _without_dictionaries(
 
 
 def read_bounded_as(
-    path: Path,
+    path: AnyPath,
     row_group: int,
     schema: pa.Schema,
     stored: Sequence[str],
@@ -291,7 +319,7 @@ _LARGE_TYPES = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_
 
 def read_rows_bounded(
     table: ds.Dataset,
-    folder: Path,
+    folder: AnyPath,
     condition: ds.Expression | None,
     *,
     columns: Sequence[str],
@@ -310,17 +338,17 @@ def read_rows_bounded(
     for path, groups in row_groups(table, folder, condition):
         for group in groups:
             yield from read_bounded_as(
-                Path(path), group, schema, columns, condition, large=large, most=10_000
+                path, group, schema, columns, condition, large=large, most=10_000
             )
 
 
 def row_groups(
-    table: ds.Dataset, folder: Path, condition: ds.Expression | None
-) -> Iterator[tuple[str, tuple[int, ...]]]:
+    table: ds.Dataset, folder: AnyPath, condition: ds.Expression | None
+) -> Iterator[tuple[AnyPath, tuple[int, ...]]]:
     """Yield the files of a table that may have rows that a condition is true of.
 
     With each come the numbers of its row groups that may.
     """
     for fragment in table.get_fragments(filter=condition):
         for piece in fragment.split_by_row_group(condition):
-            yield str(folder / piece.path), tuple(group.id for group in piece.row_groups)
+            yield folder / piece.path, tuple(group.id for group in piece.row_groups)

@@ -1,14 +1,14 @@
-"""What Spark's JVM prints, without the line that each of its starts begins with.
+"""Standard error of Spark's JVM, without the warning line at each start.
 
-In: a start of the JVM, which inherits this process's standard error. Out: the same bytes there, but
-for Java's warning of the incubating module that Spark's own launcher asks for. Nobody can do
-anything about it, and it would stand above the output of every command.
+In: a start of the JVM, which inherits this process's standard error. Out: the same bytes there,
+without Java's warning about the incubating module that Spark's launcher requests. Users cannot
+avoid this warning, and it would come before the output of every command.
 
-The JVM gets a pipe, and a thread passes on what comes through it for as long as the JVM lives. Only
-whole lines before Spark is up are looked at, then bytes pass as they come. A JVM that ends closes
-the pipe, and the thread ends.
+The JVM gets a pipe, and a thread copies the bytes from it as long as the JVM lives. Only whole
+lines before Spark is up are filtered; later bytes pass unchanged. When the JVM ends, it closes the
+pipe, and the thread ends.
 
-Why starting again is safe: nothing is left behind but the thread of each JVM.
+Why starting again is safe: nothing is left except the thread of each JVM.
 """
 
 import atexit

@@ -1,36 +1,42 @@
-"""Queries of our own over rows that are in this process or in files of this run.
+"""Internal queries over rows in this process or in files of this run.
 
 In: a query of this package, and Arrow tables, readers of batches or Parquet files by name. Out: an
-Arrow table. DuckDB runs it: it joins and groups more rows than memory holds, in one call.
+Arrow table. DuckDB runs it, because it joins and groups more rows than fit into memory, in one
+call.
 
-No text of a message is ever part of a query. Nothing is written but what does not fit into memory,
-to a folder that is gone afterwards, so asking again is safe.
+No text of a message is ever part of a query. Only rows that do not fit into memory are written, to
+a folder that is removed afterwards, so running a query again is safe.
 """
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pyarrow.dataset as ds
+
+from ticdc_assets.storage.paths import AnyPath, RemotePath, located
 
 _MEMORY = "1GB"
 """What the engine may hold of rows before it writes them to files."""
 
 
 @contextmanager
-def asking(folder: Path | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+def asking(folder: AnyPath | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a connection without tables.
 
     Args:
-        folder: where to write what does not fit into memory; DuckDB's own choice if None.
+        folder: where to write what does not fit into memory; DuckDB's own choice if None. Of a
+            folder in a store the machine's own takes the place.
     """
     config: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": _MEMORY,
         "autoinstall_known_extensions": "false",
     }
     if folder is not None:
-        config["temp_directory"] = str(folder / "spilled")
+        spilled = tempfile.gettempdir() if isinstance(folder, RemotePath) else folder / "spilled"
+        config["temp_directory"] = str(spilled)
     connection = duckdb.connect(":memory:", config=config)
     try:
         yield connection
@@ -38,7 +44,21 @@ def asking(folder: Path | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
         connection.close()
 
 
-def asked(text: str, *, folder: Path | None = None, **rows: pa.Table | Sequence[Path]) -> pa.Table:
+def view_files(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[AnyPath]) -> None:
+    """Give a connection the view `name` of Parquet files, at least one, which are of one lake."""
+    if isinstance(files[0], RemotePath):
+        # Arrow reads them: DuckDB would need an extension, and the credentials once more.
+        places = [located(path)[0] for path in files]
+        connection.register(
+            name, ds.dataset(places, format="parquet", filesystem=located(files[0])[1])
+        )
+    else:
+        connection.read_parquet([str(path) for path in files]).create_view(name)
+
+
+def asked(
+    text: str, *, folder: AnyPath | None = None, **rows: pa.Table | Sequence[AnyPath]
+) -> pa.Table:
     """Return what a query gives.
 
     Args:
@@ -51,5 +71,5 @@ def asked(text: str, *, folder: Path | None = None, **rows: pa.Table | Sequence[
             if isinstance(found, pa.Table):
                 connection.register(name, found)
             else:
-                connection.read_parquet([str(path) for path in found]).create_view(name)
+                view_files(connection, name, found)
         return connection.sql(text).to_arrow_table()

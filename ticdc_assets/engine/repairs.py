@@ -1,16 +1,16 @@
-"""What is said of a table that is broken: which one it is, and what repairs it.
+"""The error about a damaged table: which one it is, and how to repair it.
 
-In: the folder of a table and one clause that says what is broken. Out: the error. What repairs a
-table follows from what it is made of: mirrors and histories are folded from the change log, what
-decoding and applying keep is made from the landed records, and these are made of nothing that is
-still in the lake.
+In: the folder of a table and one clause that says what is damaged. Out: the error. The repair
+depends on the table's source: mirrors and histories are folded from the change log; the tables of
+decoding and applying are made from the landed records; the landed records have no source in the
+lake.
 """
 
 import shlex
-from pathlib import Path
 
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import LakeDamagedError
+from ticdc_assets.storage.paths import AnyPath
 
 SOURCE_TABLE = "raw_messages"
 """The table that all others are made from."""
@@ -19,7 +19,7 @@ _OF_MIRRORS = {"mirrors": "the mirror", "histories": "the history"}
 
 
 def damaged(
-    table: Path, finding: str, name: tuple[str, str] | None = None, *, is_behind: bool = False
+    table: AnyPath, finding: str, name: tuple[str, str] | None = None, *, is_behind: bool = False
 ) -> LakeDamagedError:
     """Return the error that says that a table is broken.
 
@@ -27,41 +27,44 @@ def damaged(
         table: its folder.
         finding: one clause that says what is broken.
         name: (database, table) of a mirror or a history, if it is known.
-        is_behind: whether it is sound in itself, but lacks its end.
+        is_behind: whether it is intact, but lacks its end.
     """
     paths = changefeed_of(table)
     feed = paths.changefeed
     if table.parent.name in _OF_MIRRORS:
         what, shown = _OF_MIRRORS[table.parent.name], f"with id {table.name}"
-        repair = "`ticdc-assets doctor` says of which table it is"
+        repair = "`ticdc-assets doctor` names its table"
         if name is not None:
             shown = "of " + ".".join(name)
             command = f"ticdc-assets backfill {feed} --table {shlex.quote('.'.join(name))}"
-            repair = f"`{command}` makes it again from the change log, as the next sync does"
+            repair = f"`{command}` makes it again from the change log; the next sync does so too"
         what = f"{what} {shown} of changefeed {feed!r}"
+    elif table in (paths.lease, paths.side_lease):
+        what = f"{table.name} of changefeed {feed!r}"
+        repair = f"end all runs of {feed}, remove {table}, and sync again: a new one is made"
     elif table.name == SOURCE_TABLE and is_behind:
         what = f"{SOURCE_TABLE} of changefeed {feed!r}"
         repair = (
-            f"restore it from a newer copy, or, if the source still has the records behind it, "
-            f"`ticdc-assets rebuild {feed}` lands them again and makes everything from them"
+            f"restore it from a newer copy, or, if the source still has the missing records, run "
+            f"`ticdc-assets rebuild {feed}`, which lands them again and makes all tables from them"
         )
     elif table.name == SOURCE_TABLE:
         what = f"{SOURCE_TABLE} of changefeed {feed!r}"
         repair = (
-            f"restore it from a copy, then `ticdc-assets verify {feed}` says whether the mirrors "
-            f"follow from it; as long as the source still has every record, moving {paths.base} "
-            "away makes the next sync land them again"
+            f"restore it from a copy, then check with `ticdc-assets verify {feed}` that the "
+            "mirrors can be rebuilt from it; or, if the source still has every record, move "
+            f"{paths.base} away and the next sync lands them again"
         )
     else:
         what = f"{table.name} of changefeed {feed!r}"
         repair = (
-            f"`ticdc-assets rebuild {feed}` makes everything again from the landed records, or "
+            f"`ticdc-assets rebuild {feed}` makes all tables again from the landed records, or "
             "restore it from a copy"
         )
     return LakeDamagedError(feed, what, str(table), finding, repair)
 
 
-def changefeed_of(table: Path) -> LakePaths:
+def changefeed_of(table: AnyPath) -> LakePaths:
     """Return the changefeed, or the side place of one, that a table's folder is in."""
     base = table.parent.parent if table.parent.name in _OF_MIRRORS else table.parent
     if base.parent.name == "verify":

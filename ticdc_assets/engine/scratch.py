@@ -5,7 +5,6 @@ run left is removed by the next writer (`remove_forgotten`), so running again is
 """
 
 import atexit
-import shutil
 import tempfile
 import time
 import uuid
@@ -13,13 +12,17 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
+from ticdc_assets.config import load_spark_settings
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.errors import PrerequisiteError
+from ticdc_assets.storage.paths import AnyPath, RemotePath, names_in, remove_tree
 
 
 class Scratch:
     """A folder for files of one run, beside the changefeed's tables.
 
-    Who only reads a lake may not be allowed to write to it, and gets one of the system's.
+    Who only reads a lake may not be allowed to write to it, and gets one of the system's; but not
+    where workers of a cluster are to write there, who would write to their own machine's.
 
     Args:
         paths: tables of the changefeed.
@@ -30,10 +33,14 @@ class Scratch:
         self._paths = paths
         self._prefix = prefix
         self._lock = Lock()
-        self._root: Path | None = None
+        self._root: AnyPath | None = None
 
-    def folder(self) -> Path:
-        """Return a new folder."""
+    def folder(self) -> AnyPath:
+        """Return a new folder.
+
+        Raises:
+            PrerequisiteError: this user may not write into the lake, and Spark is on a cluster.
+        """
         with self._lock:
             if self._root is None:
                 self._root = self._made()
@@ -42,11 +49,19 @@ class Scratch:
         folder.mkdir()
         return folder
 
-    def _made(self) -> Path:
+    def _made(self) -> AnyPath:
         root = self._paths.base / f"{self._prefix}{uuid.uuid4().hex}"
         try:
             root.mkdir()
-        except OSError:
+            if isinstance(root, RemotePath):
+                (root / BEGUN).write_bytes(b"")
+        except OSError as error:
+            if not load_spark_settings().is_local:
+                raise PrerequisiteError(
+                    f"{self._paths.base} cannot be written ({error.strerror}), and what the "
+                    "workers of a Spark cluster sort out has to lie in the lake; give this user "
+                    "the right, or read it locally (TICDC_SPARK_MASTER=local[2])"
+                ) from error
             return Path(tempfile.mkdtemp(prefix="ticdc-assets-"))
         return root
 
@@ -56,8 +71,11 @@ class Scratch:
             root, self._root = self._root, None
         if root is not None:
             atexit.unregister(self.close)
-            shutil.rmtree(root, ignore_errors=True)
+            remove_tree(root, quietly=True)
 
+
+BEGUN = "begun"
+"""In a store, the object that is there from the first on: a folder alone is nothing there."""
 
 WRITING = ".scratch-"
 """Folders of the one writer of a lake."""
@@ -70,9 +88,19 @@ _FORGOTTEN_SECONDS = 86_400
 
 def remove_forgotten(paths: LakePaths) -> None:
     """Remove folders that killed runs left; the one writer of a lake does so as it begins."""
-    for folder in paths.base.glob(f"{WRITING}*"):
-        shutil.rmtree(folder, ignore_errors=True)
-    for folder in paths.base.glob(f"{READING}*"):
-        with suppress(OSError):
-            if time.time() - folder.stat().st_mtime > _FORGOTTEN_SECONDS:
-                shutil.rmtree(folder, ignore_errors=True)
+    for place in (paths.base, paths.root):
+        for name in names_in(place):
+            folder = place / name
+            if name.startswith(WRITING):
+                remove_tree(folder, quietly=True)
+            elif name.startswith(READING):
+                with suppress(OSError):
+                    if time.time() - _begun(folder) > _FORGOTTEN_SECONDS:
+                        remove_tree(folder, quietly=True)
+
+
+def _begun(folder: AnyPath) -> float:
+    """Return when a folder was begun (s since 1970)."""
+    if isinstance(folder, RemotePath):
+        return (folder / BEGUN).stat().st_mtime
+    return folder.stat().st_mtime

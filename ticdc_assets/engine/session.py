@@ -1,108 +1,178 @@
 """The Spark session: one set of versions and settings for commands, Dagster and tests.
 
-The settings are those that were measured to matter on small machines (docs/performance.md): few
+The settings matter on small machines, according to measurements (docs/performance.md): few
 shuffle partitions, because a sync moves few rows; one task for a Delta snapshot; deletion vectors
 and column mapping from a mirror's first version. UTC is the session's time zone: the changefeed's
 zone is applied where values are converted and nowhere else.
 
-An expression of Spark (`col`, `lit`, a window) can only be built where Spark runs, and a session
-that is lazy does not run before something is asked of it. So nothing but this module may import
-`pyspark.sql.functions`, which the linter checks: `functions(spark)` starts the session and then
-gives the module (docs/decisions/0042-expressions-come-from-a-session.md).
+Spark's expressions (`col`, `lit`, a window) can only be built while Spark runs, and a lazy session
+does not run before its first use. So only this module may import `pyspark.sql.functions`, which the
+linter checks: `functions(spark)` starts the session and then returns that module
+(docs/decisions/0042-expressions-come-from-a-session.md).
 """
 
 import logging
 import os
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from typing import Any
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as _functions
 
+from ticdc_assets.config import SparkSettings, lake_path, load_spark_settings
+from ticdc_assets.config.spark import (
+    INSTALLED,
+    MASTER,
+    MEMORY,
+    OF_A_CLUSTER,
+    OWN,
+    PACKAGE,
+    PYTHON,
+    is_local,
+)
 from ticdc_assets.engine.class_archive import archive_options
 from ticdc_assets.engine.jvm_stderr import without_warning
+from ticdc_assets.engine.lake_jars import lake_jars
+from ticdc_assets.engine.shipping import ship
 from ticdc_assets.errors import PrerequisiteError
 from ticdc_assets.isolation import first_sentence
-from ticdc_assets.jars import SPARK_JARS, resolve
 from ticdc_assets.preflight import check_java
 from ticdc_assets.progress import tell
+from ticdc_assets.storage.paths import AnyPath, RemotePath
 
 _SECRETS = "(?i)secret|password|passwd|token|credential|access[.]?key|jaas|keystore|ssl[.]key"
-_TIME_TRAVEL_BY_AGE = (
-    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
-)
+_REDACTED = ("spark.redaction.regex", "spark.sql.redaction.options.regex")
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_CLASS_PATH = "spark.driver.extraClassPath"
+_JARS = "spark.jars"
+_EXTENSIONS = "spark.sql.extensions"
+_HOST = "spark.driver.host"
+_ADDED_TO_OURS = (*_REDACTED, _JAVA_OPTIONS, _CLASS_PATH, _JARS, _EXTENSIONS)
+"""Properties of several values: those that are given follow ours."""
+
 _REPEATING_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """They print each error of a query as JSON with Java's whole stack; the error is raised anyway."""
+
+_STARTING = RLock()
+"""A process has one JVM and one standard error, so only one thread starts Spark at a time."""
 
 LOG4J = Path(__file__).parent / "log4j2.properties"
 
 
-def session_conf(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the Spark configuration, with `extra` laid over it."""
-    jars = resolve(SPARK_JARS)
-    master = os.environ.get("TICDC_SPARK_MASTER", "local[2]")
-    options = [f"-Dlog4j2.configurationFile=file:{LOG4J}", *archive_options(jars)]
-    memory = os.environ.get("TICDC_SPARK_DRIVER_MEMORY")
-    if memory is None:
-        # Of few gigabytes it holds a third less than the JVM's own choice, and takes no more CPU.
-        options.append("-XX:+UseSerialGC")
-        # The heap begins small and gives back what it does not use. Left alone it begins at a 64th
-        # of the machine's memory, and a long run touches all of that.
-        options += ["-Xms64m", "-XX:MinHeapFreeRatio=20", "-XX:MaxHeapFreeRatio=40"]
-    # Spark's classes fill this soon; on the way there the JVM would collect all garbage many times.
-    options.append("-XX:MetaspaceSize=256m")
-    conf = {
-        "spark.master": master,
-        "spark.app.name": "ticdc_assets",
+def session_conf(
+    extra: Mapping[str, str] | None = None,
+    *,
+    settings: SparkSettings | None = None,
+    jars: Sequence[Path] | None = None,
+) -> dict[str, str]:
+    """Return the Spark configuration. Some of it may be secret: never log it.
+
+    Args:
+        extra: properties laid over those of the settings.
+        settings: how Spark is set; what the environment says if None.
+        jars: the jars besides Spark's own; those that the lake needs if None.
+    """
+    settings = load_spark_settings() if settings is None else settings
+    given = {MASTER: settings.master, **settings.values, **(extra or {})}
+    local = is_local(given[MASTER])
+    lake = lake_path()
+    jars = lake_jars(lake) if jars is None else jars
+    places = [str(jar) for jar in jars]
+    if local:
+        given = {name: value for name, value in given.items() if name not in OF_A_CLUSTER}
+        # The one JVM has them on its class path: no copy is made, and the class archive has them.
+        placed = {
+            _CLASS_PATH: _joined(os.pathsep, *places, given.get(_CLASS_PATH)),
+            **({_JARS: given[_JARS]} if _JARS in given else {}),
+            "spark.driver.bindAddress": "127.0.0.1",
+            _HOST: "127.0.0.1",
+        }
+    else:
         # Resolved jars as files: asking Ivy again would cost seconds of every start.
-        **_placed(jars, is_local=master.startswith("local")),
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": memory or "3g",
-        "spark.driver.extraJavaOptions": " ".join(options),
+        placed = {_JARS: _joined(",", *places, given.get(_JARS))}
+        placed |= {_CLASS_PATH: given[_CLASS_PATH]} if _CLASS_PATH in given else {}
+        host = _address_towards(given[MASTER])
+        placed |= {} if host is None else {_HOST: host}
+    # Spark shows its settings with these names, and Hadoop's ones without what is before them.
+    secret = [
+        name.removeprefix("spark.hadoop.").replace(".", "[.]") for name in sorted(settings.secrets)
+    ]
+    return {
+        "spark.app.name": "ticdc_assets",
+        "spark.driver.memory": "3g",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.adaptive.enabled": "true",
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
         # Rows may be large: a worker gets no more of them at a time than this.
         "spark.sql.execution.arrow.maxBytesPerBatch": "32m",
-        # Credentials of storage travel as options; plans and logs must not show them.
-        "spark.redaction.regex": _SECRETS,
-        "spark.sql.redaction.options.regex": _SECRETS,
-        "spark.databricks.delta.snapshotPartitions": "1",
-        "spark.databricks.delta.schema.autoMerge.enabled": "false",
-        "spark.databricks.delta.stats.skipping": "true",
-        # A version that a kept cut names may be old: what it needs is kept by cuts, not by age.
-        # Delta would refuse to read it, and to restore it when a killed run is taken back.
-        _TIME_TRAVEL_BY_AGE: "false",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         # Arrow batches of 300 wide columns: do not inline generated code beyond the JVM's limit.
         "spark.sql.codegen.maxFields": "100",
+        **placed,
+        **{name: value for name, value in given.items() if name not in _ADDED_TO_OURS},
+        **(lake.store.spark_settings() if isinstance(lake, RemotePath) else {}),
+        **OWN,
+        # Credentials of storage travel as options; plans and logs must not show them.
+        **{name: _joined("|", _SECRETS, *secret, given.get(name)) for name in _REDACTED},
+        _EXTENSIONS: _joined(
+            ",", "io.delta.sql.DeltaSparkSessionExtension", given.get(_EXTENSIONS)
+        ),
+        _JAVA_OPTIONS: _joined(
+            " ",
+            *_java_options(jars if local else None, has_memory=MEMORY in given),
+            given.get(_JAVA_OPTIONS),
+        ),
     }
-    conf.update(extra or {})
-    return conf
 
 
-def _placed(jars: Sequence[Path], *, is_local: bool) -> dict[str, str]:
-    """Return the setting that brings jars to all JVMs of a session."""
-    if is_local:
-        # The one JVM has them on its class path: no copy is made, and the class archive has them.
-        return {"spark.driver.extraClassPath": os.pathsep.join(map(str, jars))}
-    return {"spark.jars": ",".join(map(str, jars))}
+def _java_options(jars: Sequence[Path] | None, *, has_memory: bool) -> list[str]:
+    """Return the options of the driver's JVM; `jars` are those of a local session."""
+    options = [f"-Dlog4j2.configurationFile=file:{LOG4J}"]
+    if jars is not None:
+        options += archive_options(jars)
+        if not has_memory:
+            # Of few gigabytes it holds a third less than the JVM's own choice, and takes no more
+            # CPU.
+            options.append("-XX:+UseSerialGC")
+            # The heap begins small and gives back what it does not use. Left alone it begins at a
+            # 64th of the machine's memory, and a long run touches all of that.
+            options += ["-Xms64m", "-XX:MinHeapFreeRatio=20", "-XX:MaxHeapFreeRatio=40"]
+    # Spark's classes fill this soon; on the way there the JVM would collect all garbage many times.
+    return [*options, "-XX:MetaspaceSize=256m"]
+
+
+def _joined(separator: str, *values: str | None) -> str:
+    return separator.join(value for value in values if value)
+
+
+def _address_towards(master: str) -> str | None:
+    """Return the address by which a standalone master's machine sees this one, None for others.
+
+    Spark itself takes what this machine's name resolves to, which workers often cannot reach.
+    """
+    servers = master.removeprefix("spark://")
+    if servers == master or os.environ.get("SPARK_LOCAL_IP"):
+        return None
+    host, _, port = servers.split(",")[0].rpartition(":")
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(family, kind) as probe:
+            # Nothing is sent: the machine only says which of its addresses it would send from.
+            probe.connect(address)
+            return probe.getsockname()[0]
+    except (OSError, ValueError):
+        return None
 
 
 class LazySession(SparkSession):
@@ -115,11 +185,10 @@ class LazySession(SparkSession):
     """
 
     def __init__(self, extra: Mapping[str, str] | None = None) -> None:
-        lock = Lock()
         started: list[SparkSession] = []
 
         def session() -> SparkSession:
-            with lock:
+            with _STARTING:
                 if not started or _is_stopped(started[0]):
                     started[:] = [_running() or get_spark(extra)]
                 return started[0]
@@ -163,35 +232,75 @@ def windows(spark: SparkSession) -> type[Window]:
     return Window
 
 
-def get_spark(extra: Mapping[str, str] | None = None) -> SparkSession:
+def get_spark(
+    extra: Mapping[str, str] | None = None,
+    *,
+    settings: SparkSettings | None = None,
+    jars: Sequence[Path] | None = None,
+) -> SparkSession:
     """Return the Spark session of this process, started on first use.
 
+    Args:
+        extra: properties laid over those of the settings.
+        settings: how Spark is set; what the environment says if None.
+        jars: the jars besides Spark's own; those that the lake needs if None.
+
     Raises:
+        ConfigError: what is said of Spark is wrong.
         PrerequisiteError: there is no JDK that Spark runs on, or its JVM does not start.
     """
     if SparkSession.getActiveSession() is None:
         java = check_java()
         if not java.ok:
             raise PrerequisiteError(java.sentence())
-    # Workers must run this interpreter, not the system's python.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = load_spark_settings() if settings is None else settings
+    conf = session_conf(extra, settings=settings, jars=jars)
+    local = is_local(conf[MASTER])
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Workers of this machine must run this interpreter, not the system's python.
+    python = os.environ.get("PYSPARK_PYTHON") or sys.executable
+    os.environ["PYSPARK_PYTHON"] = sys.executable if local else conf.get(PYTHON, python)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder
-    for name, value in session_conf(extra).items():
-        builder = builder.config(name, value)
     for name in _REPEATING_LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
-        if _running() is None:
-            tell("starting Spark")
-        with nullcontext() if SparkContext._gateway is not None else without_warning():
-            return builder.getOrCreate()
+        with _STARTING:
+            if _running() is None:
+                tell("starting Spark" if local else f"starting Spark at {conf[MASTER]}")
+            with nullcontext() if SparkContext._gateway is not None else without_warning():
+                spark = _reaching(_started(conf, settings.secrets), lake_path())
     except PySparkRuntimeError as error:
         raise PrerequisiteError(
             f"Spark's JVM did not start ({first_sentence(error)}); look at what Java printed, "
-            "at TICDC_SPARK_DRIVER_MEMORY and at the free memory"
+            f"at {MEMORY} (TICDC_SPARK_DRIVER_MEMORY) and at the free memory"
         ) from None
+    if not local and conf.get(PACKAGE) != INSTALLED:
+        ship(spark.sparkContext)
+    return spark
+
+
+def _started(conf: Mapping[str, str], secrets: frozenset[str]) -> SparkSession:
+    """Return the session with a configuration; what is secret reaches no command line."""
+    if secrets and SparkContext._gateway is None:
+        # pyspark starts its JVM with all of a configuration as words of the command, which every
+        # user of the machine can read.
+        public = SparkConf(loadDefaults=False)
+        public.setAll([(name, value) for name, value in conf.items() if name not in secrets])
+        SparkContext._ensure_initialized(conf=public)
+    builder = SparkSession.builder
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _reaching(spark: SparkSession, lake: AnyPath) -> SparkSession:
+    """Return a session, told what no command line may show of how the lake is reached."""
+    if isinstance(lake, RemotePath):
+        java: Any = spark.sparkContext._jsc
+        for name, value in lake.store.hadoop_secrets().items():
+            java.hadoopConfiguration().set(name, value)
+    return spark
 
 
 def session_with(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
@@ -200,18 +309,3 @@ def session_with(spark: SparkSession, conf: Mapping[str, str]) -> SparkSession:
     for name, value in conf.items():
         session.conf.set(name, value)
     return session
-
-
-MERGING = {
-    # The source is files, which are there until it is done.
-    "spark.databricks.delta.merge.materializeSource": "none",
-    # MERGE joins the table to the source three times, once with all columns and as an outer join,
-    # which cannot broadcast the source. A Bloom filter of the source's keys keeps nearly all rows
-    # of the table out of that join's shuffle. Spark makes none where a broadcast seems possible;
-    # it still broadcasts when it sees how small the source is.
-    "spark.sql.optimizer.runtime.bloomFilter.applicationSideScanSizeThreshold": "32MB",
-    "spark.sql.optimizer.runtime.bloomFilter.creationSideThreshold": "1GB",
-    "spark.sql.autoBroadcastJoinThreshold": "-1",
-    "spark.sql.adaptive.autoBroadcastJoinThreshold": "32MB",
-}
-"""Settings of a session that merges changes into a mirror."""

@@ -84,5 +84,5 @@ def _block(codec: pa.Codec, block: bytes) -> bytes:
         if byte < 0x80:
             break
     if size > _MOST_FRAME_BYTES:
-        raise OSError(f"a frame of Snappy claims to be of {size} bytes")
+        raise OSError(f"a frame of Snappy claims to have {size} bytes")
     return codec.decompress(block, size, asbytes=True)

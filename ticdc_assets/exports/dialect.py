@@ -101,6 +101,6 @@ def dialect_of(options: Mapping[str, str]) -> CsvDialect:
         else:
             known = ", ".join([*_OPTIONS, *_FLAGS, "csv-output-dialect"])
             raise ConfigError(
-                f"{name}={value} is no option of CSV files; there are {known}, as Dumpling has them"
+                f"{name}={value} is not an option of CSV files; Dumpling's options are {known}"
             )
     return CsvDialect(**values)

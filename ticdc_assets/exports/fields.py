@@ -26,8 +26,8 @@ FAULTS: Final = {
     loops.TOO_FEW: "fewer fields than columns",
     loops.TOO_MANY: "more fields than columns",
     loops.OPEN_TEXT: "a text that does not end",
-    loops.BEHIND_TEXT: "something behind the end of a text",
-    loops.NO_VALUE: "nothing in the place of a value",
+    loops.BEHIND_TEXT: "bytes after the end of a text",
+    loops.NO_VALUE: "no value between separators",
 }
 """What is wrong with a row."""
 

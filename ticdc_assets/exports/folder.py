@@ -140,7 +140,7 @@ def read_export(folder: str, *, tso: int | None = None) -> Export:
     if tso is None:
         tso = _tso_of(filesystem, root, infos)
     if not 0 < tso <= MAX_TSO:
-        raise ConfigError(f"{tso} is no TSO")
+        raise ConfigError(f"{tso} is not a TSO")
     schemas: dict[tuple[str, str], str] = {}
     databases: dict[str, str] = {}
     files: dict[tuple[str, str], list[ExportFile]] = {}
@@ -274,8 +274,8 @@ def _tso_of(filesystem: fs.FileSystem, root: str, infos: Mapping[str, fs.FileInf
     """
     if "metadata" not in infos:
         raise ConfigError(
-            "the folder has no file `metadata`, which says the TSO of an export that is finished; "
-            "give it with --tso if you know it"
+            "the folder has no file `metadata`, which has the TSO of a finished export; "
+            "give the TSO with --tso if you know it"
         )
     with filesystem.open_input_stream(f"{root}/metadata", compression=None) as stream:
         text = bytes(stream.read(1 << 20)).decode("utf-8", "replace")
@@ -287,6 +287,6 @@ def _tso_of(filesystem: fs.FileSystem, root: str, infos: Mapping[str, fs.FileInf
     tso = int(found[1])
     if tso > MAX_TSO or physical_ms(tso) < _OLDEST_MS:
         raise ConfigError(
-            f"`Pos: {tso}` in the file `metadata` is no TSO: the export is not of a TiDB"
+            f"`Pos: {tso}` in the file `metadata` is not a TSO: the export is not from TiDB"
         )
     return tso

@@ -408,7 +408,7 @@ def _moment(column: ColumnSchema) -> Callable[[bytes], bytes]:
 
     def spell(raw: bytes) -> bytes:
         if raw.endswith(INSTANT.encode()):
-            raise ValueError("a moment in UTC, and the column has no zone")
+            raise ValueError("a time in UTC, and the column has no zone")
         return with_digits(raw + b" 00:00:00" if is_day_too and b":" not in raw else raw)
 
     return spell

@@ -259,7 +259,7 @@ def _sql_found(
         and (state == sql_loops.ROWS)
         and data[used:].strip(b",; \t\r\n")
     ):
-        problem = "the last row does not end"
+        problem = "the last row is incomplete"
     return (
         _Found(
             batches=batches,

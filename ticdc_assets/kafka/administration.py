@@ -1,11 +1,11 @@
-"""Questions and orders to a Kafka cluster: topics, partitions, offsets.
+"""Requests to a Kafka cluster: topics, partitions, offsets.
 
 In: a `KafkaSource`. Out: offset ranges, topic ids and settings. Every call has a deadline and ends
-in an answer or in one error. Nothing here commits positions or keeps a client open beyond the
-object that made it.
+with an answer or with one error. Nothing here commits positions or keeps a client open longer than
+the object that made it.
 
-The option `isolation.level` says where a partition ends: before the first open transaction, if only
-what is committed is wanted.
+The option `isolation.level` decides where a partition ends: with `read_committed`, before the first
+open transaction.
 """
 
 # The client's types leave out what its documented modules export.
@@ -482,7 +482,7 @@ class Administration:
             )
         where = "" if topic is None else f" about topic {topic!r}"
         where += "" if partition is None else f" partition {partition}"
-        reason = f"the Kafka broker {self._servers} refused a question{where}: {error.str()}"
+        reason = f"the Kafka broker {self._servers} refused a request{where}: {error.str()}"
         if code in NO_RIGHT:
             return SourceRefusedError(reason, RIGHT_FIX)
         return SourceUnavailableError(reason)
@@ -512,7 +512,7 @@ _NO_ANSWER = {
 }
 
 _TOPIC_FIX: Final = (
-    "look at source.kafka.topics, and whether this client has the right DESCRIBE on the topic"
+    "check source.kafka.topics, and whether this client has the right DESCRIBE on the topic"
 )
 
 _NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"

@@ -1,13 +1,12 @@
-"""Connections to a Kafka cluster: options, and what a client meets while it tries.
+"""Connections to a Kafka cluster: options, and connection errors.
 
-In: a `KafkaSource`. Out: a client of librdkafka, and one error whose sentence names the broker, the
-topic or the configuration key when no answer can be had. What a broker refuses (a login, a
-certificate, a protocol) is known at once and is told at once; where nobody listens, a broker that
-restarts is given some seconds. The client itself would try on until its deadline and then say that
-time is up. See `Trouble`.
+In: a `KafkaSource`. Out: a client of librdkafka, and one error that names the broker, the topic or
+the configuration key if there is no answer. A refusal by a broker (a login, a certificate, a
+protocol) is reported at once; if no broker listens, it waits some seconds, because brokers restart.
+The client itself would retry until its deadline and then only report a timeout. See `Trouble`.
 
-Options have librdkafka's names and go to it as they are. They contain secrets, so no text of an
-error has a value of them.
+Options have librdkafka's names and are passed on unchanged. They contain secrets, so error texts
+never contain their values.
 """
 
 # The client's types leave out what its documented modules export.
@@ -46,9 +45,9 @@ def client_options(source: KafkaSource) -> dict[str, str]:
     for key in source.options:
         if key.startswith(_JAVA_ONLY):
             raise ConfigError(
-                f"options.{key}: only Java's client has this option, and nothing here is Java's "
-                "client; remove it, and say the same by an option of librdkafka (sasl.username and "
-                "sasl.password for a login, ssl.ca.location for a trust store)"
+                f"options.{key}: only Java's client has this option, and it is not used here; "
+                "replace it with an option of librdkafka (sasl.username and sasl.password for a "
+                "login, ssl.ca.location for a trust store)"
             )
     options = {key: option.value for key, option in source.options.items()}
     return {"bootstrap.servers": source.bootstrap_servers} | options
@@ -171,30 +170,30 @@ class Trouble:
         told = f"the Kafka broker {servers} {what}" + (f": {self.shown(reason)}" if reason else "")
         if "resolve" in reason:
             fix = (
-                "mend the host name in source.kafka.bootstrap_servers; look with "
-                f"`getent hosts {host}`. A name that is not written there is one that the broker "
-                "gives out as its address (advertised.listeners)"
+                "correct the host name in source.kafka.bootstrap_servers; check with "
+                f"`getent hosts {host}`. If the name is not in that key, the broker announces it "
+                "as its address (advertised.listeners)"
             )
         elif _CLOSED_REASON in reason:
             # A proxy in front of brokers that are down does the same, so this is no refusal.
             fix = (
                 "that port may speak another protocol, with or without TLS or a login: set "
-                f"{_key('security.protocol')} to what the listener of the broker is"
+                f"{_key('security.protocol')} to the protocol of the broker's listener"
             )
         else:
             fix = (
-                "start the broker, or mend host and port in source.kafka.bootstrap_servers; look "
-                f"with `nc -vz {host} {port}`"
+                "start the broker, or correct host and port in source.kafka.bootstrap_servers; "
+                f"check with `nc -vz {host} {port}`"
             )
         return SourceUnavailableError(told, fix)
 
     def _refused(self) -> SourceRefusedError:
         what, keys = self._read(self._refusal)
         told = f"the Kafka broker {self._source.bootstrap_servers} {what}"
-        return SourceRefusedError(told, f"mend {keys}")
+        return SourceRefusedError(told, f"correct {keys}")
 
     def _read(self, reason: str) -> tuple[str, str]:
-        """Return what a refusal says, and the keys of the configuration that are to be mended."""
+        """Return what a refusal says, and the configuration keys to correct."""
         shown, protocol = self.shown(reason), _key("security.protocol")
         if "current SASL state" in reason:
             return f"takes no login on that port ({shown})", protocol
@@ -202,7 +201,7 @@ class Trouble:
             return f"refused the login: {shown}", _key(self._mechanism_key)
         if "OAUTHBEARER token" in reason:
             keys = ("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.client.secret")
-            return f"was not asked, as no login was to be had: {shown}", _keys(keys)
+            return f"was not asked, because no login token could be obtained: {shown}", _keys(keys)
         if "SASL" in reason:
             given = [key for key in _LOGIN_KEYS if key in self._source.options]
             return f"refused the login: {shown}", _keys(given or _LOGIN_KEYS[:2])

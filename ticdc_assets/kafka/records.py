@@ -1,7 +1,7 @@
 """Records of a Kafka cluster: read and written.
 
-In: a `KafkaSource`, and ranges of offsets or records. Out: records one by one for recording and
-playing captures, as columns for landing them. A range that cannot be read to its end is an error.
+In: a `KafkaSource`, and ranges of offsets or records. Out: single records for recording and playing
+captures, columns for landing. A range that cannot be read to its end is an error.
 
 Not handled: transactional producers (TiCDC uses none).
 """

@@ -1,14 +1,15 @@
-"""Alerts: which problems are news to those who are told of them, and how they are told.
+"""Alerts: which problems are new for a target, and the message about them.
 
-In: the problems that a changefeed has now, and those that a target was told of. Out: one message
-with what is new, worse, better or over, and what the target knows after it. `deliver` sends it.
+In: the current problems of a changefeed, and those that a target knows. Out: one message with new,
+worse, better and ended problems, and the problems that the target knows afterwards. `deliver` sends
+it.
 
-A target is told of a change once. What it was told of is kept only after it took the message, so a
-target that is away is told later, of what differs then: nothing is told twice, nothing is left out
-but what came and went meanwhile.
+A target gets one message about each change. The known problems are stored only after the target
+accepted the message, so a target that is down gets the differences later: nothing is sent twice,
+and only problems that came and went in the meantime are left out.
 
-Not handled: alerts about a daemon that does not run. Something outside has to look for that, such
-as Prometheus at `ticdc-assets metrics`.
+Not handled: alerts about a daemon that does not run. An outside program must watch it, such as
+Prometheus with `ticdc-assets metrics`.
 """
 
 import logging
@@ -150,5 +151,5 @@ def deliver(message: Message, target: OptionValue) -> None:
         said = " ".join(log.getvalue().split()).replace(target.value, target.shown)
     if not taken:
         raise TicdcError(
-            f"{target.shown} did not take the alert: {_shortened(said) or 'no reason'}"
+            f"{target.shown} did not accept the alert: {_shortened(said) or 'no reason'}"
         )

@@ -1,13 +1,11 @@
-"""Judging a changefeed: what is good, late or wrong, and what to do about it.
+"""Verdicts about a changefeed: ok, late or wrong, and what to do about it.
 
 In: a `Status` and the limits of the changefeed's configuration. Out: one `Verdict` for each
-`Check`. Pure: the same status gives the same verdicts, whoever asks. `read_status` keeps them in
-the status, so that the command line, the metrics, the report, the sensor and the asset checks say
-the same. Only what reads mirrors (keys, the rebuild) and what looks at files (damage) is judged
-elsewhere.
+`Check`. Pure: the same status always gives the same verdicts. `read_status` keeps them in the
+status, so that the command line, the metrics, the report, the sensor and the asset checks say the
+same. Checks that read mirrors (keys, the rebuild) or files (damage) are elsewhere.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -21,20 +19,20 @@ from ticdc_assets.observe.verdicts import Check, Level, Verdict
 from ticdc_assets.observe.wording import duration, listed
 from ticdc_assets.pipeline.agreement import Agreement
 from ticdc_assets.pipeline.faults import Faults
-from ticdc_assets.schemas import ColumnSchema, TableSchema, schema_from_json
+from ticdc_assets.schemas import ColumnSchema, TableSchema, schema_from_text
 from ticdc_assets.tso import to_datetime
 
 CLOCK_TOLERANCE_SECONDS = 5.0
-"""How far the upstream's clock may be ahead of ours before a lag means nothing."""
+"""How far the upstream's clock may be ahead of this machine's before a lag has no meaning."""
 
 
 def judge(changefeed: Changefeed, status: Status) -> dict[Check, Verdict]:
-    """Return what is to be said of a changefeed, in the order in which people look."""
+    """Return the verdicts about a changefeed, in the order in which people look at them."""
     return {check: said(changefeed, status) for check, said in _JUDGES.items()}
 
 
 def _beyond(seconds: float, warn_seconds: float, error_seconds: float) -> tuple[Level, float]:
-    """Return how bad a span of time is, and the limit that says so; 0 where none does."""
+    """Return the level of a time span, and the limit that it exceeds; 0 if none."""
     if seconds >= error_seconds:
         return Level.FAIL, error_seconds
     return (Level.WARN, warn_seconds) if seconds >= warn_seconds else (Level.OK, 0.0)
@@ -51,7 +49,7 @@ def _judge_lag(changefeed: Changefeed, status: Status) -> Verdict:
             level=Level.WARN,
             sentence=(
                 "No cut was published yet, so there is no mirror and no lag to measure: "
-                f"{_why_no_cut(status)}. Run the job {changefeed.name}_sync, and look at the "
+                f"{_why_no_cut(status)}. Run the job {changefeed.name}_sync, and check the "
                 "outcome of apply_changes."
             ),
         )
@@ -60,16 +58,16 @@ def _judge_lag(changefeed: Changefeed, status: Status) -> Verdict:
             level=Level.WARN,
             sentence=(
                 f"The newest cut is {duration(lag.ahead_seconds)} in the future: the upstream's "
-                "clock is ahead of this machine's, or a watermark was. So the lag cannot be "
+                "clock or a watermark is ahead of this machine's clock. So the lag cannot be "
                 "measured: synchronise the clocks (NTP). If the cut is wrong, go back to an older "
-                f"one by `ticdc-assets rewind {changefeed.name}`."
+                f"one with `ticdc-assets rewind {changefeed.name}`."
             ),
         )
     if status.ending is not None:
         return Verdict(
             sentence=(
-                f"The changefeed is {status.ending.text}: the source has ended, and all that a cut "
-                f"can have is applied.{_worst_text(status, lag)}"
+                f"The changefeed is {status.ending.text}: the source has ended, and everything "
+                f"that a cut can have is applied.{_worst_text(status, lag)}"
             )
         )
     level, limit = _beyond(lag.seconds, changefeed.lag_warn_seconds, changefeed.lag_error_seconds)
@@ -109,13 +107,13 @@ _PART_NAMES: Mapping[LagPart, str] = {
 
 
 def _what_to_do(changefeed: Changefeed, status: Status, lag: Lag) -> str:
-    """Return on which part of the way most of the lag is, and what to look at there."""
+    """Return the step with the largest part of the lag, and what to check there."""
     name = changefeed.name
     if status.es_only:
         return (
             "The messages have no commit ts and no watermark, so this is the age of the newest "
-            "change that was applied, and grows while nothing changes upstream: look whether "
-            "records wait in the topic (kafka_topic, the sensor's ticks)."
+            "applied change, and grows while nothing changes upstream. Check whether records wait "
+            "in the topic (kafka_topic, the sensor's ticks)."
         )
     if status.watermark.waiting or status.watermark.watermark_ts is None:
         return f"Nothing more can be applied: {_why_no_cut(status)}."
@@ -123,27 +121,27 @@ def _what_to_do(changefeed: Changefeed, status: Status, lag: Lag) -> str:
         case LagPart.SOURCE_TO_KAFKA:
             return (
                 "Most of it is before Kafka: the newest landed watermark (from "
-                f"{status.slowest or '?'}) is old itself. Look at the checkpoint and state of the "
+                f"{status.slowest or '?'}) is old itself. Check the checkpoint and state of the "
                 "changefeed in TiCDC (`cdc cli changefeed query`), and whether all partitions get "
-                f"watermarks ({name}'s check watermark_progress)."
+                f"watermarks (check watermark_progress of {name})."
             )
         case LagPart.KAFKA_TO_RAW:
             return (
-                f"Most of it is in Kafka: {status.backlog} records wait to be landed. Look whether "
-                f"the sensor {name}_sync_sensor is running and what its ticks say, and whether "
+                f"Most of it is in Kafka: {status.backlog} records wait to be landed. Check "
+                f"whether the sensor {name}_sync_sensor runs and what its ticks say, and whether "
                 f"runs of {name}_sync fail, are queued, or take long."
             )
         case LagPart.RAW_TO_MIRROR:
             batches = status.landed_batch - status.decoded_batch
             undecoded = f", {batches} landed batches are not decoded" if batches > 0 else ""
             return (
-                f"Most of it has landed and was not applied{undecoded}: look at the runs of "
-                f"{name}_sync: one at work may need more memory or cores, one that failed says why."
+                f"Most of it has landed and is not applied yet{undecoded}. Check the runs of "
+                f"{name}_sync: a slow one may need more memory or cores, a failed one says why."
             )
 
 
 def _worst_text(status: Status, lag: Lag) -> str:
-    """Return the table that is further behind than the cut, if one is."""
+    """Return the table that is furthest behind, if it is further behind than the cut."""
     worst = next((item for item in status.tables if not item.is_complete), None)
     if worst is None or worst.lag_ms <= lag.total_ms:
         return ""
@@ -162,7 +160,7 @@ def _why_no_cut(status: Status) -> str:
     watermark = status.watermark
     if watermark.waiting:
         places = [f"{topic}/{partition}" for topic, partition in watermark.waiting]
-        return f"no watermark has come from {listed(places)}"
+        return f"no watermark has arrived from {listed(places)}"
     if watermark.watermark_ts is None:
         return "nothing has landed"
     return f"the global watermark is {watermark.watermark_ts}"
@@ -174,8 +172,8 @@ def _why_no_cut(status: Status) -> str:
 def _judge_watermark(changefeed: Changefeed, status: Status) -> Verdict:
     """Judge whether the watermark and the rows move together.
 
-    Rows far beyond a watermark that does not follow are *stuck*; a watermark that moves on for long
-    without any row or DDL is *quiet*.
+    If rows land far beyond a watermark that does not move, it is *stuck*; if it moves for long
+    without any row or DDL, it is *quiet*.
     """
     limits, watermark = changefeed.checks, status.watermark.watermark_ts
     if status.es_only:
@@ -192,19 +190,19 @@ def _judge_watermark(changefeed: Changefeed, status: Status) -> Verdict:
             sentence=(
                 f"The watermark does not follow the rows: changes have landed "
                 f"{duration(ahead)} of upstream time beyond it (limit {duration(limit)}). "
-                f"{_who_holds(status)} Until it moves nothing more is applied. Look whether TiCDC "
-                "sends to every partition and topic, whether each of these was landed to its end, "
-                "and whether a topic has more partitions than TiCDC was told of."
+                f"{_who_holds(status)} Until it moves, nothing more is applied. Check whether "
+                "TiCDC sends to every partition and topic, whether each of them was landed to its "
+                "end, and whether a topic has more partitions than partition-num."
             ),
         )
     if limits.quiet_warn_seconds is not None and quiet >= limits.quiet_warn_seconds:
         return Verdict(
             level=Level.WARN,
             sentence=(
-                f"The watermark moves, but no row and no DDL came for {duration(quiet)} of "
+                f"The watermark moves, but no row and no DDL arrived for {duration(quiet)} of "
                 f"upstream time (limit {duration(limits.quiet_warn_seconds)}). If nothing changes "
-                "upstream this is as it should be, and quiet_warn_seconds can be longer; else look "
-                "at the filter rules of the changefeed and whether its tables still exist."
+                "upstream, this is normal, and quiet_warn_seconds can be longer. Otherwise check "
+                "the filter rules of the changefeed, and whether its tables still exist."
             ),
         )
     if watermark is None:
@@ -226,7 +224,7 @@ def _judge_last_watermark(status: Status, ending: Ending) -> Verdict:
         sentence=(
             f"The source has ended, and changes are above its last watermark, by up to "
             f"{duration(status.beyond_seconds)} of upstream time. {_who_holds(status)} They are in "
-            "change_log and in no mirror, as no watermark comes that covers them."
+            "change_log and in no mirror, because no watermark covers them."
         ),
     )
 
@@ -240,7 +238,7 @@ def _who_holds(status: Status) -> str:
             f"{topic} (partitions {', '.join(partitions)})"
             for topic, partitions in by_topic.items()
         )
-        return f"No watermark has come from {listed(told)}."
+        return f"No watermark has arrived from {listed(told)}."
     return f"The slowest partition is {status.slowest or '?'}."
 
 
@@ -248,7 +246,7 @@ def _who_holds(status: Status) -> str:
 
 
 def _judge_held(changefeed: Changefeed, status: Status) -> Verdict:
-    """Judge for how long row changes wait for their schema."""
+    """Judge how long row changes have waited for their schema."""
     limits, age = changefeed.checks, status.held_seconds
     if not status.held:
         return Verdict(sentence="No row waits for its schema.")
@@ -267,15 +265,15 @@ def _judge_held(changefeed: Changefeed, status: Status) -> Verdict:
         )
     level, limit = _beyond(age, limits.held_warn_seconds, limits.held_error_seconds)
     if level is Level.OK:
-        return Verdict(sentence=f"Rows wait for their schema, not for long yet: {told}.")
+        return Verdict(sentence=f"Rows wait for their schema, but not for long yet: {told}.")
     return Verdict(
         level=level,
         sentence=(
             f"Rows have waited for their schema for {duration(age)} (limit {duration(limit)}): "
-            f"{told}. Their tables lack these changes until it comes. TiCDC repeats it in "
-            "bootstraps while the table changes: send-bootstrap-interval-in-sec and "
-            "send-bootstrap-in-msg-count of its sink must not both be 0. A change of any row of "
-            "such a table upstream may bring one."
+            f"{told}. Their tables lack these changes until the schema arrives. TiCDC repeats it "
+            "in bootstraps while the table changes: send-bootstrap-interval-in-sec and "
+            "send-bootstrap-in-msg-count of its sink must not both be 0. Changing any row of such "
+            "a table upstream may send a bootstrap."
         ),
     )
 
@@ -284,12 +282,12 @@ def _judge_held(changefeed: Changefeed, status: Status) -> Verdict:
 
 
 def _judge_mirrors(changefeed: Changefeed, status: Status) -> Verdict:
-    """Judge whether the mirrors of the newest cut have everything."""
+    """Judge whether the mirrors of the newest cut are complete."""
     cut = status.cut
     if cut is None:
-        return Verdict(sentence="No cut was published yet; nothing to look at.")
+        return Verdict(sentence="No cut was published yet; nothing to check.")
     unwell = [item for item in status.tables if item.state is not TableState.COMPLETE]
-    # What has no mirror comes last; else as a catalogue would list them.
+    # Tables without a mirror come last, others by name.
     unwell.sort(key=lambda item: (not item.has_mirror, item.database, item.table))
     findings = [f"failed: {item.failed.sentence}" for item in unwell if item.failed is not None] + [
         f"{_name(item)} ({', '.join((*item.lacking, *item.caveats))})"
@@ -306,9 +304,9 @@ def _judge_mirrors(changefeed: Changefeed, status: Status) -> Verdict:
         level=max((item.verdict.level for item in unwell), default=Level.WARN),
         sentence=(
             f"Not complete at {cut.moment}: {listed(findings)}. Held changes wait for their schema "
-            "(TiCDC repeats it in bootstraps: see send-bootstrap-interval-in-sec); "
-            f"quarantined ones need a fix and {changefeed.name}_redrive; caveats are explained in "
-            "docs/limitations.md."
+            "(TiCDC repeats it in bootstraps: see send-bootstrap-interval-in-sec). "
+            f"Quarantined changes need a fix and {changefeed.name}_redrive. docs/limitations.md "
+            "explains caveats."
         ),
     )
 
@@ -316,7 +314,7 @@ def _judge_mirrors(changefeed: Changefeed, status: Status) -> Verdict:
 def judge_quarantine(
     changefeed: str, faults: Iterable[Faults], seen_until: datetime | None = None
 ) -> Verdict:
-    """Judge whether open rows came since `seen_until`; all are new where nobody looked before."""
+    """Judge whether open rows came since `seen_until`; if it is None, all are new."""
     found = list(faults)
     new = [item for item in found if seen_until is None or item.since > seen_until]
     total = sum(item.rows for item in found)
@@ -328,20 +326,20 @@ def judge_quarantine(
         return Verdict(
             level=Level.WARN,
             sentence=(
-                f"{counts.total()} came into quarantine ({told}); {total} are open in all. Look at "
-                f"them with `ticdc-assets quarantine {changefeed}`; after a fix run "
+                f"{counts.total()} new in quarantine ({told}); {total} are open in total. List "
+                f"them with `ticdc-assets quarantine {changefeed}`; after a fix, run "
                 f"{changefeed}_redrive."
             ),
         )
-    remaining = f"; {total} from before are still open" if found else ", and nothing is open"
+    remaining = f"; {total} older ones are still open" if found else ", and nothing is open"
     return Verdict(sentence=f"Nothing new in quarantine{remaining}.")
 
 
 def _judge_accounts(_: Changefeed, status: Status) -> Verdict:
-    """Judge whether each row change that the newest cut is the first to have is accounted for."""
+    """Judge whether each row change that is new in the newest cut is accounted for."""
     cut = status.cut
     if cut is None:
-        return Verdict(sentence="No cut was published yet; nothing to look at.")
+        return Verdict(sentence="No cut was published yet; nothing to check.")
     if not cut.unaccounted:
         counts = status.accounts
         parts = ", ".join(f"{n} {name}" for name, n in counts.items() if n and name != "read")
@@ -354,9 +352,9 @@ def _judge_accounts(_: Changefeed, status: Status) -> Verdict:
         level=Level.FAIL,
         sentence=(
             f"Row changes are missing at {cut.moment}: "
-            f"{listed([item.sentence for item in cut.unaccounted])}. They are in change_log; no "
-            "mirror has them. It is a fault of this package or of the messages: report it with "
-            "what ticdc-assets decode prints of these records."
+            f"{listed([item.sentence for item in cut.unaccounted])}. They are in change_log and in "
+            "no mirror. This is a bug of this package or of the messages: report it with the "
+            "output of `ticdc-assets decode` for these records."
         ),
     )
 
@@ -365,14 +363,14 @@ def _judge_accounts(_: Changefeed, status: Status) -> Verdict:
 
 
 def _judge_checksums(_: Changefeed, status: Status) -> Verdict:
-    """Judge whether the rows are what their checksums say."""
+    """Judge whether the rows match their checksums."""
     counts = status.checksums.counts
     wrong = counts[Agreement.DISAGREES]
     if not sum(counts.values()):
         return Verdict(sentence="The messages carry no row checksums.")
     said = (
-        f"{counts[Agreement.AGREES]} row changes agree with their checksum, {wrong} disagree; of "
-        f"{counts[Agreement.UNKNOWN]} nothing can be said, {counts[Agreement.WAITING]} wait for "
+        f"{counts[Agreement.AGREES]} row changes match their checksum, {wrong} do not; "
+        f"{counts[Agreement.UNKNOWN]} cannot be checked, {counts[Agreement.WAITING]} wait for "
         "their schema."
     )
     if not wrong:
@@ -380,8 +378,8 @@ def _judge_checksums(_: Changefeed, status: Status) -> Verdict:
     return Verdict(
         level=Level.FAIL,
         sentence=(
-            f"{said} Those rows were applied as they were sent: compare them with the source, and "
-            "look for TiCDC's own report of a corrupted row."
+            f"{said} Rows that do not match were applied as sent: compare them with the source, "
+            "and look for a corrupted row in TiCDC's log."
         ),
     )
 
@@ -390,7 +388,7 @@ def _judge_checksums(_: Changefeed, status: Status) -> Verdict:
 
 
 def _judge_conflicts(changefeed: Changefeed, status: Status) -> Verdict:
-    """Judge whether two structures were claimed for one schema version."""
+    """Judge whether messages describe one schema version differently."""
     rows = status.conflicts
     if not rows:
         return Verdict(sentence="Every schema version has one structure.")
@@ -406,17 +404,17 @@ def _judge_conflicts(changefeed: Changefeed, status: Status) -> Verdict:
     return Verdict(
         level=Level.WARN,
         sentence=(
-            f"{len(rows)} structures were claimed for schema versions that have another one: "
-            f"{told}. The registered one is used, so rows written by the other may be in "
-            "quarantine, or wrong without notice. Compare with SHOW CREATE TABLE upstream; if the "
-            "registered one is wrong, let the changefeed begin before the CREATE of the table, and "
-            f"prove the mirrors by {changefeed.name}_verify."
+            f"{len(rows)} messages describe a schema version differently from the registered "
+            f"schema: {told}. The registered schema is used, so rows written with the other one "
+            "may be in quarantine, or silently wrong. Compare with SHOW CREATE TABLE upstream. If "
+            "the registered schema is wrong, start the changefeed before the CREATE of the table, "
+            f"and verify the mirrors with {changefeed.name}_verify."
         ),
     )
 
 
 def claims(row: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what each of two schemas says where they differ."""
+    """Return the parts of two schemas that differ."""
     registered, claimed = (_schema_of(row[side]) for side in ("registered", "claimed"))
     if registered is None or claimed is None:
         return ("a schema" if registered else "no schema", "a schema" if claimed else "no schema")
@@ -435,7 +433,7 @@ def claims(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _schema_of(text: str | None) -> TableSchema | None:
-    return None if text is None else schema_from_json(json.loads(text), "$")
+    return None if text is None else schema_from_text(text)
 
 
 def _column_text(column: ColumnSchema) -> str:

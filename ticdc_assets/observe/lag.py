@@ -1,24 +1,23 @@
-"""The lag of the mirrors, in parts that add up to it exactly, to the millisecond.
+"""The lag of the mirrors, as the exact sum of its parts, to the millisecond.
 
-In: moments in epoch milliseconds. Out: a `Lag`. Pure: the same moments give the same parts,
-whatever the clocks say. The lag is now less the physical time of the newest cut's TSO. Its parts:
+In: times in epoch milliseconds. Out: a `Lag`. Pure: the same times give the same parts. The lag is
+now minus the physical time of the newest cut's TSO. Its parts:
 
 raw -> mirror
-    from the cut to the watermark that has landed and is decoded. Where landed batches are not
-    decoded yet nobody knows the watermarks in them; then it is up to Kafka's timestamp of the
-    newest landed record.
+    from the cut to the landed and decoded watermark. If landed batches are not decoded yet, their
+    watermarks are unknown; then up to Kafka's timestamp of the newest landed record.
 Kafka -> raw
-    while records wait in the source: from Kafka's timestamp of the last record landed of a
-    partition that waits (the oldest of these) until now, as far as that is not counted already.
-    If nothing waits it is 0.
+    while records wait in the source: from Kafka's timestamp of the last landed record of a waiting
+    partition (the oldest of these) until now, without time that is already counted. 0 if no record
+    waits.
 source -> Kafka
     the rest: TiCDC, its sink, and the way to the broker.
 
-What it cannot tell: upstream's clock made the TSO, TiCDC's machine (or the broker) the record's
-timestamp, and this machine says what now is. Clocks that differ move seconds from one part to
-another, never the sum of them. Where the source was not looked at, what waits is what the newest
-landing left, so time that newer records spend in Kafka counts as source -> Kafka. A partition that
-gets no watermark counts there as well: its `watermark_progress` says more.
+Limits: the upstream's clock makes the TSO, TiCDC's machine (or the broker) makes the record's
+timestamp, and this machine's clock is now. If the clocks differ, seconds move between the parts;
+the sum stays the same. Without the source's current offsets, the backlog is that of the newest
+landing, so time that newer records spend in Kafka counts as source -> Kafka. A partition without
+watermarks counts there too; `watermark_progress` says more.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,12 +1,11 @@
-"""The figures of changefeeds as OpenMetrics text, for Prometheus or whatever reads that.
+"""The figures of changefeeds as OpenMetrics text, for Prometheus and similar programs.
 
-In: statuses. Out: text, or an HTTP server that reads statuses at each request. Nothing is kept: the
-same statuses give the same text, and nothing has to run between two looks at it.
+In: statuses. Out: text, or an HTTP server that reads statuses at each request. Nothing is stored:
+the same statuses give the same text, and nothing runs between requests.
 
-Times of TSOs are epoch seconds: a TSO itself is larger than the numbers of a metric are exact with.
-Labels are the changefeed, and table, topic and partition where their number is bounded by what the
-source has; names out of messages are escaped by the library. A figure that is not known is left
-out, it is never 0.
+Times of TSOs are epoch seconds, because a TSO exceeds the exact numbers of a metric. Labels are the
+changefeed, and table, topic and partition if the source limits their number; the library escapes
+names from messages. An unknown figure is left out; it is never 0.
 """
 
 from collections import Counter
@@ -97,19 +96,19 @@ FIGURES: tuple[_Figure, ...] = (
     ),
     _Figure(
         name="ticdc_replication_lag_seconds",
-        help="Now less the physical time of the newest cut's TSO.",
+        help="Now minus the physical time of the newest cut's TSO.",
         values=_single(lambda status: None if status.lag is None else status.lag.seconds),
     ),
     _Figure(
         name="ticdc_replication_lag_part_seconds",
-        help="The parts of the replication lag; they add up to it.",
+        help="The parts of the replication lag; their sum is the lag.",
         labels=("part",),
         values=_lag_parts,
     ),
     _Figure(
         name="ticdc_finished",
-        help="1 if the source has ended and all that can be is applied, else 0. Lags are then "
-        "those at the end.",
+        help="1 if the source has ended and everything possible is applied, else 0. Lags are "
+        "then those at the end.",
         values=_single(lambda status: float(status.ending is not None)),
     ),
     _Figure(
@@ -131,19 +130,19 @@ FIGURES: tuple[_Figure, ...] = (
     ),
     _Figure(
         name="ticdc_watermark_steps_back",
-        help="Watermarks that stepped back and were ignored.",
+        help="Watermarks that went back and were ignored.",
         is_counter=True,
         values=_single(lambda status: status.steps_back),
     ),
     _Figure(
         name="ticdc_change_log_rows",
-        help="Rows of change_log by kind, as far as it is kept.",
+        help="Rows of change_log by kind, without removed rows.",
         labels=("kind",),
         values=lambda status: (((kind,), count) for kind, count in status.log_rows.items()),
     ),
     _Figure(
         name="ticdc_partition_backlog_records",
-        help="Records of a partition that wait to be landed, as the source was last seen.",
+        help="Records of a partition that wait to be landed, when the source was last read.",
         labels=("topic", "partition"),
         values=_of_partitions(lambda item: item.backlog),
     ),
@@ -172,13 +171,13 @@ FIGURES: tuple[_Figure, ...] = (
     ),
     _Figure(
         name="ticdc_topic_state",
-        help="1 for the state that a topic is in.",
+        help="1 for the current state of a topic.",
         labels=("topic", "state"),
         values=_topic_states,
     ),
     _Figure(
         name="ticdc_table_lag_seconds",
-        help="Now less the upstream time up to which a table has every change.",
+        help="Now minus the upstream time up to which a table has every change.",
         labels=("database", "table"),
         values=_of_tables(lambda item: item.lag_seconds),
     ),
@@ -208,7 +207,7 @@ FIGURES: tuple[_Figure, ...] = (
     ),
     _Figure(
         name="ticdc_table_level",
-        help="How a table is: 0 complete, 1 incomplete or with caveats, 2 failed.",
+        help="State of a table: 0 complete, 1 incomplete or with caveats, 2 failed.",
         labels=("database", "table"),
         values=_of_tables(lambda item: item.verdict.level),
     ),
@@ -240,7 +239,7 @@ FIGURES: tuple[_Figure, ...] = (
     ),
     _Figure(
         name="ticdc_check_level",
-        help="What a check says: 0 ok, 1 warn, 2 fail.",
+        help="Verdict of a check: 0 ok, 1 warn, 2 fail.",
         labels=("check",),
         values=lambda status: (
             ((str(check),), verdict.level) for check, verdict in status.verdicts.items()
@@ -248,12 +247,12 @@ FIGURES: tuple[_Figure, ...] = (
     ),
     _Figure(
         name="ticdc_schema_conflicts",
-        help="Structures claimed for schema versions that have another one.",
+        help="Messages that describe a schema version differently from the registered schema.",
         values=_single(lambda status: len(status.conflicts)),
     ),
     _Figure(
         name="ticdc_row_checksums",
-        help="Row checksums by what comparing them said.",
+        help="Row checksums by the result of the comparison.",
         labels=("agreement",),
         values=lambda status: (
             ((str(agreement),), count) for agreement, count in status.checksums.counts.items()
@@ -317,7 +316,7 @@ class _FiguresCollector(Collector):
         figures = self._read()
         switches = (
             ("ticdc_source_up", "1 if the source answered, 0 if not.", figures.source_up),
-            ("ticdc_lake_readable", "1 if no table is broken, 0 if one is.", figures.readable),
+            ("ticdc_lake_readable", "1 if no table is damaged, else 0.", figures.readable),
         )
         for name, meaning, values in switches:
             switch = GaugeMetricFamily(name, meaning, labels=("changefeed",))

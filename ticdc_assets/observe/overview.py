@@ -1,12 +1,12 @@
-"""What a page about a changefeed shows of it: tables, partitions, DDL, schemas, and its series.
+"""The content of a page about a changefeed: tables, partitions, DDL, schemas, and time series.
 
-In: the small tables that steer the pipeline. Out: one frozen `FeedOverview`, made without a Spark
-session and without writing anything; read again it is what the tables say then.
+In: the small control tables of the pipeline. Out: one frozen `FeedOverview`, without a Spark
+session and without writing; a later read gives the later state.
 
-How far the changefeed and its tables are is its `Status`, as everybody tells it.
+Its `Status` has the progress of the changefeed and its tables, as in all other outputs.
 
-What is not handled: nothing is read from the source, so the backlog is what the newest landing
-left, and how far TiCDC itself is behind is not known here.
+Not handled: nothing is read from the source, so the backlog is that of the newest landing, and the
+lag of TiCDC itself is unknown here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from orjson import loads
 
 from ticdc_assets.changelog.progress import PartitionProgress, TopicState
 from ticdc_assets.config import Changefeed
@@ -36,7 +35,7 @@ from ticdc_assets.observe.table_status import TableState, TableStatus
 from ticdc_assets.pipeline.positions import PartitionOffsets
 from ticdc_assets.registry.ddl import DdlStatement, parse_ddl_script
 from ticdc_assets.registry.differences import Difference, differences
-from ticdc_assets.schemas import TableSchema, schema_from_json
+from ticdc_assets.schemas import TableSchema, schema_from_text
 
 DDL_SHOWN = 2000
 """So many of the newest DDL are read in full."""
@@ -333,7 +332,7 @@ def _versions(rows: list[dict[str, Any]]) -> tuple[VersionFigures, ...]:
 
 
 def _schema_of(row: Mapping[str, Any]) -> TableSchema:
-    return schema_from_json(loads(row["schema"]), "$")
+    return schema_from_text(row["schema"])
 
 
 def _statements(sql: str | None) -> Iterable[DdlStatement]:

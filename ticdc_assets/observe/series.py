@@ -1,16 +1,15 @@
-"""How a changefeed went over time, from the small tables that steer it; no Spark session.
+"""Time series of a changefeed, from its small control tables; no Spark session.
 
-In: `cuts`, `landings` and `quarantine`. Out: points in the order of time: each landing with what it
-left waiting, each cut with what it changed and what it left held, and how many rows of quarantine
-were open when. Between two cuts the replication lag grows second by second and drops when the next
-is published, so `lag_series` is a saw-tooth with both ends of each fall, and not a line through
-the falls.
+In: `cuts`, `landings` and `quarantine`. Out: points in time order: each landing with its backlog,
+each cut with its changes and held rows, and the number of open rows in quarantine. Between two cuts
+the replication lag grows every second, and it drops when the next cut is published. So `lag_series`
+is a saw-tooth with both ends of each drop, not a line through the drops.
 
-Only reads, so it may run at any time and as often as wanted, also while a sync writes: each table
-is read at one version of its own, so a cut may be in that the landings do not have yet.
+It only reads, so it may run at any time, even during a sync: each table is read at one version, so
+a cut may be newer than the landings.
 
-What is not handled: mirrors of cuts are counted for the newest cuts up to `MIRROR_BUDGET` entries
-(cuts times mirrors). Older points have no counts, and `counted_from` says from which cut they are.
+Not handled: mirrors of cuts are counted only for the newest cuts, up to `MIRROR_BUDGET` entries
+(cuts times mirrors). Older points have no counts, and `counted_from` names the first counted cut.
 """
 
 # Arrow makes its compute functions when it is imported, so the checker does not see them.

@@ -1,13 +1,12 @@
-"""The figures of a changefeed and of its tables, and what each of them is called.
+"""The figures of a changefeed and of its tables, with their names.
 
-Everybody who tells how a changefeed is prints a `Status`: `status`, `tables`, `metrics`, the
-report, the sensor and the asset checks. What is good, late or wrong is said by `judging`, once, and
-kept in `Status.verdicts`. So no two of them tell different figures, or different verdicts, of one
-state of the lake. Values only: nothing is read here (`status_reading` does) and neither Spark nor
-Dagster is needed.
+All outputs about a changefeed print a `Status`: `status`, `tables`, `metrics`, the report, the
+sensor and the asset checks. `judging` makes the verdicts once, in `Status.verdicts`. So all outputs
+show the same figures and the same verdicts for one state of the lake. Values only: nothing is read
+here (`status_reading` does that), and neither Spark nor Dagster is needed.
 
 `lag` splits the lag of the mirrors into its parts, `table_status` says what a table lacks, `faults`
-and `agreement` count what the quarantine and the row checksums have.
+and `agreement` count the rows of the quarantine and the row checksums.
 """
 
 from collections import Counter

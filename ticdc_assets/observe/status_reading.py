@@ -1,9 +1,8 @@
-"""Reading the figures of a changefeed from the small tables that steer the pipeline.
+"""Read the figures of a changefeed from the small control tables of the pipeline.
 
-In: the lake, and the source's offsets and gaps where the caller has just looked at them. Out: one
-`Status` with its verdicts. No Spark session is started and nothing is written, so reading again is
-safe and gives what the tables say then; reading while a sync writes is safe too, because each table
-is read at one version of its own.
+In: the lake and, if the caller has just read them, the source's offsets and gaps. Out: one `Status`
+with its verdicts. No Spark session is started and nothing is written, so reading again is safe and
+gives the later state; reading during a sync is safe too, because each table is read at one version.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,9 +23,13 @@ from ticdc_assets.pipeline.accepted_gaps import read_accepted
 from ticdc_assets.pipeline.change_statistics import ChangeGroups, read_groups
 from ticdc_assets.pipeline.checksums import read_checksums
 from ticdc_assets.pipeline.cuts import Cut, newest_cut
-from ticdc_assets.pipeline.decoding import decoded_position
 from ticdc_assets.pipeline.faults import Faults, is_mirrored_fault
-from ticdc_assets.pipeline.positions import PartitionOffsets, newest_landing, partitions_of
+from ticdc_assets.pipeline.positions import (
+    PartitionOffsets,
+    decoded_position,
+    newest_landing,
+    partitions_of,
+)
 from ticdc_assets.pipeline.sources import Gap
 from ticdc_assets.pipeline.watermark import read_watermark
 from ticdc_assets.tso import physical_ms

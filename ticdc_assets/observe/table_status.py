@@ -1,10 +1,10 @@
-"""How far each table of a changefeed is, and what it lacks.
+"""The progress of each table of a changefeed, and the changes it lacks.
 
-In: the newest cut, and what is open in the quarantine. Out: a `TableStatus` for each table, the
+In: the newest cut, and the open rows of the quarantine. Out: a `TableStatus` for each table, the
 furthest behind first. Values only: nothing is read here, so the same cut and faults give the same.
 
-A table is behind as far as the cut, unless row changes of it are held or in quarantine, or it could
-not be made: then it is complete only up to the first of these.
+A table is as far behind as the cut, unless row changes of it are held or in quarantine, or its
+mirror could not be made: then it is complete only up to the first of these.
 """
 
 from collections.abc import Iterable, Mapping

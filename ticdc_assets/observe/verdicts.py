@@ -1,4 +1,4 @@
-"""Verdicts: how bad something is, and the sentence that says it. Values only: no I/O, no Spark."""
+"""Verdicts: a level and a sentence. Values only: no I/O, no Spark."""
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 LISTED = 20
-"""Findings told in one sentence or table; the rest is counted."""
+"""Findings listed in one sentence or table; the rest is counted."""
 
 _UNITS = ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h"))
 
@@ -20,19 +20,19 @@ def duration(seconds: float) -> str:
 
 
 def listed(findings: Iterable[str], separator: str = ", ") -> str:
-    """Return findings in one text, the first ones spelled out and the rest counted."""
+    """Return findings in one text: the first ones in full, the rest as a count."""
     told = list(findings)
     more = f" and {len(told) - LISTED} more" if len(told) > LISTED else ""
     return separator.join(told[:LISTED]) + more
 
 
 def lag_text(seconds: float, *, is_finished: bool) -> str:
-    """Return how far a table is behind now, or behind the end of what is finished."""
+    """Return how far a table is behind now or, if finished, behind the end."""
     if not is_finished:
         return duration(seconds)
     return f"{duration(seconds)} before the end" if seconds else "finished"
 
 
 def iso(moment: datetime | None) -> str | None:
-    """Return a moment to the millisecond, as JSON has it; None of none."""
+    """Return a moment to the millisecond, as in JSON; None for None."""
     return None if moment is None else moment.isoformat(timespec="milliseconds")

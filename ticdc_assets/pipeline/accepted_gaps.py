@@ -1,23 +1,23 @@
-"""Gaps that a person has accepted: records that are gone and never landed, and their caveats.
+"""Accepted gaps: records that expired before they were landed, and the caveats for them.
 
-In: rows of `accepted_gaps`, one a gap, written by `ticdc-assets accept-gap` alone. Out: where
-landing goes on (`positions.read_position`), by how much the offsets of a topic that was made again
-are shifted, and which mirrors may lack changes since.
+In: rows of `accepted_gaps`, one per gap, written only by `ticdc-assets accept-gap`. Out: where
+landing continues (`positions.read_position`), the shift of the offsets of a recreated topic, and
+the mirrors that may lack changes since.
 
-Coordinates stay unique. A topic that was made again counts its offsets from the beginning, so the
-gap says what is added to them (`offset_base`): landed offsets go on where they ended, and a later
-record has a greater offset, as everything behind `raw_messages` takes for granted.
+Coordinates stay unique. A recreated topic counts its offsets from the beginning, so the gap has a
+number that is added to them (`offset_base`): landed offsets continue after the old ones, and a
+later record has a greater offset, as all steps after `raw_messages` assume.
 
-What is lost is above the last watermark that the partition had brought before the gap. A mirror
-whose table was created or truncated later lacks nothing if that DDL landed behind the gap in the
-same partition: TiCDC sends no row beyond a DDL of its table before the DDL. Where a partition gets
-no DDL at all, the DDL has to be above the first watermark that landed behind the gap.
+Lost changes are above the last watermark of the partition before the gap. A mirror whose table was
+created or truncated later lacks nothing if that DDL landed after the gap in the same partition:
+TiCDC sends no row beyond a DDL of its table before the DDL. If a partition gets no DDL at all, the
+DDL must be above the first watermark that landed after the gap.
 
-Why running it again is safe: the row is the only memory of an acceptance. What is worked out of it
-is worked out anew each time, but for `until_ts`, which is kept because retention removes the
-watermark that it came from.
+Why running it again is safe: only the row stores an acceptance. Everything derived from it is
+computed again each time, except `until_ts`, which is stored because retention removes the watermark
+that it came from.
 
-Not handled: which rows are lost. Nobody knows.
+Not handled: which rows are lost. This is unknown.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -80,7 +80,7 @@ class AcceptedGap:
         """Which offsets are lost, as far as that is known."""
         if self.to_offset > self.from_offset:
             return f"offsets {self.from_offset} to {self.to_offset - 1}"
-        return f"offsets from {self.from_offset} on, up to where it was made again or truncated,"
+        return f"offsets from {self.from_offset} on, up to where it was created again or truncated,"
 
     @property
     def caveat(self) -> Caveat:

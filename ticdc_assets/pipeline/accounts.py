@@ -1,14 +1,15 @@
-"""Accounts: what became of each row change that a cut is the first to have, by table.
+"""Accounts: for each table, what happened to each row change that is new in a cut.
 
-In: the change log, the plan of the cut, and what the cut left in quarantine. Out: for each table
-that row changes cite a `ChangeAccount`. Row changes are counted by the name they cite and their
-commit ts, without a look at how mirrors choose theirs. So a change that no mirror takes, and that
-is neither held nor excluded nor gone with its table, shows up as *unaccounted*, with coordinates.
+In: the change log, the plan of the cut, and the changes that the cut quarantined. Out: a
+`ChangeAccount` for each table that row changes cite. Row changes are counted by the cited name and
+their commit ts, independently of how mirrors select theirs. So a change that no mirror takes, and
+that is neither held nor excluded nor gone with its table, is *unaccounted*, with coordinates.
 
     read = applied + waiting + held + quarantined + excluded + superseded + unaccounted
 
-Nothing is written. Running it again gives the same. A cut looks at the changes since the cut before
-it, and again at what that one could not account for, so a difference stays until it is mended.
+Nothing is written, and running it again gives the same. A cut counts the changes since the last
+cut, and again the changes that the last cut could not account for, so a difference stays until it
+is fixed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

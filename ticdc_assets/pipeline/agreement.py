@@ -1,4 +1,4 @@
-"""What comparing row checksums says. Values only: no I/O, no Spark; `checksums` compares."""
+"""The results of comparing row checksums. Values only: no I/O, no Spark; `checksums` compares."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

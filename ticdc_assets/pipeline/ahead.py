@@ -1,19 +1,19 @@
-"""Time stamps that are too far in the future to be believed, among decoded rows.
+"""Refuse timestamps too far in the future among decoded rows.
 
-In: the rows of a batch of records, when each record was landed, Kafka's timestamps and the limit.
-Out: the same rows, in which every row change, DDL and watermark that is further ahead than the
-limit is an error in its place. One such watermark in each partition would put the cut there for
-ever, and one such row change would be applied only then.
+In: the rows of a batch of records, the landing time of each record, Kafka's timestamps and the
+limit. Out: the same rows, in which every row change, DDL and watermark that is further ahead than
+the limit is replaced by an error. One such watermark in each partition would move the cut there
+forever, and one such row change would be applied only then.
 
-Two clocks are asked: ours when the record was landed, and the one that gave the record its Kafka
-timestamp. Only what is too far ahead of both is refused, so no single clock that is wrong stops a
-changefeed: a capture that is replayed years later, a producer that gives its records no timestamp
-or an old one, a machine of ours that is a day behind (docs/decisions/0048-time-stamps-ahead.md). A
-Kafka timestamp that is years ahead of our clock is none.
+Two clocks are used: this machine's clock at landing, and the clock that gave the record its Kafka
+timestamp. A timestamp is refused only if it is too far ahead of both, so a single wrong clock does
+not stop a changefeed: a capture that is replayed years later, a producer that gives its records no
+timestamp or an old one, a machine that is a day behind (docs/decisions/0048-time-stamps-ahead.md).
+A Kafka timestamp that is years ahead of this machine's clock is ignored.
 
-Why decoding again gives the same: the moment of landing is stored with the record. A re-drive is
-what asks the clock anew; the moment of a re-drive that accepted a record is stored with its row in
-quarantine, and from then on is that record's clock.
+Why decoding again gives the same: the landing time is stored with the record. Only a redrive asks
+the clock again; the time of a redrive that accepted a record is stored with its row in quarantine,
+and is that record's clock from then on.
 """
 
 # Arrow makes its compute functions when it is imported, so the checker does not see them.

@@ -1,11 +1,11 @@
-"""Landed records decoded, from files to files.
+"""Decode landed records, from files to files.
 
 In: row groups of files that hold landed records (`landed_parts`), and the function from records to
 decoded rows. Out: files in the folders of `change_log` and `quarantine` that no commit names yet,
 and the totals of the rows. A row group is a part of the work (`executing`).
 
-What a task holds is one row group's worth of decoded rows (`_GROUP_BYTES`), and what is decoded at
-a time (`decode_pieces`).
+A task holds the decoded rows of one row group (`_GROUP_BYTES`) and one piece of records being
+decoded (`decode_pieces`).
 
 Why running it again is safe: see `files`.
 """
@@ -16,30 +16,28 @@ Why running it again is safe: see `files`.
 # pyright: reportAttributeAccessIssue=false
 
 import pickle
-import shutil
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.engine.appending import BOUNDED
+from ticdc_assets.engine.cluster import require_cluster
 from ticdc_assets.engine.control import is_portable, open_table
 from ticdc_assets.engine.executing import executor
-from ticdc_assets.engine.files import FileWriter, WrittenFile, read_bounded
+from ticdc_assets.engine.files import FileWriter, WrittenFile, read_bounded, read_footer
 from ticdc_assets.engine.session import functions
-from ticdc_assets.engine.spark_commits import require_shared
 from ticdc_assets.pipeline.quarantine import FAULT_SCHEMA, decode_faults
 from ticdc_assets.pipeline.totals import IMAGES, TOTALS_COLUMNS, Totals, joined_totals, totals_of
+from ticdc_assets.storage.paths import AnyPath, remove_tree
 from ticdc_assets.wire.rows import CHANGE_SCHEMA, ERROR
 
 Decode: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -100,7 +98,7 @@ class Parts:
         largest: mean bytes of a row, in the row group where that is greatest.
     """
 
-    pieces: Sequence[tuple[str, int]]
+    pieces: Sequence[tuple[AnyPath, int]]
     rows: int
     size: int
     largest: int
@@ -135,7 +133,7 @@ class Batches:
 
 
 @contextmanager
-def parts_of(spark: SparkSession, table: Path, batches: Batches) -> Iterator[Parts]:
+def parts_of(spark: SparkSession, table: AnyPath, batches: Batches) -> Iterator[Parts]:
     """Yield the row groups of a table that may hold rows of batches.
 
     The files of a table that somebody gave newer features of Delta do not tell which of their rows
@@ -151,7 +149,7 @@ def parts_of(spark: SparkSession, table: Path, batches: Batches) -> Iterator[Par
         yield _parts([])
         return
     if is_portable(opened):
-        files: list[Path] = []
+        files: list[AnyPath] = []
         for action in pa.table(opened.get_add_actions(flatten=True)).to_pylist():
             least, greatest = action.get("min.batch"), action.get("max.batch")
             if (
@@ -170,17 +168,17 @@ def parts_of(spark: SparkSession, table: Path, batches: Batches) -> Iterator[Par
         rows.write.parquet(str(copy))
         yield _parts(sorted(copy.glob("*.parquet")))
     finally:
-        shutil.rmtree(copy, ignore_errors=True)
+        remove_tree(copy, quietly=True)
 
 
-def _parts(files: Sequence[Path]) -> Parts:
-    pieces: list[tuple[str, int]] = []
+def _parts(files: Sequence[AnyPath]) -> Parts:
+    pieces: list[tuple[AnyPath, int]] = []
     rows = size = largest = 0
     for path in files:
-        footer = pq.read_metadata(path)
+        footer = read_footer(path)
         for number in range(footer.num_row_groups):
             group = footer.row_group(number)
-            pieces.append((str(path), number))
+            pieces.append((path, number))
             rows += group.num_rows
             size += group.total_byte_size
             largest = max(largest, group.total_byte_size // max(1, group.num_rows))
@@ -217,13 +215,13 @@ Choose: TypeAlias = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, int]]
 
 def decode_into_files(
     spark: SparkSession,
-    raw: Path,
+    raw: AnyPath,
     landed: Batches,
     decode: Decode,
     *,
     batch: int,
-    log: Path,
-    quarantine: Path,
+    log: AnyPath,
+    quarantine: AnyPath,
     columns: Sequence[str] = RECORD_COLUMNS,
     choose: Choose | None = None,
 ) -> DecodedFiles:
@@ -241,7 +239,7 @@ def decode_into_files(
         choose: which rows are written; all if None.
     """
 
-    def decoded(some: Iterable[tuple[str, int]]) -> Iterator[DecodedFiles]:
+    def decoded(some: Iterable[tuple[AnyPath, int]]) -> Iterator[DecodedFiles]:
         counts = Counter[str]()
 
         def records() -> Iterator[pa.RecordBatch]:
@@ -270,15 +268,15 @@ def decode_into_files(
 
 
 def write_rows(
-    rows: Iterable[pa.RecordBatch], *, batch: int, log: Path, quarantine: Path
+    rows: Iterable[pa.RecordBatch], *, batch: int, log: AnyPath, quarantine: AnyPath
 ) -> DecodedFiles:
     """Write decoded rows that are in this process into files; else as above."""
     return _written(rows, log, quarantine, batch)
 
 
-def write_frame(rows: DataFrame, *, batch: int, log: Path, quarantine: Path) -> DecodedFiles:
+def write_frame(rows: DataFrame, *, batch: int, log: AnyPath, quarantine: AnyPath) -> DecodedFiles:
     """Write decoded rows that Spark has into files; else as above."""
-    require_shared(rows.sparkSession, log)
+    require_cluster(rows.sparkSession, log)
 
     def written(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         decoded = (
@@ -305,17 +303,15 @@ def joined_files(parts: Sequence[DecodedFiles]) -> DecodedFiles:
 
 
 def _records(
-    path: str, row_group: int, landed: Batches, columns: Sequence[str]
+    path: AnyPath, row_group: int, landed: Batches, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     large = _PAYLOAD.intersection(columns)
-    for records in read_bounded(
-        Path(path), row_group, columns=columns, large=large, most=_READ_RECORDS
-    ):
+    for records in read_bounded(path, row_group, columns=columns, large=large, most=_READ_RECORDS):
         yield from landed.of(records)
 
 
 def _written(
-    rows: Iterable[pa.RecordBatch], log: Path, quarantine: Path, batch: int
+    rows: Iterable[pa.RecordBatch], log: AnyPath, quarantine: AnyPath, batch: int
 ) -> DecodedFiles:
     """Write decoded rows, those of each landing day into a file, and the errors into another."""
     writers: dict[date, FileWriter] = {}
@@ -379,13 +375,13 @@ _COUNTED = [name for name in TOTALS_COLUMNS if name != "landed_day"]
 """The columns in files that totals are made of; the day is in none of them."""
 
 
-def totals_in_files(spark: SparkSession, log: Path, batch: int) -> list[Totals]:
+def totals_in_files(spark: SparkSession, log: AnyPath, batch: int) -> list[Totals]:
     """Return the totals of a batch of the change log."""
 
-    def counted(some: Iterable[tuple[str, int]]) -> Iterator[list[Totals]]:
+    def counted(some: Iterable[tuple[AnyPath, int]]) -> Iterator[list[Totals]]:
         for path, row_group in some:
             for rows in read_bounded(
-                Path(path), row_group, columns=_COUNTED, large=IMAGES, most=_READ_ROWS
+                path, row_group, columns=_COUNTED, large=IMAGES, most=_READ_ROWS
             ):
                 for own in Batches.one(batch).of(rows):
                     yield totals_of(_with_day(own))

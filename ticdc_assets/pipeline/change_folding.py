@@ -1,16 +1,16 @@
-"""The changes of one mirror up to a TSO, folded over the rows it had before.
+"""Fold the changes of one mirror up to a TSO over its earlier rows.
 
-In: the change log, a mirror's plan at the TSO, and maybe the mirror as an older cut has it. Out: a
-`Folded`: the mirror's rows at the TSO, or only what changed since that cut. A table that began
-anew with rows of others (`plan.Handover`) is folded over these, which are folded first. Where the
-change log was truncated (`retention`), all changes there ever were are the base cut's rows and the
-changes that are left.
+In: the change log, a mirror's plan at the TSO, and optionally the mirror at an older cut. Out: a
+`Folded`: the mirror's rows at the TSO, or only the changes since that cut. If a table started again
+with rows of other tables (`plan.Handover`), those are folded first and its changes are folded over
+them. If the change log was truncated (`retention`), the base cut's rows and the remaining changes
+replace the full list of changes.
 
-Both who writes mirrors (`mirrors`) and who reads them as of a TSO that no cut was made at (`as_of`)
-fold here, so they come to the same rows. This module finds the rows; `fold_runs` folds them, in
-this process or in Spark's workers. What Spark alone can read (a table that somebody gave deletion
-vectors) is copied into files first, so that there is one way from then on. Nothing is written but
-files of a folder that is removed afterwards, and the same change log gives the same folding.
+Writing mirrors (`mirrors`) and reading them as of a TSO between cuts (`as_of`) both use this
+module, so they give the same rows. This module finds the rows; `fold_runs` folds them, in this
+process or in Spark's workers. Tables that only Spark can read (because another program gave them
+deletion vectors) are first copied into files, so all later code is the same. Only files of a
+temporary folder are written, and the same change log gives the same result.
 """
 
 from collections import Counter
@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -59,6 +58,7 @@ from ticdc_assets.rows.row_identity import has_exact_key
 from ticdc_assets.rows.row_operations import operation_schema
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.schemas import TableSchema
+from ticdc_assets.storage.paths import AnyPath
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class ChangeFolding(ChangeReader):
         with_rows: bool = True,
         for_merge: bool = False,
         in_pieces: bool = False,
-        table: Path | None = None,
+        table: AnyPath | None = None,
         watched: Collection[str] = (),
     ) -> Folded:
         """Fold the mirror's changes.
@@ -171,7 +171,7 @@ class ChangeFolding(ChangeReader):
         until: int,
         *,
         for_merge: bool = False,
-        table: Path | None = None,
+        table: AnyPath | None = None,
         watched: frozenset[str] = frozenset(),
     ) -> Folded:
         """Fold the mirror's changes in (above, until] over the rows before."""
@@ -216,7 +216,7 @@ class ChangeFolding(ChangeReader):
         there = pa.concat_tables([settled, fold.rows.table])
         return replace(fold, counts=counts, rows=replace(fold.rows, table=there))
 
-    def _output(self, table: Path | None, *, for_merge: bool) -> Output:
+    def _output(self, table: AnyPath | None, *, for_merge: bool) -> Output:
         """Return where the files of a fold come."""
         return Output(
             folder=self.scratch.folder() if table is None else table,
@@ -326,7 +326,7 @@ class ChangeFolding(ChangeReader):
                 known, casts = _known(given), _inherited_casts(given, plan)
             fold = self._over(plan, before, 0, until)
             folded[plan.digest] = _with_past(fold, known, casts)
-        raise AssertionError("the mirror stands last")
+        raise AssertionError("the mirror must come last")
 
     def folded_into_files(
         self, mirrors: Sequence[tuple[MirrorPlan, int]], *, until: int

@@ -1,12 +1,17 @@
-"""Reading the changes of mirrors: in this process where they are few, else as parts of files.
+"""Read the changes of mirrors: few changes in this process, many as parts of files.
 
-In: the change log up to a batch, and up to where it was truncated. Out: row changes of a mirror
-(`Rows`), counts of them, and the watermarks that tell replays. What Spark alone can read (a table
-that somebody gave deletion vectors) is copied into files first. Nothing else is written, and the
+In: the change log up to a batch, and its truncation. Out: row changes of a mirror (`Rows`), their
+counts, and the watermarks that identify replays. Tables that only Spark can read (because another
+program gave them deletion vectors) are copied into files first. Nothing else is written, and the
 same change log gives the same changes.
+
+A look at the log for each of thousands of tables would cost as much as all of them have changes,
+each time; so the changes of many are gathered in one look (`gather`), and given out from there.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import or_
 from threading import Lock
@@ -16,7 +21,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 
-from ticdc_assets.changelog.plan import Binding, MirrorPlan
+from ticdc_assets.changelog.plan import Binding, MirrorPlan, TableName
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.control import dataset_of, is_portable, open_table
 from ticdc_assets.engine.executing import INLINE_BYTES, INLINE_ROWS
@@ -38,8 +43,74 @@ from ticdc_assets.rows.mirror_rows import (
 from ticdc_assets.rows.rows_of_work import Rows, copied_by_spark
 from ticdc_assets.wire.rows import PLACE, ROW, SNAPSHOT
 
+GATHERED_ROWS = 100_000
+"""Changes of several mirrors that are held in this process at a time, at most."""
+
+GATHERED_BYTES = 64 << 20
+"""Bytes of these, at most."""
+
 READ_COLUMNS = (*CHANGE_COLUMNS, "kind", "batch", "database", "table")
 """Columns that changes and the conditions on them are made of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """Rows of the change log, as many as may be held.
+
+    Attributes:
+        batches: the rows.
+        rows: how many they are.
+        size: their bytes.
+        is_all: whether there are no more; else the last batch went beyond what may be held.
+    """
+
+    batches: list[pa.RecordBatch]
+    rows: int
+    size: int
+    is_all: bool
+
+    @classmethod
+    def of(
+        cls,
+        log: ds.Dataset,
+        columns: Sequence[str],
+        condition: ds.Expression,
+        *,
+        most_rows: int,
+        most_bytes: int,
+    ) -> "_Read":
+        """Read rows until they are more, or larger, than may be held."""
+        batches: list[pa.RecordBatch] = []
+        rows = size = 0
+        scanner = log.scanner(
+            columns=list(columns), filter=condition, batch_readahead=1, fragment_readahead=1
+        )
+        for batch in scanner.to_batches():
+            batches.append(batch)
+            rows += batch.num_rows
+            size += batch.nbytes
+            if rows > most_rows or size > most_bytes:
+                return cls(batches=batches, rows=rows, size=size, is_all=False)
+        return cls(batches=batches, rows=rows, size=size, is_all=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gathered:
+    """The row changes of some names in (above, until], by name, in the order of the log."""
+
+    above: int
+    until: int
+    by_name: Mapping[TableName, pa.Table]
+
+    def of(self, mirror: MirrorPlan, above: int, until: int) -> pa.Table | None:
+        """Return all that may be changes of the mirror, None if not all of them are here."""
+        names = dict.fromkeys((item.database, item.table) for item in mirror.bindings)
+        if mirror.exported is not None:
+            names[mirror.exported.database, mirror.exported.table] = None
+        if above < self.above or until > self.until or not self.by_name.keys() >= names.keys():
+            return None
+        found = [self.by_name[name] for name in names]
+        return found[0] if len(found) == 1 else pa.concat_tables(found)
 
 
 class ChangeReader:
@@ -71,6 +142,8 @@ class ChangeReader:
         self.scratch = scratch
         self._lock = Lock()
         self._opened: ds.Dataset | None = None
+        self._is_portable = False
+        self._gathered: _Gathered | None = None
         self.truncation_point = (
             read_truncation_point(paths) if truncation_point is None else truncation_point
         )
@@ -130,19 +203,15 @@ class ChangeReader:
         if not self.is_log_portable():
             return self.copied(self._change_frame(mirror, above, until).select(*names), schema)
         condition = self.condition_of(mirror, above, until)
-        found: list[pa.RecordBatch] = []
-        rows = size = 0
-        scanner = log.scanner(
-            columns=names, filter=condition, batch_readahead=1, fragment_readahead=1
-        )
-        for batch in scanner.to_batches():
-            found.append(batch)
-            rows += batch.num_rows
-            size += batch.nbytes
-            if rows > INLINE_ROWS or size > INLINE_BYTES:
-                break
-        else:
-            return Rows.here(pa.Table.from_batches(found, schema))
+        gathered = self._gathered
+        here = None if gathered is None else gathered.of(mirror, above, until)
+        if here is not None:
+            here = here.filter(condition).select(names)
+            if here.num_rows <= INLINE_ROWS and here.nbytes <= INLINE_BYTES:
+                return Rows.here(here)
+        found = _Read.of(log, names, condition, most_rows=INLINE_ROWS, most_bytes=INLINE_BYTES)
+        if found.is_all:
+            return Rows.here(pa.Table.from_batches(found.batches, schema))
         count = log.count_rows(filter=condition)
         return Rows(
             schema=schema,
@@ -151,7 +220,63 @@ class ChangeReader:
             large=IMAGES,
             condition=condition,
             count=count,
-            size=size * count // max(1, rows),
+            size=found.size * count // max(1, found.rows),
+        )
+
+    @contextmanager
+    def gather(
+        self, mirrors: Sequence[MirrorPlan], above: int | None, until: int
+    ) -> Iterator[None]:
+        """Within it, `changes` gives out what was read of these mirrors in one look.
+
+        Where that is too much to be held, each is read by itself as ever.
+
+        Args:
+            mirrors: the mirrors.
+            above: commit ts; who asks for changes below it reads the log. None to read nothing.
+            until: commit ts.
+        """
+        self._gathered = None if above is None else self._gathered_of(mirrors, above, until)
+        try:
+            yield
+        finally:
+            self._gathered = None
+
+    def _gathered_of(
+        self, mirrors: Sequence[MirrorPlan], above: int, until: int
+    ) -> _Gathered | None:
+        log = self.dataset()
+        names = {(item.database, item.table) for mirror in mirrors for item in mirror.bindings}
+        exported = [mirror.exported for mirror in mirrors if mirror.exported is not None]
+        names |= {(item.database, item.table) for item in exported}
+        if log is None or len(names) <= 1 or not self.is_log_portable():
+            return None
+        condition = (
+            ds.field("kind").isin([ROW, SNAPSHOT])
+            & (ds.field("batch") <= self._batch)
+            & (ds.field("commit_ts") > above)
+            & (ds.field("commit_ts") <= until)
+            & ds.field("database").isin(sorted({database for database, _ in names}))
+            & ds.field("table").isin(sorted({table for _, table in names}))
+            & self.placed(ds.field)
+        )
+        columns = columns_in(log)
+        found = _Read.of(
+            log, columns, condition, most_rows=GATHERED_ROWS, most_bytes=GATHERED_BYTES
+        )
+        if not found.is_all:
+            return None
+        schema = pa.schema([log.schema.field(name) for name in columns])
+        table = pa.Table.from_batches(found.batches, schema).combine_chunks()
+        places: dict[TableName, list[int]] = {name: [] for name in names}
+        cited = zip(table["database"].to_pylist(), table["table"].to_pylist(), strict=True)
+        for number, name in enumerate(cited):
+            if name in places:
+                places[name].append(number)
+        return _Gathered(
+            above=above,
+            until=until,
+            by_name={name: table.take(pa.array(at, pa.int64())) for name, at in places.items()},
         )
 
     def copied(self, frame: DataFrame, schema: pa.Schema) -> Rows:
@@ -276,15 +401,17 @@ class ChangeReader:
 
     def is_log_portable(self) -> bool:
         """Return whether the files of the change log say by themselves which rows there are."""
-        table = open_table(self._paths.change_log)
-        return table is not None and is_portable(table)
+        self.dataset()
+        return self._is_portable
 
     def dataset(self) -> ds.Dataset | None:
         """Return the change log for reading without Spark."""
         with self._lock:
             if self._opened is None:
                 table = open_table(self._paths.change_log)
-                self._opened = None if table is None else dataset_of(table, self._paths.change_log)
+                if table is not None:
+                    self._is_portable = is_portable(table)
+                    self._opened = dataset_of(table, self._paths.change_log)
             return self._opened
 
 

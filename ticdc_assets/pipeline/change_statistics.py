@@ -1,17 +1,17 @@
-"""The statistics of the change log: what it has of each table and schema, in numbers.
+"""Statistics of the change log, by table and schema.
 
-In: totals of each batch (`totals`). Out: `change_groups`, a small table that says of each kind,
-table and schema cited how many rows there are and between which commit ts, by which it is known
-what is complete and what a mirror is made of without reading a row; and how far each partition's
-watermark is. Its newest commit says up to which batch that is true, and what was corrected.
+In: totals of each batch (`totals`). Out: `change_groups`, a small table with the number of rows and
+the range of commit ts for each kind, table and cited schema, and the watermark of each partition.
+With it, the changes of a mirror and their completeness are known without reading a row. Its newest
+commit names the last batch included, and the corrections.
 
-Why writing it again is safe: a batch is added once, as its number says, and the table is written
-whole.
+Why writing it again is safe: each batch is added once, by its number, and the table is overwritten
+as a whole.
 """
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from typing import Any
 
@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.changelog.plan import RowGroup, SeededTable
 from ticdc_assets.changelog.progress import PartitionProgress, advance_all
-from ticdc_assets.engine.control import commit_metadata, read_rows, write_table
+from ticdc_assets.engine.control import commit_metadata, kept, read_rows, write_table
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import functions, windows
 from ticdc_assets.pipeline.change_files import totals_in_files, totals_of_frame
@@ -126,6 +126,8 @@ class ChangeGroups:
         repairs: what was corrected by decoding records again, at most one a table.
         rechecks: batches whose checksums are to be compared again.
         schemas_anew: since when the schema registry is to be made anew.
+        es_only: whether there are changes without commit ts, so that no TSO can be a cut.
+        first_watermark: the lowest watermark of any partition, None before the first.
     """
 
     batch: int
@@ -133,6 +135,14 @@ class ChangeGroups:
     repairs: tuple[Repair, ...] = ()
     rechecks: tuple[Recheck, ...] = ()
     schemas_anew: SchemasAnew = SchemasAnew()
+    es_only: bool = field(init=False)
+    first_watermark: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Asked for each table, of which there may be as many as groups.
+        object.__setattr__(self, "es_only", any(row["es_only"] for row in self.rows))
+        found = (row["min_ts"] for row in self.rows if row["kind"] == "watermark")
+        object.__setattr__(self, "first_watermark", min(found, default=None))
 
     def row_groups(self) -> list[RowGroup]:
         """Return the row changes, one group per schema or shape cited, over all partitions."""
@@ -165,11 +175,6 @@ class ChangeGroups:
         return counts
 
     @property
-    def es_only(self) -> bool:
-        """Whether there are changes without commit ts, so that no TSO can be a cut."""
-        return any(row["es_only"] for row in self.rows)
-
-    @property
     def checksums(self) -> int:
         """Row changes that carry checksums."""
         return sum(row["checksums"] for row in self.rows)
@@ -185,12 +190,6 @@ class ChangeGroups:
         """The lowest commit ts of a row or DDL, None without any."""
         oldest = (row["min_ts"] for row in self.rows if row["kind"] in ("row", "ddl"))
         return min(oldest, default=None)
-
-    @property
-    def first_watermark(self) -> int | None:
-        """The lowest watermark of any partition, None before the first."""
-        found = (row["min_ts"] for row in self.rows if row["kind"] == "watermark")
-        return min(found, default=None)
 
     def progress(self) -> dict[tuple[str, int], PartitionProgress]:
         """Return how far each partition's watermark is."""
@@ -209,6 +208,10 @@ class ChangeGroups:
 
 def read_groups(paths: LakePaths) -> ChangeGroups:
     """Return the newest totals; needs no Spark."""
+    return kept(paths.change_groups, "groups", lambda: _read_groups(paths))
+
+
+def _read_groups(paths: LakePaths) -> ChangeGroups:
     metadata = commit_metadata(paths.change_groups)
     return ChangeGroups(
         batch=metadata.get("batch", 0),

@@ -1,13 +1,13 @@
-"""Row checksums: are the images in the change log what TiCDC computed them from?
+"""Row checksums: do the images in the change log match TiCDC's checksums?
 
 In: row changes that carry checksums (TiCDC's integrity check, Simple protocol), and the schema
-registry. Out: the table `checksums`, one row for each batch of the change log that has any: how
-many rows agree, disagree, cannot be said anything of, or wait for their schema, and where the first
-that disagree are. Nothing is changed by it: a row that disagrees is applied like all others, and
-the asset check `row_checksums` tells.
+registry. Out: the table `checksums`, one row for each batch of the change log that has checksums:
+how many rows match, do not match, cannot be checked, or wait for their schema, and the coordinates
+of the first that do not match. This does not change any mirror: a row that does not match is
+applied like all others, and the asset check `row_checksums` reports it.
 
-Why running it again is safe: a batch is looked at whole, and its row replaces the one it had. It is
-looked at again as long as some of its rows wait for their schema.
+Why running it again is safe: a batch is checked as a whole, and its row replaces its earlier row. A
+batch is checked again as long as rows of it wait for their schema.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,12 +1,12 @@
-"""Cuts: a TSO, and the version of every mirror at it. A cut is what readers read.
+"""Cuts: a TSO, and the version of every mirror at it. Readers read cuts.
 
-One row a published cut, appended only after every mirror is there. A mirror's Delta table may run
-ahead of the newest cut while a run is at work, or after one was killed; what is not named by a cut
-is not published, and the next run takes it back. So all mirrors of a cut stand at the same TSO,
-whatever happened on the way.
+One row per published cut, appended only after every mirror is written. A mirror's Delta table may
+be ahead of the newest cut while a run is active, or after a run was killed; versions that no cut
+names are not published, and the next run undoes them. So all mirrors of a cut are always at the
+same TSO.
 
-A cut may take an older one up again (`Rewind`): then the cuts between the two are *void*. They stay
-in the table, which says what happened, and no reader uses them.
+A cut may repeat an older one (`Rewind`): then the cuts between the two are *void*. They stay in the
+table as a record, and no reader uses them.
 """
 
 import json
@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from ticdc_assets.changelog.plan import LACKS_EXPORT
 from ticdc_assets.config import TableChoice, TableFilter
 from ticdc_assets.engine.control import (
     commit_metadata,
+    kept,
     open_table,
     read_rows,
     read_table,
@@ -33,7 +33,8 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.repairs import damaged
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.pipeline.cut_schema import CUT_SCHEMA
-from ticdc_assets.schemas import TableSchema, schema_from_json
+from ticdc_assets.schemas import TableSchema, schema_from_text
+from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.tso import cut_of, moment_text
 
 CARRIED = "carried"
@@ -103,7 +104,7 @@ class MirrorCut:
     @property
     def table_schema(self) -> TableSchema:
         """The schema at the cut."""
-        return schema_from_json(json.loads(self.schema), "$")
+        return schema_from_text(self.schema)
 
     @property
     def failed(self) -> bool:
@@ -126,7 +127,7 @@ class MirrorCut:
         """Whether rows of an export above the cut are missing."""
         return any(caveat.startswith(LACKS_EXPORT) for caveat in self.caveats)
 
-    def path(self, paths: LakePaths) -> Path:
+    def path(self, paths: LakePaths) -> AnyPath:
         """Where its Delta table is."""
         return paths.mirror(self.mirror_id)
 
@@ -405,6 +406,10 @@ def filter_text(tables: TableFilter) -> str | None:
 
 def newest_cut(paths: LakePaths) -> Cut | None:
     """Return the newest published cut, or None; needs no Spark."""
+    return kept(paths.cuts, "newest cut", lambda: _read_newest(paths))
+
+
+def _read_newest(paths: LakePaths) -> Cut | None:
     number = commit_metadata(paths.cuts).get("number")
     if number is None:
         return None
@@ -500,9 +505,13 @@ _STORED_CAVEATS = "marks"
 
 
 def _stored_mirror(mirror: MirrorCut) -> dict[str, Any]:
-    row = asdict(mirror)
+    # `asdict` would copy every value of thousands of tables.
+    row = {name: getattr(mirror, name) for name in _MIRROR_FIELDS}
     row[_STORED_CAVEATS] = row.pop("caveats")
     return row
+
+
+_MIRROR_FIELDS = tuple(field.name for field in fields(MirrorCut))
 
 
 def _read_mirror(row: Mapping[str, Any]) -> MirrorCut:
@@ -515,7 +524,7 @@ def _cut_of(paths: LakePaths, row: dict[str, Any]) -> Cut:
         return _read(row)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(
-            paths.cuts, f"the row of cut {row.get('number')} is not as cuts are written"
+            paths.cuts, f"the row of cut {row.get('number')} does not have the form of a cut"
         ) from error
 
 

@@ -1,29 +1,34 @@
-"""Damage: which tables of a changefeed are broken, found by their files and without Spark.
+"""Damage: find damaged tables of a changefeed by their files, without Spark.
 
-In: a changefeed's folder. Out: one `LakeDamagedError` for each table that is broken, with its name
-and what repairs it. `control` says the same of a table that it opens; here it is looked for, in all
-tables (`doctor`), in the mirrors of a cut (each sync, `tables`), or behind an error that some
-library raised for it (`damage_told`), whose own words would not tell anybody what to do.
+In: a changefeed's folder. Out: one `LakeDamagedError` for each damaged table, with its name and its
+repair. `control` raises the same error for a table that it opens. This module looks for damage in
+all tables (`doctor`), in the mirrors of a cut (each sync, `tables`), or after a library raised an
+error (`damage_told`), whose text would not say what to do.
 
-What it costs: for a mirror the commits since its last checkpoint are read and each of its files is
-looked up, a quarter of a millisecond. Footers are read by `doctor` and behind an error only.
+Cost: for a mirror, the commits since its last checkpoint are read and each of its files is looked
+up, which takes a quarter of a millisecond. Footers are read only by `doctor` and after an error.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from functools import partial
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from ticdc_assets.engine.control import commit_metadata, open_table
+from ticdc_assets.engine.control import commit_metadata, kept, open_table
 from ticdc_assets.engine.delta_files import broken, is_ahead
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.repairs import changefeed_of, damaged
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut
+from ticdc_assets.storage.paths import AnyPath, RemotePath, at
+
+_READERS = 16
+"""Mirrors of a lake in a store that are looked at at a time."""
 
 _OF_LIBRARIES = (DeltaError, pa.ArrowException, Py4JError, PySparkException, OSError)
 
@@ -46,28 +51,53 @@ def check_files(paths: LakePaths, mirror: MirrorCut, *, footers: bool = False) -
     ):
         if version is None:
             continue
-        finding = broken(table, version, footers=footers)
-        if finding is None and is_ahead(table, version):
-            # What a killed run left behind: broken, it keeps every later version from being made.
-            finding = broken(table, footers=footers)
+        # An apply looks at each mirror, and so does the check behind it.
+        finding = kept(
+            table,
+            f"broken, footers={footers}",
+            partial(_finding, table, version, footers=footers),
+            version=version,
+        )
         if finding is not None:
             raise damaged(table, finding, name)
+
+
+def _finding(table: AnyPath, version: int, *, footers: bool) -> str | None:
+    """Return what is broken in a version of a table, or in the newest one behind it."""
+    finding = broken(table, version, footers=footers)
+    if finding is None and is_ahead(table, version):
+        # What a killed run left behind: broken, it keeps every later version from being made.
+        finding = broken(table, footers=footers)
+    return finding
 
 
 def damaged_mirrors(
     paths: LakePaths, cut: Cut | None, *, footers: bool = False
 ) -> dict[str, LakeDamagedError]:
     """Return, by mirror id, what is wrong with the mirrors of a cut that are broken."""
-    found: dict[str, LakeDamagedError] = {}
-    for mirror in cut.mirrors if cut is not None else ():
+
+    def checked(mirror: MirrorCut) -> LakeDamagedError | None:
         try:
             check_files(paths, mirror, footers=footers)
         except LakeDamagedError as error:
-            found[mirror.mirror_id] = error
-    return found
+            return error
+        return None
+
+    mirrors = cut.mirrors if cut is not None else ()
+    if isinstance(paths.root, RemotePath):
+        # Each waits for the store, and not for the processor.
+        with ThreadPoolExecutor(_READERS) as pool:
+            errors = list(pool.map(checked, mirrors))
+    else:
+        errors = [checked(mirror) for mirror in mirrors]
+    return {
+        mirror.mirror_id: error
+        for mirror, error in zip(mirrors, errors, strict=True)
+        if error is not None
+    }
 
 
-def table_damage(table: Path, *, footers: bool = True) -> LakeDamagedError | None:
+def table_damage(table: AnyPath, *, footers: bool = True) -> LakeDamagedError | None:
     """Return what is wrong with one of the tables that are no mirrors, None if nothing is."""
     try:
         if open_table(table) is None:
@@ -148,7 +178,7 @@ def damage_told(*changefeeds: LakePaths) -> Iterator[None]:
     try:
         yield
     except LakeDamagedError as error:
-        raise _named(error) from error
+        raise _named(error, changefeeds) from error
     except _OF_LIBRARIES as error:
         found = [damage for paths in changefeeds for damage in find_damage(paths)]
         if not found:
@@ -164,9 +194,11 @@ def _together(found: list[LakeDamagedError]) -> LakeDamagedError:
     return LakeDamagedError(first.changefeed, first.table, first.path, first.finding, repair)
 
 
-def _named(error: LakeDamagedError) -> LakeDamagedError:
+def _named(error: LakeDamagedError, changefeeds: Sequence[LakePaths]) -> LakeDamagedError:
     """Return an error of a mirror or a history with the name of its table, if that is known."""
-    table = Path(error.path)
+    if not changefeeds:
+        return error
+    table = at(error.path, changefeeds[0].root)
     paths = changefeed_of(table)
     if table.parent.parent != paths.base:
         return error

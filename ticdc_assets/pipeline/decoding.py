@@ -1,19 +1,19 @@
-"""Decoding: `raw_messages` into `change_log`, and what cannot be decoded into `quarantine`.
+"""Decoding: from `raw_messages` to `change_log`, and undecodable records to `quarantine`.
 
-In: landed batches that were not decoded yet. Out: appends to `change_log` (one row a change; DDL,
-bootstraps and watermarks are rows of it too) and `quarantine`, and new totals in `change_groups`.
+In: landed batches that are not decoded yet. Out: appends to `change_log` (one row per change; DDL,
+bootstraps and watermarks are rows too) and `quarantine`, and new totals in `change_groups`.
 
 A batch is decoded from files to files (`change_files`), here if it is small, else in Spark's
 workers.
 
-`change_log` holds images as sent, so it never waits for a schema: rows whose schema has not
-arrived are durable like all others.
+`change_log` holds images as sent, so decoding never waits for a schema: rows whose schema has not
+arrived are stored like all others.
 
-Why running it again is safe: a landed batch becomes one batch of the change log, in one commit
-that carries both numbers. Then come the quarantined records and the totals, each under the same
-batch number; `change_groups` is written last and says up to which batch all three are done. A run
-killed in between writes the missing ones again: the quarantine append is skipped by its
-transaction identifier, the totals are an overwrite.
+Why running it again is safe: a landed batch becomes one batch of the change log, in one commit with
+both numbers. The quarantined records and the totals follow, under the same batch number;
+`change_groups` is written last and names the last batch for which all three are done. After a
+killed run, the next run writes the missing ones: an append to quarantine that was already made is
+skipped by its transaction identifier, and the totals are overwritten.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -53,6 +53,7 @@ from ticdc_assets.pipeline.change_files import (
 )
 from ticdc_assets.pipeline.change_statistics import add_to_groups, regroup
 from ticdc_assets.pipeline.damage import require_in_step
+from ticdc_assets.pipeline.positions import decoded_position
 from ticdc_assets.pipeline.quarantine import append_fault_files, append_quarantine
 from ticdc_assets.pipeline.seed_decoding import decode_seeds
 from ticdc_assets.progress import tell
@@ -78,12 +79,6 @@ class Decoding:
     changes: dict[str, int]
     quarantined: int
     days: dict[date, int]
-
-
-def decoded_position(paths: LakePaths) -> tuple[int, int]:
-    """Return (newest batch of the change log, landed batch it came from); needs no Spark."""
-    metadata = commit_metadata(paths.change_log)
-    return metadata.get("batch", 0), metadata.get("landed", 0)
 
 
 def decode_new(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Decoding:

@@ -1,11 +1,11 @@
-"""Changes that may be missing between an export and the begin of the changefeed.
+"""Changes that may be missing between an export and the start of the changefeed.
 
-In: the plan of a mirror that begins with an export, and where the changefeed's messages begin. Out:
-the caveat of a mirror that may lack what was committed in between, or None. Pure.
+In: the plan of a mirror that begins with an export, and the TSO where the changefeed's messages
+begin. Out: the caveat of a mirror that may lack changes committed in between, or None. Pure.
 
-A changefeed that was created with `--start-ts` at or below the TSO of the export has sent all that
-came after it. The configuration may say that TSO (`start_ts`). Else the lowest watermark tells: if
-it is at or below the export's TSO nothing is missing, and if it is above, nobody knows.
+A changefeed created with `--start-ts` at or below the TSO of the export has sent all later changes.
+The setting `start_ts` has that TSO. Without it, the lowest watermark is used: if it is at or below
+the export's TSO, nothing is missing; if it is above, changes may be missing.
 """
 
 from ticdc_assets.changelog.plan import Caveat, MirrorPlan

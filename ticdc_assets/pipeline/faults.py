@@ -1,4 +1,4 @@
-"""Faults: what is open in the quarantine, and which of it counts for a changefeed.
+"""Faults: open rows of the quarantine, and which of them count for a changefeed.
 
 Values only: no I/O, no Spark. `quarantine` has the rows themselves.
 """

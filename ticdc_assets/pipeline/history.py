@@ -1,13 +1,13 @@
-"""Histories: every version of every row of a table, from when to when it was there.
+"""Histories: every version of every row of a table, with its validity.
 
-In: the plan of a table at a cut, the change log, and the history that it goes on from. Out: the
-versions at the cut's TSO, in this process or in files (`Versions`). `history_writing` makes Delta
-tables of them.
+In: the plan of a table at a cut, the change log, and the history to continue. Out: the versions at
+the cut's TSO, in this process or in files (`Versions`). `history_writing` makes Delta tables of
+them.
 
-A version is valid for the cuts in [valid_from, valid_to); `changelog.history_fold` is the meaning
-and the reference.
+A version is valid for the cuts in [valid_from, valid_to); `changelog.history_fold` is the reference
+implementation.
 
-Why running it again is safe: nothing is written but files of one run, which nobody names.
+Why running it again is safe: only files of one run are written, which no commit names.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,29 +1,28 @@
 """Writing histories: the versions of a table's rows become a Delta version that a cut names.
 
-In: the plan of a table at a cut, the change log (`history.HistoryFolding`), and the history as the
-last cut has it. Out: a Delta version of the history at the cut's TSO, which the cut names beside
+In: the plan of a table at a cut, the change log (`history.HistoryFolding`), and the history at the
+last cut. Out: a Delta version of the history at the cut's TSO, which the cut names together with
 the mirror's version (`MirrorCut.history_version`), so both are published together.
 
 How a history is made, cheapest first:
 
-- carried: nothing of it changed.
-- merge: the changes since the last cut give for each key that changed its new versions, and the end
-  of the one that was current; one MERGE appends these and closes that. No other row is touched.
-- overwrite: the versions of the last cut are carried through what happened since (schema steps,
-  TRUNCATE, partition DDL), the changes are folded behind them, and the table is overwritten. So it
-  is for DDL that touches rows, for a small history and for a table without a key.
-- fold: the same from all changes that the change log holds, for a history that is new or whose past
-  changed (`MirrorPlan.past_digest`, late rows).
+- carried: nothing changed.
+- merge: the changes since the last cut give, for each changed key, its new versions and the end of
+  the current one; one MERGE appends the new versions and closes the current one. No other row is
+  touched.
+- overwrite: the versions of the last cut go through the DDL since (schema steps, TRUNCATE,
+  partition DDL), the changes are folded after them, and the table is overwritten. This is used for
+  DDL that touches rows, for a small history and for a table without a key.
+- fold: the same from all changes in the change log, for a history that is new or whose past changed
+  (`MirrorPlan.past_digest`, late rows).
 
-Why running it again is safe: each of them is one Delta commit, made from the version that the last
-published cut names; what a killed run left ahead of that is not read, and taken back before a
-MERGE.
+Why running it again is safe: each way is one Delta commit, made from the version that the last
+published cut names. Versions of a killed run are not read, and are undone before a MERGE.
 
-Not here: histories of tables that are gone. The last cut that had such a table names its history.
+Not here: histories of dropped tables. The last cut that had such a table names its history.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -65,6 +64,7 @@ from ticdc_assets.pipeline.versions import (
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.history_operations import Passage, history_operations
 from ticdc_assets.rows.mirror_rows import PARTIAL, quoted
+from ticdc_assets.storage.paths import AnyPath
 
 SMALL_HISTORY_ROWS = PORTABLE_ROWS
 """Versions up to which a history is overwritten whole: that costs less than a MERGE."""
@@ -175,7 +175,7 @@ class HistoryWriter:
         path = self._paths.history(base.cut.mirror_id)
         return former_rescued(path, base.version, base.cut.table_schema)
 
-    def _renamed(self, base: HistoryBase, path: Path, begin: int) -> int | None:
+    def _renamed(self, base: HistoryBase, path: AnyPath, begin: int) -> int | None:
         """Give the column of rescued data its name of today, if it has another.
 
         Returns:

@@ -1,22 +1,21 @@
-"""Schema changes of a mirror that need no row to be written: renames, drops, widening, new NULLs.
+"""Schema changes of a mirror that write no rows: renames, drops, widening, new NULL columns.
 
-In: the schema a mirror's table has and the steps that lead to the one at the cut. Out: the ALTER
-TABLE statements that take it there, or None where rows change (a default that is not NULL, a cast
-that changes text, a type that Delta does not widen); such a mirror is rewritten.
+In: the schema of a mirror's table and the steps to the schema at the cut. Out: the ALTER TABLE
+statements for these steps, or None if rows change (a default that is not NULL, a cast that changes
+text, a type that Delta does not widen); such a mirror is rewritten.
 
-Column mapping makes names and dropped columns a matter of metadata, type widening the types; both
-are on from a mirror's first version. Each statement is a Delta commit of its own. A run killed
-between two of them leaves versions that no cut names, and the next one restores the published one
-first, so running it again is safe.
+With column mapping, names and dropped columns are metadata, and with type widening, types are too;
+both are on from a mirror's first version. Each statement is a separate Delta commit. A run killed
+between two of them leaves versions that no cut names, and the next run first restores the published
+version, so running it again is safe.
 
-Rescued data goes by column names, so a column that is renamed or dropped must have no entry in it:
-the caller asks for the entries of `Alterations.rescued` first.
+Rescued data is stored by column name, so a renamed or dropped column must have no entry in it: the
+caller first checks the entries of `Alterations.rescued`.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -27,6 +26,7 @@ from ticdc_assets.registry.evolution import SchemaStep, added_value
 from ticdc_assets.rows.mirror_rows import MirrorLayout, quoted, spark_type_name
 from ticdc_assets.rows.row_identity import may_be_rescued
 from ticdc_assets.schemas import TableSchema
+from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.values import cast_is_identity
 
 _WIDER: dict[pa.DataType, frozenset[pa.DataType]] = {
@@ -96,7 +96,7 @@ def rescued_renamed(former: str, schema: TableSchema) -> str:
     return f"RENAME COLUMN {quoted(former)} TO {quoted(MirrorLayout(schema=schema).rescued)}"
 
 
-def alter(spark: SparkSession, table: Path, clauses: Iterable[str]) -> None:
+def alter(spark: SparkSession, table: AnyPath, clauses: Iterable[str]) -> None:
     """Run ALTER TABLE with each of `clauses` on a mirror or a history; each is a commit of ours."""
     session = SparkCommit(spark, table).session()
     for clause in clauses:

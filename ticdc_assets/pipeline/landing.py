@@ -2,27 +2,27 @@
 
 In: a Kafka topic's offset ranges, or a capture file. Out: an append to `raw_messages`
 (topic, partition, offset, timestamp_ms, key, value, headers, batch, landed_at, landed_day), and a
-row in `landings` that says what the source had.
+row in `landings` with the state of the source.
 
 Why running it again is safe: the commit that appends a batch carries the next offset to land of
 every partition and the batch's number (as Delta transaction identifier and as metadata). That
-commit is the only memory of position; no consumer group is used. A run killed before the commit
-has changed nothing, one killed after it is continued behind it, and a batch whose number the table
-has seen is skipped by Delta.
+commit alone stores the position; no consumer group is used. A run killed before the commit has
+changed nothing; after a run killed later, the next run continues; and Delta skips a batch whose
+number the table has seen.
 
-Ranges of offsets are fetched by one client, few here and many in Spark's workers, into files that
-the commit names (`landing_files`). The client sees what its option `isolation.level` lets it see;
-where the source says nothing, records of transactions that are open or were aborted, too.
+One kind of client fetches ranges of offsets, few here and many in Spark's workers, into files that
+the commit names (`landing_files`). Its option `isolation.level` decides which records it sees; by
+default it also sees records of open or aborted transactions.
 
-Records that are gone before they were landed stop landing with `LandingGapError`: offsets that
-expired, a topic that was deleted and made again, a capture that lost its end. Nothing is skipped,
-until somebody accepts the gap (`accepted_gaps`): then landing goes on behind it, and what is landed
-of a topic that was made again has offsets that go on where the old ones ended.
-A topic may be deleted once all of its tables are gone and all of it is landed; it stays listed.
+If records are gone before they were landed, landing stops with `LandingGapError`: offsets expired,
+a topic was deleted and created again, a capture lost its end. Nothing is skipped until the gap is
+accepted (`accepted_gaps`): then landing continues after it, and the landed offsets of a recreated
+topic continue after the old ones. A topic may be deleted once all of its tables are gone and all of
+its records are landed; it stays listed.
 
-The ends of all partitions are asked for twice. A partition that had nothing more the second time is
-*settled*: nothing at or below any watermark of this landing is left in it. That is what lets a
-topic that gets no watermarks be left out of the global watermark (`changelog.progress`).
+The ends of all partitions are requested twice. A partition without new records the second time is
+*settled*: no record at or below any watermark of this landing is left in it. So a topic without
+watermarks can be left out of the global watermark (`changelog.progress`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,9 +33,10 @@ from datetime import UTC, date, datetime
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from ticdc_assets.capture import CaptureRecord, read_capture
+from ticdc_assets.capture import CaptureReader, CaptureRecord
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, StartKind
 from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
+from ticdc_assets.engine.cluster import require_before_landing
 from ticdc_assets.engine.control import commit_metadata, partition_days, write_table
 from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.files import WrittenFile
@@ -93,6 +94,7 @@ def land(
 
     Raises:
         LandingGapError: records are gone that were not landed yet.
+        ClusterError: Spark is set to run on a cluster whose workers cannot do what is needed.
         SourceUnavailableError: the source cannot be read now.
         LakeDamagedError: the end of a table is lost, so that the position is not what it was.
     """
@@ -227,6 +229,7 @@ def _land_topic(
             # Where landing begins is a matter of now: it is kept, or it would move on.
             _append(spark, _next_batch(paths, 0), [], next_offsets, ids)
         return 0, {}
+    require_before_landing(spark, paths.raw_messages)
     # The id of a topic that was deleted stays known: made again, it is another one.
     known = {**position.topic_ids, **ids}
     batch = _next_batch(paths, position.batch)
@@ -284,6 +287,8 @@ def _land_capture(
     landed = 0
     newest: dict[TopicPartition, int] = {}
     for chunk in _chunks(source, position, next_offsets, max_records):
+        if not landed:
+            require_before_landing(spark, paths.raw_messages)
         batch = _next_batch(paths, number)
         number = batch.number
         landed += len(chunk)
@@ -302,14 +307,17 @@ def _chunks(
     """Yield the records not landed yet; `next_offsets` is moved on before each chunk is yielded."""
     chunk: list[CaptureRecord] = []
     size = taken = 0
-    with read_capture(source.path) as records:
+
+    def is_new(topic: str, partition: int, offset: int) -> bool:
+        place = (topic, partition)
+        return offset + position.base(place) >= next_offsets.get(place, 0)
+
+    with CaptureReader(source.path, wanted=is_new) as records:
         for read in records:
             if max_records is not None and taken >= max_records:
                 break
             place = (read.topic, read.partition)
             record = replace(read, offset=read.offset + position.base(place))
-            if record.offset < next_offsets.get(place, 0):
-                continue
             next_offsets[place] = record.offset + 1
             chunk.append(record)
             taken += 1

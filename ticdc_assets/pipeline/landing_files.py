@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from ticdc_assets.engine.executing import Executor
 from ticdc_assets.engine.files import FileWriter, WrittenFile
 from ticdc_assets.kafka.administration import OffsetRange
 from ticdc_assets.kafka.records import FetchedRecords, fetch
+from ticdc_assets.storage.paths import AnyPath
 
 RECORD_SCHEMA = pa.schema(
     [
@@ -79,7 +79,7 @@ class LandingBatch:
         landed_at: when it is landed.
     """
 
-    raw: Path
+    raw: AnyPath
     number: int
     landed_at: datetime
 
@@ -116,7 +116,7 @@ def fetch_into_files(
 
     Raises:
         SourceUnavailableError: the broker stopped answering, or records of a range are gone.
-        CommitError: workers do not share the lake's folder.
+        ClusterError: workers do not share the lake, or cannot work.
     """
 
     def fetched(some: Iterable[Ranges]) -> Iterator[LandedFiles]:

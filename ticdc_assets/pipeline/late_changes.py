@@ -1,8 +1,8 @@
-"""Changes that landed since the last cut and lie at or below it: replays, late rows, and worse.
+"""Changes at or below the last cut that landed after it: replays, late rows, rows below truncation.
 
-In: the change log, the last cut, and up to where the change log was truncated. Out: how many rows
-were replays and how many were late, in which spans of the tables; how many lie where the change log
-was truncated; and the caveats of mirrors that lack what was learnt after that. Nothing is written.
+In: the change log, the last cut, and the truncation of the change log. Out: the numbers of replays
+and of late rows, by spans of the tables; the number of rows below the truncation; and the caveats
+of mirrors that lack such changes. Nothing is written.
 """
 
 from functools import reduce

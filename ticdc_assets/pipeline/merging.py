@@ -1,7 +1,7 @@
-"""Expressions of a MERGE into a mirror or a history: which row is the same, and how one is marked.
+"""Expressions of a MERGE into a mirror or a history: how rows are matched and marked.
 
-In: a table's schema, and where in the source its columns are. Out: expressions over the target `t`
-and the source `s`. Nothing is run.
+In: a table's schema, and the positions of its columns in the source. Out: expressions over the
+target `t` and the source `s`. Nothing is run.
 """
 
 from collections.abc import Mapping

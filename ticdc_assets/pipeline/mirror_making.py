@@ -1,18 +1,17 @@
 """Making one mirror at a cut: carried, altered, merged, rewritten or folded.
 
-In: a mirror's plan, the mirror as the last cut has it, and the change log. Out: the Delta version
-that the cut is to name, and its figures. `mirrors` says what each way is for; this module chooses
-the cheapest one that will do.
+In: a mirror's plan, the mirror at the last cut, and the change log. Out: the Delta version for the
+cut to name, and its figures. `mirrors` explains each way; this module chooses the cheapest possible
+one.
 
 Why running it again is safe: each way is one Delta commit, made from the version that the newest
-published cut names. What a killed run, or a foreign writer, left ahead of it is taken back first.
+published cut names. Later versions, by a killed run or another writer, are undone first.
 """
 
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column, SparkSession
@@ -22,11 +21,12 @@ from ticdc_assets.changelog.plan import (
     Plan,
 )
 from ticdc_assets.config import Changefeed
+from ticdc_assets.config.spark import MERGING
 from ticdc_assets.engine.commits import reached, same_rows_at
 from ticdc_assets.engine.control import is_portable, open_table
 from ticdc_assets.engine.executing import INLINE_ROWS
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import MERGING, functions, session_with
+from ticdc_assets.engine.session import functions, session_with
 from ticdc_assets.engine.spark_commits import SparkCommit
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import Failure, attempted
@@ -66,6 +66,7 @@ from ticdc_assets.rows.mirror_rows import (
     MirrorLayout,
     quoted,
 )
+from ticdc_assets.storage.paths import AnyPath
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -221,8 +222,8 @@ class MirrorMaker:
         if stays_portable(path):
             return True
         _LOGGER.warning(
-            "%s.%s has features of Delta that not every reader knows, from before it was said to "
-            "be portable, and keeps them",
+            "%s.%s had Delta features that not every reader supports before it was configured as "
+            "portable, and keeps them",
             mirror.database,
             mirror.table,
         )
@@ -364,7 +365,7 @@ class MirrorMaker:
             portable=portable,
         )
 
-    def _takes_files(self, path: Path) -> bool:
+    def _takes_files(self, path: AnyPath) -> bool:
         """Return whether workers may write a mirror's files: it is portable, or not there."""
         try:
             table = open_table(path)
@@ -504,7 +505,7 @@ class MirrorMaker:
         with_rows: bool = True,
         for_merge: bool = False,
         in_pieces: bool = False,
-        table: Path | None = None,
+        table: AnyPath | None = None,
         watched: Collection[str] = (),
     ) -> Folded:
         """Fold the mirror's changes since `base`, and the rows of `base` before them."""

@@ -1,7 +1,7 @@
-"""The Delta properties of a mirror: how long Delta keeps what removed files and log entries hold.
+"""The Delta properties of a mirror: how long Delta keeps removed files and log entries.
 
 In: the configured ages. Out: properties of a table. Pure: the same ages give the same properties,
-so a table is given them again only where they differ.
+so they are set again only if they differ.
 """
 
 from datetime import timedelta

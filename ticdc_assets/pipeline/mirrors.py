@@ -5,44 +5,41 @@ mirrors at the new cut's TSO, and then one row in `cuts` that publishes them tog
 
 How a mirror is made (`mirror_making`), cheapest first:
 
-- *carried*: nothing of it changed; the cut names the version it has.
+- *carried*: nothing changed; the cut names the same version.
 - *alter*: the schema changed in a way that touches no row (`in_place`), or an earlier program gave
-  the column of rescued data another name; the table's metadata follows. If rows changed too, a
-  merge comes after it.
+  the column of rescued data another name; the table's metadata is changed. If rows changed too, a
+  merge follows.
 - *merge*: the changes since the last cut are folded to one per key and merged.
-- *rewrite*: the rows of the last cut, carried through the schema steps since, and the changes are
-  folded together and overwrite it. So it is for a schema change that touches rows that are there,
+- *rewrite*: the rows of the last cut, after the schema steps since, and the changes are folded
+  together and overwrite the mirror. This is used for a schema change that touches existing rows,
   for a table without a key, and for a small mirror, which is written without Spark (`overwriting`).
-- *fold*: all changes of the table since it was created or truncated are folded, and overwrite it;
-  where the change log was truncated, over its rows in the base cut (`retention`).
-  So it is for a new mirror, and for one whose past changed: a schema arrived for rows that were
-  held, a record was re-driven, a change came late. `MirrorPlan.digest` tells.
+- *fold*: all changes of the table since it was created or truncated are folded and overwrite the
+  mirror; if the change log was truncated, over the rows of the base cut (`retention`). This is used
+  for a new mirror, and for one whose past changed: a schema arrived for held rows, a record was
+  redriven, a change came late. `MirrorPlan.digest` detects this.
 
-All of them come to the same state; `changelog.fold` is the reference they are tested against.
+All ways give the same state; tests compare them with the reference, `changelog.fold`.
 
-Why running it again is safe: each of them is one Delta commit, made from the version that the
-newest published cut names. What a killed run, or a foreign writer, left behind (a mirror whose rows
-are ahead of that version) is taken back first, but no compaction or vacuum: they leave the rows as
-they are. What was made is looked up by its own commit, and one that a foreign change came before
-is made anew (`commits`). Nothing is published before every mirror is there, and publishing is one
-append. Replays fold into what is there: a key's last change is the same change.
+Why running it again is safe: each way is one Delta commit, made from the version that the newest
+published cut names. Later versions, by a killed run or another writer, are undone first, except
+compactions and vacuums, which keep the rows. Each commit is looked up by its id; if a foreign
+change came before it, it is made again (`commits`). Nothing is published before every mirror is
+written, and publishing is one append. Replays change nothing: a key's last change stays the same.
 
 Values that do not fit their schema go to quarantine, one change each, and never stop a cut. A
-mirror that cannot be made, for whatever reason, never stops one either: it keeps the rows of the
-last cut that made it, is listed as *failed*, and each later cut folds it from the change log.
+mirror that cannot be made never stops a cut either: it keeps the rows of the last cut that made it,
+is listed as *failed*, and each later cut folds it from the change log.
 
-The tables that the configuration leaves out have no mirror, no held rows and no quarantined changes
-in a cut. The cut says by which filter it was made, so a filter that changed makes a new cut even if
-nothing was landed. A table goes by its name at the cut: one that is included later, or is renamed
-to a name that is included, is folded like a new one, from all of its changes.
+Tables that the configuration leaves out have no mirror, no held rows and no quarantined changes in
+a cut. The cut records its filter, so a changed filter makes a new cut even if nothing was landed.
+The table's name at the cut decides: a table that is included later, or renamed to an included name,
+is folded like a new one, from all of its changes.
 """
 
-import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -55,16 +52,16 @@ from ticdc_assets.changelog.plan import (
     MirrorPlan,
     Plan,
 )
-from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import WRITING, Scratch, remove_forgotten
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import Failure, attempted
-from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, close_accepted, gap_caveats
+from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, gap_caveats
 from ticdc_assets.pipeline.accounts import account_changes
 from ticdc_assets.pipeline.change_folding import ChangeFolding
-from ticdc_assets.pipeline.change_statistics import ChangeGroups, read_groups
+from ticdc_assets.pipeline.change_reading import GATHERED_ROWS
+from ticdc_assets.pipeline.change_statistics import ChangeGroups
 from ticdc_assets.pipeline.cuts import (
     FAILED,
     LAYOUT,
@@ -76,57 +73,23 @@ from ticdc_assets.pipeline.cuts import (
     cast_caveats,
     casts_listed,
     filter_text,
-    newest_cut,
     same_content,
 )
-from ticdc_assets.pipeline.damage import damaged_mirrors, table_damage
+from ticdc_assets.pipeline.damage import table_damage
 from ticdc_assets.pipeline.export_gaps import export_gap
 from ticdc_assets.pipeline.late_changes import LateChanges
 from ticdc_assets.pipeline.mirror_making import Made, MirrorMaker, Mode
 from ticdc_assets.pipeline.misfits import Misfits
-from ticdc_assets.pipeline.publishing import name_mirrors, publish
+from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.pipeline.quarantine import (
     read_quarantine,
 )
+from ticdc_assets.pipeline.standing import Applying, Outcome, standing
 from ticdc_assets.pipeline.truncation_points import TruncationPoint
 from ticdc_assets.pipeline.validity import Knowledge, LateRows
-from ticdc_assets.pipeline.watermark import read_watermark
 from ticdc_assets.progress import Counted
-from ticdc_assets.schemas import schema_to_json
-from ticdc_assets.tso import es_cut, moment_text, physical_ms
+from ticdc_assets.schemas import schema_to_text
 from ticdc_assets.wire.rows import PLACE
-
-
-class Outcome(StrEnum):
-    """How an apply ended."""
-
-    PUBLISHED = "published"
-    UNCHANGED = "unchanged"
-    WAITING = "waiting"
-    AHEAD = "ahead"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Applying:
-    """What one apply did.
-
-    Attributes:
-        outcome: how it ended.
-        reason: one clause that says why, in numbers.
-        cut: the newest published cut, None before the first.
-        watermark: the global watermark.
-        repaired: what was broken of the mirrors that were made again for it, each a sentence.
-        renamed: mirrors whose column of rescued data has got its name of today, as
-            `database.table`.
-    """
-
-    outcome: Outcome
-    reason: str
-    cut: Cut | None
-    watermark: GlobalWatermark
-    repaired: tuple[str, ...] = ()
-    renamed: tuple[str, ...] = ()
-
 
 PARALLEL_MIRRORS = 2
 """Mirrors worked on at a time: planning and commits are CPU, so about one per core."""
@@ -156,58 +119,10 @@ def apply_changes(
         complete_ts: TSO up to which all is there whatever the watermarks say: that of a cut that
             was published from the same records.
     """
-    groups = read_groups(paths)
-    last = newest_cut(paths)
-    watermark = read_watermark(paths, groups=groups, cut=last)
-    gaps = close_accepted(paths, es_only=groups.es_only)
-    if last is not None:
-        # A run may have been killed behind its cut.
-        name_mirrors(paths, last)
-
-    def ended(outcome: Outcome, reason: str) -> Applying:
-        return Applying(outcome=outcome, reason=reason, cut=last, watermark=watermark)
-
-    if last is not None and until is not None and until < last.tso:
-        wanted = moment_text(until, es_only=last.es_only)
-        return ended(
-            Outcome.AHEAD,
-            f"the mirrors are at {last.moment}, beyond {wanted}; nothing was changed",
-        )
-    # Without commit ts nothing says what is complete: everything that landed is applied.
-    limit = groups.newest_change if groups.es_only else watermark.watermark_ts
-    waits = bool(watermark.waiting) and not groups.es_only
-    if complete_ts is not None:
-        limit, waits = max(limit or 0, complete_ts), False
-    if limit is None or waits:
-        waiting = ", ".join(f"{topic}/{partition}" for topic, partition in watermark.waiting)
-        return ended(
-            Outcome.WAITING,
-            f"no watermark yet from {waiting}" if waiting else "no partition is known yet",
-        )
-    if groups.es_only:
-        limit = es_cut(physical_ms(limit))
-    tso = limit if until is None else min(until, limit)
-    if last is not None and tso < last.tso:
-        return ended(
-            Outcome.WAITING,
-            f"the global watermark {tso} (from {_place(watermark)}) "
-            f"is behind the newest cut {last.tso}",
-        )
-    damages = damaged_mirrors(paths, last)
-    if (
-        last is not None
-        and (tso, groups.batch) == (last.tso, last.batch)
-        and not refold
-        and not damages
-        and not last.failed
-        and not any(gap.accepted_at > last.published_at for gap in gaps)
-        and not _lacks_history(last, changefeed)
-        and last.tables == filter_text(changefeed.tables)
-        and last.layout == LAYOUT
-    ):
-        return ended(
-            Outcome.UNCHANGED, f"the mirrors are at {last.moment} and nothing new was landed"
-        )
+    found = standing(paths, changefeed, until=until, refold=refold, complete_ts=complete_ts)
+    if found.ended is not None:
+        return found.ended
+    groups, last, tso, damages = found.groups, found.last, found.tso, found.damages
     remove_forgotten(paths)
     scratch = Scratch(paths, WRITING)
     changes = ChangeFolding(
@@ -218,7 +133,7 @@ def apply_changes(
         scratch=scratch,
         truncation_point=truncation_point,
     )
-    run = _Run(changes, spark, paths, changefeed, groups, last, tso, damages, gaps)
+    run = _Run(changes, spark, paths, changefeed, groups, last, tso, damages, found.gaps)
     try:
         cut = run.make(frozenset(refold), only)
     finally:
@@ -232,9 +147,11 @@ def apply_changes(
         and last.rewind is None
         and last.layout == LAYOUT
     ):
-        return ended(
-            Outcome.UNCHANGED,
-            f"the mirrors are at {last.moment} and what was landed changes nothing there",
+        return Applying(
+            outcome=Outcome.UNCHANGED,
+            reason=f"the mirrors are at {last.moment} and the landed records change nothing",
+            cut=last,
+            watermark=found.watermark,
         )
     publish(paths, cut)
     changed = sum(item.mode not in (Mode.CARRIED, FAILED) for item in cut.mirrors)
@@ -252,14 +169,10 @@ def apply_changes(
             f"{again}{failed}"
         ),
         cut=cut,
-        watermark=watermark,
+        watermark=found.watermark,
         repaired=repaired,
         renamed=_renamed(cut, last),
     )
-
-
-def _place(watermark: GlobalWatermark) -> str:
-    return "/".join(str(part) for part in watermark.slowest) if watermark.slowest else "?"
 
 
 def _renamed(cut: Cut, last: Cut | None) -> tuple[str, ...]:
@@ -274,12 +187,8 @@ def _renamed(cut: Cut, last: Cut | None) -> tuple[str, ...]:
     )
 
 
-def _lacks_history(cut: Cut, changefeed: Changefeed) -> bool:
-    """Whether a history was switched on since a cut."""
-    return any(
-        item.history_version is None and changefeed.keeps_history(item.database, item.table)
-        for item in cut.mirrors
-    )
+_READ_TOGETHER = 500
+"""Mirrors whose changes are read at once, at most: a condition on the log names each of them."""
 
 
 class _Run:
@@ -341,8 +250,16 @@ class _Run:
                 f"the mirror of {name}",
             )
 
+        results: dict[str, Made | Failure] = {}
         with ThreadPoolExecutor(PARALLEL_MIRRORS) as pool:
-            made = list(pool.map(attempt, plan.mirrors))
+            for above, together in self._read_together(plan.mirrors, stale, first.keys()):
+                with self._changes.gather(together, above, self._tso):
+                    found = pool.map(attempt, together)
+                    results |= {
+                        mirror.mirror_id: result
+                        for mirror, result in zip(together, found, strict=True)
+                    }
+        made = [results[mirror.mirror_id] for mirror in plan.mirrors]
         made = self._behind(made)
         held = self._held(plan)
         mirrors: list[MirrorCut] = []
@@ -378,6 +295,44 @@ class _Run:
             failed=tuple(failed),
             accounts=() if only is not None else self._accounts(all_tables, failed, faults),
         )
+
+    def _read_together(
+        self, mirrors: Iterable[MirrorPlan], stale: Collection[str], ready: Collection[str]
+    ) -> Iterator[tuple[int | None, list[MirrorPlan]]]:
+        """Yield all mirrors in groups whose changes are read at once, above which commit ts.
+
+        Args:
+            mirrors: the mirrors.
+            stale: ids of those whose past is not what it was.
+            ready: ids of those that are made already.
+        """
+        last_ts = 0 if self._last is None else self._last.tso
+        quiet: list[MirrorPlan] = []
+        anew: list[MirrorPlan] = []
+        changed: list[MirrorPlan] = []
+        for mirror in mirrors:
+            before = self._before.get(mirror.mirror_id)
+            if mirror.mirror_id in ready:
+                quiet.append(mirror)
+            elif before is None or mirror.mirror_id in stale or before.floor_ts != mirror.floor_ts:
+                anew.append(mirror)
+            elif self._known.has_changes(mirror, last_ts, self._tso):
+                changed.append(mirror)
+            else:
+                quiet.append(mirror)
+        yield None, quiet
+        for start in range(0, len(changed), _READ_TOGETHER):
+            yield last_ts, changed[start : start + _READ_TOGETHER]
+        together: list[MirrorPlan] = []
+        rows = 0
+        for mirror in anew:
+            count = self._known.count(mirror)
+            if together and (rows + count > GATHERED_ROWS or len(together) == _READ_TOGETHER):
+                yield 0, together
+                together, rows = [], 0
+            together.append(mirror)
+            rows += count
+        yield 0, together
 
     def _maker(self, then: Plan | None) -> MirrorMaker:
         """Return what makes mirrors.
@@ -510,7 +465,7 @@ class _Run:
             lambda: self._changes.count_rows(
                 table.bindings, above=max(table.floor_ts, tso or 0), until=self._tso
             ),
-            f"counting what waits for {table.database}.{table.table}",
+            f"counting changes that wait for {table.database}.{table.table}",
         )
         return FailedMirror(
             mirror_id=table.mirror_id,
@@ -571,7 +526,7 @@ class _Run:
             version=made.version,
             rows=made.rows,
             hidden=made.hidden,
-            schema=json.dumps(schema_to_json(mirror.schema), ensure_ascii=False),
+            schema=schema_to_text(mirror.schema),
             floor_ts=mirror.floor_ts,
             digest=mirror.digest,
             held=sum(item.rows for item in held if item.mirror_id == mirror.mirror_id),

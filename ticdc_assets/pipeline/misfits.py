@@ -1,11 +1,11 @@
-"""Changes that did not fit their schema: into quarantine, and out of it again.
+"""Changes that do not fit their schema: put them into quarantine, and close them again.
 
-In: a folding of a mirror, and what older cuts had in quarantine. Out: rows of `quarantine`, one a
-change. A change that is there already is not put there again; one that a fold of all changes meets
-no more, or whose row a later whole change has replaced, is closed.
+In: a folding of a mirror, and the quarantined changes of older cuts. Out: rows of `quarantine`, one
+per change. A change that is already there is not added again. A change is closed if a fold of all
+changes no longer refuses it, or if a later full change of its row has replaced it.
 
-Why running it again is safe: rows are appended under an id of the mirror and the TSO, which the
-table has seen then, and closing what is closed changes nothing.
+Why running it again is safe: rows are appended under an id made of the mirror and the TSO, so a
+second append is skipped, and closing a closed row changes nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,35 +1,31 @@
-"""Overwriting: a mirror or a history written whole, in one commit.
+"""Overwriting: write a whole mirror or history in one commit.
 
-In: rows with the columns that the table is to have. Out: a Delta version with these columns and
-rows.
+In: rows with the columns of the new table. Out: a Delta version with these columns and rows.
 
-There are two kinds of table. A *portable* one is for few rows, and for the first version of a table
-of many (`fold_runs`): delta-rs writes it in some 20 ms, where Spark takes a second of CPU, and
-readers outside Spark read it. It is always written whole, so it needs no feature of Delta's but its
-types; it has no statistics of columns either, because none of its few files is worth skipping. The
-other kind is Spark's: columns may be renamed, dropped and widened in place, rows taken out without
-writing their files anew. A portable table becomes one of these when it is first written by Spark,
-and stays one. Spark reads a portable table whatever its columns are called, but with a space or the
-like in a name it alters and restores none, so nobody asks it to. In both, files and log entries
-stay for as long as kept cuts name them (`mirror_properties`).
+There are two kinds of tables. A *portable* table is for few rows, and for the first version of a
+large table (`fold_runs`): delta-rs writes it in some 20 ms, where Spark takes a second of CPU, and
+readers outside Spark can read it. It is always overwritten as a whole, so it needs no Delta
+features except types; it has no column statistics, because its few files are not worth skipping.
+The other kind is written by Spark: columns can be renamed, dropped and widened in place, and rows
+deleted without rewriting their files. A portable table becomes such a table at Spark's first write,
+and stays one. Spark can read any portable table, but cannot alter or restore one with a space or a
+similar character in a column name, so it is never asked to. Both kinds keep files and log entries
+as long as kept cuts name them (`mirror_properties`).
 
-What somebody else commits at the same time is not among the rows: the version that is returned is
-the overwrite's own, and an overwrite that a foreign change came before is made once more.
+Concurrent commits of other writers are not among the rows: the returned version is that of the
+overwrite, and if a foreign change came before it, the overwrite is made again.
 
-Why running it again is safe: an overwrite does not look at what was there. A run that is killed
-between the two commits that make a portable table Spark's leaves one whose rows nobody has named
-yet. A table that is there keeps the properties it has; maintenance brings those of retention up to
-date.
+Why running it again is safe: an overwrite does not read the old rows. Two commits turn a portable
+table into Spark's kind; after a run killed between them, no cut names the table's new rows. An
+existing table keeps its properties; maintenance updates those of retention.
 """
 
 import logging
 import re
-import shutil
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
@@ -37,6 +33,7 @@ from delta.exceptions import (
     ConcurrentAppendException,
     ConcurrentDeleteDeleteException,
     ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
     ConcurrentWriteException,
     DeltaConcurrentModificationException,
     MetadataChangedException,
@@ -52,6 +49,7 @@ from ticdc_assets.config import Retention
 from ticdc_assets.engine.commits import (
     CommitError,
     LoggedCommit,
+    NamedCommit,
     OwnCommit,
     commits_after,
     foreign_changes,
@@ -67,6 +65,7 @@ from ticdc_assets.isolation import first_sentence
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
 from ticdc_assets.rows.mirror_rows import quoted
 from ticdc_assets.rows.rows_of_work import frame_of
+from ticdc_assets.storage.paths import AnyPath, copy, delta_options
 
 PORTABLE_ROWS = 10_000
 """Most rows of a portable table: to write all of them costs less than to MERGE a few."""
@@ -88,7 +87,7 @@ _PORTABLE = {_STATISTICS: "0", "delta.checkpointInterval": "20"}
 def overwrite(
     spark: SparkSession,
     rows: DataFrame | pa.Table,
-    table: Path,
+    table: AnyPath,
     retention: Retention,
     *,
     metadata: Mapping[str, object],
@@ -125,6 +124,7 @@ _CONFLICTS = (
     ConcurrentAppendException,
     ConcurrentDeleteDeleteException,
     ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
     ConcurrentWriteException,
     DeltaConcurrentModificationException,
     MetadataChangedException,
@@ -137,7 +137,7 @@ T = TypeVar("T")
 class ForeignCommitError(CommitError):
     """Somebody else writes to a mirror or a history, again and again."""
 
-    def __init__(self, table: Path, foreign: Sequence[LoggedCommit]) -> None:
+    def __init__(self, table: AnyPath, foreign: Sequence[LoggedCommit]) -> None:
         super().__init__(table, foreign)
         self.table = table
         self.foreign = foreign
@@ -145,12 +145,12 @@ class ForeignCommitError(CommitError):
     def __str__(self) -> str:
         listed = ", ".join(f"version {item.version} ({item.operation})" for item in self.foreign)
         return (
-            f"table {self.table} is written by somebody else while it is made, {_TRIES} times: "
-            f"{listed}; nothing of it is published: stop that writer, and sync again"
+            f"another program wrote table {self.table} while it was being written, {_TRIES} times: "
+            f"{listed}; nothing was published: stop that program, and sync again"
         )
 
 
-def _alone(table: Path, write: Callable[[], LoggedCommit]) -> int:
+def _alone(table: AnyPath, write: Callable[[], LoggedCommit]) -> int:
     """Return the version that `write` made, written anew where somebody else wrote meanwhile.
 
     Raises:
@@ -161,7 +161,7 @@ def _alone(table: Path, write: Callable[[], LoggedCommit]) -> int:
         before = newest_version(table)
         made = write()
         # What somebody appended in the meantime would be among the rows.
-        foreign = foreign_changes(commits_after(table, before, until=made.version))
+        foreign = foreign_changes(table, commits_after(table, before, until=made.version))
         if not foreign:
             return made.version
     raise ForeignCommitError(table, foreign)
@@ -184,7 +184,7 @@ def undisturbed(make: Callable[[], T]) -> T:
 def _overwritten(
     spark: SparkSession,
     rows: DataFrame | pa.Table,
-    table: Path,
+    table: AnyPath,
     properties: Mapping[str, str],
     metadata: Mapping[str, object],
     most: int,
@@ -194,14 +194,16 @@ def _overwritten(
     if not isinstance(rows, DataFrame) and is_light and rows.num_rows <= most:
         table.parent.mkdir(parents=True, exist_ok=True)
         own = OwnCommit(table, metadata)
-        write_deltalake(
-            str(table),
-            rows,
-            mode="overwrite",
-            schema_mode="overwrite",
-            configuration=properties,
-            commit_properties=own.properties,
-        )
+        with own.on(there) as carried:
+            write_deltalake(
+                str(table) if there is None else there,
+                rows,
+                mode="overwrite",
+                schema_mode="overwrite",
+                configuration=properties,
+                commit_properties=carried,
+                storage_options=delta_options(table),
+            )
         return own.made()
     give_features(spark, table)
     frame = rows if isinstance(rows, DataFrame) else frame_of(spark, rows)
@@ -220,7 +222,7 @@ def _overwritten(
 def overwrite_by_files(
     files: Callable[[], Sequence[WrittenFile]],
     schema: pa.Schema,
-    table: Path,
+    table: AnyPath,
     retention: Retention,
     *,
     metadata: Mapping[str, object],
@@ -251,7 +253,7 @@ def overwrite_by_files(
     def write() -> LoggedCommit:
         there = open_table(table)
         if there is not None:
-            _allow(schema, there)
+            _allow(schema, table, there)
         found = [_renamed(table, item) if item.path in named else item for item in files()]
         named.update(item.path for item in found)
         own = OwnCommit(table, metadata)
@@ -260,7 +262,7 @@ def overwrite_by_files(
             found,
             schema,
             table=open_table(table),
-            properties=own.properties,
+            commit=own,
             configuration=properties,
             overwrites=True,
         )
@@ -271,14 +273,14 @@ def overwrite_by_files(
     return _alone(table, write)
 
 
-def _renamed(table: Path, file: WrittenFile) -> WrittenFile:
+def _renamed(table: AnyPath, file: WrittenFile) -> WrittenFile:
     """Return a copy of a file that a commit named: no later one may name it as new."""
     name = f"part-{uuid.uuid4()}.snappy.parquet"
-    shutil.copyfile(table / file.path, table / name)
+    copy(table / file.path, table / name)
     return replace(file, path=name)
 
 
-def written(pieces: Iterable[pa.Table], schema: pa.Schema, table: Path) -> list[WrittenFile]:
+def written(pieces: Iterable[pa.Table], schema: pa.Schema, table: AnyPath) -> list[WrittenFile]:
     """Write rows into files of bounded size, each piece a row group."""
     table.mkdir(parents=True, exist_ok=True)
     files: list[WrittenFile] = []
@@ -301,17 +303,20 @@ def written(pieces: Iterable[pa.Table], schema: pa.Schema, table: Path) -> list[
 _FILE_BYTES = 512 << 20
 
 
-def _allow(schema: pa.Schema, there: Table) -> None:
+def _allow(schema: pa.Schema, table: AnyPath, there: Table) -> None:
     """Let a table have the columns of `schema`; its rows stay what they are."""
     if not any(pa.types.is_timestamp(field.type) and field.type.tz is None for field in schema):
         return
     if "timestampNtz" not in (there.protocol().writer_features or ()):
-        there.alter.add_feature(
-            TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True
-        )
+        with NamedCommit(table).on(there) as properties:
+            there.alter.add_feature(
+                TableFeatures.TimestampWithoutTimezone,
+                allow_protocol_versions_increase=True,
+                commit_properties=properties,
+            )
 
 
-def stays_portable(table: Path) -> bool:
+def stays_portable(table: AnyPath) -> bool:
     """Return whether a mirror or a history is a portable table, or is to begin as one."""
     try:
         there = open_table(table)
@@ -329,7 +334,7 @@ _REFUSED = re.compile(r"[ ,;{}()\n\t=]")
 """Characters that Spark refuses in the names of columns that no mapping stands for."""
 
 
-def give_features(spark: SparkSession, table: Path) -> None:
+def give_features(spark: SparkSession, table: AnyPath) -> None:
     """Give a table what Spark's writing of it needs, if it is portable or was made so again."""
     there = open_table(table)
     if there is None or there.metadata().configuration.get("delta.columnMapping.mode") == "name":
@@ -339,7 +344,7 @@ def give_features(spark: SparkSession, table: Path) -> None:
     session.sql(f"ALTER TABLE delta.{quoted(str(table))} SET TBLPROPERTIES ({listed})")
 
 
-def take_back(spark: SparkSession, table: Path, version: int) -> int:
+def take_back(spark: SparkSession, table: AnyPath, version: int) -> int:
     """Give a table the rows of a version once more.
 
     Returns:

@@ -1,7 +1,7 @@
-"""Where landing stands: offsets of the source beside what is landed, as the newest landing had it.
+"""The position of landing: offsets of the source and landed offsets, from the newest landing.
 
-Values only and the reading of them without Spark, for everybody who only looks: sensors, checks,
-the global watermark. `landing` writes what is read here.
+Values only, read without Spark, for all readers: sensors, checks, the global watermark. `landing`
+writes them.
 """
 
 from collections.abc import Mapping
@@ -93,6 +93,12 @@ def read_position(paths: LakePaths) -> Position:
         bases=bases,
         accepted_ids=accepted_ids,
     )
+
+
+def decoded_position(paths: LakePaths) -> tuple[int, int]:
+    """Return (newest batch of the change log, landed batch it came from); needs no Spark."""
+    metadata = commit_metadata(paths.change_log)
+    return metadata.get("batch", 0), metadata.get("landed", 0)
 
 
 def known_partitions(paths: LakePaths) -> tuple[PartitionOffsets, ...]:

@@ -1,23 +1,22 @@
 """Publishing a cut: one append to the table of cuts, and a file for readers that do not know them.
 
-In: a cut that is made. Out: a row of `cuts`, the moment from which on readers see it; then
-`by_name.json` beside the changefeed's tables. That file tells of each mirror its database and
-table, the folder of its Delta table, and the Delta version that the cut names. A mirror's folder is
-called by an id, since a table may be renamed, or made again under its old name; and no name out of
-a message ever becomes part of a path, so there are no links.
+In: a finished cut. Out: a row of `cuts`, from which on readers see it; then `by_name.json` beside
+the changefeed's tables. That file has, for each mirror, its database and table, the folder of its
+Delta table, and the Delta version that the cut names. A mirror's folder is named by an id, since a
+table may be renamed, or created again under its old name. No name from a message ever becomes part
+of a path, so there are no links.
 
-Why running it again is safe: a run that was killed before the append published nothing. The file is
-replaced at once and says of which cut it is; one of an older cut is replaced by the next sync.
+Why running it again is safe: a run killed before the append has published nothing. The file is
+replaced atomically and names its cut; the next sync replaces a file of an older cut.
 """
 
 import json
 import logging
-import os
-import uuid
 from typing import Any
 
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.pipeline.cuts import Cut, append_cut
+from ticdc_assets.storage.paths import below, write_at_once
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -32,14 +31,11 @@ def name_mirrors(paths: LakePaths, cut: Cut) -> None:
     """Let the file tell of the mirrors of `cut`, the newest one, if it does not yet."""
     if _named_cut(paths) == cut.number:
         return
-    staged = paths.by_name.with_name(f".{paths.by_name.name}-{uuid.uuid4().hex}")
     try:
-        staged.write_text(json.dumps(_manifest(paths, cut), indent=1))
-        staged.replace(paths.by_name)
+        write_at_once(paths.by_name, json.dumps(_manifest(paths, cut), indent=1))
     except OSError as error:
         # The mirrors are published, whatever becomes of their names.
         _LOGGER.warning("%s cannot be brought to cut %d: %s", paths.by_name, cut.number, error)
-        staged.unlink(missing_ok=True)
 
 
 def _named_cut(paths: LakePaths) -> int | None:
@@ -62,7 +58,7 @@ def _manifest(paths: LakePaths, cut: Cut) -> dict[str, Any]:
             {
                 "database": item.database,
                 "table": item.table,
-                "path": os.path.relpath(item.path(paths), paths.base),
+                "path": str(below(item.path(paths), paths.base)),
                 "version": item.version,
                 "tso": behind.get((item.database, item.table)) or cut.tso,
                 "rows": item.rows,

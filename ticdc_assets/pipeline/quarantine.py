@@ -1,10 +1,10 @@
-"""Quarantine: what could not be decoded, or did not fit its schema; kept until it is re-driven.
+"""Quarantine: records that could not be decoded, and row changes that do not fit their schema.
 
-One row a fault: the record's coordinates, the stage that refused it (`decode`: the bytes are no
-message; `apply`: the row change does not fit the schema it cites), reason, position, expected and
-got. The record itself stays in `raw_messages` (or `change_log`), so nothing is copied and nothing
-lost. A row is *open* until its record was re-driven with success, or a later change of its row made
-it void; then `redriven_at` is set, `closed_by` says which, and the row stays as history.
+One row per fault: the record's coordinates, the stage that refused it (`decode`: the bytes are not
+a message; `apply`: the row change does not fit its schema), reason, position, expected and got. The
+record itself stays in `raw_messages` (or `change_log`), so nothing is copied or lost. A row is
+*open* until its record was redriven with success, or a later change of its row replaced it; then
+`redriven_at` is set, `closed_by` gives the reason, and the row stays as history.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.config import TableFilter
 from ticdc_assets.engine.appending import append_files
+from ticdc_assets.engine.commits import NamedCommit
 from ticdc_assets.engine.control import open_table, read_rows
 from ticdc_assets.engine.files import FileWriter, WrittenFile
 from ticdc_assets.engine.paths import LakePaths
@@ -216,7 +217,10 @@ def _give_column(paths: LakePaths) -> None:
     """Let the table of an older lake have `closed_by`."""
     table = open_table(paths.quarantine)
     if table is not None and CLOSED_BY not in {field.name for field in table.schema().fields}:
-        table.alter.add_columns(Field(CLOSED_BY, PrimitiveType("string")))
+        with NamedCommit(paths.quarantine).on(table) as properties:
+            table.alter.add_columns(
+                Field(CLOSED_BY, PrimitiveType("string")), commit_properties=properties
+            )
 
 
 def close_rows(

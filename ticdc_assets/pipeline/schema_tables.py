@@ -1,15 +1,16 @@
 """The schema registry as tables: every schema version, every DDL, every conflict.
 
-In: DDL and bootstrap rows of the change log that were not registered yet. Out: `schema_registry`
-(one row per (database, table, version)), `ddl_history` (one row a DDL, however many copies came)
-and `schema_conflicts` (two structures claimed for one version; the registered one stays).
+In: DDL and bootstrap rows of the change log that are not registered yet. Out: `schema_registry`
+(one row per (database, table, version)), `ddl_history` (one row per DDL, however many copies
+arrived) and `schema_conflicts` (messages that describe a version differently; the registered schema
+stays).
 
 Why running it again is safe: adding to a `SchemaHistory` is idempotent. The three tables are
-written whole; `schema_registry` comes last and its commit says up to which batch of the change log
-all three are done, so a run killed in between reads the same batches again.
+overwritten; `schema_registry` comes last, and its commit names the last batch of the change log for
+which all three are done, so after a killed run the same batches are read again.
 """
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +22,14 @@ from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.control import (
     commit_metadata,
     dataset_of,
+    kept,
     open_table,
     read_rows,
     write_table,
 )
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.events import DdlEvent
-from ticdc_assets.pipeline.change_statistics import read_groups
+from ticdc_assets.pipeline.change_statistics import ChangeGroups, read_groups
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.ddl import DdlAction
 from ticdc_assets.registry.history import (
@@ -39,7 +41,7 @@ from ticdc_assets.registry.history import (
     SchemaSource,
     SchemaVersion,
 )
-from ticdc_assets.schemas import TableSchema, schema_from_json, schema_to_json
+from ticdc_assets.schemas import TableSchema, schema_from_text, schema_to_text
 
 _PLACE = [
     ("topic", pa.string()),
@@ -164,13 +166,18 @@ def register_new(paths: LakePaths, changefeed: Changefeed) -> Registering:
     """
     groups = read_groups(paths)
     done = commit_metadata(paths.schema_registry).get("batch", 0)
-    history = read_history(paths)
     changed = is_anew = groups.schemas_anew.batch > done
-    if is_anew:
-        history, done = _kept(history, groups.schemas_anew.kept_ts), 0
-    if groups.newest_batch(SCHEMA_KINDS) > done:
-        changed |= _add_new(paths, history, done, groups.batch)
-    completed = complete(history, seen_shapes(groups.row_groups()), changefeed.timezone)
+    if is_anew or groups.newest_batch(SCHEMA_KINDS) > done:
+        history = read_history(paths)
+        if is_anew:
+            history, done = _kept(history, groups.schemas_anew.kept_ts), 0
+        if groups.newest_batch(SCHEMA_KINDS) > done:
+            changed |= _add_new(paths, history, done, groups.batch)
+        shapes = seen_shapes(groups.row_groups())
+        completed = complete(history, shapes, changefeed.timezone)
+    else:
+        history = _sent_history(paths)
+        completed = completed_history(paths, groups, changefeed.timezone)
     if completed is not history:
         # New rows alone may prove a schema, and a late one may change what follows from it.
         changed |= _registered(paths) != {_content(version) for version in completed.versions}
@@ -297,30 +304,52 @@ def _order(row: dict[str, Any]) -> tuple[int, str, int, int, int]:
 
 
 def _schema(text: str | None) -> TableSchema | None:
-    return None if text is None else schema_from_json(json.loads(text), "$")
+    return None if text is None else schema_from_text(text)
 
 
 def _schema_text(schema: TableSchema | None) -> str | None:
-    if schema is None:
-        return None
-    return json.dumps(schema_to_json(schema), ensure_ascii=False, separators=(",", ":"))
+    return None if schema is None else schema_to_text(schema)
 
 
 def read_history(paths: LakePaths) -> SchemaHistory:
     """Return the history as it was sent, without inferred schemas; needs no Spark."""
     history = SchemaHistory()
-    versions = (_version_of(row) for row in read_rows(paths.schema_registry))
     history.restore(
-        versions=(version for version in versions if version.source not in INFERRED_SOURCES),
+        versions=_sent_versions(paths),
         ddls=read_ddls(paths),
         conflicts=(_conflict_of(row) for row in read_rows(paths.schema_conflicts)),
     )
     return history
 
 
-def read_ddls(paths: LakePaths) -> list[RegisteredDdl]:
+def completed_history(paths: LakePaths, groups: ChangeGroups, timezone: str) -> SchemaHistory:
+    """Return the history with what its messages lack; needs no Spark.
+
+    Args:
+        paths: tables of the changefeed.
+        groups: the change log in numbers.
+        timezone: the changefeed's time zone (IANA name).
+    """
+    return kept(
+        paths.schema_registry,
+        f"completed by batch {groups.batch}",
+        lambda: complete(_sent_history(paths), seen_shapes(groups.row_groups()), timezone),
+    )
+
+
+def _sent_history(paths: LakePaths) -> SchemaHistory:
+    """Return the history as it was sent, which nobody adds to."""
+    return kept(paths.schema_registry, "history as sent", lambda: read_history(paths))
+
+
+def _sent_versions(paths: LakePaths) -> tuple[SchemaVersion, ...]:
+    versions = (_version_of(row) for row in read_rows(paths.schema_registry))
+    return tuple(version for version in versions if version.source not in INFERRED_SOURCES)
+
+
+def read_ddls(paths: LakePaths) -> Sequence[RegisteredDdl]:
     """Return every DDL, in the order of the table; needs no Spark."""
-    return [_ddl_of(row) for row in read_rows(paths.ddl_history)]
+    return kept(paths.ddl_history, "DDL", lambda: tuple(map(_ddl_of, read_rows(paths.ddl_history))))
 
 
 def write_history(

@@ -1,10 +1,10 @@
-"""Decoding seeds: `snapshot_rows` into `change_log`, and what cannot be read into `quarantine`.
+"""Decoding seeds: from `snapshot_rows` to `change_log`, and unreadable rows to `quarantine`.
 
-In: the landed rows of a seed (`seed_landing`), and how they are written (`seeds`). Out: one append
-to `change_log`: a row of kind `snapshot` for each row of an export, with its image as messages
-would send it, and a DDL of type `SNAPSHOT` for each table, which says that the table's rows are
-these from the TSO of the export on. Of a row `topic`, `partition` and `offset` are the file, the
-number of the seed and the line. What is no row becomes a row of `quarantine` at its place.
+In: the landed rows of a seed (`seed_landing`), and the form of its files (`seeds`). Out: one append
+to `change_log`: a row of kind `snapshot` for each row of an export, with its image as in a message,
+and a DDL of type `SNAPSHOT` for each table, which says that the table has these rows from the TSO
+of the export on. `topic`, `partition` and `offset` of a row are the file, the number of the seed
+and the line. Text that is not a row becomes a row of `quarantine` with its position.
 
 Why running it again is safe: the append carries the number of the seed as transaction identifier,
 and so do the quarantined rows, which come before it; the totals come last, as those of any batch

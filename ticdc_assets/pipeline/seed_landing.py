@@ -1,12 +1,12 @@
-"""Landing seeds: the rows of exports as they are in their files, into `snapshot_rows`.
+"""Landing seeds: the rows of exports, verbatim, into `snapshot_rows`.
 
 In: the files of an export's tables. Out: one append to `snapshot_rows`: a row for each row of a
-file, verbatim, with its file, its line and the TSO of the export. Where a file cannot be read to
-its end, one more row says from which line on and why. Large files are cut at the ends of rows, and
-the parts are read by the engine's workers (`executing`).
+file, verbatim, with its file, its line and the TSO of the export. If a file cannot be read to its
+end, one more row has the line and the reason. Large files are split at the ends of rows, and the
+engine's workers read the parts (`executing`).
 
 Why running it again is safe: the append carries the number of the seed as transaction identifier.
-Files that a killed run left count for nothing (`files`).
+Files of a killed run have no effect (`files`).
 """
 
 from collections import Counter
@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.engine.appending import TableLayout, append_files
+from ticdc_assets.engine.cluster import require_before_landing
 from ticdc_assets.engine.control import LOG_RETENTION
 from ticdc_assets.engine.executing import Executor, executor
 from ticdc_assets.engine.files import FileWriter, WrittenFile
@@ -108,6 +109,7 @@ def land_seed(
     """
     first = seeds[0]
     size = sum(file.size * (_EXPANSION if file.compression else 1) for own in files for file in own)
+    require_before_landing(spark, paths.snapshot_rows)
     runs_on = executor(spark, paths.snapshot_rows, rows=0, size=size)
     parts = _parts(runs_on, seeds, files)
     found = _Landed()

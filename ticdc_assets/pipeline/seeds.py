@@ -1,19 +1,18 @@
-"""Seeds: which tables were seeded from which exports, and how their landed rows are to be read.
+"""Seeds: the tables that were seeded from exports, and how to read their landed rows.
 
-In: the tables of an export, before their rows are landed. Out: rows of `seeds`, one a table and
-seed, with its TSO, its schema there, and how its files are written. So the rows of `snapshot_rows`
+In: the tables of an export, before their rows are landed. Out: rows of `seeds`, one per table and
+seed, with its TSO, its schema at the TSO, and the form of its files. So the rows of `snapshot_rows`
 can be decoded again without the export.
 
-Why writing again is safe: a seed that was not landed is nobody's, and the next one takes its number
-and its place. Which seeds are landed and decoded, the transaction identifiers of `snapshot_rows`
-and `change_log` say (application `seed`, version: the number of the seed).
+Why writing again is safe: a seed that was not landed has no effect, and the next one takes its
+number. The transaction identifiers of `snapshot_rows` and `change_log` record which seeds are
+landed and decoded (application `seed`, version: the number of the seed).
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +21,8 @@ import pyarrow.dataset as ds
 from ticdc_assets.engine.control import open_table, read_rows, write_table
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.exports.dialect import CsvDialect
-from ticdc_assets.schemas import TableSchema, schema_from_json, schema_to_json
+from ticdc_assets.schemas import TableSchema, schema_from_text, schema_to_text
+from ticdc_assets.storage.paths import AnyPath
 
 APPLICATION = "seed"
 """Application of the transaction identifiers that number seeds."""
@@ -94,7 +94,7 @@ def decoded_seed(paths: LakePaths) -> int:
     return _newest(paths.change_log)
 
 
-def _newest(path: Path) -> int:
+def _newest(path: AnyPath) -> int:
     table = open_table(path)
     return 0 if table is None else table.transaction_version(APPLICATION) or 0
 
@@ -121,7 +121,7 @@ def write_seeds(paths: LakePaths, seeds: Sequence[Seed]) -> None:
 
 def _row_of(seed: Seed) -> dict[str, Any]:
     return {name: getattr(seed, name) for name in SEEDS_SCHEMA.names} | {
-        "schema": json.dumps(schema_to_json(seed.schema), ensure_ascii=False),
+        "schema": schema_to_text(seed.schema),
         "notes": list(seed.notes),
         "dialect": json.dumps(asdict(seed.dialect)),
     }
@@ -131,7 +131,7 @@ def _seed_of(row: Mapping[str, Any]) -> Seed:
     return Seed(
         **{
             **row,
-            "schema": schema_from_json(json.loads(row["schema"]), "$"),
+            "schema": schema_from_text(row["schema"]),
             "notes": tuple(row["notes"]),
             "dialect": CsvDialect(**json.loads(row["dialect"])),
         }

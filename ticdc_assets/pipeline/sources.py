@@ -1,15 +1,15 @@
-"""Looking at a source beside what is landed of it: what waits, and where records are gone.
+"""Compare a source with its landed records: waiting records, and gaps.
 
 In: a changefeed, its position, and the source's offsets. Out: `SourceState`: every partition with
-what is landed of it, and the gaps that landing stops at. Everybody who looks uses it: landing, the
-command line, the sensor, the doctor. Nothing is written and no Spark is needed.
+its landed offsets, and the gaps at which landing stops. Landing, the command line, the sensor and
+the doctor all use it. Nothing is written and no Spark is needed.
 
-A gap is where the next record to land is not there any more: it expired, or its topic was made
-again (its id tells, or that it ends before what was landed). `accept` lets landing go on behind a
-gap. Offsets here are those of the lake: where a topic was made again they go on where the old
-ones ended (`accepted_gaps`).
+There is a gap if the next record to land no longer exists: it expired, or its topic was created
+again (its id changed, or it ends before the landed offsets). `accept` lets landing continue after a
+gap. Offsets here are those of the lake: for a recreated topic they continue after the old ones
+(`accepted_gaps`).
 
-Not handled: a topic or partition that is not there at all has no beginning to go on from.
+Not handled: a topic or partition that does not exist has no offset at which landing could continue.
 """
 
 import getpass
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ticdc_assets.capture import read_capture
+from ticdc_assets.capture import CaptureReader
 from ticdc_assets.changelog.progress import PartitionProgress, TopicState
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, StartKind
 from ticdc_assets.engine.paths import LakePaths
@@ -75,16 +75,16 @@ class Gap:
 
     @property
     def fix(self) -> str:
-        """How to go on."""
+        """How to continue."""
         if self.to_offset is None:
             return (
-                f"make topic {self.topic!r} again with at least {self.partition + 1} partitions "
-                "(TiCDC does when the changefeed starts, with auto-create-topic), then accept what "
-                "is lost"
+                f"create topic {self.topic!r} with at least {self.partition + 1} partitions "
+                "(TiCDC does when the changefeed starts, with auto-create-topic), then accept "
+                "the loss"
             )
         return (
-            f"`ticdc-assets accept-gap {self.changefeed} {self.topic} {self.partition}` goes on "
-            "behind it and marks the mirrors that may lack changes"
+            f"`ticdc-assets accept-gap {self.changefeed} {self.topic} {self.partition}` continues "
+            "after it and marks the mirrors that may lack changes"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -200,11 +200,15 @@ def beside(
 def capture_ranges(source: CaptureSource) -> dict[TopicPartition, OffsetRange]:
     """Return the offsets of each partition of a whole capture."""
     ranges: dict[TopicPartition, tuple[int, int]] = {}
-    with read_capture(source.path) as records:
-        for record in records:
-            place = (record.topic, record.partition)
-            first, end = ranges.get(place, (record.offset, record.offset + 1))
-            ranges[place] = (min(first, record.offset), max(end, record.offset + 1))
+
+    def seen(topic: str, partition: int, offset: int) -> bool:
+        first, end = ranges.get((topic, partition), (offset, offset + 1))
+        ranges[topic, partition] = (min(first, offset), max(end, offset + 1))
+        return False
+
+    with CaptureReader(source.path, wanted=seen) as records:
+        for _ in records:
+            pass
     for topic, count in source.partitions.items():
         for partition in range(count):
             ranges.setdefault((topic, partition), (0, 0))
@@ -273,13 +277,13 @@ def _gaps(
         known = position.topic_ids.get(item.topic)
         if now is not None and position.accepted_ids.get(place) == now:
             known = now
-        # What is there of it now is landed whole, behind what was landed of the one before.
+        # All records of the new topic are landed, after those of the old one.
         anew = landed - (item.earliest - base)
         if known and now and known != now:
-            cause = f"the topic was deleted and made again: its id was {known} and is {now}"
+            cause = f"the topic was deleted and created again: its id was {known} and is {now}"
             available, to_offset, base = item.earliest, landed, anew
         elif item.end < landed:
-            cause = "the source ends before it: it was made again or truncated"
+            cause = "the source ends before it: it was created again or truncated"
             available, to_offset, base = item.end, landed, anew
         elif item.earliest > landed:
             cause = "the records between expired before they were landed"
@@ -354,7 +358,7 @@ def _no_gap(name: str, state: SourceState, place: TopicPartition) -> str:
     if seen is None:
         return f"changefeed {name!r} has no topic {topic!r} with a partition {partition}"
     return (
-        f"there is no gap in topic {topic!r} partition {partition}: next offset to land is "
+        f"there is no gap in topic {topic!r} partition {partition}: the next offset to land is "
         f"{seen.landed}, and the source has {seen.earliest} to {seen.end}"
     )
 

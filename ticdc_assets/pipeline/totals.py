@@ -1,9 +1,9 @@
 """Totals of rows of the change log: how many of each kind, table and schema, and between which ts.
 
-In: rows of the change log as Arrow tables. Out: one dict a group, with the columns of `GROUP_KEY`,
-the landing day, and what `change_groups` counts, by which it is known what is complete and what a
-mirror is made of without reading a row. Totals of parts are put together by `joined_totals`, in any
-order.
+In: rows of the change log as Arrow tables. Out: one dict per group, with the columns of
+`GROUP_KEY`, the landing day, and the counts of `change_groups`, with which the changes of a mirror
+and their completeness are known without reading a row. `joined_totals` adds up totals of parts, in
+any order.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.

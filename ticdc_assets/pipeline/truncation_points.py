@@ -1,17 +1,16 @@
-"""Truncation points: up to where a table was truncated, and what that means for whoever reads it.
+"""Truncation points: the point up to which a table was truncated, and its effect on readers.
 
-In: a table that `retention` may have removed rows from. Out: its `TruncationPoint`, the base cut
-whose mirrors stand for what is gone; a caveat for each mirror whose base would not be made the same
-today; and the batches that came below the point without being replays. No Spark session is started
+In: a table from which `retention` may have removed rows. Out: its `TruncationPoint`, the base cut
+whose mirrors replace the removed rows; a caveat for each mirror whose base would be different
+today; and the batches that landed below the point and are not replays. No Spark session is started
 and nothing is written, so reading again is safe.
 
-The point is the transaction identifier of the very commit that removed the rows (application
-`retention`, version: the number of the base cut). So it holds if and only if they are gone.
+The point is the transaction identifier of the commit that removed the rows (application
+`retention`, version: the number of the base cut). So it exists if and only if they are removed.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow.dataset as ds
 
@@ -20,6 +19,7 @@ from ticdc_assets.engine.control import open_table, read_table
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, read_cuts
 from ticdc_assets.pipeline.quarantine import read_quarantine
+from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import PLACE
 
 APPLICATION = "retention"
@@ -69,7 +69,7 @@ def has_lost_records(paths: LakePaths) -> bool:
     return _base_number(paths.raw_messages) is not None
 
 
-def _truncation_point(paths: LakePaths, table: Path) -> TruncationPoint:
+def _truncation_point(paths: LakePaths, table: AnyPath) -> TruncationPoint:
     number = _base_number(table)
     if number is None:
         return TruncationPoint()
@@ -77,7 +77,7 @@ def _truncation_point(paths: LakePaths, table: Path) -> TruncationPoint:
     return TruncationPoint(tso=cut.tso, batch=cut.batch, cut=cut)
 
 
-def _base_number(table: Path) -> int | None:
+def _base_number(table: AnyPath) -> int | None:
     opened = open_table(table)
     return None if opened is None else opened.transaction_version(APPLICATION)
 

@@ -1,14 +1,13 @@
-"""Would a cut be made the same today? What is known now, and the mirrors of an older cut.
+"""Would a cut have the same mirrors if it were made today?
 
-In: the schema history, the totals of the change log and its corrections, as they are known now; and
-a published cut. Out: for each mirror of the cut the reason why it would come out differently today,
-or None. Applying asks before it goes on from the newest cut, a read as of a TSO before it goes on
-from the cut below, retention before it makes a cut the base that everything older is removed for.
+In: the current schema history, totals of the change log and corrections; and a published cut. Out:
+for each mirror of the cut, the reason why it would be different today, or None. Applying uses this
+before it continues from the newest cut, a read as of a TSO before it continues from the cut below,
+and retention before it makes a cut the base cut.
 
-A mirror would be made the same if what decides how rows become it is what it was (`plan` digests:
-names, schemas, steps, held rows), if no row change came behind the cut that belongs below it, and
-if no row change of it was corrected since. Nothing is read here but what is given, and the same
-knowledge gives the same answer.
+A mirror would be the same if its plan is the same (digests of names, schemas, steps, held rows), if
+no row change at or below the cut landed after it, and if no row change of it was corrected since.
+Only the given values are read, and the same values give the same answer.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -20,14 +19,12 @@ from ticdc_assets.changelog.plan import (
     RowGroup,
     SeededTable,
     TableName,
-    seen_shapes,
 )
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.pipeline.change_statistics import ChangeGroups, Repair, read_groups
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut
-from ticdc_assets.pipeline.schema_tables import read_history
-from ticdc_assets.registry.catalog import complete
+from ticdc_assets.pipeline.schema_tables import completed_history
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.tso import MAX_TSO
 
@@ -72,6 +69,7 @@ class Knowledge:
         self._repairs = repairs
         self._timezone = timezone
         self._plans: dict[int, Plan] = {}
+        self._digests: dict[int, dict[str, str]] = {}
         self._by_name: dict[TableName, list[RowGroup]] = {}
         for group in row_groups:
             self._by_name.setdefault(group.name, []).append(group)
@@ -81,7 +79,7 @@ class Knowledge:
         """Read what is known; needs no Spark."""
         groups = read_groups(paths) if groups is None else groups
         row_groups = groups.row_groups()
-        history = complete(read_history(paths), seen_shapes(row_groups), timezone)
+        history = completed_history(paths, groups, timezone)
         return cls(history, row_groups, groups.repairs, timezone, groups.exported_rows())
 
     def plan(self, tso: int) -> Plan:
@@ -92,9 +90,12 @@ class Knowledge:
             )
         return self._plans[tso]
 
-    def digests(self, tso: int) -> dict[str, str]:
+    def digests(self, tso: int) -> Mapping[str, str]:
         """Return the digests of all mirrors at a TSO, by their ids."""
-        return {mirror.mirror_id: mirror.digest for mirror in self.plan(tso).mirrors}
+        if tso not in self._digests:
+            mirrors = self.plan(tso).mirrors
+            self._digests[tso] = {mirror.mirror_id: mirror.digest for mirror in mirrors}
+        return self._digests[tso]
 
     def flaw(
         self, mirror: MirrorPlan, was: MirrorCut | None, cut: Cut, late: Iterable[LateRows]
@@ -108,15 +109,15 @@ class Knowledge:
             late: the row changes that came behind the cut and are at or below it.
         """
         if was is None:
-            return "the cut does not have it"
+            return "it is not in the cut"
         if was.failed:
             return "it could not be made"
         if was.digest != self.digests(cut.tso).get(mirror.mirror_id):
-            return "what is known of the table changed since"
+            return "the schema or the history of the table changed since"
         if any(mirror.meets(rows.name, rows.min_ts, rows.max_ts) for rows in late):
             return "row changes came late"
         if self.is_corrected(cut, mirror):
-            return "row changes of it were decoded again since, and differed"
+            return "its row changes were decoded again since, and differed"
         return None
 
     def is_corrected(self, cut: Cut, mirror: MirrorPlan | None = None) -> bool:

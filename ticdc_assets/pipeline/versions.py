@@ -1,19 +1,18 @@
-"""Reading a mirror, or its history, at the Delta version that a cut names.
+"""Read a mirror, or its history, at the Delta version that a cut names.
 
 In: a mirror of a cut. Out: its rows with the columns of `MirrorLayout`, or its history's with those
-of `HistoryLayout`: in Spark, in this process, in pieces, or as a relation of SQL. Every reader of a
-version goes through here.
+of `HistoryLayout`: in Spark, in this process, in pieces, or as a relation of SQL. All reading of
+versions goes through this module.
 
-Versions of earlier programs call the column of rescued data `_ticdc_extra`. The schema of the table
-at that version tells which name it has, and the rows come with the name of today. Where upstream
-has a column of that name, either program adds underscores to its own, so the two are not confused.
+In versions of earlier programs, the column of rescued data is `_ticdc_extra`. The schema of the
+table at that version has its name, and the rows are returned with the current name. If upstream has
+a column of that name, both programs add underscores to theirs, so the two are not confused.
 
-Nothing is written, and a version stays what it is: reading it again gives the same.
+Nothing is written, and versions do not change: reading again gives the same.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -30,6 +29,7 @@ from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.rows.mirror_rows import MirrorLayout, free_name, quoted
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.schemas import TableSchema
+from ticdc_assets.storage.paths import AnyPath
 
 FORMER_RESCUED = "_ticdc_extra"
 """What the column of rescued data was called before layout 2."""
@@ -49,7 +49,7 @@ def names_today(stored: Sequence[str], schema: TableSchema) -> list[str]:
     return [rescued if name == former else name for name in stored]
 
 
-def former_rescued(table: Path, version: int, schema: TableSchema) -> str | None:
+def former_rescued(table: AnyPath, version: int, schema: TableSchema) -> str | None:
     """Return the former name of the column of rescued data, None if it has today's.
 
     Args:
@@ -62,7 +62,7 @@ def former_rescued(table: Path, version: int, schema: TableSchema) -> str | None
     return next((name for name, today in pairs if name != today), None)
 
 
-def _stored_names(table: Path, version: int) -> list[str]:
+def _stored_names(table: AnyPath, version: int) -> list[str]:
     opened = open_table(table, version)
     return [] if opened is None else [field.name for field in opened.schema().fields]
 
@@ -190,7 +190,7 @@ def history_in_sql(paths: LakePaths, mirror: MirrorCut) -> str:
     return _in_sql(path, version, mirror.table_schema)
 
 
-def _history(paths: LakePaths, mirror: MirrorCut) -> tuple[Path, int]:
+def _history(paths: LakePaths, mirror: MirrorCut) -> tuple[AnyPath, int]:
     assert mirror.history_version is not None
     return paths.history(mirror.mirror_id), mirror.history_version
 
@@ -198,7 +198,7 @@ def _history(paths: LakePaths, mirror: MirrorCut) -> tuple[Path, int]:
 # Tables -----------------------------------------------------------------------------------------
 
 
-def _in_spark(spark: SparkSession, table: Path, version: int, schema: TableSchema) -> DataFrame:
+def _in_spark(spark: SparkSession, table: AnyPath, version: int, schema: TableSchema) -> DataFrame:
     rows = spark.read.format("delta").option("versionAsOf", version).load(str(table))
     names = names_today(rows.columns, schema)
     return rows if names == rows.columns else rows.toDF(*names)
@@ -224,7 +224,7 @@ class _VersionFiles:
             [file.path for file in self.files],
             schema,
             [self.stored[name] for name in schema.names],
-            {str(file.path): file.deleted for file in self.files if file.deleted is not None},
+            {file.path: file.deleted for file in self.files if file.deleted is not None},
         )
 
 
@@ -232,7 +232,7 @@ _READABLE = frozenset({"timestampNtz", "deletionVectors", "columnMapping", "type
 """Features of Delta that a reader has to know, of those that our writers use."""
 
 
-def _files(table: Path, version: int, schema: TableSchema) -> _VersionFiles | None:
+def _files(table: AnyPath, version: int, schema: TableSchema) -> _VersionFiles | None:
     """Return the files of a version, or None if only Spark reads it."""
     opened = open_table(table, version)
     if opened is None or opened.metadata().partition_columns:
@@ -267,7 +267,7 @@ def _columns(opened: DeltaTable, schema: TableSchema) -> pa.Schema:
     return pa.schema([pa.field(name, item.type) for name, item in zip(names, found, strict=True)])
 
 
-def _as_stored(table: Path, version: int, schema: TableSchema) -> Rows | None:
+def _as_stored(table: AnyPath, version: int, schema: TableSchema) -> Rows | None:
     files = _files(table, version, schema)
     if files is None:
         return None
@@ -275,7 +275,7 @@ def _as_stored(table: Path, version: int, schema: TableSchema) -> Rows | None:
         return files.rows(files.schema)
 
 
-def _here(table: Path, version: int, schema: TableSchema) -> pa.Table | None:
+def _here(table: AnyPath, version: int, schema: TableSchema) -> pa.Table | None:
     rows = _as_stored(table, version, schema)
     if rows is None or rows.count > INLINE_ROWS:
         return None
@@ -283,7 +283,7 @@ def _here(table: Path, version: int, schema: TableSchema) -> pa.Table | None:
         return rows.table_here()
 
 
-def _stored(table: Path, version: int, schema: TableSchema) -> StoredRows | None:
+def _stored(table: AnyPath, version: int, schema: TableSchema) -> StoredRows | None:
     opened = open_table(table, version)
     if opened is None or not is_portable(opened):
         return None
@@ -291,7 +291,7 @@ def _stored(table: Path, version: int, schema: TableSchema) -> StoredRows | None
     return StoredRows(rows, names_today(rows.schema.names, schema))
 
 
-def _in_sql(table: Path, version: int, schema: TableSchema) -> str:
+def _in_sql(table: AnyPath, version: int, schema: TableSchema) -> str:
     relation = f"delta.{quoted(str(table))} VERSION AS OF {version}"
     try:
         stored = _stored_names(table, version)

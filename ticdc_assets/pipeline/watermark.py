@@ -1,9 +1,9 @@
-"""The global watermark of a changefeed, as the tables that steer the pipeline tell it; no Spark.
+"""The global watermark of a changefeed, from the pipeline's control tables; no Spark.
 
-In: what the newest landing saw of each partition, the change log in numbers, the DDL history and
-the newest cut. Out: how far changes may be applied, and what each topic is to that: live, waiting,
-retired or empty. Nothing is kept: it is worked out anew each time, and never below what was
-published.
+In: the partitions as the newest landing saw them, the statistics of the change log, the DDL history
+and the newest cut. Out: how far changes may be applied, and the state of each topic: live, waiting,
+retired or empty. Nothing is stored: it is computed again each time, and is never below the newest
+published cut.
 """
 
 from collections.abc import Iterable

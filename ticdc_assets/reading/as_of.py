@@ -1,17 +1,16 @@
-"""Every table as it was at one TSO, whether or not a cut was made there.
+"""Read every table as of one TSO, even between cuts.
 
-In: a TSO at or below the newest cut, and at or above the oldest change there is, or where the
-change log was truncated at or above the base cut (`retention`). Out: for each
-table that existed then its rows: those of the newest cut at or below the TSO, with the changes
-since folded over them; or, where that cut would not be made like this today (a schema, a DDL or a
-row came late) or there are but few, all changes there are, folded. The tables are those that the
-newest cut mirrors, by the names they had then.
+In: a TSO at or below the newest cut, and at or above the oldest change or, if the change log was
+truncated, the base cut (`retention`). Out: for each table that existed then, its rows: those of the
+newest cut at or below the TSO, with the later changes folded over them. If that cut would be
+different today (a schema, a DDL or a row came late), or if there are only few changes, all changes
+are folded instead. The tables are those with a mirror in the newest cut, by their names at the TSO.
 
-It is the fold that makes mirrors (`change_folding`), up to another TSO, so at a cut's own TSO the
-rows are that cut's. Nothing is written, and what is read is never changed afterwards: asking again
-gives the same, but for what came late in between.
+The code is the fold that makes mirrors (`change_folding`), up to another TSO, so at a cut's TSO the
+rows are those of the cut. Nothing is written, and reading again gives the same, except for changes
+that came late in between.
 
-Without commit ts (Canal-JSON without the TiDB extension) the same holds for the changes' `es`.
+Without commit ts (Canal-JSON without the TiDB extension) the same applies to the changes' `es`.
 """
 
 from collections.abc import Callable, Mapping
@@ -181,8 +180,8 @@ class AsOf:
 
     def _incomplete(self, database: str, table: str, exported: int) -> NotFoundError:
         return NotFoundError(
-            f"{database}.{table} is not known as of {self._tso}: it was seeded from an export, and "
-            f"its rows are known from there on, TSO {exported}"
+            f"{database}.{table} is not known as of {self._tso}: it was seeded from an export, so "
+            f"its rows are only known from TSO {exported} on"
         )
 
     def rows(self, mirror: MirrorPlan) -> TableRows:

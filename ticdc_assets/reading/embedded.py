@@ -2,16 +2,16 @@
 
 In: the text of one query, and the newest cut or a TSO. Out: the names of its columns, and its rows
 as texts. Only the tables that the query names are opened, each at the Delta version that the cut
-names, so they all stand at one TSO whatever a run is writing. `table__history` and
-`table__with_deleted` are there as in Spark (`views`).
+names, so they are all at one TSO, whatever a run is writing. `table__history` and
+`table__with_deleted` exist as in Spark (`views`).
 
-Which engine runs a query is said by whoever asks, never by size: the two have dialects of their own
-(docs/decisions/0060-two-engines-of-sql.md). Files of which a version has some rows only, or by
-other names, are copied into a folder that is gone afterwards, and the query runs over that. So are
-the rows of a table with features of Delta that none of our writers uses: Spark copies these.
+The caller chooses the engine; size never does, because the two engines have different dialects
+(docs/decisions/0060-two-engines-of-sql.md). If a version has only some rows of a file, or other
+column names, the rows are copied into a temporary folder, and the query runs over the copy. If a
+table has Delta features that this package never writes, Spark makes the copy.
 
-The text is data. Anything but one query that reads is refused; files, networks, extensions and
-settings are out of its reach.
+The text is untrusted. Only a single reading query is accepted; it cannot reach files, networks,
+extensions or settings.
 """
 
 import re
@@ -300,7 +300,7 @@ def _copied(rows: Rows | None, folder: Path) -> StoredRows | None:
 
 def _by_spark(frame: DataFrame, folder: Path, name: str, say: Callable[[str], None]) -> StoredRows:
     """Let Spark write rows that only it can read into files that anybody can."""
-    say(f"{name}: Spark copies it first; --engine spark reads it where it stands")
+    say(f"{name}: Spark copies it first; --engine spark reads it in place")
     place = folder / str(len(list(folder.iterdir())))
     names = frame.columns
     frame.toDF(*(f"c{number}" for number in range(len(names)))).write.parquet(str(place))

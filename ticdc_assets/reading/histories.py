@@ -1,9 +1,9 @@
-"""Reading histories: as DataFrames, with deleted rows kept, and the life of one row.
+"""Read histories: as DataFrames, with deleted rows, and the versions of one row.
 
 In: the newest cut, and the histories that it names. Out: every version of a table's rows
-(`read_history`), the newest version of every row that ever was (`read_with_deleted`), or all
-versions of one row in canonical text (`row_versions`), which are worked out from the change log
-where no history is kept. Nothing is written.
+(`read_history`), the newest version of every row that ever existed (`read_with_deleted`), or all
+versions of one row in canonical text (`row_versions`), which are computed from the change log if no
+history is kept. Nothing is written.
 """
 
 # Arrow makes its compute functions when it is imported, so the checker does not see them.
@@ -341,7 +341,7 @@ def parse_key(schema: TableSchema, text: str) -> dict[str, str]:
     columns = list(schema.handle_key)
     if not columns:
         raise ConfigError(
-            f"{schema.database}.{schema.table} has no key, so no row of it has a history of its own"
+            f"{schema.database}.{schema.table} has no key, so its rows have no separate histories"
         )
     names = {name.lower(): name for name in columns}
     if len(columns) == 1:

@@ -1,15 +1,14 @@
-"""Reading mirrors: as DataFrames, and as the source's own text.
+"""Read mirrors: as DataFrames, and as the source's own text.
 
-Readers read what a cut names, so all mirrors they see stand at one TSO, whatever a run is writing
-meanwhile; or what `as_of` makes of a cut and the changes after it. `read_mirror` gives a table's
-typed columns; `iterate_rows` gives each row as one JSON object in canonical text, which is what the
-source would print, with the values that no typed column can hold in their place.
+Readers read the versions that a cut names, so all mirrors they see are at one TSO, whatever a run
+is writing; or they read a cut with later changes, by `as_of`. `read_mirror` returns a table's typed
+columns. `iterate_rows` returns each row as one JSON object in canonical text, as the source would
+print it, including values that no typed column can hold.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Literal, overload
 
 import orjson
@@ -34,6 +33,7 @@ from ticdc_assets.rows.mirror_rows import (
     spark_type_name,
 )
 from ticdc_assets.schemas import TableSchema
+from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.tso import moment_text
 
 
@@ -72,7 +72,7 @@ class MirrorListing:
     applied_ts: int
     moment: str
     status: TableStatus
-    path: Path
+    path: AnyPath
     version: int | None
     damaged: LakeDamagedError | None = None
 
@@ -94,7 +94,7 @@ def require_mirror(paths: LakePaths, database: str, table: str) -> MirrorCut:
             item.rows for item in cut.held if (item.database, item.table) == (database, table)
         )
         known = ", ".join(f"{item.database}.{item.table}" for item in cut.mirrors) or "none"
-        waiting = f"; {held} rows of it are held until its schema arrives" if held else ""
+        waiting = f"; {held} of its rows are held until its schema arrives" if held else ""
         raise NotFoundError(
             f"no mirror of database {database!r}, table {table!r} at {cut.moment}{waiting}; "
             f"mirrors: {known}"
@@ -186,7 +186,7 @@ class MirrorLocation:
             deletion vectors, column mapping and type widening read it too.
     """
 
-    path: Path
+    path: AnyPath
     version: int
     applied_ts: int
     rows: int

@@ -1,28 +1,26 @@
 """SQL over mirrors: a view for every table of the newest cut, and single queries as of any TSO.
 
-In: the newest cut. Out: in a Spark catalog for each mirror a view `database.table` that reads the
-Delta version which the cut names, whatever a run is writing; where a history is kept also
+In: the newest cut. Out: for each mirror, a view `database.table` in a Spark catalog that reads the
+Delta version that the cut names, whatever a run is writing; if a history is kept, also
 `table__history` (every version) and `table__with_deleted` (the newest version of every row that
-ever was). Virtual generated columns, which TiCDC never sends, are left out.
+ever existed). Virtual generated columns, which TiCDC never sends, are left out.
 
-A view is one statement and names one version, so creating the views again is how they move to a
-newer cut; those of tables that are gone are dropped then. Views that are not ours are never
-replaced: ours carry the changefeed's name as a property. While they are being created, some are of
-the older cut and some of the newer one.
+A view is one statement and names one version. Creating the views again moves them to a newer cut
+and drops those of dropped tables. Views of other programs are never replaced: views made here carry
+the changefeed's name as a property. While they are being created, some show the older cut and some
+the newer one.
 
-Names come from upstream and are quoted. A name that the catalog refuses (Spark's own takes A-Z a-z
-0-9 and _ only, and no two that differ by case alone) is told in `Views.refused`; the others are
-created all the same.
+Names come from upstream and are quoted. A name that the catalog refuses (Spark's own only takes A-Z
+a-z 0-9 and _, and no two names that differ only by case) is listed in `Views.refused`; the other
+views are created.
 
-`query` makes only the views that one query asks for, and takes them away again.
+`query` creates only the views that one query needs, and drops them afterwards.
 """
 
 import json
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -32,6 +30,7 @@ from pyspark.sql import types as T
 
 from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.scratch import READING, Scratch
 from ticdc_assets.engine.session import functions
 from ticdc_assets.engine.spark_commits import SparkCommit
 from ticdc_assets.errors import TicdcError
@@ -41,6 +40,7 @@ from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.reading.histories import with_deleted_sql
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout, quoted
+from ticdc_assets.storage.paths import AnyPath
 
 HISTORY = "__history"
 """Ends the name of the view of a table's history."""
@@ -129,7 +129,7 @@ def create_views(
         key = (database.lower(), view.name.lower())
         other = created.get(key)
         if other is not None:
-            reason = f"{other.database}.{other.name} has the same name but for its case"
+            reason = f"{other.database}.{other.name} has the same name except for case"
         else:
             reason = place.create(database, view)
         if reason is None:
@@ -187,7 +187,7 @@ class _Place:
         catalog: str,
         changefeed: str,
         *,
-        location: Path | None = None,
+        location: AnyPath | None = None,
     ) -> None:
         self._spark = spark
         self._catalog = catalog
@@ -205,7 +205,7 @@ class _Place:
         name = self._name(database, view.name)
         try:
             if self._spark.catalog.tableExists(name) and not self._is_ours(name):
-                return "something that is not a view of this changefeed has this name already"
+                return "something that is not a view of this changefeed already has this name"
             self._spark.sql(
                 f"CREATE OR REPLACE VIEW {name} TBLPROPERTIES "
                 f"('{_OWNER}' = '{self._changefeed}') AS {view.select}"
@@ -296,17 +296,17 @@ def query(
     cut = require_cut(paths)
     names = require_query(spark, text)
     session = spark.newSession()
-    with tempfile.TemporaryDirectory(prefix="ticdc-sql-") as folder:
-        place = _Place(
-            session, str(session.catalog.currentCatalog()), changefeed, location=Path(folder)
-        )
+    # Beside the tables, where workers of a cluster see it.
+    with closing(Scratch(paths, READING)) as scratch:
+        folder = scratch.folder()
+        place = _Place(session, str(session.catalog.currentCatalog()), changefeed, location=folder)
         if as_of is None:
             selects: dict[tuple[str, str], Callable[[], _View]] = {
                 (view.database.lower(), view.name.lower()): lambda view=view: view
                 for view in reversed(list(_views_of(paths, cut)))
             }
         else:
-            selects = _views_as_of(AsOf(session, paths, feed, as_of), Path(folder))
+            selects = _views_as_of(AsOf(session, paths, feed, as_of), folder)
         try:
             for key in [key for key in selects if _is_named(key, names)]:
                 _make(place, selects.pop(key)())
@@ -315,7 +315,7 @@ def query(
             place.remove()
 
 
-def _views_as_of(moment: AsOf, folder: Path) -> dict[tuple[str, str], Callable[[], _View]]:
+def _views_as_of(moment: AsOf, folder: AnyPath) -> dict[tuple[str, str], Callable[[], _View]]:
     """Return how to make the view of each table as of a TSO: its rows are written beside."""
 
     def write(number: int) -> _View:

@@ -182,6 +182,7 @@ class SchemaHistory:
         self._versions: dict[SchemaKey, SchemaVersion] = {}
         self._conflicts: dict[tuple[SchemaKey, str], SchemaConflict] = {}
         self._ddls: dict[tuple[int, str, str, str], RegisteredDdl] = {}
+        self._in_order: list[RegisteredDdl] = []
         self._observed: Mapping[tuple[str, str, int], TableSchema] = {}
         self._timeline: Timeline = {}
 
@@ -221,6 +222,7 @@ class SchemaHistory:
             )
         changed = present is None or entry != present
         self._ddls[identity] = entry
+        self._in_order.clear()
         if entry.statement.action in _VIEW_ACTIONS:
             return changed
         own = SchemaSource.SNAPSHOT if is_snapshot(event) else SchemaSource.DDL
@@ -301,7 +303,9 @@ class SchemaHistory:
         Those of one commit ts stand by their coordinates, which says nothing across topics: see
         `registry.renames`.
         """
-        return sorted(self._ddls.values(), key=lambda ddl: ddl.order)
+        if len(self._in_order) != len(self._ddls):
+            self._in_order = sorted(self._ddls.values(), key=lambda ddl: ddl.order)
+        return list(self._in_order)
 
     def restore(
         self,
@@ -314,6 +318,7 @@ class SchemaHistory:
             self._versions[version.key] = version
         for ddl in ddls:
             self._ddls[ddl.identity] = ddl
+        self._in_order.clear()
         for conflict in conflicts:
             self._conflicts[(conflict.claimed.key, repr(conflict.claimed.schema))] = conflict
 

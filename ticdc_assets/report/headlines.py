@@ -1,7 +1,7 @@
-"""The five figures a reader looks at first, each with what the changefeed's checks say of it.
+"""The five most important figures, each with the verdict of its check.
 
-In: a `FeedOverview`. Out: `Headline` values. Pure. Nothing is judged here: level and advice are
-those of `Status.verdicts`, so the page and the checks never disagree.
+In: a `FeedOverview`. Out: `Headline` values. Pure. Level and advice come from `Status.verdicts`, so
+the page and the checks never disagree.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from ticdc_assets.tso import lag_seconds
 
 
 class Level(IntEnum):
-    """How bad it is."""
+    """The level of a verdict on the page."""
 
     GOOD = 0
     NOTE = 1
@@ -39,7 +39,7 @@ LEVELS = {
     VerdictLevel.WARN: Level.WARN,
     VerdictLevel.FAIL: Level.BAD,
 }
-"""How the page shows what a verdict says."""
+"""The page's level for each level of a verdict."""
 
 _WORDS = {Level.GOOD: "good", Level.NOTE: "note", Level.WARN: "look", Level.BAD: "act"}
 
@@ -49,10 +49,10 @@ class Headline:
     """One figure.
 
     Attributes:
-        label: what it is.
+        label: the name of the figure.
         value: the figure.
         level: the verdict.
-        advice: why, and what to do about it if anything.
+        advice: the reason, and what to do, if anything.
     """
 
     label: str
@@ -101,7 +101,7 @@ def headlines(overview: FeedOverview) -> tuple[Headline, ...]:
 
 
 def other_headlines(overview: FeedOverview) -> tuple[Headline, ...]:
-    """Return what the other checks say that are not well."""
+    """Return the verdicts of other checks that do not pass."""
     return tuple(
         _headline(overview, label, said.level.word, check)
         for check, label in _OTHERS.items()
@@ -120,7 +120,7 @@ _OTHERS = {
 def _headline(
     overview: FeedOverview, label: str, value: str, check: Check, *, is_note: bool = False
 ) -> Headline:
-    """Return a figure with what a check says; `is_note`: nothing is there that could be well."""
+    """Return a figure with a check's verdict; `is_note`: there is nothing to judge."""
     said = overview.status.verdicts[check]
     level = LEVELS[said.level]
     return Headline(
@@ -132,5 +132,5 @@ def _headline(
 
 
 def verdict(overview: FeedOverview) -> Level:
-    """Return the worst that any check says."""
+    """Return the worst level of all checks."""
     return LEVELS[max(item.level for item in overview.status.verdicts.values())]

@@ -1,29 +1,26 @@
 """One self-contained HTML page about one changefeed or several.
 
-In: a `FeedOverview` of each. Out: the page as text; `write_page` puts it in place of an older one
-at once, so a reader never sees half of it. The page needs nothing but a browser: style, script and
-plotly's script are inside, and a policy in it forbids any request and any script but these two,
-whatever a name from a message looks like.
+In: a `FeedOverview` of each. Out: the page as text; `write_at_once` replaces an older page, so a
+reader never sees half of it. The page needs only a browser: style, script and plotly's script are
+inside, and its policy forbids any request and any other script, even if a name from a message
+contains markup.
 
-The markup is that of the templates beside this module; this one gives them figures. A text is
-escaped wherever a template puts it, and what would steer a display is made visible: names in any
-script, with markup, quotes or bidirectional controls in them, stand as they are read.
+The templates beside this module have the markup; this module gives them figures. Templates escape
+every text, and control characters are made visible: names in any script, with markup, quotes or
+bidirectional controls, are shown as they are.
 
-Much is shown as its worst or newest part, and what is left out is said: thousands of tables are in
-the page as JSON and shown by search; schema versions, DDL, cuts and quarantine end with where the
-rest can be read.
+Long lists show only their worst or newest part, and say what is left out: thousands of tables are
+in the page as JSON and can be searched; schema versions, DDL, cuts and quarantine end with the
+place of the rest.
 """
 
 import base64
 import gzip
 import hashlib
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -175,28 +172,6 @@ def _coordinates(row: Mapping[str, Any]) -> str:
     return f"{row['topic']}/{row['partition']} offset {row['offset']} index {row['index']}"
 
 
-def write_page(path: Path, text: str) -> None:
-    """Write a page in one step: a reader finds the old one or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=".report-", suffix=".html", dir=path.parent)
-    made = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        # As any file that is written here: a temporary one is for its owner alone.
-        made.chmod(0o666 & ~_umask())
-        made.replace(path)
-    finally:
-        made.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    """Return the mask of new files; it can only be read by setting it."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
 def _resource(name: str) -> str:
     return files("ticdc_assets.report").joinpath(name).read_text(encoding="utf-8")
 
@@ -284,7 +259,7 @@ class _Feed:
         told = amount(len(self.overview.tables), "table")
         if not self.tables_left:
             return told
-        return f"{told}; the {TABLES_SHOWN} that need a look first, then those that changed most"
+        return f"{told}; the first {TABLES_SHOWN}: tables with problems, then the most changed"
 
     @property
     def tables_json(self) -> list[list[Any]]:

@@ -1,17 +1,17 @@
 """The plots of the page, by plotly's Python API.
 
 In: a `FeedOverview`. Out: `Plot` values: a figure as plotly's JSON, one template for light and one
-for dark, and a sentence that says what the plot shows to whoever does not see it. Pure.
+for dark, and a sentence that describes the plot for readers who do not see it. Pure.
 
-The page's script draws a figure with the template of the reader's colour scheme, and again with the
-other when that changes; so no figure names a colour, and a trace gets its own by its place in the
-template. Times are epoch milliseconds, which that script turns into UTC
-texts: plotly would show numbers in the reader's zone. What a hover label says is written by it too
-(`meta.hover` of a trace says how), because only it knows that zone; texts from messages are escaped
-here, as plotly reads some HTML in them.
+The page's script draws a figure with the template of the reader's colour scheme, and draws it again
+when the scheme changes. So figures name no colours: a trace gets its colour from its position in
+the template. Times are epoch milliseconds, which the script turns into UTC texts: plotly would show
+numbers in the reader's zone. The script also writes hover labels (`meta.hover` of a trace says
+how), because only it knows the zone. Texts from messages are escaped here, because plotly reads
+some HTML in them.
 
-Colours are told apart by people with any colour vision and have a contrast of 3:1 and more on their
-ground in both schemes; lines also differ by dash, points by symbol, and each is named in a legend.
+People with any colour vision can distinguish the colours, which have a contrast of at least 3:1 in
+both schemes; lines also differ by dash, points by symbol, and each is named in a legend.
 """
 
 from collections.abc import Iterable, Sequence
@@ -135,7 +135,7 @@ def lag_plot(overview: FeedOverview) -> Plot:
     if not len(series):
         return Plot(name="lag", title=title, summary="No cut was published yet.")
     if overview.status.ending is not None:
-        summary = f"It is {overview.status.ending.text}: nothing more comes that could be late."
+        summary = f"The changefeed is {overview.status.ending.text}: no more changes arrive."
         return Plot(name="lag", title=title, summary=summary)
     feed = overview.changefeed
     highest = max(range(len(series)), key=series.values.__getitem__)
@@ -159,8 +159,8 @@ def lag_plot(overview: FeedOverview) -> Plot:
             for part in (0.5, 0.95)
         )
         typical = (
-            f" {amount(len(at_publishing), 'cut')}; when published, half of them were behind by "
-            f"less than {duration(middle)}, 95 % by less than {duration(upper)}."
+            f" {amount(len(at_publishing), 'cut')}; when published, half of them were less than "
+            f"{duration(middle)} behind, 95 % less than {duration(upper)}."
         )
     return _plot(
         figure,
@@ -173,7 +173,7 @@ def lag_plot(overview: FeedOverview) -> Plot:
             f"{utc_text(moment_of(series.times[highest]))}.{typical}"
         ),
         note=_thinned_note(
-            "Each cut brings it down; in between it grows by a second each second.", [series]
+            "Each cut reduces it; between cuts it grows by a second each second.", [series]
         ),
     )
 
@@ -225,8 +225,8 @@ def throughput_plot(overview: FeedOverview) -> Plot:
             f"{rate_text(max(changed.values, default=0))}."
         ),
         note=(
-            "Means over 10 s in the newest ten minutes, a minute in the newest hour, ten minutes "
-            f"in the newest day, else an hour.{partly}"
+            "Averages over 10 s in the newest ten minutes, a minute in the newest hour, ten "
+            f"minutes in the newest day, else an hour.{partly}"
         ),
     )
 
@@ -240,7 +240,7 @@ def backlog_plot(overview: FeedOverview) -> Plot:
     if not len(series):
         return Plot(name="backlog", title=title, summary="Nothing has landed yet.")
     if _is_flat(series):
-        return Plot(name="backlog", title=title, summary="Each landing took all there was.")
+        return Plot(name="backlog", title=title, summary="Each landing took all records.")
     return _plot(
         _over_time([_line("records", series, "count", shape="hv", fill=True)], "records"),
         name="backlog",
@@ -250,7 +250,7 @@ def backlog_plot(overview: FeedOverview) -> Plot:
             f"{amount(overview.status.backlog, 'record')} left by the newest landing, at most "
             f"{count_text(max(series.values))}."
         ),
-        note=_thinned_note("What each landing left; nobody looked in between.", [series]),
+        note=_thinned_note("The backlog after each landing.", [series]),
     )
 
 
@@ -299,7 +299,7 @@ def quarantine_plot(overview: FeedOverview) -> Plot:
         roles=["red"],
         summary=(
             f"{count_text(overview.quarantine.open)} open now, at most "
-            f"{count_text(max(series.values))}; {count_text(redriven)} re-driven ever."
+            f"{count_text(max(series.values))}; {count_text(redriven)} redriven so far."
         ),
         note=_thinned_note("", [series]),
     )
@@ -313,7 +313,7 @@ def _is_flat(series: Series) -> bool:
 def _thinned_note(note: str, series: Iterable[Series]) -> str:
     shortened = [item for item in series if len(item) > POINTS]
     told = "".join(
-        f" Of {count_text(len(item))} points the extremes of each part are drawn."
+        f" Of {count_text(len(item))} points, only the extremes of each part are drawn."
         for item in shortened
     )
     return f"{note}{told}".strip()
@@ -368,7 +368,7 @@ def timeline_plot(overview: FeedOverview) -> Plot:
     """Return each DDL at its commit time, one row a table."""
     title = "DDL by table"
     if not overview.ddls:
-        return Plot(name="ddl", title=title, summary="No DDL has come yet.")
+        return Plot(name="ddl", title=title, summary="No DDL has arrived yet.")
     rows, labels = _timeline_rows(overview.ddls)
     groups: dict[tuple[str, str, str], list[DdlFigures]] = {
         **{(name, symbol, colour): [] for name, symbol, colour, _ in _GROUPS},

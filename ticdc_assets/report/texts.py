@@ -1,8 +1,8 @@
 """Numbers, times and names as people read them. Pure: the same value gives the same text.
 
-Names and other texts out of messages may hold anything: `visible` shows what a reader could not
-see, or what would change the order of what stands beside it, as an escape. That is for the eye;
-the templates make texts safe in HTML, and `plot_text` does in a plot.
+Names and other texts from messages may contain any characters. `visible` shows characters that a
+reader could not see, or that would change the order of text, as escapes. The templates make texts
+safe in HTML, and `plot_text` makes them safe in a plot.
 """
 
 import html

@@ -1,9 +1,9 @@
-"""Operations on a table without a key: of which change each is, and whether that was sent again.
+"""Operations on a table without a key: the change of each operation, and whether it is a replay.
 
 In: changes of the change log, the function from them to operations, and the watermarks of the log.
-Out: operations with what tells a replay (`folding.with_origins`). It is a function over batches, so
-it runs in this process and in Spark's workers. Operations on mirrors and on histories are taken
-alike.
+Out: operations with the columns that identify a replay (`folding.with_origins`). It is a function
+over batches, so it runs in this process and in Spark's workers. It handles operations on mirrors
+and on histories in the same way.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,11 +1,12 @@
-"""Row operations a column at a time: from batches of the change log, without Python rows.
+"""Row operations, one column at a time: from batches of the change log, without Python rows.
 
-In: an Arrow batch of change log rows of one mirror. Out: the operations of those of them that are
-regular, and the others, which `mirror_rows` resolves one by one. Which way a row takes depends on
-the row and the mirror's plan alone, and both come to the same operations.
+In: an Arrow batch of change log rows of one mirror. Out: the operations of the regular rows, and
+the other rows, which `mirror_rows` resolves one by one. The way depends only on the row and the
+mirror's plan, and both ways give the same operations.
 
-Regular is a change of whole images that cites a schema whose columns are those at the cut, that no
-schema step or partition DDL is still to meet, and whose values are all regular (`values.columns`).
+A change is regular if its images are complete, its schema has the same columns as the schema at the
+cut, no later schema step or partition DDL affects it, and all its values are regular
+(`values.columns`).
 """
 
 # pyarrow ships no types, and numba hides those of what it compiles.

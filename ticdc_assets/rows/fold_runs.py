@@ -1,25 +1,23 @@
-"""Folds as work that is shared out: row groups of files to folded rows, for one mirror or for many.
+"""Distributed folds: from row groups of files to folded rows, for one mirror or many.
 
-In: for each mirror where its changes and the rows before them are (`Rows`), and the functions from
-these to operations. Out: for each a `Folded`: its rows as a mirror has them, or as a MERGE needs
-them, the changes that did not fit, and counts.
+In: for each mirror, the location of its changes and earlier rows (`Rows`), and the functions from
+these to operations. Out: for each mirror, a `Folded`: its rows for the mirror or for a MERGE, the
+changes that do not fit, and counts.
 
-The parts are row groups of files, the step makes operations of them, the bucket is a hash of the
-key, and each bucket is folded for itself (`folding`). Few rows are tables in this process and stay
-here; many are read from files and written to files, so what a worker holds at a time is bounded
-(`_ROWS_PER_BUCKET`, `_READ_AHEAD`, `_HELD_BYTES`), whatever the number of changes and of mirrors.
-What a part has of a key is thinned before it goes to the key's bucket, so a key that changes all
-the time does not fill the worker that folds it. All mirrors that are new are one job, which reads
-the change log once.
+The parts are row groups of files, the step makes operations from them, the bucket is a hash of the
+key, and each bucket is folded separately (`folding`). Few rows stay as tables in this process; many
+are read from files and written to files, so the memory of a worker is limited (`_ROWS_PER_BUCKET`,
+`_READ_AHEAD`, `_HELD_BYTES`), whatever the number of changes and mirrors. The operations of a key
+within a part are thinned before they go to the key's bucket, so a key that changes all the time
+does not fill its worker. One job makes all new mirrors and reads the change log once.
 
-Why running it again is safe: see `files`; a folder of `scratch` is of nobody but this run.
+Why running it again is safe: see `files`; a folder of `scratch` belongs to one run.
 """
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -51,6 +49,7 @@ from ticdc_assets.rows.rows_of_work import (
     numbered_names,
 )
 from ticdc_assets.schemas import TableSchema
+from ticdc_assets.storage.paths import AnyPath
 
 _READ_AHEAD = 100_000
 """Rows of the change log that wait in a worker until there are enough of their mirror."""
@@ -74,8 +73,8 @@ class Output:
         for_merge: whether the rows are the source of a MERGE (`merge_schema`), not a mirror's.
     """
 
-    folder: Path | None = None
-    faults: Path | None = None
+    folder: AnyPath | None = None
+    faults: AnyPath | None = None
     is_table: bool = False
     for_merge: bool = False
 

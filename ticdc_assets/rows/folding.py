@@ -1,18 +1,17 @@
-"""Folding operations: the last one of each key, or for a table without a key how often each row is.
+"""Fold operations: the last operation of each key or, without a key, the count of each row.
 
-An operation that came to nothing because a value does not fit (it has a `reason`) is void if the
-row changes again; else it is there beside the last one that fits, for the quarantine.
+An operation with a value that does not fit (it has a `reason`) is ignored if the row changes again;
+otherwise it is kept, for the quarantine, together with the last operation that fits.
 
-A put that knows the key alone (`is_partial`) gives way to any other operation: it brings a row
-where none is there, and marks the one that is there (`mirror_rows.PARTIAL`).
+A put with only the key (`is_partial`) loses to any other operation: it adds a row if there is none,
+and marks an existing row (`mirror_rows.PARTIAL`).
 
-In: operations (`row_operations.operation_schema`) as Arrow tables. Out: `FoldedRows`, which are one
-row a key with what a mirror needs to be written, and the counts of it. `fold_runs` runs these
-functions in this process or in Spark's workers.
+In: operations (`row_operations.operation_schema`) as Arrow tables. Out: `FoldedRows`, one row per
+key with the data for writing a mirror, and counts. `fold_runs` runs these functions in this process
+or in Spark's workers.
 
-A fold may be shared out: `thinned` leaves out of some operations what the fold of them and any
-others does not depend on, so that a key which changes a million times is moved as a few rows.
-Folding is pure and writes nothing.
+A fold can be distributed: `thinned` removes operations that cannot affect the result, so a key that
+changes a million times is moved as a few rows. Folding is pure and writes nothing.
 """
 
 # pyright: reportAttributeAccessIssue=false

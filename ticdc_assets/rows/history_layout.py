@@ -3,7 +3,8 @@
 In: the schema of an upstream table. Out: names and Arrow schemas. Pure: the same schema gives the
 same columns.
 
-A version's columns go by numbers here (`c0`, `c1`, ...), because a table's may have any name.
+A version's columns have numbered names here (`c0`, `c1`, ...), because a table's columns may have
+any name.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
 """Operations on a history: from changes and older versions, over Arrow batches.
 
 In: Arrow batches of the change log (`history_operations`), or of an older history (`Passage`). Out:
-operations, one row a put or delete, typed as the history's columns. Both are functions over
-batches, so they run in this process for a few rows and in Spark's workers for many. The meaning is
-`changelog.history_changes`; the same batches give the same operations.
+operations, one row per put or delete, typed as the history's columns. Both are functions over
+batches, so they run in this process for a few rows and in Spark's workers for many. The reference
+is `changelog.history_changes`; the same batches give the same operations.
 """
 
 from collections.abc import Iterable, Iterator

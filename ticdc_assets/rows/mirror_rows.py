@@ -1,13 +1,13 @@
 """Rows of a mirror: from change log rows and older mirror rows to typed columns, and back to text.
 
-In: Arrow batches of change log rows, or of a mirror's own rows. Out: Arrow batches with one row an
+In: Arrow batches of change log rows, or of a mirror's rows. Out: Arrow batches with one row per
 operation (put, delete or error), whose columns are typed as the mirror's. The work is Python over
-Arrow batches inside Spark's workers; the meaning is `changelog.resolve` and `values`.
+Arrow batches inside Spark's workers; the references are `changelog.resolve` and `values`.
 
-What a typed column cannot hold (zero dates and the like) is NULL there, and its exact text stands
-in the rescued data under the column's name. Under the empty name, which no column can have,
-stands the commit ts of a change that was sent as its handle key alone (`PARTIAL`): from then on the
-row's other columns are not known.
+A value that a typed column cannot hold (such as a zero date) is NULL there, and its exact text is
+in the rescued data under the column's name. The empty name, which no column can have, has the
+commit ts of a change that was sent with only its handle key (`PARTIAL`): from then on the row's
+other columns are unknown.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,8 +1,8 @@
-"""How a row is identified in a mirror and in a history: by its typed key, and by rescued text.
+"""The identity of a row in a mirror and in a history: its typed key and rescued text.
 
-In: a table's schema. Out: which columns tell a row from others. A key value that its typed column
-cannot hold is NULL there, and its exact text stands in the rescued data; so two rows are one if
-their typed keys are equal, and the rescued texts of those key columns that may have one. Pure.
+In: a table's schema. Out: the columns that identify a row. A key value that its typed column cannot
+hold is NULL there, and its exact text is in the rescued data. So two rows are the same if their
+typed keys are equal, and the rescued texts of the key columns that may have one. Pure.
 """
 
 from ticdc_assets.mysql_types import kind_of

@@ -1,6 +1,6 @@
-"""Row operations in Arrow: what changes do to the rows of a mirror, one row an operation.
+"""Row operations in Arrow: the effects of changes on the rows of a mirror, one row per operation.
 
-Made by `mirror_rows` from rows of the change log and of mirrors, folded by `folding`.
+`mirror_rows` makes them from rows of the change log and of mirrors; `folding` folds them.
 """
 
 import pyarrow as pa

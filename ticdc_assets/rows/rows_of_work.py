@@ -1,29 +1,34 @@
-"""Rows that steps read and leave: tables in this process, or row groups of Parquet files.
+"""Input and output rows of steps: tables in this process, or row groups of Parquet files.
 
-In: a table, or files. Out: parts for an executor (`Rows`), buckets of keys for what is reduced, and
-what is left of it as a table or as files (`KeptRows`). Few rows stay in this process, many in
-files,
-and who goes on from them need not know which.
+In: a table, or files. Out: parts for an executor (`Rows`), buckets of keys for reducing, and the
+results as a table or as files (`KeptRows`). Few rows stay in this process, many are in files, and
+later steps need not know which.
 
-Why running it again is safe: see `files`; the folders are of one run (`scratch`).
+Why running it again is safe: see `files`; the folders belong to one run (`scratch`).
 """
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.engine.deletion_vectors import DeletionVector
-from ticdc_assets.engine.files import FileWriter, WrittenFile, read_bounded_as, texts_of
+from ticdc_assets.engine.files import (
+    FileWriter,
+    WrittenFile,
+    open_parquet,
+    read_bounded_as,
+    read_footer,
+    texts_of,
+)
+from ticdc_assets.storage.paths import AnyPath
 
 _ROWS_PER_BUCKET = 100_000
 """Changes that are folded at a time, about: keys are spread over buckets by their hash."""
@@ -53,8 +58,8 @@ class Rows:
 
     schema: pa.Schema
     table: pa.Table | None = None
-    groups: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    deleted: Mapping[str, DeletionVector] = field(default_factory=dict[str, DeletionVector])
+    groups: tuple[tuple[AnyPath, tuple[int, ...]], ...] = ()
+    deleted: Mapping[AnyPath, DeletionVector] = field(default_factory=dict[AnyPath, DeletionVector])
     stored: tuple[str, ...] = ()
     large: tuple[str, ...] = ()
     condition: ds.Expression | None = None
@@ -69,13 +74,13 @@ class Rows:
     @classmethod
     def of_files(
         cls,
-        paths: Sequence[Path],
+        paths: Sequence[AnyPath],
         schema: pa.Schema,
         stored: Sequence[str] | None = None,
-        deleted: Mapping[str, DeletionVector] | None = None,
+        deleted: Mapping[AnyPath, DeletionVector] | None = None,
     ) -> "Rows":
         """Return the rows of whole files but for those that are `deleted`."""
-        footers = [(str(path), pq.read_metadata(path)) for path in paths]
+        footers = [(path, read_footer(path)) for path in paths]
         deleted = deleted or {}
         names = tuple(schema.names if stored is None else stored)
         return cls(
@@ -122,7 +127,7 @@ class RowPart:
     """Some rows, and which source of which mirror they are of; of the change log if of none."""
 
     table: pa.Table | None = None
-    path: str = ""
+    path: AnyPath | None = None
     groups: tuple[int, ...] = ()
     schema: pa.Schema | None = None
     stored: tuple[str, ...] = ()
@@ -138,9 +143,10 @@ class RowPart:
             yield from self.table.to_batches(max_chunksize=READ_ROWS)
             return
         assert self.schema is not None
+        assert self.path is not None
         for number in self.groups:
             yield from read_bounded_as(
-                Path(self.path),
+                self.path,
                 number,
                 self.schema,
                 self.stored,
@@ -191,11 +197,11 @@ class KeptRows:
     schema: pa.Schema
     stored: tuple[str, ...]
     table: pa.Table | None = None
-    folder: Path | None = None
+    folder: AnyPath | None = None
     files: tuple[WrittenFile, ...] = ()
 
     @property
-    def paths(self) -> list[Path]:
+    def paths(self) -> list[AnyPath]:
         """Paths of the files."""
         return [] if self.folder is None else [self.folder / file.path for file in self.files]
 
@@ -211,7 +217,7 @@ class KeptRows:
             yield self.table
         for path in self.paths:
             # A file alone, not a part of a table whose partitions its path tells.
-            with pq.ParquetFile(path) as file:
+            with open_parquet(path) as file:
                 found = file.read(columns=list(self.stored))
             yield found.rename_columns(self.schema.names).cast(self.schema)
 
@@ -232,7 +238,7 @@ class KeptRows:
 
 
 def kept(
-    rows: pa.Table, folder: Path | None, *, numbered: bool = False
+    rows: pa.Table, folder: AnyPath | None, *, numbered: bool = False
 ) -> WrittenFile | pa.Table | None:
     """Return rows as they are, or the file that they were written to; None of none."""
     if folder is None:
@@ -255,7 +261,7 @@ def kept_rows(
     found: Sequence[WrittenFile | pa.Table | None],
     schema: pa.Schema,
     stored: Sequence[str],
-    folder: Path | None,
+    folder: AnyPath | None,
 ) -> KeptRows:
     """Return what is left of all buckets as one table (`kept`)."""
     files = tuple(item for item in found if isinstance(item, WrittenFile))
@@ -270,7 +276,7 @@ def kept_rows(
     )
 
 
-def copied_by_spark(frame: DataFrame, schema: pa.Schema, folder: Path) -> Rows:
+def copied_by_spark(frame: DataFrame, schema: pa.Schema, folder: AnyPath) -> Rows:
     """Copy rows that Spark alone can read into files of a folder that is empty.
 
     Args:

@@ -1,26 +1,26 @@
-"""Comparing two tables of mirror rows: equal or not by content hash, and if not where.
+"""Compare two tables of mirror rows by content hash, and find the differences.
 
 In: the rows of a mirror and the rows it should have, both with the columns of `MirrorLayout`, as
-parts for steps. Out: the content hash of each, and, if they differ, how many rows are different,
-missing and too many, with examples by key and column.
+parts for steps. Out: the content hash of each and, if they differ, the numbers of changed, missing
+and extra rows, with examples by key and column.
 
 The content hash does not depend on the order of rows or files. Each row has two 64-bit hashes over
 its typed columns, the rescued data and the commit ts of its last change. The hash of the table is
 one over the number of rows, the sums of the first and the second, and their exclusive or. So equal
-rows of a table without a key are counted, and two equal tables cost one pass each. It is made to
-find damage, not to withstand somebody who looks for collisions. It is DuckDB's, and may differ from
-one version of DuckDB to the next, so it is compared within a run only.
+rows of a table without a key are counted, and two equal tables cost one pass each. The hash finds
+damage; it does not resist deliberate collisions. It is DuckDB's, and may change with the version of
+DuckDB, so it is compared only within a run.
 
-Only tables that differ are brought together, by their keys: by hash first (a row that is in both as
-often cancels out), and the values of a few rows at last. In a table without a key a row is its own
-key, so that a change there is a row missing and a row too many.
+Only tables that differ are joined by their keys: first the hashes (rows that both sides have
+equally often cancel out), then the values of a few rows. In a table without a key, the whole row is
+the key, so a change is one missing row and one extra row.
 
-The commit ts is compared as well, but for rows that were sent as their handle key alone
-(`mirror_rows.PARTIAL`): whether such a change is the row's last depends on whether the row was
-there before it, which a mirror that began in the middle and one folded at once answer differently.
+The commit ts is compared too, except for rows that were sent with only their handle key
+(`mirror_rows.PARTIAL`): whether such a change is the row's last depends on whether the row existed
+before, and a mirror built step by step may differ there from one folded at once.
 
-Why asking again is safe: nothing is written but hashes of rows, to a folder of the run, and the
-answer is the same.
+Why running it again is safe: only hashes of rows are written, to a folder of the run, and the
+result is the same.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -36,7 +36,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import reduce
 from operator import xor
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -46,11 +45,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.files import FileWriter
-from ticdc_assets.engine.queries import asking
+from ticdc_assets.engine.queries import asking, view_files
 from ticdc_assets.errors import InputError
 from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, canonical_rows
 from ticdc_assets.rows.rows_of_work import RowPart, Rows
 from ticdc_assets.schemas import TableSchema
+from ticdc_assets.storage.paths import AnyPath
 
 SHOWN_CHARACTERS = 200
 """How much of a value is shown."""
@@ -156,7 +156,7 @@ class Compared:
             yield rows
 
 
-def content_of(spark: SparkSession, table: Compared, folder: Path) -> Content:
+def content_of(spark: SparkSession, table: Compared, folder: AnyPath) -> Content:
     """Return what a table holds, in one pass.
 
     Args:
@@ -207,7 +207,7 @@ def row_differences(
     mirror: Compared,
     rebuilt: Compared,
     timezone: str,
-    folder: Path,
+    folder: AnyPath,
     *,
     examples: int,
 ) -> Differences:
@@ -225,7 +225,7 @@ def row_differences(
         for name, table in (("ours", mirror), ("theirs", rebuilt)):
             files = _hash_files(spark, table, folder)
             if files:
-                engine.read_parquet([str(path) for path in files]).create_view(name)
+                view_files(engine, name, files)
             else:
                 engine.register(name, _HASHED.empty_table())
         engine.execute(_BY_KEY)
@@ -273,7 +273,7 @@ _COUNTS = """
 _CHOSEN = "SELECT key, other_key FROM by_key ORDER BY key, other_key LIMIT ?"
 
 
-def _hash_files(spark: SparkSession, table: Compared, folder: Path) -> list[Path]:
+def _hash_files(spark: SparkSession, table: Compared, folder: AnyPath) -> list[AnyPath]:
     """Write the hashes of the rows of a table, and of their keys, into files."""
 
     def written(parts: Iterable[RowPart]) -> Iterator[str]:
@@ -381,7 +381,7 @@ class _Row:
 
 
 def _rows_of(
-    spark: SparkSession, table: Compared, keys: Sequence[_Key], timezone: str, folder: Path
+    spark: SparkSession, table: Compared, keys: Sequence[_Key], timezone: str, folder: AnyPath
 ) -> dict[_Key, list[_Row]]:
     """Return the rows with one of `keys`; equal ones once, with how often they are there."""
     wanted = frozenset(keys)

@@ -1,19 +1,18 @@
-"""Comparing mirrors with the source: an export of the upstream beside the mirrors at its TSO.
+"""Compare mirrors with the source: an export of the upstream, and the mirrors at its TSO.
 
 In: the folder of an export, and the mirrors as of its TSO. Out: a `SourceDifference`: for each
-table whether both have the same rows, and where not how many differ, with keys and columns.
+table, whether both have the same rows, and if not, how many differ, with keys and columns.
 
-The rows of the export go the way of a seed (`seeding`), in a side place of their own, so both sides
-are typed by the same code, and two values are the same if their mirrors hold the same. When a row
-changed last is in no export, and is not compared.
+The rows of the export are seeded (`seeding`) in a separate side place, so the same code types both
+sides, and two values are equal if their mirrors hold the same value. Exports do not contain the
+commit ts of rows, so it is not compared.
 
-Why running it again is safe: nothing of the changefeed is written; the side place is gone when it
-ends, and one that a killed run left is removed by the next (`rebuilding`).
+Why running it again is safe: no table of the changefeed is written. The side place is removed at
+the end, and the next run removes one that a killed run left (`rebuilding`).
 """
 
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -44,6 +43,7 @@ from ticdc_assets.services.comparing import (
 )
 from ticdc_assets.services.rebuilding import remove_side_places
 from ticdc_assets.services.seeding import SeededRows, Seeding, seed
+from ticdc_assets.storage.paths import AnyPath
 
 EXAMPLES = 10
 """Rows of a table that are shown at most where they differ."""
@@ -91,7 +91,7 @@ class DiffedTable:
             for count, what in (
                 (counts.changed, "differ"),
                 (counts.missing, "are missing in the mirror"),
-                (counts.too_many, "are too many in the mirror"),
+                (counts.too_many, "are extra in the mirror"),
                 (self.unread, "of the export cannot be read"),
             )
             if count
@@ -101,7 +101,7 @@ class DiffedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceDifference:
-    """The mirrors of a changefeed beside an export.
+    """The mirrors of a changefeed compared with an export.
 
     Attributes:
         changefeed: its name.
@@ -122,7 +122,7 @@ class SourceDifference:
 
     @property
     def summary(self) -> str:
-        """What is found, in one sentence."""
+        """The result, in one sentence."""
         differing = sum(not item.equal for item in self.tables)
         if not differing:
             return f"{len(self.tables)} mirrors equal the export at TSO {self.tso}"
@@ -152,7 +152,7 @@ def diff(
         ConfigError: the export does not tell its TSO.
     """
     require_cut(paths)
-    with side_lock(paths):
+    with side_lock(paths, changefeed.writer):
         remove_side_places(paths)
         try:
             side = paths.side_place(uuid4().hex)
@@ -270,7 +270,7 @@ def _rows(table: TableRows, side: LakePaths) -> Rows:
     return rows
 
 
-def _folder(side: LakePaths) -> Path:
+def _folder(side: LakePaths) -> AnyPath:
     """Return a new folder for files of this run, in the side place."""
     folder = side.base / f"compared-{uuid4().hex}"
     folder.mkdir()

@@ -1,7 +1,7 @@
-"""Which cuts are kept: by age, by hour, and what may become a base.
+"""Choose the cuts to keep: by age, by hour, and possible base cuts.
 
-In: the published cuts, the configured ages, and where tables were truncated. Out: the cuts to
-keep. It is a pure function, so asking again gives the same.
+In: the published cuts, the configured ages, and the truncations of tables. Out: the cuts to keep.
+This is a pure function, so running it again gives the same.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,40 +1,37 @@
-"""Maintenance: small files made one, files that nothing needs removed, logs truncated.
+"""Maintenance: compact small files, remove unneeded files, truncate logs.
 
-In: a changefeed's tables. Out: the same rows in fewer files, and a `Maintaining` that says what was
-done. `maintain` does, in this order: retention (`retention.retain`), OPTIMIZE, VACUUM, and the
-cleaning of `_delta_log`. The caller holds the writer lock.
+In: a changefeed's tables. Out: the same rows in fewer files, and a `Maintaining` with the results.
+`maintain` runs, in this order: retention (`retention.retain`), OPTIMIZE, VACUUM, and the cleaning
+of `_delta_log`. The caller holds the writer lock.
 
-What a kept cut needs is never removed:
+Data that a kept cut needs is never removed:
 
-- OPTIMIZE of a mirror or a history makes a new version, which would be taken back as what a killed
-  run left. So once all are done a new cut is published: same TSO, same rows, the new versions.
-  Older cuts go on naming the versions they had.
-- A file that a version needs is only removed by a commit behind that version. So VACUUM keeps what
-  was removed from these tables since the oldest version that a kept cut names, and since that cut
-  was published. The same age, as configured, stands in their properties, so that a VACUUM by hand
-  keeps it too.
-- A log entry is needed by the versions behind it, from the last checkpoint on. Their logs are
-  truncated at the newest checkpoint at or below the oldest version that a kept cut names. Delta
-  itself goes by age and would not know that an old version is still named; so its own clean-up is
-  put off by a property (`delta.logRetentionDuration`).
+- OPTIMIZE of a mirror or a history makes a new version, which the next sync would undo like that of
+  a killed run. So afterwards a new cut is published: same TSO, same rows, the new versions. Older
+  cuts still name their old versions.
+- A file that a version needs is only removed by a commit after that version. So VACUUM keeps files
+  that were removed from these tables since the oldest version that a kept cut names, and since that
+  cut was published. The configured age is also in the tables' properties, so that a manual VACUUM
+  keeps these files too.
+- A version needs the log entries from the last checkpoint before it on. So logs are truncated at
+  the newest checkpoint at or below the oldest version that a kept cut names. Delta's own clean-up
+  goes by age and ignores cuts, so a property delays it (`delta.logRetentionDuration`).
 
-Files that workers wrote and no commit names, because their run was killed or failed, go first, and
-are counted: `remove_unnamed`.
+Files that workers of killed or failed runs wrote and no commit names are removed first, and are
+counted: `remove_unnamed`.
 
-Why running it again is safe: each step is one commit, or removes what nothing names. A run killed
-between OPTIMIZE and publishing leaves mirrors that the next sync takes back.
+Why running it again is safe: each step is one commit, or removes files that nothing names. If a run
+is killed between OPTIMIZE and publishing, the next sync undoes the new versions.
 
 Not handled: Z-ORDER and clustering; object stores (the lake is a folder).
 """
 
 import math
 import re
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pyarrow as pa
 from delta.tables import DeltaTable
@@ -43,9 +40,9 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Changefeed, Retention
 from ticdc_assets.engine.commits import (
+    NamedCommit,
     first_removal,
     named_files,
-    named_properties,
     newest_version,
     reached,
     same_rows_at,
@@ -56,6 +53,7 @@ from ticdc_assets.engine.control import (
     open_table,
 )
 from ticdc_assets.engine.delta_files import BrokenTableError, removable
+from ticdc_assets.engine.fencing import require_lease
 from ticdc_assets.engine.files import WRITTEN_NAME
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import session_with
@@ -66,6 +64,14 @@ from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.progress import Counted, tell
 from ticdc_assets.rows.mirror_rows import quoted
 from ticdc_assets.services.retention import Retaining, retain
+from ticdc_assets.storage.paths import (
+    LOG,
+    AnyPath,
+    FoundFile,
+    files_below,
+    names_in,
+    remove_tree,
+)
 
 FEW_FILES = 8
 """Files of a mirror or a history from which it is compacted."""
@@ -195,7 +201,7 @@ def maintain(
     before = _states(paths)
     # While these are counted they are still there; and a folder may go as a whole later.
     unnamed = _remove_unnamed(paths, dry_run=dry_run)
-    tell("looking for what is older than its retention")
+    tell("looking for data older than its retention")
     retaining = retain(spark, paths, changefeed, now=now, dry_run=dry_run)
     cut = None
     if not dry_run:
@@ -244,7 +250,7 @@ def _upstream_names(cut: Cut) -> dict[str, str]:
 # Compaction -------------------------------------------------------------------------------------
 
 
-def _optimize_days(spark: SparkSession, table: Path) -> None:
+def _optimize_days(spark: SparkSession, table: AnyPath) -> None:
     """Compact the days of a table that are over."""
     opened = open_table(table)
     today = datetime.now(UTC).date().isoformat()
@@ -302,7 +308,7 @@ def _optimized(
     return replace(mirror, version=version, history_version=history_version)
 
 
-def _optimized_table(spark: SparkSession, path: Path, version: int, retention: Retention) -> int:
+def _optimized_table(spark: SparkSession, path: AnyPath, version: int, retention: Retention) -> int:
     """Compact a table that is at `version`, and bring its properties up to date.
 
     Returns:
@@ -318,8 +324,8 @@ def _optimized_table(spark: SparkSession, path: Path, version: int, retention: R
     if is_portable(table):
         # One file, and Spark would refuse names that only column mapping allows.
         if is_stale:
-            properties = named_properties(commit_metadata(path))
-            table.alter.set_table_properties(wanted, commit_properties=properties)
+            with NamedCommit(path, commit_metadata(path)).on(table) as properties:
+                table.alter.set_table_properties(wanted, commit_properties=properties)
     else:
         if is_stale:
             listed = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
@@ -335,7 +341,7 @@ def _optimized_table(spark: SparkSession, path: Path, version: int, retention: R
     return version if newest is None else newest
 
 
-def _control_tables(paths: LakePaths) -> tuple[Path, ...]:
+def _control_tables(paths: LakePaths) -> tuple[AnyPath, ...]:
     return (
         paths.seeds,
         paths.landings,
@@ -348,18 +354,20 @@ def _control_tables(paths: LakePaths) -> tuple[Path, ...]:
     )
 
 
-def _maintain_control(path: Path) -> None:
+def _maintain_control(path: AnyPath) -> None:
     """Compact and vacuum a table that is written without Spark, by Delta's default age."""
     table = open_table(path)
     if table is None:
         return
     # Commits without rows carry on what the newest says, which is how far the writer is.
-    properties = named_properties(commit_metadata(path))
+    metadata = commit_metadata(path)
     if len(table.file_uris()) > 1:
-        table.optimize.compact(commit_properties=properties)
+        with NamedCommit(path, metadata).on(table) as properties:
+            table.optimize.compact(commit_properties=properties)
     # In full: what a killed run wrote and did not commit goes too, as old as the rest.
     if table.vacuum(dry_run=True, full=True):
-        table.vacuum(dry_run=False, full=True, commit_properties=properties)
+        with NamedCommit(path, metadata).on(table) as properties:
+            table.vacuum(dry_run=False, full=True, commit_properties=properties)
 
 
 # Removing files ---------------------------------------------------------------------------------
@@ -399,7 +407,7 @@ _DEFAULT_RETENTION = timedelta(days=7)
 """How long Delta keeps removed files of a table that does not say."""
 
 
-def _is_to_vacuum(table: Path, kept: timedelta) -> bool:
+def _is_to_vacuum(table: AnyPath, kept: timedelta) -> bool:
     """Return whether there is a file that a VACUUM would remove: it takes Spark seconds to look."""
     try:
         found = removable(table, datetime.now(UTC) - kept)
@@ -408,9 +416,9 @@ def _is_to_vacuum(table: Path, kept: timedelta) -> bool:
     return found is None or bool(found)
 
 
-def _oldest_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[Path, int]:
+def _oldest_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[AnyPath, int]:
     """Return the tables that cuts name versions of, with the oldest of these."""
-    oldest: dict[Path, int] = {}
+    oldest: dict[AnyPath, int] = {}
     for mirror in (mirror for cut in cuts for mirror in cut.mirrors):
         named = {mirror.path(paths): mirror.version}
         if mirror.history_version is not None:
@@ -426,7 +434,7 @@ UNNAMED_KEPT = timedelta(hours=1)
 
 def _remove_unnamed(paths: LakePaths, *, dry_run: bool) -> dict[str, int]:
     """Remove what no commit names from the tables whose logs are whole; return how many files."""
-    newest: dict[Path, int] = {}
+    newest: dict[AnyPath, int] = {}
     for cut in read_cuts(paths):
         for path, version in _oldest_versions(paths, (cut,)).items():
             newest[path] = max(version, newest.get(path, -1))
@@ -439,7 +447,7 @@ def _remove_unnamed(paths: LakePaths, *, dry_run: bool) -> dict[str, int]:
     }
 
 
-def remove_unnamed(table: Path, *, dry_run: bool = False, kept: timedelta = UNNAMED_KEPT) -> int:
+def remove_unnamed(table: AnyPath, *, dry_run: bool = False, kept: timedelta = UNNAMED_KEPT) -> int:
     """Remove the files of a table that workers wrote for a commit that was never made.
 
     Who holds the writer lock knows that no such commit is still to come; the age is for what the
@@ -454,17 +462,16 @@ def remove_unnamed(table: Path, *, dry_run: bool = False, kept: timedelta = UNNA
     Returns:
         How many files.
     """
-    written = [path for path in table.rglob("part-*") if WRITTEN_NAME.fullmatch(path.name)]
+    written = [item for item in files_below(table) if WRITTEN_NAME.fullmatch(item.path.name)]
     if not written:
         return 0
     named = named_files(table)
     before = (datetime.now(UTC) - kept).timestamp()
     unnamed = [
-        path
-        for path in written
-        if path.relative_to(table).as_posix() not in named and path.stat().st_mtime < before
+        item.path for item in written if str(item.below) not in named and item.modified < before
     ]
     if not dry_run:
+        require_lease(table)
         for path in unnamed:
             path.unlink()
     return len(unnamed)
@@ -472,10 +479,13 @@ def remove_unnamed(table: Path, *, dry_run: bool = False, kept: timedelta = UNNA
 
 def _remove_unnamed_mirrors(paths: LakePaths) -> None:
     """Remove the folders of mirrors and histories that no kept cut names: dropped tables."""
+    # In this order: what another run makes meanwhile, because this one stood still, is not listed.
+    folders = _folders(paths)
     named = _oldest_versions(paths, read_cuts(paths))
-    for item in _folders(paths) if named else ():
+    for item in folders if named else ():
         if item not in named:
-            shutil.rmtree(item)
+            require_lease(item)
+            remove_tree(item)
 
 
 # The logs ---------------------------------------------------------------------------------------
@@ -502,7 +512,7 @@ def clean_logs(paths: LakePaths, *, kept: timedelta = LOG_KEPT) -> int:
     return removed
 
 
-def _clean_log(table: Path, version: int) -> int:
+def _clean_log(table: AnyPath, version: int) -> int:
     """Remove what stands before the newest checkpoint at or below `version`."""
     files = _log_files(table)
     checkpoints = [
@@ -513,29 +523,32 @@ def _clean_log(table: Path, version: int) -> int:
     ]
     if not checkpoints:
         return 0
-    gone = [path for number, _, path in files if number < max(checkpoints)]
+    gone = [item.path for number, _, item in files if number < max(checkpoints)]
+    require_lease(table)
     for path in gone:
         path.unlink()
     return len(gone)
 
 
-def _version_at(table: Path, moment: datetime) -> int | None:
+def _version_at(table: AnyPath, moment: datetime) -> int | None:
     """Return the newest version that was committed before `moment`."""
     before = [
         number
-        for number, kind, path in _log_files(table)
-        if kind == "json" and path.stat().st_mtime < moment.timestamp()
+        for number, kind, item in _log_files(table)
+        if kind == "json" and item.modified < moment.timestamp()
     ]
     return max(before, default=None)
 
 
-def _log_files(table: Path) -> list[tuple[int, str, Path]]:
-    folder = table / "_delta_log"
-    if not folder.is_dir():
-        return []
-    found = ((_LOG_FILE.fullmatch(path.name), path) for path in folder.iterdir())
+def _log_files(table: AnyPath) -> list[tuple[int, str, FoundFile]]:
+    found = ((_LOG_FILE.fullmatch(str(item.below)), item) for item in files_below(table / LOG))
     return sorted(
-        (int(match["version"]), match["kind"], path) for match, path in found if match is not None
+        (
+            (int(match["version"]), match["kind"], item)
+            for match, item in found
+            if match is not None
+        ),
+        key=lambda file: file[:2],
     )
 
 
@@ -547,7 +560,7 @@ def _states(paths: LakePaths) -> dict[str, TableState]:
     return {name: state for name, state in states.items() if state.disk_files}
 
 
-def _named(paths: LakePaths) -> dict[str, Path]:
+def _named(paths: LakePaths) -> dict[str, AnyPath]:
     """Return the tables that are there, by the names that people are told."""
     named = {path.name: path for path in _tables(paths)}
     for path in _folders(paths):
@@ -555,29 +568,28 @@ def _named(paths: LakePaths) -> dict[str, Path]:
     return named
 
 
-def _folders(paths: LakePaths) -> list[Path]:
+def _folders(paths: LakePaths) -> list[AnyPath]:
     """Return the folders of mirrors and histories, whether a cut names them or not."""
     parents = (paths.mirror("0").parent, paths.history("0").parent)
     return sorted(
-        item
+        parent / name
         for parent in parents
-        if parent.is_dir()
-        for item in parent.iterdir()
-        if item.is_dir() and item.name.replace("-", "").isdigit()
+        for name in names_in(parent)
+        if name.replace("-", "").isdigit() and (parent / name).is_dir()
     )
 
 
-def _tables(paths: LakePaths) -> Iterable[Path]:
+def _tables(paths: LakePaths) -> Iterable[AnyPath]:
     return (*_large_tables(paths), *_control_tables(paths))
 
 
-def _large_tables(paths: LakePaths) -> tuple[Path, ...]:
+def _large_tables(paths: LakePaths) -> tuple[AnyPath, ...]:
     return (paths.raw_messages, paths.snapshot_rows, paths.change_log, paths.quarantine)
 
 
-def _state(path: Path) -> TableState:
+def _state(path: AnyPath) -> TableState:
     table = open_table(path)
-    sizes = [item.stat().st_size for item in path.rglob("*") if item.is_file()]
+    sizes = [item.size for item in files_below(path)]
     return TableState(
         files=0 if table is None else len(table.file_uris()),
         disk_files=len(sizes),

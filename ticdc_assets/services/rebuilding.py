@@ -1,28 +1,29 @@
-"""Rebuilding: the mirrors of a cut once more, from the landed records alone, in a side place.
+"""Rebuilding: make the mirrors of a cut again, only from the landed records, in a side place.
 
-In: a published cut and `raw_messages`. Out: a side place, which is a lake of its own below the
-changefeed's folder: its change log is decoded anew from the records that the cut was made from,
-its schemas are registered anew, and one cut at the same TSO is made there. It is the code that
-makes mirrors; only the place is another one. What the changefeed's other tables hold is not looked
-at, but for which records were left out of the cut (see below).
+In: a published cut and `raw_messages`. Out: a side place, which is a separate lake below the
+changefeed's folder: its change log is decoded again from the records of the cut, its schemas are
+registered again, and one cut at the same TSO is made there. The code is the same as for mirrors;
+only the place differs. The changefeed's other tables are not read, except to find the records that
+were left out of the cut (see below).
 
-Which records: those landed up to the batch of the cut. What was landed later is in no cut. A record
-that was in quarantine at the cut is left out here too, even if it can be decoded by now; it is
-counted, for it waits to be re-driven. One that was re-driven before the cut is decoded like any
-other. One that was decoded then and is refused now (its claim-check file is gone, say) is named.
+The records are those landed up to the batch of the cut; later records are in no cut. A record that
+was in quarantine at the cut is left out here too, even if it can be decoded now; it is counted,
+because it waits for a redrive. A record that was redriven before the cut is decoded like any other.
+A record that was decoded then and is refused now (for example, its claim-check file is gone) is
+named.
 
-Where `raw_messages` was truncated (`retention`), the rebuild starts from the mirrors of the base
-cut that was kept, and from what was known of schemas and rows there; it proves what came after.
+If `raw_messages` was truncated (`retention`), the rebuild starts from the mirrors of the kept base
+cut, and from the schemas and rows known there; it proves the changes after it.
 
-Why running it again is safe: nothing outside of the side place is written and no writer's lock is
-held; records, change log and mirrors are read at versions that syncs leave alone. One rebuild at a
-time works on a changefeed (`lock.side_lock`); each takes away what a killed one left behind. A side
-place has a new name each time, because Spark remembers tables by their path.
+Why running it again is safe: only the side place is written, and no writer's lock is held; records,
+change log and mirrors are read at versions that syncs do not change. Only one rebuild at a time
+runs on a changefeed (`lock.side_lock`); each removes the files of killed ones. A side place has a
+new name each time, because Spark caches tables by their path.
 
-All landed batches are decoded by one job, however many there are, as one batch of the side's change
-log: memory does not grow with them. The rows keep the number of the batch they were landed in, so
-schemas are registered in the order in which they came. If one mirror is asked for, the images of
-other tables are left out of the side's change log.
+One job decodes all landed batches as one batch of the side's change log, so memory does not grow
+with their number. The rows keep the number of the batch they were landed in, so schemas are
+registered in their original order. For a single mirror, the images of other tables are left out of
+the side's change log.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -30,23 +31,21 @@ other tables are left out of the side's change log.
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportAttributeAccessIssue=false
 
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.config import Changefeed, TableChoice
 from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.engine.control import latest_version, read_rows, read_table
+from ticdc_assets.engine.files import open_parquet
 from ticdc_assets.engine.lock import side_lock
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.queries import asked
@@ -71,6 +70,7 @@ from ticdc_assets.pipeline.truncation_points import TruncationPoint, read_raw_tr
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.progress import tell
 from ticdc_assets.registry.history import SchemaHistory
+from ticdc_assets.storage.paths import AnyPath, remove_tree
 from ticdc_assets.wire.rows import COORDINATES, DDL, ERROR, PLACE
 
 TableName = tuple[str, str]
@@ -136,9 +136,9 @@ def rebuilt(
 
     Raises:
         BusyError: another rebuild of the changefeed is at work.
-        NotFoundError: it is not told any more which records the cut was made from.
+        NotFoundError: it is no longer known from which records the cut was made.
     """
-    with side_lock(paths):
+    with side_lock(paths, changefeed.writer):
         remove_side_places(paths)
         try:
             yield _Rebuild(spark, paths, changefeed, cut, table).make()
@@ -151,12 +151,17 @@ def remove_side_places(paths: LakePaths) -> None:
     _remove(paths.side_places)
 
 
-def _remove(place: Path) -> None:
+def _remove(place: AnyPath) -> None:
     """Remove the folder of side places; of a link only the link."""
     if place.is_symlink():
         place.unlink()
-    elif place.exists():
-        shutil.rmtree(place)
+    else:
+        remove_tree(place)
+
+
+def _columns_of(path: AnyPath, columns: list[str]) -> pa.Table:
+    with open_parquet(path) as file:
+        return file.read(columns=columns)
 
 
 class _Rebuild:
@@ -182,7 +187,7 @@ class _Rebuild:
         landed = landed_up_to(self._paths, self._cut.batch)
         if landed is None or latest_version(self._paths.raw_messages) is None:
             raise NotFoundError(
-                f"it is not told any more which landed records cut {self._cut.number} of "
+                f"it is no longer known from which landed records cut {self._cut.number} of "
                 f"changefeed {self._paths.changefeed!r} was made from: the history of "
                 f"{self._paths.change_log} does not reach back to batch {self._cut.batch}"
             )
@@ -346,7 +351,7 @@ class _Rebuild:
         Those that have left it for the quarantine since the cut are told there.
         """
         errors = pa.concat_tables(
-            pq.read_table(side.quarantine / file.path, columns=[*COORDINATES, "reason"])
+            _columns_of(side.quarantine / file.path, [*COORDINATES, "reason"])
             for file in found.faults
         )
         log = self._log_at(errors, [*COORDINATES, "batch", "database", "table"])

@@ -1,22 +1,23 @@
-"""One landing day decoded again: compared with what came of it, and corrected where it differs.
+"""Decode one landing day again, compare it with the change log, and correct differences.
 
-In: the records of a day in `raw_messages`, all or some, and what `change_log` and `quarantine` have
-of them. Out: a `RedecodedDay`. Rows that differ are replaced in one commit, the quarantine of the
-records is renewed, and the totals are made anew; nothing is written where they say the same.
+In: all or some records of a day in `raw_messages`, and their rows in `change_log` and `quarantine`.
+Out: a `RedecodedDay`. Rows that differ are replaced in one commit, the quarantine of the records is
+updated, and the totals are computed again; nothing is written for equal rows.
 
-A row that is replaced or restored is of the batch that its record was decoded in, as if it had been
-right from the start; one whose record was in quarantine is new, and so of the commit's own batch,
-as a re-driven one is. The commit's number is a new one in any case: the next sync sees it by that.
+A replaced or restored row belongs to the batch in which its record was first decoded, as if it had
+been correct from the start. A row whose record was in quarantine is new, and belongs to the
+commit's batch, like a redriven row. The commit always has a new number, by which the next sync sees
+it.
 
-A record that was decoded once and is refused now keeps its rows and is counted by reason: the file
-of a claim check may be gone, and then nothing could bring the rows back. But an event whose time
-stamp is too far ahead (`ahead`) leaves the change log for the quarantine: it is the limit that
-refuses it, so a re-drive brings it back whenever it is wanted.
+A record that was decoded before and is refused now keeps its rows and is counted by reason, because
+its claim-check file may be gone, and the rows could not be restored. But an event whose timestamp
+is too far ahead (`ahead`) is moved from the change log to quarantine: only the limit refuses it, so
+a redrive can bring it back.
 
-Why running it again is safe: a day that was corrected is equal, so it is left alone. What is
-refused is in quarantine before its rows go; what is not refused any more is closed there last, if
-need be by the next re-decoding of the day. The commit names all that it changed, so a run killed
-behind it is finished by whoever decodes next.
+Why running it again is safe: a corrected day is equal, so it is not changed. Refused events are in
+quarantine before their rows are removed; accepted ones are closed there last, if necessary by the
+next decoding of the day. The commit names all its changes, so after a killed run the next decoding
+finishes them.
 """
 
 from contextlib import ExitStack
@@ -101,7 +102,7 @@ class RedecodedDay:
         if self.tables:
             said += f"; {len(self.tables)} tables are folded again by the next sync"
         if self.schemas:
-            said += "; the schema registry is made anew by it"
+            said += "; it makes the schema registry again"
         kept = sum(item.records for item in self.refused)
         if kept:
             reasons = ", ".join(sorted({item.reason for item in self.refused}))

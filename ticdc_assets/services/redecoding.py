@@ -1,24 +1,24 @@
-"""Re-decoding: the records of whole landing days once more, compared with what came of them.
+"""Decode the records of whole landing days again, and compare them with the change log.
 
-In: landing days (UTC), their records in `raw_messages`, and what `change_log` and `quarantine` have
-of these. Out: nothing at all where they say the same. Where they differ, because the decoder was
-fixed or rows were lost, changed or added, the rows that differ are replaced, in one commit a day;
-the quarantine of the day's records is renewed and the totals are made anew. If DDL or bootstraps
-differed, the next registering makes the schema registry anew; and the next apply folds every table
-of which row changes differed. The commit tells both (`change_statistics.Correction`) and so do the
-totals (`ChangeGroups.repairs`), so it does not depend on who runs next.
+In: landing days (UTC), their records in `raw_messages`, and the rows of these in `change_log` and
+`quarantine`. Out: nothing if they are equal. If they differ, because the decoder was fixed or rows
+were lost, changed or added, the differing rows are replaced, in one commit per day; the quarantine
+of the day's records is updated and the totals are computed again. If DDL or bootstraps differ, the
+next registering makes the schema registry again; and the next apply folds every table whose row
+changes differ. The commit records both (`change_statistics.Correction`), and so do the totals
+(`ChangeGroups.repairs`), so it does not matter which program runs next.
 
-`redecoded_days` compares and corrects one day. `redecode_ahead` does it for those records alone
-that have events whose time stamp is too far ahead (`ahead`).
+`redecoded_days` compares and corrects one day. `redecode_ahead` does so only for records with
+events whose timestamp is too far ahead (`ahead`).
 
-Why running it again is safe: a day that was corrected is equal, so it is left alone. A run killed
-behind the commit is finished by whoever decodes next (`decode_new`). What is refused is in
-quarantine before its rows go; what is not refused any more is closed there last, if need be by the
-next re-decoding of the day.
+Why running it again is safe: a corrected day is equal, so it is not changed. If a run is killed
+after the commit, the next decoding finishes it (`decode_new`). Refused events are in quarantine
+before their rows are removed; accepted ones are closed there last, if necessary by the next
+decoding of the day.
 
-Not handled: days of which `retention` may have truncated records or rows are refused, for there is
-nothing whole to compare. A row whose landing day was changed is missed on the one day and left on
-the other until that one is decoded again too.
+Not handled: days from which `retention` may have removed records or rows are refused, because they
+cannot be compared completely. A row whose landing day was changed is missing on one day and stays
+on the other until that day is decoded again too.
 """
 
 from collections.abc import Collection

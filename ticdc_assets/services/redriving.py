@@ -1,10 +1,10 @@
-"""Re-driving: quarantined records once more, after a fix.
+"""Redriving: decode quarantined records again, after a fix.
 
 In: the open rows of `quarantine` of stage `decode`, and their records in `raw_messages`, or their
-rows of exports in `snapshot_rows`. Out: what
-decodes now becomes a new batch of the change log, its quarantine rows are closed; what does not
-stays. The next apply gives each change its place by commit ts. Changes of stage `apply` need no
-decoding: the caller folds the mirrors they belong to again.
+rows of exports in `snapshot_rows`. Out: records that can be decoded now become a new batch of the
+change log, and their quarantine rows are closed; the others stay. The next apply puts each change
+in its place by commit ts. Changes of stage `apply` need no decoding: the caller folds their mirrors
+again.
 
 Why running it again is safe: a row whose coordinates the change log has is left out, so a run
 killed between the append and the closing of the quarantine rows appends nothing twice.

@@ -1,32 +1,31 @@
-"""Retention: what the tables of a changefeed no longer need to keep, and the base that stays.
+"""Retention: remove old rows and cuts of a changefeed, and keep a base cut.
 
-In: the configured ages, the published cuts and what is open (held rows, quarantine). Out: rows
-taken out of `change_log` and `raw_messages` below a *base cut*, cuts that are older than wanted
-taken out of `cuts`, and a `TruncationPoint` for each of the two tables that says which cut its base
-is.
+In: the configured ages, the published cuts, and open rows (held rows, quarantine). Out: rows below
+a *base cut* removed from `change_log` and `raw_messages`, old cuts removed from `cuts`, and a
+`TruncationPoint` for each of the two tables, which names its base cut.
 
-The base is a published cut that would be made the same today: no row came late to it, no schema
-came for rows it held, nothing it lacked was re-driven. What is at or below it is in its mirrors, so
-folds, reads as of a TSO and proofs start from those rows instead of from nothing. Rows that the
-base still lacks stay: those it holds, and those it has in quarantine. Of a table with a key all of
-its changes from the first such row on stay, because only they tell what became of a key; folding
-them over the base's rows again changes nothing. Of a table without a key exactly those rows stay,
-because there a change counts twice.
+The base cut is a published cut that would be the same today: no row came late to it, no schema
+arrived for its held rows, none of its quarantined changes was redriven. Its mirrors contain all
+changes at or below it, so folds, reads as of a TSO and proofs start from those rows. Rows that the
+base cut still lacks are kept: its held and quarantined rows. For a table with a key, all changes
+from the first such row on are kept, because only they show the later state of a key; folding them
+over the base cut's rows again changes nothing. For a table without a key, exactly those rows are
+kept, because there a change would count twice.
 
-The truncation point is the transaction identifier of the very commit that removed the rows
-(application `retention`, version: the number of the base cut). So it holds if and only if they are
-gone, a run may be killed anywhere, and the next one goes on. The commit carries on the metadata of
-the one before, which is the memory of the position.
+The truncation point is the transaction identifier of the commit that removed the rows (application
+`retention`, version: the number of the base cut). So it exists if and only if they are removed; a
+run may be killed anywhere, and the next one continues. The commit repeats the metadata of the
+previous one, which stores the position.
 
-A record of `raw_messages` goes when it is decodable and everything in it is at or below the base
-of `raw_messages` and not among what the base lacks; that is found out by decoding it once more, so
-it does not depend on what the change log still has.
+A record of `raw_messages` is removed if it is decodable and all its events are at or below the base
+cut of `raw_messages` and not among those that the base cut lacks. This is found by decoding it
+again, so it does not depend on the remaining change log.
 
-A table that is not mirrored is in no base. Its changes go with those of the others, and a mirror of
-it that is made later is marked. A cut that lacks a table which is mirrored by now is no base.
+A table without a mirror is in no base cut. Its changes are removed with those of other tables, and
+a mirror made later is marked. A cut that lacks a table which is mirrored now cannot be a base cut.
 
-Not handled: a row that lands after its place was removed cannot be told from a replay; who folds
-counts it. Ages count from the publishing of a cut, so a changefeed that publishes none keeps all.
+Not handled: a row that lands after its place was removed looks like a replay; folding counts it.
+Age counts from the publishing of a cut, so a changefeed that publishes none keeps everything.
 """
 
 from collections.abc import Iterable, Sequence
@@ -127,7 +126,7 @@ def retain(
     notes: list[str] = []
     changes = records = 0
     if groups.batch != decoded_position(paths)[0]:
-        notes.append("nothing is truncated: a killed run is to be finished by a sync first")
+        notes.append("nothing is truncated: a sync must first finish a killed run")
     else:
         run = _CutOff(spark, paths, changefeed, groups, cuts, truncation_point, dry_run)
         base = run.base(now, retention.change_log, truncation_point, "change_log", notes)
@@ -260,7 +259,7 @@ class _CutOff:
             found = self._flaw(cut)
             if found is None:
                 return cut
-            reason = reason or f"cut {cut.number} is no base: {found}"
+            reason = reason or f"cut {cut.number} cannot be a base cut: {found}"
         if reason is not None:
             notes.append(f"{table} is not truncated further: {reason}")
         return None
@@ -270,9 +269,9 @@ class _CutOff:
         if cut.failed:
             return f"{len(cut.failed)} of its mirrors could not be made"
         if cut.unaccounted:
-            return "row changes of it are not accounted for"
+            return "some of its row changes are not accounted for"
         if is_ahead(cut.tso, cut.published_at, self._changefeed.max_ahead_seconds):
-            return "its TSO is ahead of the clock it was published by"
+            return "its TSO is ahead of the clock at its publishing"
         if cut.batch > self._compared:
             return "its row checksums were not compared yet"
         # A batch without DDL and bootstraps leaves the registry as it is.
@@ -281,7 +280,7 @@ class _CutOff:
         if self._came_late(cut):
             return "rows came late to it"
         if self._known.is_corrected(cut):
-            return "rows of it were decoded again since, and differed"
+            return "its rows were decoded again since, and differed"
         then = self._known.plan(cut.tso)
         left_out = {
             mirror.mirror_id
@@ -294,9 +293,9 @@ class _CutOff:
             for mirrors in (then.mirrors, cut.mirrors)
         )
         if cut.tables is not None and now.keys() - has.keys():
-            return "tables that it left out are mirrored by now"
+            return "tables that it left out are mirrored now"
         if now != has:
-            return "what is known of its tables changed since"
+            return "the schemas or histories of its tables changed since"
         if any(
             row["commit_ts"] <= cut.tso
             and row["redriven_at"] is not None
@@ -304,7 +303,7 @@ class _CutOff:
             and row["redriven_at"] > cut.published_at
             for row in self._faults
         ):
-            return "row changes that it had in quarantine were re-driven since"
+            return "row changes that it had in quarantine were redriven since"
         return None
 
     def _came_late(self, cut: Cut) -> bool:
@@ -430,7 +429,7 @@ class _CutOff:
         """Remove the records that are in the base in all that they say; return how many."""
         landed = landed_up_to(self._paths, base.batch)
         if landed is None:
-            notes.append("raw_messages is not truncated: its batches are not known any more")
+            notes.append("raw_messages is not truncated: its batches are no longer known")
             return 0
         count = self._cut_snapshot_rows(base)
         F = functions(self._spark)
@@ -463,7 +462,7 @@ class _CutOff:
     def _cut_snapshot_rows(self, base: Cut) -> int:
         """Remove the landed rows of exports that are in the base; return how many.
 
-        Of a seed with rows in quarantine all stay: what is wrong with them may be mended.
+        Of a seed with rows in quarantine all stay: what is wrong with them may be corrected.
         """
         waiting = {
             row["partition"]

@@ -1,19 +1,19 @@
-"""Rewinding: the newest cut is an older one again, and syncs go on from there.
+"""Rewinding: make an older cut the newest one again; syncs continue from there.
 
-In: a TSO or the number of a kept cut, and a changefeed whose newest cuts are wrong: a watermark far
-in the future moved them there, say. Out: what is too far ahead is out of the change log and in
-quarantine (`redecoding.redecode_ahead`), so that it counts no more; and one more cut, which says
-what the older one said. The cuts between the two are void (`cuts.Rewind`).
+In: a TSO or the number of a kept cut, and a changefeed whose newest cuts are wrong, for example
+because of a watermark far in the future. Out: events too far ahead are moved from the change log to
+quarantine (`redecoding.redecode_ahead`), so that they no longer count; and one more cut, with the
+content of the older one. The cuts between the two are void (`cuts.Rewind`).
 
-A cut names a Delta version of every mirror, so going back moves no row. What the mirrors are ahead
-of the cut then, the next sync takes back, as it does after a killed run; and what landed since the
-older cut it applies as if it were new, since the cut says up to which batch it was made.
+A cut names a Delta version of every mirror, so going back moves no row. The next sync undoes later
+versions of mirrors, as after a killed run, and applies changes landed since the older cut as new
+ones, because the cut names its last batch.
 
-Why running it again is safe: what is in quarantine is found there no more, and publishing is one
-append. A run killed before that has left only time stamps out that nothing should have believed.
+Why running it again is safe: quarantined events are not found again, and publishing is one append.
+A run killed before that has only removed timestamps that should not have been accepted.
 
-Not handled: cuts that retention removed, and cuts older than what the change log or the raw
-messages were truncated at, because what came after them is not there to be applied again.
+Not handled: cuts that retention removed, and cuts older than the truncation of the change log or of
+the raw messages, because the changes after them no longer exist.
 """
 
 from collections.abc import Sequence
@@ -134,7 +134,7 @@ def _wanted(paths: LakePaths, newest: Cut, *, tso: int | None, number: int | Non
             raise NotFoundError(
                 f"changefeed {paths.changefeed!r} cannot be rewound to {asked}: retention truncated"
                 f" {table} below cut {truncation_point.number} at {truncation_point.cut.moment}, "
-                "so what came between the two could not be applied again"
+                "so the changes between the two could not be applied again"
             )
     return older
 
@@ -152,6 +152,6 @@ def _require_rows(paths: LakePaths, cut: Cut) -> None:
         except LakeDamagedError as error:
             raise NotFoundError(
                 f"changefeed {paths.changefeed!r} cannot be rewound to cut {cut.number}: "
-                f"{mirror.database}.{mirror.table} at version {mirror.version} is not whole any "
-                f"more ({error.finding})"
+                f"{mirror.database}.{mirror.table} at version {mirror.version} is damaged "
+                f"({error.finding})"
             ) from error

@@ -1,14 +1,14 @@
-"""Seeding: the rows of an export become those of mirrors at its TSO.
+"""Seeding: give mirrors the rows of an export at its TSO.
 
-In: the folder of an export (`exports.folder`), and which of its tables. Out: their rows in
-`snapshot_rows`, verbatim, and in the change log; what is no row in `quarantine`, with file and
-line. The next apply makes the mirrors: those rows, and the changes above the TSO over them.
+In: the folder of an export (`exports.folder`), and the wanted tables. Out: their rows in
+`snapshot_rows`, verbatim, and in the change log; text that is not a row in `quarantine`, with file
+and line. The next apply makes the mirrors from those rows and the changes above the TSO.
 
-Why running it again is safe: a table whose files are those of its newest seed at that TSO is left
-alone, and so is one that a killed run landed: it is decoded first, as any landed batch is.
+Why running it again is safe: a table whose files equal those of its newest seed at that TSO is not
+seeded again, nor is one that a killed run landed: it is first decoded, like any landed batch.
 
-A table of which the export tells no schema, and the schema registry none, is not seeded, and said
-so; the others are. What the configuration leaves out is left out here.
+A table without a schema, in the export and in the schema registry, is not seeded, and this is
+reported; the others are seeded. Tables that the configuration leaves out are left out here too.
 """
 
 import hashlib
@@ -179,8 +179,8 @@ def _require_above(paths: LakePaths, export: Export) -> None:
     """Refuse an export whose TSO the change log does not reach back to, or has none to compare."""
     if read_groups(paths).es_only:
         raise ConfigError(
-            "the messages of the changefeed carry no commit ts, so an export has no place among "
-            "them: set `enable-tidb-extension=true` in the sink URI"
+            "the messages of the changefeed carry no commit ts, so an export cannot be placed "
+            "among them: set `enable-tidb-extension=true` in the sink URI"
         )
     truncation_point = read_truncation_point(paths)
     if truncation_point.cut is not None and export.tso < truncation_point.tso:
@@ -322,7 +322,7 @@ class SeedBalance:
     @property
     def sentence(self) -> str:
         """What is to be said of it, in one clause."""
-        lost = f", {self.lost} are nowhere" if self.lost else ""
+        lost = f", {self.lost} are lost" if self.lost else ""
         return (
             f"{self.landed} rows landed, {self.rows} seeded, {self.quarantined} in quarantine{lost}"
         )

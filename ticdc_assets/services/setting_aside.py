@@ -1,36 +1,41 @@
-"""Setting aside: what was made from the landed records makes room to be made again.
+"""Setting aside: move the tables made from the landed records away, so they are made again.
 
-In: the tables of a changefeed. Out: a folder beside them that has all but `raw_messages` (and
-`landings`, unless they are broken). The next sync finds records that nothing was made from, and
-decodes, registers and applies all of them, as `verify` does in its side place.
+In: the tables of a changefeed. Out: a folder beside them with all tables except `raw_messages` (and
+`landings`, unless they are damaged). The next sync finds undecoded records, and decodes, registers
+and applies all of them, as `verify` does in its side place.
 
-Why running it again is safe: nothing is removed. A run killed in between has moved some of the
-tables; the others are then said to be broken, or are made from what is there, and the next one
-moves them too.
+Why running it again is safe: nothing is removed. A killed run has moved some of the tables; the
+others are then reported as damaged, or are made again, and the next run moves them too.
 
-Not handled: a changefeed of whose records retention removed some. What came of these is in the
-tables only, so it is refused.
+Not handled: a changefeed from which retention removed records. Their changes exist only in the
+tables, so this is refused.
 """
 
 from datetime import UTC, datetime
-from pathlib import Path
 
+from ticdc_assets.config import Writer
+from ticdc_assets.engine.fencing import require_lease
 from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.pipeline.damage import table_damage
 from ticdc_assets.pipeline.truncation_points import has_lost_records
+from ticdc_assets.storage.paths import AnyPath, move
 
 
-def set_aside(paths: LakePaths) -> Path:
+def set_aside(paths: LakePaths, writer: Writer) -> AnyPath:
     """Move every table that can be made again into a folder of its own, and return that.
+
+    Args:
+        paths: tables of the changefeed.
+        writer: how writers are kept apart.
 
     Raises:
         LakeDamagedError: the records that they would be made from are broken.
         NotFoundError: nothing landed, or records were removed by retention.
         BusyError: somebody writes to the tables.
     """
-    with writer_lock(paths):
+    with writer_lock(paths, writer):
         damage = table_damage(paths.raw_messages)
         if damage is not None:
             raise damage
@@ -48,5 +53,6 @@ def set_aside(paths: LakePaths) -> Path:
         folder.mkdir(parents=True)
         for table in (*paths.tables, paths.base / "mirrors", paths.base / "histories"):
             if table not in keep and table.exists():
-                table.rename(folder / table.name)
+                require_lease(table)
+                move(table, folder / table.name)
     return folder

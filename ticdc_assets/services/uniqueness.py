@@ -1,12 +1,12 @@
-"""Is every key once in every mirror? A MERGE that went wrong would show here first.
+"""Is every key in a mirror only once? A wrong MERGE would show here first.
 
-In: the mirrors of a cut, at the versions that it names. Out: for each mirror with a handle key in
-which a key stands more than once, how many such keys there are and some of them. Only read, so
-running it again is safe; syncs may go on meanwhile, the versions stay.
+In: the mirrors of a cut, at the versions that it names. Out: for each mirror with a handle key and
+repeated keys, the number of such keys and some of them. Tables are only read, so running it again
+is safe; syncs may run meanwhile, because the versions stay.
 
-A key is compared by what the mirror holds of it: the typed columns, and the exact text beside them
-where a value fits no typed column. Text keys that differ in case only are equal upstream under most
-collations and count as two here. Tables without a key are bags, and not looked at.
+Keys are compared by their typed columns, and by the exact text of values that fit no typed column.
+Text keys that differ only by case are equal upstream under most collations and count as two here.
+Tables without a key are bags, and not checked.
 """
 
 from collections.abc import Mapping

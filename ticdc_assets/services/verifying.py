@@ -1,21 +1,20 @@
-"""Verifying: do the mirrors of the newest cut follow from the landed records?
+"""Verifying: are the mirrors of the newest cut equal to a rebuild from the landed records?
 
 In: the newest published cut and `raw_messages`. Out: a `Verification`: for each mirror whether it
-equals its rebuild (`rebuilding`), by the content hash of both (`comparing`), and where it does not
-the keys and columns that differ; what of the cut itself differs (schema, hidden columns, held and
-quarantined rows, mirrors that exist on one side only); and commits on a mirror's Delta table that
-no run of this package made.
+equals its rebuild (`rebuilding`), by the content hash of both (`comparing`), and if not, the keys
+and columns that differ; differences of the cut itself (schema, hidden columns, held and quarantined
+rows, mirrors that exist on only one side); and commits on a mirror's Delta table that no run of
+this package made.
 
-Why running it again is safe: nothing of the changefeed is written. The mirrors are read at the
-versions that the cut names, the records up to the batch it was made from, so syncs may go on
-meanwhile. The side place is gone when it ends.
+Why running it again is safe: no table of the changefeed is written. The mirrors are read at the
+versions that the cut names, and the records up to its batch, so syncs may run meanwhile. The side
+place is removed at the end.
 
-A mirror whose files are gone is told as such, with the error; it does not stop the others.
+A mirror whose files are gone is reported with the error; it does not stop the others.
 
-What is not proved: that the landed records are all that the changefeed sent (landing stops at gaps,
-and says so), and that the code is right: the rebuild uses the same. It finds what has happened to
-the tables since: damaged or lost files, foreign writers, and any state that the order of syncs left
-in a mirror.
+It does not prove that the changefeed's records are all landed (landing stops at gaps, and says so),
+nor that the code is correct, because the rebuild uses the same code. It finds later damage to the
+tables: damaged or lost files, other writers, and any effect of the order of syncs on a mirror.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -55,6 +53,7 @@ from ticdc_assets.services.comparing import (
     row_differences,
 )
 from ticdc_assets.services.rebuilding import Rebuilding, RefusedRecords, rebuilt
+from ticdc_assets.storage.paths import AnyPath
 
 EXAMPLES = 10
 """Rows of a mirror that are shown at most where they differ."""
@@ -158,7 +157,7 @@ class Verification:
 
     @property
     def equal(self) -> bool:
-        """Whether the cut follows from the landed records and nobody else has written to it."""
+        """Whether the cut equals its rebuild and no other program has written to it."""
         return not self.differences and all(item.is_sound for item in self.mirrors)
 
     @property
@@ -171,27 +170,27 @@ class Verification:
                 f"landed records ({self.seconds:.1f} s)"
             )
         unsound = sum(not item.is_sound for item in self.mirrors)
-        beside = f", and {len(self.differences)} things beside them" if self.differences else ""
-        return f"{unsound} of {total} mirrors of {at} are not what the landed records make{beside}"
+        beside = f", and {len(self.differences)} other findings" if self.differences else ""
+        return f"{unsound} of {total} mirrors of {at} differ from their rebuild{beside}"
 
     def notes(self) -> list[str]:
-        """Return what is to be known beside the comparison, a sentence each."""
+        """Return notes about the comparison, a sentence each."""
         notes: list[str] = []
         if self.proof_from is not None:
             notes.append(
                 f"The proof holds from {self.proof_from} on: older records are not kept, the "
-                "rebuild starts from what was kept of the mirrors there."
+                "rebuild starts from the mirrors of that base cut."
             )
         for item in self.refused:
             of = "" if item.table is None else f" of {item.database}.{item.table}"
             notes.append(
-                f"{item.records} landed records{of} were decoded once and are refused now "
+                f"{item.records} landed records{of} were decoded before and are refused now "
                 f"({item.reason}): their changes are not in the rebuild."
             )
         if self.decodable:
             notes.append(
-                f"{self.decodable} events in quarantine can be decoded by now; they are in no cut "
-                f"before: ticdc-assets redrive {self.changefeed}"
+                f"{self.decodable} events in quarantine can be decoded now; they are in no cut "
+                f"until you run: ticdc-assets redrive {self.changefeed}"
             )
         return notes
 
@@ -264,13 +263,13 @@ def _cut_differences(
         yield f"no cut can be made from the landed records: {rebuilding.reason}"
         return
     if other.tso != cut.tso:
-        yield f"the cut is at {cut.moment}, the landed records lead to {other.moment} only"
+        yield f"the cut is at {cut.moment}, the landed records only reach {other.moment}"
     ours, theirs = _held(cut.held, table), _held(other.held, table)
     for name, schema_version in sorted(ours.keys() | theirs.keys()):
         held = (ours.get((name, schema_version), 0), theirs.get((name, schema_version), 0))
         if held[0] != held[1]:
             yield (
-                f"{'.'.join(name)}: {held[0]} rows are held for schema version {schema_version}, "
+                f"{'.'.join(name)}: {held[0]} rows wait for schema version {schema_version}, "
                 f"rebuilt {held[1]}"
             )
 
@@ -401,7 +400,7 @@ class _Comparing:
     def _content(self, table: Compared) -> Content:
         return content_of(self._spark, table, self._folder())
 
-    def _folder(self) -> Path:
+    def _folder(self) -> AnyPath:
         """Return a new folder for files of this run, in the side place."""
         folder = self._rebuilding.paths.base / f"compared-{uuid4().hex}"
         folder.mkdir(parents=True)
@@ -410,7 +409,7 @@ class _Comparing:
     def _differences(self, ours: MirrorCut, theirs: MirrorCut) -> Iterable[str]:
         """Yield what differs besides columns and rows."""
         if ours.table_schema != theirs.table_schema:
-            yield "the schema at the cut is another one than the landed records lead to"
+            yield "the schema at the cut differs from the one in the landed records"
         if set(ours.hidden) != set(theirs.hidden):
             yield (
                 f"hidden columns are {', '.join(sorted(ours.hidden)) or 'none'}, "
@@ -427,5 +426,6 @@ def _foreign_commits(paths: LakePaths, mirror: MirrorCut) -> Iterable[str]:
 
     A sync that is at work, or was killed, is ahead of the cut too: its commits have ids.
     """
-    for commit in foreign_changes(commits_after(mirror.path(paths), mirror.version)):
+    table = mirror.path(paths)
+    for commit in foreign_changes(table, commits_after(table, mirror.version)):
         yield f"version {commit.version} ({commit.operation})"

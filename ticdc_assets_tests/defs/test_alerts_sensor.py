@@ -199,12 +199,12 @@ def test_a_target_that_is_away_is_told_later_and_the_others_at_once(
     watched = Watched(tmp_path, instance, Alerts(to=(away, hook.target)))
     watched.judge(LAG, Level.FAIL)
     said = watched.tick()
-    assert "{env: AWAY} did not take the alert" in said
+    assert "{env: AWAY} did not accept the alert" in said
     assert "{env: HOOK}: 1 changes told" in said
     assert len(hook.taken()) == 1
     hook.status = 500
     watched.judge(LAG, Level.OK)
-    assert "{env: HOOK} did not take the alert" in watched.tick()
+    assert "{env: HOOK} did not accept the alert" in watched.tick()
     hook.status = 200
     watched.tick()
     assert [title for title, _ in hook.taken()] == ["shop: replication_lag ok again"]

@@ -12,6 +12,7 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from ticdc_assets.cli import main
+from ticdc_assets.config import Writer
 from ticdc_assets.defs.backfills import backfill_days, backfill_tables, days_between, named_mirror
 from ticdc_assets.defs.changefeeds import all_definitions
 from ticdc_assets.defs.jobs import redecode_schedule
@@ -21,7 +22,7 @@ from ticdc_assets.defs.steps import patient_lock, steps_of
 from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.errors import BusyError, ConfigError, NotFoundError
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut
-from ticdc_assets.pipeline.mirrors import Outcome
+from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets_tests.defs.small_shop import ODD, ODD_PARTITION, ORDERS, SmallShop
 from ticdc_assets_tests.defs.test_end_to_end import asked, materializations
 
@@ -142,7 +143,7 @@ def test_a_writer_waits_for_another_and_says_so_once(
     held, released = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with writer_lock(shop.paths):
+        with writer_lock(shop.paths, Writer()):
             held.set()
             released.wait(5)
 

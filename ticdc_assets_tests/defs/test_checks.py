@@ -100,25 +100,25 @@ def test_a_clock_that_is_ahead_is_named() -> None:
 def test_no_cut_warns_and_says_which_partition_is_missing() -> None:
     verdict = judge_lag(FEED, status(None, None, waiting=(("shop", 2), ("shop", 3))))
     assert verdict.level == "warn"
-    assert "no watermark has come from shop/2, shop/3" in verdict.description
+    assert "no watermark has arrived from shop/2, shop/3" in verdict.description
     assert "nothing has landed" in judge_lag(FEED, status(None, None)).description
 
 
 def test_the_lag_says_where_most_of_it_is_and_what_to_do() -> None:
     ours = judge_lag(FEED, status(700, 10)).description
     assert "11.7 min behind now (limit 10.0 min): source to Kafka 10.0 s, Kafka" in ours
-    assert "Most of it has landed and was not applied: look at the runs of shop_sync" in ours
+    assert "Most of it has landed and is not applied yet. Check the runs of shop_sync" in ours
     undecoded = judge_lag(FEED, status(700, 10, landed_batch=5)).description
-    assert "not applied, 2 landed batches are not decoded" in undecoded
+    assert "not applied yet, 2 landed batches are not decoded" in undecoded
     kafka = judge_lag(FEED, status(700, 690, waiting_since=650)).description
     assert (
         "source to Kafka 40.0 s, Kafka to raw_messages 10.8 min, raw_messages to mirrors" in kafka
     )
-    assert "records wait to be landed. Look whether the sensor shop_sync_sensor" in kafka
+    assert "records wait to be landed. Check whether the sensor shop_sync_sensor" in kafka
     theirs = judge_lag(FEED, status(700, 700)).description
     assert "before Kafka: the newest landed watermark (from shop/1) is old itself" in theirs
     silent = judge_lag(FEED, status(700, None, waiting=(("shop", 4),))).description
-    assert "no watermark has come from shop/4" in silent
+    assert "no watermark has arrived from shop/4" in silent
 
 
 def test_the_parts_are_in_the_metadata() -> None:
@@ -181,10 +181,10 @@ def test_a_watermark_that_never_came_is_measured_from_the_first_change() -> None
     )
     verdict = judge_watermark(FEED, seen)
     assert verdict.level == "error"
-    assert "No watermark has come from shop (partitions 0, 3)." in verdict.description
+    assert "No watermark has arrived from shop (partitions 0, 3)." in verdict.description
     young = replace(seen, times=ChangeTimes(oldest=at(9), newest=at(1), first_watermark=None))
     assert judge_watermark(FEED, young).level == "passed"
-    assert "no watermark has come from shop/0" in judge_watermark(FEED, young).description
+    assert "no watermark has arrived from shop/0" in judge_watermark(FEED, young).description
 
 
 def test_a_watermark_that_moves_while_nothing_comes() -> None:
@@ -195,7 +195,7 @@ def test_a_watermark_that_moves_while_nothing_comes() -> None:
     quiet = status(10, 10, times=times(10 + limit, 1e6))
     verdict = judge_watermark(FEED, quiet)
     assert verdict.level == "warn"
-    assert "no row and no DDL came for 24.0 h" in verdict.description
+    assert "no row and no DDL arrived for 24.0 h" in verdict.description
     assert judge_watermark(FEED, replace(quiet, times=times(9 + limit, 1e6))).passed
     never = status(10, 10, times=times(None, 10 + limit))
     assert judge_watermark(FEED, never).level == "warn"
@@ -303,7 +303,7 @@ def test_keys_that_are_there_twice_are_named() -> None:
     counts = KeyCounts(cut=3, tso=at(0), mirrors=2, without_key=1, rows=7, repeated=())
     assert judge_keys(None).passed
     assert judge_keys(counts).description == (
-        "Every key is once in its mirror: 7 rows of 2 mirrors; 1 without a key cannot be checked."
+        "Every mirror has each key once: 7 rows of 2 mirrors; 1 without a key cannot be checked."
     )
     repeated = RepeatedKeys(
         database="shop",
@@ -339,7 +339,7 @@ def test_what_was_never_looked_at_is_new() -> None:
     verdict = quarantine_verdict("shop", [fault(5), fault(4), fault(4, "wrong_type")], None)
     assert verdict.level == "warn"
     assert verdict.description.startswith(
-        "3 came into quarantine (invalid_json 2, wrong_type 1); 3 are open in all."
+        "3 new in quarantine (invalid_json 2, wrong_type 1); 3 are open in total."
     )
 
 
@@ -350,7 +350,7 @@ def test_what_was_seen_is_open_and_not_new() -> None:
     )
     verdict = quarantine_verdict("shop", rows, seen)
     assert verdict.passed
-    assert verdict.description == "Nothing new in quarantine; 2 from before are still open."
+    assert verdict.description == "Nothing new in quarantine; 2 older ones are still open."
     more = quarantine_verdict("shop", [*rows, fault(3)], seen)
     assert (more.passed, more.metadata["new"].value, more.metadata["open"].value) == (False, 1, 3)
 

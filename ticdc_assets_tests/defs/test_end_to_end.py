@@ -15,7 +15,7 @@ from ticdc_assets.defs.sensors import tick
 from ticdc_assets.defs.steps import steps_of
 from ticdc_assets.errors import ConfigError, LandingGapError, SourceUnavailableError
 from ticdc_assets.pipeline.cuts import read_cuts
-from ticdc_assets.pipeline.mirrors import Outcome
+from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets_tests.defs.small_shop import ODD, ODD_PARTITION, ORDERS, SmallShop
 
 pytestmark = pytest.mark.spark
@@ -167,7 +167,7 @@ def test_quarantine_grows_once_and_a_redrive_says_what_stays(
     assert grown.decoding.quarantined == 1
     assert not checks["quarantine_growth"].passed
     assert checks["quarantine_growth"].severity == "WARN"
-    assert "1 came into quarantine" in checks["quarantine_growth"].description
+    assert "1 new in quarantine" in checks["quarantine_growth"].description
     assert not checks["mirrors_complete"].passed
 
     redriven = run_redrive(shop.settings, "shop", instance=instance)
@@ -177,7 +177,7 @@ def test_quarantine_grows_once_and_a_redrive_says_what_stays(
     assert (redriven.redriving.records, redriven.redriving.still_quarantined) == (1, 1)
     checks = {check.name: check for check in redriven.checks}
     assert checks["quarantine_growth"].passed
-    assert "1 from before are still open" in checks["quarantine_growth"].description
+    assert "1 older ones are still open" in checks["quarantine_growth"].description
     log = metadata(materializations(instance, dg.AssetKey(["shop", "decode_messages"]))[-1])
     assert (log["redriven"], log["redriven_still_quarantined"]) == (1, 1)
 

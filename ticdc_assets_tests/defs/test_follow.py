@@ -14,6 +14,7 @@ import pytest
 from dagster import DagsterRunStatus
 from pyspark.sql import SparkSession
 
+from ticdc_assets.config import Writer
 from ticdc_assets.defs import sensors
 from ticdc_assets.defs.active_runs import FOLLOW_TAG, run_to_let_in
 from ticdc_assets.defs.changefeeds import all_definitions
@@ -87,7 +88,7 @@ def test_a_step_waits_for_a_run_that_follows_and_for_nobody_else(
     shop: SmallShop, instance: dg.DagsterInstance
 ) -> None:
     steps = steps_of(shop.settings, shop.changefeed)
-    with writer_lock(shop.paths), pytest.raises(BusyError), patient_lock(steps, instance):
+    with writer_lock(shop.paths, Writer()), pytest.raises(BusyError), patient_lock(steps, instance):
         pass
     job = all_definitions(shop.settings).resolve_job_def("shop_follow")
     instance.create_run_for_job(
@@ -96,7 +97,7 @@ def test_a_step_waits_for_a_run_that_follows_and_for_nobody_else(
     held, entered = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with writer_lock(shop.paths):
+        with writer_lock(shop.paths, Writer()):
             held.set()
             entered.wait(0.5)
 

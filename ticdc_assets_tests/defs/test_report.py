@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance
 
-from ticdc_assets.config import Schedules
+from ticdc_assets.config import Schedules, Writer
 from ticdc_assets.defs.active_runs import active_runs
 from ticdc_assets.defs.changefeeds import definitions_of
 from ticdc_assets.defs.partitions import FeedNames
@@ -31,7 +31,7 @@ def test_the_report_is_written_while_somebody_else_writes(
     definitions = definitions_of([steps])
     node = definitions.resolve_asset_graph().get(dg.AssetKey(["shop", "report"]))
     assert node.pools == set(), "it waits for nobody"
-    with writer_lock(steps.paths):
+    with writer_lock(steps.paths, Writer()):
         result = definitions.resolve_job_def("shop_report").execute_in_process(instance=instance)
     assert result.success
     (event,) = result.get_asset_materialization_events()

@@ -13,6 +13,7 @@ import psutil
 import pytest
 import yaml
 
+from ticdc_assets.config import Writer
 from ticdc_assets.defs.run import (
     dagster_home,
     instance_settings,
@@ -74,7 +75,7 @@ def test_dagster_takes_the_settings(shop: SmallShop, monkeypatch: pytest.MonkeyP
 def test_a_lake_that_is_written_to_is_busy_and_leaves_no_run(
     shop: SmallShop, instance: dg.DagsterInstance
 ) -> None:
-    with writer_lock(shop.paths):
+    with writer_lock(shop.paths, Writer()):
         for run in (run_sync, run_redrive):
             with pytest.raises(BusyError, match="another sync of changefeed 'shop' is running"):
                 run(shop.settings, "shop", instance=instance)

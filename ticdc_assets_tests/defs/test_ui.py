@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,17 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.defs.run import open_instance, run_sync, ui_command
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.observe.overview import read_overview
 from ticdc_assets.pipeline import landing
 from ticdc_assets.ports import free_port, port_is_free
+from ticdc_assets.report.page import page as page_text
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.clock import TsoClock, wall_clock_ms
 from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.shop import ShopWorkload
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.storage.paths import write_at_once
 from ticdc_assets_tests.defs.browser import Page, find_chromium, open_browser
 from ticdc_assets_tests.defs.small_shop import CHANGEFEEDS
 
@@ -184,7 +188,7 @@ def test_a_mirror_is_an_asset_of_its_own(page: Page, server: str) -> None:
     assert "shop.shop.orders" in text, "the table's name"
     picture(page, "mirror-asset")
     page.open(f"{server}/assets/shop/mirrors/shop/orders?view=checks")
-    page.wait_for("table_lag", "How far the table is behind")
+    page.wait_for("table_lag", "How far the mirror is behind")
 
 
 def test_the_columns_of_a_mirror(page: Page, server: str) -> None:
@@ -318,3 +322,21 @@ def test_the_sensor_runs_and_says_why_it_does_nothing(page: Page, server: str) -
 def test_the_topic_shows_its_offsets(page: Page, server: str) -> None:
     page.open(f"{server}/assets/shop/kafka_topic?view=events")
     page.wait_for("backlog", "offsets")
+
+
+def test_the_report_of_the_changefeed(page: Page, settings: Settings, tmp_path: Path) -> None:
+    paths = LakePaths(root=settings.lake, changefeed="shop")
+    overview = read_overview(settings.changefeed("shop"), paths, now=datetime.now(UTC))
+    report = tmp_path / "report.html"
+    write_at_once(report, page_text([overview]))
+    for name, scheme, width in (
+        ("report-light", "light", 1280),
+        ("report-dark", "dark", 1280),
+        ("report-phone", "light", 400),
+    ):
+        page.prefer(scheme)
+        page.resize(width, 1400)
+        page.open(report.as_uri())
+        page.wait_for("Replication lag", "Global watermark", "shop.orders")
+        page.evaluate("document.querySelector('[data-span]').click()")  # the newest ten minutes
+        picture(page, name)

@@ -145,14 +145,14 @@ def test_a_topic_deleted_and_made_again(feed: WrittenFeed, steps: int) -> None:
     feed.go_on()
     feed.sync()
     feed.broker.delete_topic(feed.topic)
-    assert f"has no topic '{feed.topic}'; look at source.kafka.topics" in feed.refused()
+    assert f"has no topic '{feed.topic}'; check source.kafka.topics" in feed.refused()
     feed.broker.create_topic(feed.topic, 2)
     if steps:
         for _ in range(2):
             feed.go_on(steps)
     sentence = feed.refused()
     assert f"topic '{feed.topic}' partition 0" in sentence
-    assert "the topic was deleted and made again" in sentence
+    assert "the topic was deleted and created again" in sentence
 
 
 def test_a_partition_added_later(feed: WrittenFeed) -> None:

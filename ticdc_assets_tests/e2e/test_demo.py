@@ -122,7 +122,7 @@ def test_the_demo(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         process.kill()
     assert not psutil.wait_procs(started, timeout=10)[1], "a process outlived the demo"
     assert port_is_free(port)
-    with pytest.raises(ConfigError, match="start one, and leave it running"):
+    with pytest.raises(ConfigError, match="start one, and keep it running"):
         run_upstream(folder, "DELETE FROM shop.orders")
     told_live = err.read_text()
     for what in (

@@ -61,7 +61,7 @@ def test_going_on_after_records_have_expired(feed: WrittenFeed) -> None:
     said = told(feed, "status", FEED, code=1)
     assert gap in said
     assert command in said
-    assert f"landing of {FEED} is stopped by a gap" in said
+    assert f"a gap has stopped landing of {FEED}" in said
     (found,) = gaps(feed, 1)
     assert (found["partition"], found["landed"], found["available"]) == (1, position, lost_until)
     said = told(feed, "doctor", code=1)
@@ -115,7 +115,7 @@ def test_going_on_after_a_topic_was_made_again(feed: WrittenFeed) -> None:
     feed.broker.create_topic(feed.topic, 2)
     # TiCDC begins again where it stood; the offsets of the topic begin at 0.
     feed.go_on()
-    assert "the topic was deleted and made again" in feed.refused()
+    assert "the topic was deleted and created again" in feed.refused()
     assert len(gaps(feed, 1)) == 2
     said = told(feed, "accept-gap", FEED, feed.topic, 0, code=0)
     assert f"another gap in topic '{feed.topic}' partition 1" in said

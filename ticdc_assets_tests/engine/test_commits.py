@@ -101,7 +101,7 @@ def overwritten(path: Path) -> None:
 DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "elsewhere": (Path.unlink, "is no such file"),
     "torn": (torn, "bytes"),
-    "zeros": (overwritten, "is no footer of Parquet"),
+    "zeros": (overwritten, "there is no Parquet footer"),
     "folder": (lambda path: (path.unlink(), path.mkdir())[1], "bytes"),
 }
 
@@ -199,7 +199,8 @@ def foreign_properties(table: Path) -> None:
 
 def own_append(table: Path, metadata: dict[str, Any]) -> OwnCommit:
     own = OwnCommit(table, metadata)
-    write_deltalake(str(table), table_of(table, 5), mode="append", commit_properties=own.properties)
+    with own.on(None) as properties:
+        write_deltalake(str(table), table_of(table, 5), mode="append", commit_properties=properties)
     return own
 
 
@@ -219,7 +220,7 @@ def test_a_commit_is_found_among_others(tmp_path: Path) -> None:
     never = OwnCommit(table)
     foreign_append(table)
     assert never.find() is None
-    with pytest.raises(CommitError, match="there is none"):
+    with pytest.raises(CommitError, match="found none"):
         never.made()
 
 
@@ -242,7 +243,7 @@ def test_compactions_and_vacuums_leave_the_rows(
     assert same_rows_at(table, 1) == 1
     change(table)
     assert same_rows_at(table, 1) == (newest_version(table) if is_same else None)
-    assert bool(foreign_changes(commits_after(table, 1))) is not is_same
+    assert bool(foreign_changes(table, commits_after(table, 1))) is not is_same
     made = own_append(table, {}).made()
     assert reached(table, 1, made) == (made.version if is_same else None)
     # What is ours is none of these.
@@ -551,7 +552,7 @@ def test_a_writer_that_never_stops_fails_the_mirror_in_one_sentence(
         patch.setattr(overwriting, "write_deltalake", writing)
         life.feed.sync()
     (failed,) = life.feed.cut.failed
-    assert "is written by somebody else while it is made, 3 times" in failed.reason
+    assert "while it was being written, 3 times" in failed.reason
     (mirror,) = life.feed.cut.mirrors
     assert (mirror.version, mirror.rows) == (published.version, published.rows)
     life.synced()

@@ -53,7 +53,7 @@ def test_tables_files_and_what_is_skipped(tmp_path: Path) -> None:
         (None, "no file `metadata`"),
         ("Started dump at: 2024-01-01 00:00:00\n", "Finished dump at"),
         (METADATA.replace("Pos", "Place"), "no `Pos`"),
-        (METADATA.replace("446266324640595968", "7502"), "not of a TiDB"),
+        (METADATA.replace("446266324640595968", "7502"), "not from TiDB"),
     ],
 )
 def test_an_export_without_a_tso(tmp_path: Path, metadata: str | None, says: str) -> None:

@@ -20,10 +20,10 @@ from ticdc_assets.config import (
     TableChoice,
     TableFilter,
 )
+from ticdc_assets.config.spark import MERGING
 from ticdc_assets.engine.control import commit_metadata, read_table, write_table
 from ticdc_assets.engine.executing import Executor, OnSpark
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import MERGING
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.pipeline import change_folding, change_reading, history, mirror_making, versions
 from ticdc_assets.pipeline.cut_schema import CUT_SCHEMA

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.config import load_settings
 from ticdc_assets.pipeline import history_writing
-from ticdc_assets.pipeline.mirrors import Outcome
+from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets.pipeline.versions import history_in_spark, mirror_in_spark
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large
@@ -72,7 +72,7 @@ def test_a_lake_of_an_earlier_version_syncs_on(
     add_later_records(tmp_path)
     told = commands.done("sync", "shop")
     assert "4 of 4 mirrors changed" in told
-    assert "_ticdc_extra is _rescued_data now in: shop.clients, shop.log, shop.orders\n" in told
+    assert "renamed _ticdc_extra to _rescued_data in: shop.clients, shop.log, shop.orders\n" in told
     assert sorted_lines(commands.done("dump", "shop")) == sorted_lines(now)
     assert states(commands) == {
         "clients": (5, 0, 0),

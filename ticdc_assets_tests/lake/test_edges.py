@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.engine.control import read_rows
 from ticdc_assets.errors import LandingGapError, SourceUnavailableError
-from ticdc_assets.pipeline.mirrors import Outcome
 from ticdc_assets.pipeline.quarantine import read_quarantine
+from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets.reading import mirrors as reading
 from ticdc_assets.simulator.alterations import AddColumn, ModifyColumn
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed

@@ -9,10 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from deltalake import CommitProperties, DeltaTable
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from ticdc_assets.engine import executing
+from ticdc_assets.engine.commits import NamedCommit
 from ticdc_assets.engine.committing import commit_written
 from ticdc_assets.engine.control import dataset_of, is_portable, open_table
 from ticdc_assets.engine.files import FileWriter
@@ -160,7 +161,7 @@ def test_a_file_says_what_it_holds(tmp_path: Path) -> None:
         [action],
         pa.schema([*schema, ("day", pa.string())]),
         table=None,
-        properties=CommitProperties(),
+        commit=NamedCommit(tmp_path),
         partition_by=["day"],
     )
     dataset = dataset_of(DeltaTable(str(tmp_path)), tmp_path)

@@ -254,7 +254,7 @@ def test_queries_and_proofs(story: Story, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_quarantined_records_are_tried_again(story: Story, tmp_path: Path) -> None:
     commands = story.at("closed", tmp_path, lake="closed")
-    assert "1 quarantined records tried again, 0 decoded now" in commands.ran("redrive", "feed")
+    assert "tried 1 quarantined records again: 0 decoded" in commands.ran("redrive", "feed")
 
 
 @pytest.mark.slow

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.changelog.fold import fold
 from ticdc_assets.engine.control import read_rows
-from ticdc_assets.pipeline.mirrors import Outcome
 from ticdc_assets.pipeline.quarantine import read_quarantine
+from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets_tests.golden import (
     FORMATS,
     FULL_VARIANTS,

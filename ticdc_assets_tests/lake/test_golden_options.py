@@ -188,4 +188,4 @@ def test_a_row_that_is_not_what_its_checksum_says_is_found(
     assert found.counts[Agreement.WAITING] == 0
     assert found.examples[0]["commit_ts"] == change.commit_ts
     assert said(feed).level is Level.FAIL
-    assert "1 disagree" in said(feed).sentence
+    assert "1 do not" in said(feed).sentence

@@ -55,8 +55,11 @@ def test_no_folder_is_forgotten_here(golden_dir: Callable[..., Path]) -> None:
 def test_the_mirrors_equal_the_truth(
     folder: tuple[str, str], tmp_path: Path, golden_dir: Callable[..., Path]
 ) -> None:
-    scenario = Scenario(golden_dir(*folder))
-    commands = Commands(tmp_path)
+    assert_truth(folder, Scenario(golden_dir(*folder)), Commands(tmp_path))
+
+
+def assert_truth(folder: tuple[str, str], scenario: Scenario, commands: Commands) -> None:
+    """Sync a folder by the command, and compare all that came of it with the truth."""
     commands.add_scenario("feed", scenario)
     output = commands.ran("sync", "feed")
     cut = require_cut(commands.paths("feed"))

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.engine.control import read_rows
 from ticdc_assets.pipeline import decoding, landing, mirror_making, mirrors, schema_tables
-from ticdc_assets.pipeline.mirrors import Outcome
+from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets.simulator.alterations import AddColumn, RenameColumn
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column

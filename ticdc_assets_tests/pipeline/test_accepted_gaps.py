@@ -20,9 +20,9 @@ from ticdc_assets.kafka.administration import OffsetRange
 from ticdc_assets.observe.openmetrics import Figures, openmetrics_text
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, gap_caveats, read_accepted
-from ticdc_assets.pipeline.mirrors import Outcome
 from ticdc_assets.pipeline.positions import Position, read_position
 from ticdc_assets.pipeline.sources import accept, beside, see_source
+from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
@@ -209,7 +209,7 @@ def test_a_topic_that_was_made_again_goes_on_with_offsets_of_its_own(tmp_path: P
     starts = {number: min(i.offset for i in later if i.partition == number) for number in (0, 1)}
     anew = [replace(item, offset=item.offset - starts[item.partition]) for item in later]
     shop.replace_capture(anew)
-    with pytest.raises(LandingGapError, match="made again or truncated"):
+    with pytest.raises(LandingGapError, match="created again or truncated"):
         feed.land()
     shop.accept(partition=0)
     with pytest.raises(LandingGapError, match="partition 1"):

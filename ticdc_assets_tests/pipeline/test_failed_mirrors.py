@@ -24,8 +24,8 @@ from ticdc_assets.observe.verdicts import Check
 from ticdc_assets.pipeline import mirror_making
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.history_writing import HistoryWriter
-from ticdc_assets.pipeline.mirrors import Outcome
 from ticdc_assets.pipeline.quarantine import read_quarantine
+from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets.reading.mirrors import read_mirror, require_mirror
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.simulator.alterations import AddColumn

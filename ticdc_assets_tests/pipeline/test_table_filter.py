@@ -14,8 +14,8 @@ from ticdc_assets.engine.control import write_table
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.pipeline.cuts import filter_text
-from ticdc_assets.pipeline.mirrors import Outcome
 from ticdc_assets.pipeline.quarantine import count_open, read_quarantine
+from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets.pipeline.truncation_points import BELOW, read_truncation_point
 from ticdc_assets.services.retention import retain
 from ticdc_assets.services.verifying import verify
@@ -168,7 +168,7 @@ def test_what_was_truncated_while_it_was_left_out_is_told(
     then = base.published_at + DAY / 2
     kept = retain(spark, feed.paths, everything.changefeed, now=then)
     assert kept.changes == 0
-    assert "tables that it left out are mirrored by now" in kept.notes[0]
+    assert "tables that it left out are mirrored now" in kept.notes[0]
     assert retain(spark, feed.paths, feed.changefeed, now=then).changes > 0
     assert read_truncation_point(feed.paths).tso == base.tso
 

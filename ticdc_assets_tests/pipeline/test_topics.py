@@ -13,8 +13,8 @@ from ticdc_assets.changelog.progress import TopicState
 from ticdc_assets.config import KafkaSource, StartKind, StartPosition
 from ticdc_assets.errors import LandingGapError
 from ticdc_assets.kafka.records import produce
-from ticdc_assets.pipeline.mirrors import Outcome
 from ticdc_assets.pipeline.positions import known_partitions, read_position
+from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets.pipeline.watermark import read_watermark
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column

@@ -57,7 +57,7 @@ def test_views_read_the_cut_and_move_with_it(
         assert {name for _, name in made.dropped} == {"types__history", "types__with_deleted"}
         reasons = {item.name: item.reason for item in made.refused}
         assert reasons.keys() == {"TYPES", "a/b", "x y", "`", "", "mine"}
-        assert "but for its case" in reasons["TYPES"]
+        assert "except for case" in reasons["TYPES"]
         assert "not a view of this changefeed" in reasons["mine"]
         assert count("mine") == 1
     finally:

@@ -1,6 +1,5 @@
 """The page as a reader opens it: from a file, in a real browser, in both colour schemes."""
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,7 +10,7 @@ import pytest
 from ticdc_assets.observe.overview import read_overview
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.report.page import page as page_text
-from ticdc_assets.report.page import write_page
+from ticdc_assets.storage.paths import write_at_once
 from ticdc_assets_tests.defs.browser import Page, find_chromium, open_browser
 from ticdc_assets_tests.report.small_lake import NOW, cut_of, mirror_of, small_lake
 
@@ -35,7 +34,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     publish(paths, cut_of(4, NOW - timedelta(seconds=5), 1, mirrors=more))
     path = folder / "page with spaces.html"
-    write_page(path, page_text([read_overview(changefeed, paths, now=MADE)]))
+    write_at_once(path, page_text([read_overview(changefeed, paths, now=MADE)]))
     return path
 
 
@@ -68,7 +67,7 @@ def opened(
     page.prefer(scheme)
     page.resize(width, height)
     page.open(file.as_uri())
-    page.wait_for("Replication lag", "Global watermark", f"Made 2026-05-17 {made} UTC")
+    page.wait_for("Replication lag", "Global watermark", f"Written 2026-05-17 {made} UTC")
     # The text is there before the script below it has run, and until then no button does anything.
     eventually(lambda: page.evaluate("document.readyState") == "complete", "the page's script")
 
@@ -96,7 +95,7 @@ def test_the_page_is_drawn(page: Page, file: Path, scheme: str, width: int) -> N
 def test_the_limits_of_a_high_lag_do_not_overprint(page: Page, tmp_path: Path) -> None:
     changefeed, paths = small_lake(tmp_path)
     late = tmp_path / "late.html"
-    write_page(late, page_text([read_overview(changefeed, paths, now=NOW + timedelta(days=3))]))
+    write_at_once(late, page_text([read_overview(changefeed, paths, now=NOW + timedelta(days=3))]))
     for width in (390, 1440):
         page.resize(width, 5000)
         page.open(late.as_uri())
@@ -111,7 +110,7 @@ def test_the_limits_of_a_high_lag_do_not_overprint(page: Page, tmp_path: Path) -
 def test_a_line_of_zeros_is_told_and_not_drawn(page: Page, tmp_path: Path) -> None:
     changefeed, paths = small_lake(tmp_path)
     later = tmp_path / "later.html"
-    write_page(later, page_text([read_overview(changefeed, paths, now=NOW + timedelta(days=3))]))
+    write_at_once(later, page_text([read_overview(changefeed, paths, now=NOW + timedelta(days=3))]))
     page.resize(1440, 5000)
     page.open(later.as_uri())
     flat = "document.getElementById('plot-shop-throughput').closest('figure').className"
@@ -119,22 +118,6 @@ def test_a_line_of_zeros_is_told_and_not_drawn(page: Page, tmp_path: Path) -> No
     page.evaluate("document.querySelector('[data-span=all]').click()")
     eventually(lambda: page.evaluate(DRAWN.format(name="throughput")), "drawn")
     assert page.evaluate(flat) == ""
-
-
-def test_pictures_of_the_documents(page: Page, tmp_path: Path) -> None:
-    folder = os.environ.get("TICDC_SCREENSHOTS")
-    if not folder:
-        pytest.skip("make pictures sets TICDC_SCREENSHOTS")
-    changefeed, paths = small_lake(tmp_path)
-    path = tmp_path / "report.html"
-    write_page(path, page_text([read_overview(changefeed, paths, now=NOW)]))
-    for scheme in ("light", "dark"):
-        opened(page, path, scheme, 1280, 1500, made="12:00:00")
-        for name in PLOTS[:-1]:
-            eventually(lambda name=name: page.evaluate(DRAWN.format(name=name)), name)
-        page.screenshot(Path(folder) / f"report-{scheme}.png")
-    opened(page, path, "light", 400, 1500, made="12:00:00")
-    page.screenshot(Path(folder) / "report-phone.png")
 
 
 def line_colour(page: Page) -> str:
@@ -203,6 +186,6 @@ def test_an_old_page_says_so(page: Page, file: Path, tmp_path: Path) -> None:
     assert "This page is old" in page.wait_for("This page is old")
     changefeed, paths = small_lake(tmp_path)
     fresh = tmp_path / "fresh.html"
-    write_page(fresh, page_text([read_overview(changefeed, paths, now=datetime.now(UTC))]))
+    write_at_once(fresh, page_text([read_overview(changefeed, paths, now=datetime.now(UTC))]))
     page.open(fresh.as_uri())
     assert "This page is old" not in page.wait_for("Replication lag", "just now")

@@ -21,9 +21,10 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.observe.overview import FeedOverview, read_overview
 from ticdc_assets.observe.wording import duration
 from ticdc_assets.report.headlines import Level, headlines, verdict
-from ticdc_assets.report.page import TABLES_SHOWN, environment, page, write_page
+from ticdc_assets.report.page import TABLES_SHOWN, environment, page
 from ticdc_assets.report.plots import DARK, LIGHT, Palette, plots, timeline_plot
 from ticdc_assets.report.texts import plot_text, rate_text, visible
+from ticdc_assets.storage.paths import write_at_once
 from ticdc_assets_tests.report.small_lake import (
     NOW,
     ODD_NAMES,
@@ -337,7 +338,7 @@ def test_topics_are_listed_with_what_they_are_to_the_watermark(text: str) -> Non
 def test_a_page_replaces_the_one_before(tmp_path: Path) -> None:
     path = tmp_path / "new" / "index.html"
     for text in ("one", "two"):
-        write_page(path, text)
+        write_at_once(path, text)
         assert path.read_text(encoding="utf-8") == text
     assert [item.name for item in path.parent.iterdir()] == ["index.html"]
 

@@ -17,7 +17,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.pipeline import history_writing, mirror_making, overwriting
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, read_cuts
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
-from ticdc_assets.pipeline.mirrors import Outcome
+from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets.pipeline.versions import history_in_spark
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
 from ticdc_assets.services import maintenance

@@ -17,8 +17,8 @@ from ticdc_assets.engine.session import functions
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.pipeline import landing, mirrors
 from ticdc_assets.pipeline.landing import landed_days
-from ticdc_assets.pipeline.mirrors import Outcome
 from ticdc_assets.pipeline.quarantine import count_open
+from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets.services import redecoded_days
 from ticdc_assets.services.redecoded_days import RedecodedDay
 from ticdc_assets.services.redecoding import redecode

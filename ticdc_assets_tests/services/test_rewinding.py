@@ -28,8 +28,8 @@ from ticdc_assets.pipeline.ahead import TS_AHEAD
 from ticdc_assets.pipeline.change_statistics import read_groups
 from ticdc_assets.pipeline.cuts import Rewind, newest_cut, read_cuts, void_numbers
 from ticdc_assets.pipeline.landing import landed_days
-from ticdc_assets.pipeline.mirrors import Outcome
 from ticdc_assets.pipeline.quarantine import count_open, read_quarantine
+from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets.services import redecoded_days, redriving, rewinding
 from ticdc_assets.services.maintenance import maintain
 from ticdc_assets.services.redecoding import redecode, redecode_ahead
@@ -306,7 +306,7 @@ def test_only_the_limit_tells_what_counts(story: Story, feed: Feed) -> None:
         assert "\n" not in str(refused.value)
     mirror = story.right.mirrors[0]
     shutil.rmtree(mirror.path(feed.paths))
-    with pytest.raises(NotFoundError, match="is not whole any more"):
+    with pytest.raises(NotFoundError, match="is damaged"):
         rewound(feed, number=story.right.number)
 
 

@@ -155,7 +155,7 @@ def test_a_table_is_incomplete_until_its_export(spark: SparkSession, tmp_path: P
     scene.sync()
     scene.require_truth()
     moment = AsOf(spark, scene.feed.paths, scene.feed.changefeed, scene.middle)
-    with pytest.raises(NotFoundError, match=f"known from there on, TSO {scene.at}"):
+    with pytest.raises(NotFoundError, match=f"only known from TSO {scene.at} on"):
         moment.table("d", "keyed")
 
 

@@ -11,7 +11,7 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from ticdc_assets.config import ClaimCheck
+from ticdc_assets.config import ClaimCheck, Writer
 from ticdc_assets.engine.control import latest_version
 from ticdc_assets.engine.lock import side_lock, writer_lock
 from ticdc_assets.errors import BusyError, NotFoundError
@@ -165,9 +165,9 @@ def test_one_table_is_verified_alone(whole: Life) -> None:
 
 
 def test_a_sync_goes_on_meanwhile_and_a_second_verify_does_not(whole: Life) -> None:
-    with writer_lock(whole.feed.paths):
+    with writer_lock(whole.feed.paths, Writer()):
         assert verified(whole.feed, PAIRS).equal
-    with side_lock(whole.feed.paths), pytest.raises(BusyError, match="another verify"):
+    with side_lock(whole.feed.paths, Writer()), pytest.raises(BusyError, match="another verify"):
         verified(whole.feed)
 
 
@@ -357,7 +357,7 @@ def test_records_in_quarantine_and_redriven_ones(
     found = verified(feed)
     assert found.equal
     assert found.decodable == waiting
-    assert f"{waiting} events in quarantine can be decoded by now" in found.notes()[0]
+    assert f"{waiting} events in quarantine can be decoded now" in found.notes()[0]
     redrive(spark, feed.paths, feed.changefeed)
     # Decoded, and in no cut yet.
     assert verified(feed).equal

@@ -1,0 +1,192 @@
+"""Thousands of tables: what the installed commands cost, each in a fresh process.
+
+In: how many tables, and a scratch folder. Out: CPU seconds of the commands that people type, all
+processes below them included, Spark's JVM too: a first sync of all tables into a lake that is new,
+one with nothing new, one with ten tables changed, `tables`, `status`, and what Dagster does to
+check the definitions. The lake is a folder, Dagster's instance a folder beside it.
+
+    a first sync of 2,000 tables x 20 rows    a sync of one row each in 10 of 2,000 tables
+"""
+
+import ctypes
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.goals import Goal, Reached
+from bench.measuring import Sample
+from bench.orders import create_orders
+from bench.results import Part, Result, Series, growth_facts
+from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.simulator.run import write_capture
+from ticdc_assets.simulator.stored_table import TableName
+from ticdc_assets.simulator.upstream import Upstream
+
+SECTION = "Thousands of tables"
+CHANGEFEED = "bench"
+DATABASE = "shop"
+CHANGED = 10
+"""How many tables the sync after the first finds changed."""
+
+_PR_SET_CHILD_SUBREAPER = 36
+_UNCOMPILED = "PYTHONDONTWRITEBYTECODE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManyTables:
+    """Tables with few rows each, and their changefeed into a capture that a command reads."""
+
+    upstream: Upstream
+    changefeed: StandInChangefeed
+    folder: Path
+    names: Sequence[TableName]
+
+    @classmethod
+    def open(cls, folder: Path, *, tables: int, rows: int) -> "ManyTables":
+        """Create tables with rows, and write them into the capture of a new lake."""
+        folder.mkdir(parents=True)
+        upstream = Upstream()
+        upstream.create_database(DATABASE)
+        names = [(DATABASE, f"t{number:05}") for number in range(tables)]
+        create_orders(upstream, names, rows=rows)
+        changefeed = StandInChangefeed(
+            upstream, CHANGEFEED, partitions=4, options=FeedOptions(rows_per_flush=1_000)
+        )
+        many = cls(upstream=upstream, changefeed=changefeed, folder=folder, names=names)
+        many.send()
+        (folder / "changefeeds.yaml").write_text(
+            f"changefeeds:\n  - name: {CHANGEFEED}\n    format: simple-json\n    timezone: UTC\n"
+            f"    source:\n      capture: {many.capture}\n",
+            encoding="utf-8",
+        )
+        return many
+
+    @property
+    def capture(self) -> Path:
+        """The file that its records are in."""
+        return self.folder / "capture.jsonl"
+
+    def send(self) -> None:
+        """Write what was committed into the capture, with a watermark."""
+        write_capture(self.capture, self.changefeed.tick())
+
+    def change(self, tables: int, state: str) -> None:
+        """Change a row of each of some tables, spread over all."""
+        for name in self.names[:: max(1, len(self.names) // tables)][:tables]:
+            with self.upstream.transaction() as transaction:
+                key = next(iter(self.upstream.rows(name)))
+                transaction.update(name, key, changes={"state": state, "total": "1.25"})
+        self.send()
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of the commands."""
+        # Modules that were not kept compiled would be compiled by each command.
+        kept = {name: value for name, value in os.environ.items() if name != _UNCOMPILED}
+        return kept | {
+            "TICDC_CHANGEFEEDS": str(self.folder / "changefeeds.yaml"),
+            "TICDC_LAKE": str(self.folder / "lake"),
+            "DAGSTER_HOME": str(self.folder / "home"),
+        }
+
+    def command(self, *words: str) -> Sample:
+        """Run `ticdc-assets` with some words and return what it cost."""
+        return self._run([str(Path(sys.executable).with_name("ticdc-assets")), *words])
+
+    def validate(self) -> Sample:
+        """Let Dagster check the definitions, as a deployment does, and return what it cost."""
+        dagster = str(Path(sys.executable).with_name("dagster"))
+        return self._run(
+            [dagster, "definitions", "validate", "-m", "ticdc_assets.definitions"],
+        )
+
+    def costs(self) -> dict[str, Sample]:
+        """Return what each command costs, from a lake that is new on."""
+        # What is compiled and cached once on a machine is no part of it.
+        self.command("--version")
+        samples = {"first": self.command("sync", CHANGEFEED)}
+        samples["nothing"] = self.command("sync", CHANGEFEED)
+        self.change(CHANGED, "paid")
+        samples["changed"] = self.command("sync", CHANGEFEED)
+        samples["tables"] = self.command("tables", CHANGEFEED, "--json")
+        samples["status"] = self.command("status", CHANGEFEED)
+        samples["validate"] = self.validate()
+        return samples
+
+    def _run(self, command: Sequence[str]) -> Sample:
+        with (self.folder / "said.txt").open("ab") as said:
+            return run_counted(command, env=self.environment(), cwd=self.folder, said=said.fileno())
+
+
+def run_counted(
+    command: Sequence[str], *, env: dict[str, str], cwd: Path, said: int | None = None
+) -> Sample:
+    """Run a command to the end of all its processes and return what they cost.
+
+    Spark's JVM outlives the program that started it by a moment, and would be nobody's child: this
+    process asks Linux for such children, and waits for them.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    (Path(env["DAGSTER_HOME"])).mkdir(exist_ok=True)
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, env=env, cwd=cwd, check=True, stdout=said, stderr=said)
+    seconds = time.perf_counter() - began
+    try:
+        while True:
+            os.waitpid(-1, 0)
+    except ChildProcessError:
+        pass  # all of them have ended
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Sample(seconds=(seconds,), cpu_seconds=used)
+
+
+_WHAT = {
+    "first": "first sync of {tables:,} tables of {rows} rows",
+    "nothing": "sync of {tables:,} tables, nothing new",
+    "changed": "sync of {tables:,} tables, a row of {changed} of them changed",
+    "tables": "`tables --json` of {tables:,} tables",
+    "status": "`status` of {tables:,} tables",
+    "validate": "`dagster definitions validate` with {tables:,} tables",
+}
+"""What each command is measured for; of `_GOALS` those that have one."""
+
+_GOALS = {
+    "first": Goal.MANY_FIRST,
+    "nothing": Goal.MANY_NOTHING,
+    "changed": Goal.MANY_CHANGED,
+    "tables": Goal.MANY_LISTED,
+    "validate": Goal.MANY_VALIDATED,
+}
+
+
+def measure_many_tables(folder: Path, counts: Sequence[int], *, rows: int) -> Part:
+    """Return what the commands cost by the number of tables; goals are of the largest number."""
+    results: list[Result] = []
+    costs: dict[str, list[tuple[float, float]]] = {name: [] for name in _WHAT}
+    for tables in counts:
+        many = ManyTables.open(folder / str(tables), tables=tables, rows=rows)
+        for name, sample in many.costs().items():
+            costs[name].append((tables, sample.cpu_seconds))
+            what = _WHAT[name].format(tables=tables, rows=rows, changed=CHANGED)
+            results.append(Result(section=SECTION, what=what, sample=sample))
+        shutil.rmtree(folder / str(tables))
+    note = f"{counts[-1]:,} tables"
+    series = [
+        Series(plot="Commands", x="tables", y="CPU seconds", name=name, points=tuple(points))
+        for name, points in costs.items()
+    ]
+    return Part(
+        results=results,
+        reached=[
+            Reached(goal=goal, value=costs[name][-1][1], note=note) for name, goal in _GOALS.items()
+        ],
+        series=series,
+        facts=growth_facts(series),
+    )

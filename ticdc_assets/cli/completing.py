@@ -1,0 +1,81 @@
+"""The arguments that name a changefeed and a mirror, which the shell can complete.
+
+In: the words typed so far. Out: possible next names, of configured changefeeds and of the tables in
+their newest cut. Completing reads the configuration and one small file of the lake, and writes
+nothing; if they cannot be read, it completes nothing.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeVar
+
+import click
+
+from ticdc_assets.config import load_settings
+from ticdc_assets.demo_place import CHANGEFEED, use_demo
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.errors import TicdcError
+
+_Command = TypeVar("_Command", bound=Callable[..., object])
+
+
+def _completed(context: click.Context, parameter: click.Parameter, typed: str) -> list[str]:
+    is_demo = bool(context.find_root().params.get("demo"))
+    words = [context.params.get(name) for name in ("changefeed", "database")]
+    before = [word for word in words if isinstance(word, str)]
+    if parameter.name == "changefeeds":
+        before = []
+    try:
+        if is_demo:
+            use_demo()
+            # The demo's one changefeed need not be named.
+            if before[:1] != [CHANGEFEED] and (before or parameter.name == "changefeed"):
+                before = [CHANGEFEED, *before]
+        names = sorted(set(_following(before)))
+    except (TicdcError, OSError, ValueError, LookupError, TypeError):
+        return []
+    # The shell splits at blanks, and a terminal must not get control characters.
+    return [
+        name
+        for name in names
+        if name.startswith(typed) and name.isprintable() and not any(map(str.isspace, name))
+    ]
+
+
+def _following(words: list[str]) -> Iterator[str]:
+    """Yield the names that may follow `words`: a changefeed, its database, its table."""
+    settings = load_settings()
+    if not words:
+        yield from (feed.name for feed in settings.changefeeds)
+        return
+    paths = LakePaths(root=settings.lake, changefeed=settings.changefeed(words[0]).name)
+    for mirror in json.loads(paths.by_name.read_bytes())["mirrors"]:
+        if len(words) == 1:
+            yield mirror["database"]
+        elif mirror["database"] == words[1]:
+            yield mirror["table"]
+
+
+_argument = partial(click.argument, shell_complete=_completed)
+
+
+def changefeed_argument(*, required: bool = True) -> Callable[[_Command], _Command]:
+    """Give a command the argument `changefeed`."""
+    return _argument("changefeed", required=required)
+
+
+def changefeeds_argument() -> Callable[[_Command], _Command]:
+    """Give a command the argument `changefeeds`: any number of them."""
+    return _argument("changefeeds", metavar="[CHANGEFEED]...", nargs=-1)
+
+
+def table_arguments(*, required: bool = True) -> Callable[[_Command], _Command]:
+    """Give a command the arguments `database` and `table`, after that of the changefeed."""
+
+    def given(command: _Command) -> _Command:
+        return _argument("database", required=required)(
+            _argument("table", required=required)(command)
+        )
+
+    return given

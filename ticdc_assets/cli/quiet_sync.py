@@ -1,0 +1,126 @@
+"""A sync that finds nothing to do, known for one without Dagster.
+
+In: a changefeed, and what the command kept of its last sync. Out: the lines of a sync that changes
+nothing, or None where there is, or may be, something to do: then the job is run as ever. A run of
+the job costs seconds of CPU whatever it finds; the sensor asks for none either while no record
+waits.
+
+What is kept is a small file in the folder of the Dagster instance: how far the source was before
+the sync, and the number of the cut after it, which that instance has been told of. It is written
+after a run that ended well, so a run that was killed anywhere is followed by another one. Where the
+source, the cut, the batch of the change log, the changefeed's settings or the package are others,
+the file says nothing. Whether the mirrors would stay as they are is asked of `apply_changes`'s own
+first step, under the writer's lock, and the figures are judged as the checks do. Losing the file
+costs one run.
+"""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Hashable
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from ticdc_assets.config import Changefeed, Settings
+from ticdc_assets.defs.home import home_path
+from ticdc_assets.defs.source_watcher import SourceWatcher
+from ticdc_assets.engine.control import commit_metadata, keeping
+from ticdc_assets.engine.lock import writer_lock
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.errors import BusyError, LakeDamagedError, TicdcError
+from ticdc_assets.observe.status import Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuietSync:
+    """A sync that has nothing to do.
+
+    Attributes:
+        reason: why, as an apply says it.
+        status: how the changefeed is.
+    """
+
+    reason: str
+    status: Status
+
+
+class LastSync:
+    """What the command keeps of the last sync of a changefeed.
+
+    Args:
+        settings: the settings.
+        changefeed: the changefeed.
+        paths: its tables.
+    """
+
+    def __init__(self, settings: Settings, changefeed: Changefeed, paths: LakePaths) -> None:
+        self._changefeed = changefeed
+        self._paths = paths
+        self._file = home_path(settings) / "ticdc_assets" / f"{changefeed.name}.json"
+        self._source: Hashable = None
+
+    def look(self) -> None:
+        """Look at the source, before it is synced."""
+        with suppress(TicdcError):  # the run says so, and is recorded as failed
+            self._source = SourceWatcher(self._changefeed, self._paths).look()
+
+    def keep(self, cut: int | None) -> None:
+        """Keep that a sync brought the mirrors to a cut, and that Dagster was told of it."""
+        if self._source is None:
+            return
+        with suppress(OSError):  # the sync is done, and the next one makes a run
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            staged = self._file.with_suffix(".part")
+            staged.write_text(json.dumps(self._seen(cut)), encoding="utf-8")
+            staged.replace(self._file)
+
+    def quiet(self) -> QuietSync | None:
+        """Return the sync that there is to do, if nothing is, else None."""
+        # Only now, since a command with other work needs none of it.
+        from datetime import UTC, datetime
+
+        from ticdc_assets.observe.status_reading import read_status
+        from ticdc_assets.pipeline.standing import Outcome, standing
+
+        kept = self._kept()
+        if self._source is None or kept is None or kept["source"] != _text(self._source):
+            return None
+        try:
+            with (
+                writer_lock(self._paths, self._changefeed.writer),
+                keeping(uuid.uuid4().hex),
+            ):
+                found = standing(self._paths, self._changefeed)
+                if found.ended is None or found.ended.outcome is not Outcome.UNCHANGED:
+                    return None
+                cut = found.ended.cut
+                if kept != self._seen(None if cut is None else cut.number):
+                    return None
+                status = read_status(self._paths, self._changefeed, datetime.now(UTC))
+        except (BusyError, LakeDamagedError):
+            return None  # the run says so, and where it can mends it
+        return QuietSync(reason=found.ended.reason, status=status)
+
+    def _kept(self) -> dict[str, object] | None:
+        try:
+            found = json.loads(self._file.read_bytes())
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) and "source" in found else None
+
+    def _seen(self, cut: int | None) -> dict[str, object]:
+        """Return all that has to be the same for a sync to find nothing."""
+        tables = (self._paths.raw_messages, self._paths.change_log, self._paths.change_groups)
+        return {
+            "source": _text(self._source),
+            "cut": cut,
+            "lake": str(self._paths.base.absolute()),
+            "batches": [commit_metadata(table).get("batch", 0) for table in tables],
+            "settings": hashlib.sha256(repr(self._changefeed).encode()).hexdigest(),
+            "package": version("ticdc-assets"),
+        }
+
+
+def _text(source: Hashable) -> str:
+    return hashlib.sha256(repr(source).encode()).hexdigest()

@@ -1,0 +1,267 @@
+"""How Spark is set: where it runs, and any property of it that somebody gives.
+
+In: `spark:` of the changefeeds file, or the properties file that stands in its place, and two
+variables that are laid over either. Out: `SparkSettings`, or every mistake with the property it is
+of. Properties that results or readers depend on are ours: another value is a mistake, not a wish.
+A value given as `{env: NAME}` is secret and not shown; a property that has a secret by its name has
+to be given so.
+
+Not done here: nothing is started and no file is opened; `engine.session` starts Spark.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final, cast
+
+from pydantic import TypeAdapter, ValidationError, ValidationInfo
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from ticdc_assets.config.reading import (
+    File,
+    OptionValue,
+    at,
+    mistake,
+    reads,
+    refuse,
+    scalar,
+    unexpected,
+)
+from ticdc_assets.config.sources import FROM_ENV
+from ticdc_assets.errors import ConfigError
+
+SPARK_CONF_VARIABLE: Final = "TICDC_SPARK_CONF"
+MASTER_VARIABLE: Final = "TICDC_SPARK_MASTER"
+MEMORY_VARIABLE: Final = "TICDC_SPARK_DRIVER_MEMORY"
+
+MASTER: Final = "spark.master"
+MEMORY: Final = "spark.driver.memory"
+PYTHON: Final = "spark.pyspark.python"
+PACKAGE: Final = "spark.ticdc.package"
+"""A property of our own: how the workers of a cluster get this package."""
+
+SHIPPED, INSTALLED = "shipped", "installed"
+DEFAULT_MASTER: Final = "local[2]"
+
+_TIME_TRAVEL_BY_AGE = (
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+)
+
+OWN: Final[Mapping[str, str]] = {
+    "spark.submit.deployMode": "client",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.databricks.delta.schema.autoMerge.enabled": "false",
+    "spark.databricks.delta.stats.skipping": "true",
+    # A version that a kept cut names may be old: what it needs is kept by cuts, not by age.
+    # Delta would refuse to read it, and to restore it when a killed run is taken back.
+    _TIME_TRAVEL_BY_AGE: "false",
+}
+"""Properties of every session that nobody else sets."""
+
+MERGING = {
+    # The source is files, which are there until it is done.
+    "spark.databricks.delta.merge.materializeSource": "none",
+    # MERGE joins the table to the source three times, once with all columns and as an outer join,
+    # which cannot broadcast the source. A Bloom filter of the source's keys keeps nearly all rows
+    # of the table out of that join's shuffle. Spark makes none where a broadcast seems possible;
+    # it still broadcasts when it sees how small the source is.
+    "spark.sql.optimizer.runtime.bloomFilter.applicationSideScanSizeThreshold": "32MB",
+    "spark.sql.optimizer.runtime.bloomFilter.creationSideThreshold": "1GB",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.adaptive.autoBroadcastJoinThreshold": "32MB",
+}
+"""Those of a session that merges changes into a mirror; nobody else sets these either."""
+
+OF_A_CLUSTER: Final = frozenset(
+    {"spark.driver.host", "spark.driver.bindAddress", PYTHON, PACKAGE, "spark.archives"}
+)
+"""Properties that say nothing where Spark runs in this machine's one JVM."""
+
+_OF_THE_COMMAND = re.compile(
+    r"spark\.(master|jars|files|archives|submit)(\..*)?|spark\.driver\.(memory|extra|default)\w*"
+)
+"""Properties that Spark's JVM is started with: they stand in its command."""
+
+_NAME = re.compile(r"spark\.[\w.$\[\]-]+")
+_SECRET = re.compile(
+    r"(password|passphrase|passwd|secret|token|(access|private|account|encryption)[._]?key)($|\.)",
+    re.IGNORECASE,
+)
+_REFERENCE = re.compile(r"\{\s*env:\s*(\w+)\s*\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings:
+    """How Spark is set.
+
+    Attributes:
+        properties: what is given, by the properties' names; ours are not among them.
+        place: where they are said, for people.
+    """
+
+    properties: Mapping[str, OptionValue] = field(default_factory=dict[str, OptionValue])
+    place: str = "the defaults"
+
+    @property
+    def master(self) -> str:
+        """Where Spark runs."""
+        given = self.properties.get(MASTER)
+        return DEFAULT_MASTER if given is None else given.value
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it runs in one JVM of this machine."""
+        return is_local(self.master)
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The properties' values. Some are secret: never log them."""
+        return {name: option.value for name, option in self.properties.items()}
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """Names of the properties whose values are not shown."""
+        return frozenset(
+            name for name, option in self.properties.items() if option.value != option.shown
+        )
+
+
+def is_local(master: str) -> bool:
+    """Return whether a master is this machine's one JVM; `local-cluster` is a cluster."""
+    return master == "local" or master.startswith("local[")
+
+
+@reads("a mapping of Spark properties")
+def _properties(value: Any, info: ValidationInfo) -> dict[str, OptionValue]:
+    if not isinstance(value, dict):
+        # Not shown: it may hold a secret in the wrong place.
+        raise mistake("expected a mapping of Spark properties")
+    found: dict[str, OptionValue] = {}
+    mistakes: list[InitErrorDetails] = []
+    for name, item in cast(dict[str, Any], value).items():
+        try:
+            if not _NAME.fullmatch(name):
+                raise mistake("expected the whole name of a Spark property, like spark.master")
+            found[name] = scalar(item, info, "a value or {env: NAME}")
+            _check(name, found[name])
+        except PydanticCustomError as error:
+            mistakes.append(at(name, error))
+    refuse(mistakes)
+    return found
+
+
+def _check(name: str, given: OptionValue) -> None:
+    """Raise what is wrong with a property."""
+    own = (OWN | MERGING).get(name)
+    if own is not None and given.value != own:
+        raise unexpected(f"nothing or {own!r}, which mirrors depend on", given)
+    if name == PACKAGE and given.value not in (SHIPPED, INSTALLED):
+        raise unexpected(f"{SHIPPED} or {INSTALLED}", given)
+    if name == "spark.pyspark.driver.python":
+        raise mistake(f"not to be set: the driver is this program; {PYTHON} is that of workers")
+    is_secret = given.value != given.shown
+    if is_secret and _OF_THE_COMMAND.fullmatch(name):
+        raise mistake("expected a value: Spark's JVM is started with it, where every user sees it")
+    if _SECRET.search(name) and not is_secret:
+        raise mistake(f"expected {FROM_ENV}, got a value")
+
+
+_PROPERTIES: TypeAdapter[dict[str, OptionValue]] = TypeAdapter(
+    Annotated[dict[str, OptionValue], _properties]
+)
+
+
+def read_spark(
+    given: Any, place: str, *, folder: Path, env: Mapping[str, str]
+) -> tuple[SparkSettings, list[str]]:
+    """Return the settings that a mapping of properties says, and what is wrong with it.
+
+    Args:
+        given: the properties; None for none.
+        place: where they stand, for people.
+        folder: where the file is.
+        env: environment variables, for `{env: NAME}` and for the two that are laid over.
+    """
+    found: dict[str, OptionValue] = {}
+    mistakes: list[str] = []
+    if given is not None:
+        try:
+            found = _PROPERTIES.validate_python(given, context=File(folder, env))
+        except ValidationError as error:
+            mistakes = [
+                f"{''.join(f'{part}: ' for part in it['loc'])}{it['msg']}" for it in error.errors()
+            ]
+    stands_at = place if found else "the defaults"
+    laid = {
+        name: OptionValue(value, value)
+        for name, variable in ((MASTER, MASTER_VARIABLE), (MEMORY, MEMORY_VARIABLE))
+        if (value := env.get(variable))
+    }
+    if is_local(SparkSettings(properties=found).master):
+        mistakes += [
+            f"{name}: not with {MASTER} {DEFAULT_MASTER} or another local one, which has its own"
+            for name in sorted(OF_A_CLUSTER.intersection(found))
+            if MASTER not in laid
+        ]
+    if laid:
+        stands_at += f" and {' and '.join(_variables(laid))}"
+    return SparkSettings(properties=found | laid, place=stands_at), mistakes
+
+
+def _variables(laid: Iterable[str]) -> list[str]:
+    return [MASTER_VARIABLE if name == MASTER else MEMORY_VARIABLE for name in laid]
+
+
+# Spark's properties files -----------------------------------------------------------------------
+
+_SEPARATOR = re.compile(r"(?<!\\)[ \t\f]*[=:][ \t\f]*|(?<!\\)[ \t\f]+")
+_ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def properties_of(text: str, path: Path) -> dict[str, Any]:
+    """Return what a file in the format of `spark-defaults.conf` says.
+
+    Raises:
+        ConfigError: a property stands there twice.
+    """
+    found: dict[str, Any] = {}
+    for line in _logical_lines(text):
+        name, value = (_unescaped(part) for part in [*_SEPARATOR.split(line, maxsplit=1), ""][:2])
+        if name in found:
+            raise ConfigError(f"{path}: the property {name} stands twice")
+        reference = _REFERENCE.fullmatch(value.strip())
+        found[name] = value.strip() if reference is None else {"env": reference[1]}
+    return found
+
+
+def _logical_lines(text: str) -> Iterable[str]:
+    """Yield the lines that say something; one that ends in a single backslash goes on."""
+    whole = ""
+    for line in text.splitlines():
+        part = line.lstrip(" \t\f")
+        if not whole and (not part or part[0] in "#!"):
+            continue
+        whole += part
+        if (len(whole) - len(whole.rstrip("\\"))) % 2:
+            whole = whole[:-1]
+            continue
+        yield whole
+        whole = ""
+    if whole:
+        yield whole
+
+
+def _unescaped(text: str) -> str:
+    def plain(match: re.Match[str]) -> str:
+        code = match[1]
+        return chr(int(code[1:], 16)) if len(code) > 1 else _CONTROLS.get(code, code)
+
+    return _ESCAPED.sub(plain, text)

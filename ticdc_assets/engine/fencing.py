@@ -1,0 +1,160 @@
+"""Fencing: what a commit carries so that a writer whose lease is over cannot make it.
+
+In: the leases that this process holds (`guarded`), and a table. Out: for each commit a `Fence`: the
+number of the lease, for the commit's JSON object, and a transaction identifier, by which Delta
+itself refuses the commits of older numbers. Where no lease is held there is no fence, and commits
+are what they are without one.
+
+The identifier's version is the lease's number and, below it, a counter of this process, so it only
+goes up. Three things follow, and each was tried with real commits:
+
+- delta-rs refuses a commit if another one with the same identifier came between the version that it
+  was made from and itself. So `transaction` looks at that very version, and what is newer is told
+  by Delta.
+- Spark skips a write, MERGE, UPDATE or DELETE whose version the table has seen, and refuses it if
+  another one with the identifier came in between. The number decides, since it stands in front.
+- ALTER TABLE, RESTORE and compactions go by no identifier. They are made on mirrors and histories,
+  or leave rows as they are; a reader of commits tells by the number in the JSON object that they
+  are of an older lease (`commits.foreign_changes`).
+
+Why asking again is safe: nothing is kept but the counter. Not handled here: which lease counts, and
+for how long; see `lease`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
+
+from deltalake import DeltaTable, Transaction
+
+from ticdc_assets.errors import BusyError, LeaseLostError
+from ticdc_assets.storage.paths import AnyPath
+
+APP_ID = "ticdc_assets-lease"
+"""The transaction identifier of all commits that are made under a lease."""
+
+LEASE = "lease"
+"""What the number of the lease is called in a commit's JSON object."""
+
+_SHIFT = 32
+_COUNTER = count()
+
+
+class Guard(Protocol):
+    """A lease that this process holds."""
+
+    @property
+    def number(self) -> int:
+        """The number of the lease."""
+        ...
+
+    def require(self) -> None:
+        """Raise LeaseLostError unless nobody else can have it now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What one commit carries.
+
+    Args:
+        number: of the lease.
+        version: of the transaction identifier.
+    """
+
+    number: int
+    version: int
+
+    @property
+    def conf(self) -> dict[str, str]:
+        """The settings of a Spark session whose next write, MERGE, UPDATE or DELETE carries it."""
+        prefix = "spark.databricks.delta.write"
+        return {f"{prefix}.txnAppId": APP_ID, f"{prefix}.txnVersion": str(self.version)}
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of a Spark writer whose commit carries it."""
+        return {"txnAppId": APP_ID, "txnVersion": str(self.version)}
+
+    def transaction(self, table: DeltaTable | None) -> Transaction:
+        """Return the transaction identifier of a commit that is made from an open table as it is.
+
+        Args:
+            table: the table at the version that the commit is made from; None if it is made anew.
+
+        Raises:
+            LeaseLostError: the table has a commit of a newer lease.
+        """
+        seen = None if table is None else number_in(table)
+        if table is not None and seen is not None and seen > self.number:
+            raise LeaseLostError(
+                f"{table.table_uri}: version {table.version()} was written under lease {seen}, "
+                f"this run has lease {self.number}: another run took over while this one stood "
+                "still; nothing was committed, sync again"
+            )
+        return Transaction(APP_ID, self.version)
+
+    def was_passed(self, table: DeltaTable) -> bool:
+        """Return whether Spark skipped the commit, because the table has seen a later one."""
+        seen = table.transaction_version(APP_ID)
+        return seen is not None and seen >= self.version
+
+
+def number_in(table: DeltaTable) -> int | None:
+    """Return the number of the newest lease under which an open table was written, None if none."""
+    seen = table.transaction_version(APP_ID)
+    return None if seen is None else seen >> _SHIFT
+
+
+_GUARDS: dict[str, Guard] = {}
+"""The leases that this process holds, by the folder whose tables they are for."""
+
+
+@contextmanager
+def guarded(base: AnyPath, guard: Guard) -> Iterator[None]:
+    """Let all commits to tables below `base` be made under a lease.
+
+    Raises:
+        BusyError: this process writes to them already, under a lease that may be over.
+    """
+    if str(base) in _GUARDS:
+        raise BusyError(f"this process is at work on {base} already; try again when it has ended")
+    _GUARDS[str(base)] = guard
+    try:
+        yield
+    finally:
+        del _GUARDS[str(base)]
+
+
+def guard_of(table: AnyPath) -> Guard | None:
+    """Return the lease under which this process writes to a table, None if it needs none."""
+    if not _GUARDS:
+        return None
+    found = (_GUARDS.get(str(place)) for place in (table, *table.parents))
+    return next((guard for guard in found if guard is not None), None)
+
+
+def fence_of(table: AnyPath) -> Fence | None:
+    """Return what the next commit to a table carries, None without a lease.
+
+    Raises:
+        LeaseLostError: the lease is over, or may be.
+    """
+    guard = guard_of(table)
+    if guard is None:
+        return None
+    guard.require()
+    return Fence(guard.number, guard.number << _SHIFT | next(_COUNTER))
+
+
+def require_lease(table: AnyPath) -> None:
+    """Make sure that the lease under which a table is written is held now, if it needs one.
+
+    Raises:
+        LeaseLostError: the lease is over, or may be.
+    """
+    guard = guard_of(table)
+    if guard is not None:
+        guard.require()

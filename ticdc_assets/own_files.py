@@ -1,0 +1,43 @@
+"""The package's own files, wherever it is imported from: a folder, or a zip that Spark ships.
+
+In: nothing, or the name of another package. Out: the files with their names, and a digest that is
+the same for the same texts, whether they lie in a folder of this machine or in a zip on a worker.
+Files that Python makes of others (`__pycache__`, `*.pyc`) are none of them.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+PACKAGE = __package__ or "ticdc_assets"
+
+
+def own_files(suffix: str = "", package: str = PACKAGE) -> Iterator[tuple[str, Traversable]]:
+    """Yield each file whose name ends so, by its path below the package's folder, in order."""
+    yield from _below(files(package), "", suffix)
+
+
+@cache
+def own_digest(suffix: str = "") -> str:
+    """Return 16 hexadecimal digits that tell the texts and names of these files."""
+    return digest_of((name, file.read_bytes()) for name, file in own_files(suffix))
+
+
+def digest_of(contents: Iterable[tuple[str, bytes]]) -> str:
+    """Return the digits for files with these names and contents."""
+    digest = hashlib.sha256()
+    for name, content in contents:
+        digest.update(f"{name} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()[:16]
+
+
+def _below(folder: Traversable, place: str, suffix: str) -> Iterator[tuple[str, Traversable]]:
+    for item in sorted(folder.iterdir(), key=lambda item: item.name):
+        if item.is_dir():
+            if item.name != "__pycache__":
+                yield from _below(item, f"{place}{item.name}/", suffix)
+        elif item.name.endswith(suffix) and not item.name.endswith(".pyc"):
+            yield f"{place}{item.name}", item

@@ -1,0 +1,174 @@
+"""Where the mirrors stand before an apply, and whether there is anything to do.
+
+In: the tables that steer the pipeline, and how far the mirrors are to go. Out: a `Standing` with
+the TSO that they are to be brought to, and how the apply ends if it has nothing to do. No Spark is
+started, and no mirror is written; what a killed run left behind its cut is finished, so asking
+again gives the same.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from ticdc_assets.changelog.progress import GlobalWatermark
+from ticdc_assets.config import Changefeed
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.errors import LakeDamagedError
+from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, close_accepted
+from ticdc_assets.pipeline.change_statistics import ChangeGroups, read_groups
+from ticdc_assets.pipeline.cuts import LAYOUT, Cut, filter_text, newest_cut
+from ticdc_assets.pipeline.damage import damaged_mirrors
+from ticdc_assets.pipeline.publishing import name_mirrors
+from ticdc_assets.pipeline.watermark import read_watermark
+from ticdc_assets.tso import es_cut, moment_text, physical_ms
+
+
+class Outcome(StrEnum):
+    """How an apply ended."""
+
+    PUBLISHED = "published"
+    UNCHANGED = "unchanged"
+    WAITING = "waiting"
+    AHEAD = "ahead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applying:
+    """What one apply did.
+
+    Attributes:
+        outcome: how it ended.
+        reason: one clause that says why, in numbers.
+        cut: the newest published cut, None before the first.
+        watermark: the global watermark.
+        repaired: what was broken of the mirrors that were made again for it, each a sentence.
+        renamed: mirrors whose column of rescued data has got its name of today, as
+            `database.table`.
+    """
+
+    outcome: Outcome
+    reason: str
+    cut: Cut | None
+    watermark: GlobalWatermark
+    repaired: tuple[str, ...] = ()
+    renamed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where the mirrors stand before an apply.
+
+    Attributes:
+        groups: the change log in numbers.
+        last: the newest cut, None before the first.
+        watermark: the global watermark.
+        gaps: the gaps that were accepted.
+        tso: the TSO that the mirrors are to be brought to.
+        damages: what is broken of them, by mirror id.
+        ended: how the apply ends, None if there is something to do.
+    """
+
+    groups: ChangeGroups
+    last: Cut | None
+    watermark: GlobalWatermark
+    gaps: Sequence[AcceptedGap]
+    tso: int
+    damages: Mapping[str, LakeDamagedError]
+    ended: Applying | None
+
+
+_NONE: Mapping[str, LakeDamagedError] = MappingProxyType({})
+
+
+def standing(
+    paths: LakePaths,
+    changefeed: Changefeed,
+    *,
+    until: int | None = None,
+    refold: Collection[tuple[str, str]] = (),
+    complete_ts: int | None = None,
+) -> "Standing":
+    """Return where the mirrors stand, and how an apply ends that has nothing to do; no Spark.
+
+    The caller holds the changefeed's writer lock. The arguments are those of `apply_changes`.
+    """
+    groups = read_groups(paths)
+    last = newest_cut(paths)
+    watermark = read_watermark(paths, groups=groups, cut=last)
+    tso = 0 if last is None else last.tso
+    gaps = close_accepted(paths, es_only=groups.es_only)
+    if last is not None:
+        # A run may have been killed behind its cut.
+        name_mirrors(paths, last)
+
+    def stands(
+        outcome: Outcome | None, reason: str = "", damages: Mapping[str, LakeDamagedError] = _NONE
+    ) -> Standing:
+        ended = None
+        if outcome is not None:
+            ended = Applying(outcome=outcome, reason=reason, cut=last, watermark=watermark)
+        return Standing(
+            groups=groups,
+            last=last,
+            watermark=watermark,
+            gaps=gaps,
+            tso=tso,
+            damages=damages,
+            ended=ended,
+        )
+
+    if last is not None and until is not None and until < last.tso:
+        wanted = moment_text(until, es_only=last.es_only)
+        return stands(
+            Outcome.AHEAD,
+            f"the mirrors are at {last.moment}, beyond {wanted}; nothing was changed",
+        )
+    # Without commit ts nothing says what is complete: everything that landed is applied.
+    limit = groups.newest_change if groups.es_only else watermark.watermark_ts
+    waits = bool(watermark.waiting) and not groups.es_only
+    if complete_ts is not None:
+        limit, waits = max(limit or 0, complete_ts), False
+    if limit is None or waits:
+        waiting = ", ".join(f"{topic}/{partition}" for topic, partition in watermark.waiting)
+        return stands(
+            Outcome.WAITING,
+            f"no watermark yet from {waiting}" if waiting else "no partition is known yet",
+        )
+    if groups.es_only:
+        limit = es_cut(physical_ms(limit))
+    tso = limit if until is None else min(until, limit)
+    if last is not None and tso < last.tso:
+        return stands(
+            Outcome.WAITING,
+            f"the global watermark {tso} (from {_place(watermark)}) "
+            f"is behind the newest cut {last.tso}",
+        )
+    damages = damaged_mirrors(paths, last)
+    if (
+        last is not None
+        and (tso, groups.batch) == (last.tso, last.batch)
+        and not refold
+        and not damages
+        and not last.failed
+        and not any(gap.accepted_at > last.published_at for gap in gaps)
+        and not _lacks_history(last, changefeed)
+        and last.tables == filter_text(changefeed.tables)
+        and last.layout == LAYOUT
+    ):
+        return stands(
+            Outcome.UNCHANGED, f"the mirrors are at {last.moment} and nothing new was landed"
+        )
+    return stands(None, damages=damages)
+
+
+def _place(watermark: GlobalWatermark) -> str:
+    return "/".join(str(part) for part in watermark.slowest) if watermark.slowest else "?"
+
+
+def _lacks_history(cut: Cut, changefeed: Changefeed) -> bool:
+    """Whether a history was switched on since a cut."""
+    return any(
+        item.history_version is None and changefeed.keeps_history(item.database, item.table)
+        for item in cut.mirrors
+    )

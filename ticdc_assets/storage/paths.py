@@ -1,0 +1,399 @@
+"""Paths of a lake: those of a folder are `pathlib.Path`, those of a URI are `RemotePath`.
+
+In: the URI of a lake and how its store is reached. Out: a path that behaves as `pathlib.Path` does
+as far as this package uses it, and functions for what has no method there. A lake that is a folder
+pays for nothing of this.
+
+A store has objects, not folders: a folder is there if an object is below it, making one does
+nothing, and nothing is renamed but by copies. An object is there whole or not at all, so to write
+one is what a rename is on a disk (`write_at_once`).
+
+Why running it again is safe: a tree is moved by copies first and deletions second, those of logs
+first and oldest first (`move`). A run killed in between leaves the tree whole where it was, or
+whole where it is to be, and never a table that looks like an older one.
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
+
+import errno
+import fnmatch
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, TypeAlias, cast
+
+from ticdc_assets.storage.stores import Storage, Store, store_of
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileInfo, FileSystem
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteStat:
+    """What a store says of an object.
+
+    Attributes:
+        st_size: its bytes.
+        st_mtime: when it was written (s since 1970).
+    """
+
+    st_size: int
+    st_mtime: float
+
+
+@dataclass(frozen=True, slots=True, order=True, repr=False)
+class RemotePath:
+    """A path in a store, with the interface of `pathlib.Path` as far as it is used here.
+
+    Attributes:
+        store: the store.
+        key: what leads to it in the store: names with a slash between each two.
+    """
+
+    store: Store
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.store.root}/{self.key}" if self.key else self.store.root
+
+    def __repr__(self) -> str:
+        return f"RemotePath({str(self)!r})"
+
+    # Names ---------------------------------------------------------------------------------------
+
+    def __truediv__(self, other: str | PurePosixPath) -> "RemotePath":
+        return self.joinpath(str(other))
+
+    def joinpath(self, *parts: str) -> "RemotePath":
+        """Return the path of something below this one; a whole URI of the store takes its place."""
+        key = self.key
+        for part in parts:
+            if part.startswith(f"{self.store.root}/"):
+                key = part.removeprefix(f"{self.store.root}/").strip("/")
+            else:
+                key = "/".join(filter(None, (key, part.strip("/"))))
+        return RemotePath(self.store, key)
+
+    @property
+    def name(self) -> str:
+        """The last part, "" of the store itself."""
+        return self.key.rpartition("/")[2]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The store, and the names below it."""
+        return self.store.root, *PurePosixPath(self.key).parts
+
+    @property
+    def parent(self) -> "RemotePath":
+        """The folder that it is in; the store is in itself."""
+        return RemotePath(self.store, self.key.rpartition("/")[0])
+
+    @property
+    def parents(self) -> "tuple[RemotePath, ...]":
+        """The folders that it is in, the innermost first; the store is the last."""
+        found = [self.parent]
+        while found[-1].key:
+            found.append(found[-1].parent)
+        return tuple(found)
+
+    def with_name(self, name: str) -> "RemotePath":
+        """Return the path of something else in the same folder."""
+        return self.parent / name
+
+    def relative_to(self, other: "AnyPath") -> PurePosixPath:
+        """Return what leads from a folder above to here; ValueError if it is not above."""
+        above = f"{other}/"
+        if not f"{self}/".startswith(above):
+            raise ValueError(f"{self} is not below {other}")
+        return PurePosixPath(str(self)[len(above) :])
+
+    def absolute(self) -> "RemotePath":
+        """Return itself."""
+        return self
+
+    def as_uri(self) -> str:
+        """Return the URI."""
+        return str(self)
+
+    # What is there -------------------------------------------------------------------------------
+
+    @property
+    def inside(self) -> str:
+        """The path as Arrow's file system of the store takes it."""
+        return self.store.inside(self.key)
+
+    @property
+    def files(self) -> "FileSystem":
+        """Arrow's file system of the store."""
+        return self.store.files
+
+    def _info(self) -> "FileInfo":
+        return cast("FileInfo", self.files.get_file_info(self.inside))
+
+    def exists(self) -> bool:
+        """Return whether there is an object of this name, or one below it."""
+        return self._info().type.name != "NotFound"
+
+    def is_dir(self) -> bool:
+        """Return whether there is an object below it."""
+        return self._info().type.name == "Directory"
+
+    def is_file(self) -> bool:
+        """Return whether there is an object of this name."""
+        return self._info().is_file
+
+    def is_symlink(self) -> bool:
+        """Return False: stores have no links."""
+        return False
+
+    def stat(self) -> RemoteStat:
+        """Return what the store says of the object; FileNotFoundError if there is none."""
+        info = self._info()
+        if not info.is_file:
+            raise self._missing()
+        return RemoteStat(st_size=info.size, st_mtime=(info.mtime_ns or 0) / 1e9)
+
+    def listed(self, *, deep: bool) -> "list[tuple[RemotePath, FileInfo]]":
+        """Return what is in the folder, or below it, with what the store says of each."""
+        from pyarrow.fs import FileSelector
+
+        selector = FileSelector(self.inside, allow_not_found=True, recursive=deep)
+        found = cast("list[FileInfo]", self.files.get_file_info(selector))
+        if not found:
+            # A bucket that is not there would be taken for an empty lake.
+            self.store.require_there()
+        skipped = len(self.inside)
+        return [(self / info.path[skipped:], info) for info in found]
+
+    def _missing(self) -> FileNotFoundError:
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self))
+
+    def iterdir(self) -> "Iterator[RemotePath]":
+        """Yield what is in the folder; FileNotFoundError if nothing is."""
+        found = self.listed(deep=False)
+        if not found:
+            raise self._missing()
+        yield from (path for path, _ in found)
+
+    def glob(self, pattern: str) -> "Iterator[RemotePath]":
+        """Yield what is in the folder and has a name like `pattern`."""
+        for path, _ in self.listed(deep=False):
+            if fnmatch.fnmatchcase(path.name, pattern):
+                yield path
+
+    def rglob(self, pattern: str) -> "Iterator[RemotePath]":
+        """Yield what is below the folder and has a name like `pattern`."""
+        for path, _ in self.listed(deep=True):
+            if fnmatch.fnmatchcase(path.name, pattern):
+                yield path
+
+    # Reading and writing -------------------------------------------------------------------------
+
+    def open(self, mode: str = "rb") -> IO[bytes]:
+        """Open the object to read bytes, wherever in it."""
+        if mode != "rb":
+            raise ValueError(f"{self} is opened to be read only, not by {mode!r}")
+        return cast("IO[bytes]", self.files.open_input_file(self.inside))
+
+    def read_bytes(self) -> bytes:
+        """Return what is in the object."""
+        with self.files.open_input_file(self.inside) as file:
+            return cast("bytes", file.read())
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        """Return the text of the object."""
+        return self.read_bytes().decode(encoding)
+
+    def write_bytes(self, data: bytes) -> int:
+        """Write the object, in place of one of this name: nobody sees half of it."""
+        with self.files.open_output_stream(self.inside, compression=None) as stream:
+            stream.write(data)
+        return len(data)
+
+    def write_text(self, data: str, encoding: str = "utf-8") -> int:
+        """Write a text as `write_bytes` does."""
+        return self.write_bytes(data.encode(encoding))
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove the object."""
+        try:
+            self.files.delete_file(self.inside)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        """Do nothing: a folder is there as soon as something is in it."""
+
+    def rmdir(self) -> None:
+        """Do nothing: a folder without anything in it is not there."""
+
+
+AnyPath: TypeAlias = Path | RemotePath
+"""A path of this machine, or one in a store."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file as a listing tells of it.
+
+    Attributes:
+        path: where it is.
+        below: the same, relative to the folder that was listed.
+        size: its bytes.
+        modified: when it was written (s since 1970).
+    """
+
+    path: AnyPath
+    below: PurePosixPath
+    size: int
+    modified: float
+
+
+def remote_path(uri: str, storage: Storage, env: Mapping[str, str] | None = None) -> RemotePath:
+    """Return the path of the URI of a lake.
+
+    Args:
+        uri: the URI.
+        storage: how its store is reached.
+        env: environment variables; those of this process if None.
+
+    Raises:
+        ConfigError: it is no URI of a lake, or its store is told too little or too much.
+    """
+    return RemotePath(*store_of(uri, storage, os.environ if env is None else env))
+
+
+def at(text: str, near: AnyPath) -> AnyPath:
+    """Return the path that a text is, on the machine or in the store that `near` is of."""
+    if isinstance(near, RemotePath):
+        return RemotePath(near.store, text.removeprefix(near.store.root).strip("/"))
+    return Path(text)
+
+
+def below(path: AnyPath, folder: AnyPath) -> PurePosixPath:
+    """Return what leads from a folder to what is below it; ValueError if it is not below."""
+    if isinstance(path, RemotePath):
+        return path.relative_to(folder)
+    return PurePosixPath(path.relative_to(cast("Path", folder)))
+
+
+def delta_options(path: AnyPath) -> dict[str, str] | None:
+    """Return the storage options by which delta-rs opens a table, None in a folder."""
+    return path.store.delta_options() if isinstance(path, RemotePath) else None
+
+
+def located(path: AnyPath) -> "tuple[str | Path, FileSystem | None]":
+    """Return a path as Arrow takes it: where, and of which file system; None is this machine's."""
+    return (path.inside, path.files) if isinstance(path, RemotePath) else (path, None)
+
+
+def subtree(folder: AnyPath) -> "FileSystem":
+    """Return Arrow's file system of what is below a folder."""
+    from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+    if isinstance(folder, RemotePath):
+        return SubTreeFileSystem(folder.inside, folder.files)
+    return SubTreeFileSystem(str(folder), LocalFileSystem())
+
+
+def names_in(folder: AnyPath) -> list[str]:
+    """Return the names of what is in a folder; [] if it is none, or not there."""
+    if isinstance(folder, RemotePath):
+        return [path.name for path, _ in folder.listed(deep=False)]
+    try:
+        # There may be many thousands, and only their names count.
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def files_below(folder: AnyPath) -> Iterator[FoundFile]:
+    """Yield the files below a folder, in no order."""
+    if isinstance(folder, RemotePath):
+        for path, info in folder.listed(deep=True):
+            if info.is_file:
+                yield FoundFile(path, below(path, folder), info.size, (info.mtime_ns or 0) / 1e9)
+        return
+    for path in folder.rglob("*"):
+        if path.is_file():
+            stat = path.stat()
+            yield FoundFile(path, below(path, folder), stat.st_size, stat.st_mtime)
+
+
+def remove_tree(folder: AnyPath, *, quietly: bool = False) -> None:
+    """Remove a folder with all that is in it, if it is there.
+
+    Args:
+        folder: the folder.
+        quietly: whether what cannot be removed stays.
+    """
+    with suppress(OSError if quietly else FileNotFoundError):
+        if not isinstance(folder, RemotePath):
+            shutil.rmtree(folder, ignore_errors=quietly)
+            return
+        try:
+            folder.files.delete_dir(folder.inside)
+        except FileNotFoundError:
+            return
+        except OSError:
+            # A store that keeps folders refuses to remove one before what is in it.
+            if any(files_below(folder)):
+                raise
+
+
+def move(folder: AnyPath, target: AnyPath) -> None:
+    """Move a folder to a place where nothing is.
+
+    In a store everything is copied before anything is deleted, and logs are deleted first, oldest
+    entry first: a table that is half deleted lacks its first commits, which every reader notices,
+    and never its last ones.
+    """
+    if not isinstance(folder, RemotePath) or not isinstance(target, RemotePath):
+        cast("Path", folder).rename(cast("Path", target))
+        return
+    found = sorted(
+        (item.below for item in files_below(folder)),
+        key=lambda part: (LOG not in (folder.name, *part.parts), str(part)),
+    )
+    for part in found:
+        copy(folder / part, target / part)
+    for part in found:
+        (folder / part).unlink(missing_ok=True)
+    remove_tree(folder)
+
+
+LOG = "_delta_log"
+"""The folder of a Delta table's log."""
+
+
+def copy(path: AnyPath, target: AnyPath) -> None:
+    """Copy a file to another name on the same machine or in the same store."""
+    if isinstance(path, RemotePath) and isinstance(target, RemotePath):
+        path.files.copy_file(path.inside, target.inside)
+    else:
+        shutil.copyfile(cast("Path", path), cast("Path", target))
+
+
+def write_at_once(path: AnyPath, text: str) -> None:
+    """Write a text in place of what is there: readers see the one or the other, never half."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(path, RemotePath):
+        path.write_text(text)
+        return
+    staged = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
+    try:
+        staged.write_text(text, encoding="utf-8")
+        staged.replace(path)
+    except OSError:
+        staged.unlink(missing_ok=True)
+        raise

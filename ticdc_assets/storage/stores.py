@@ -1,0 +1,337 @@
+"""The store of a lake that is a URI, as each of the libraries that touch it is told of it.
+
+In: scheme and authority of a URI, and how the store is reached (`Storage`). Out: Arrow's file
+system, delta-rs's storage options, Hadoop's settings for Spark. No other module knows how a URI
+becomes any of these.
+
+Credentials are in `Storage` alone, which shows none of them; it is pickled with paths for Spark's
+workers. Nothing is connected to here, so doing it again is safe.
+
+Not handled: several stores in one lake; object versions; requester pays; access tokens of Google
+and SAS tokens of Azure, for which the platform's own credentials stand in.
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlsplit
+
+from ticdc_assets.errors import ConfigError, shorten
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Storage:
+    """How the store of a lake is reached; what is None is what the platform says.
+
+    Attributes:
+        endpoint: URL of an S3 other than Amazon's.
+        region: of an S3.
+        path_style: whether buckets stand in the path of an S3 instead of the host's name.
+        access_key: of an S3; None for the credentials that the platform gives.
+        secret_key: belongs to it.
+        session_token: belongs to temporary ones.
+        account_key: of an Azure account.
+        tenant_id: of an Azure service principal.
+        client_id: of an Azure service principal.
+        client_secret: of an Azure service principal.
+        user: of an HDFS.
+    """
+
+    endpoint: str | None = None
+    region: str | None = None
+    path_style: bool | None = None
+    access_key: str | None = None
+    secret_key: str | None = None
+    session_token: str | None = None
+    account_key: str | None = None
+    tenant_id: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = None
+    user: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Storage(endpoint={self.endpoint!r}, region={self.region!r}, …)"
+
+    @property
+    def given(self) -> frozenset[str]:
+        """The names of what is given."""
+        return frozenset(name for name in self.__slots__ if getattr(self, name) is not None)
+
+
+_OF_AZURE = frozenset({"account_key", "tenant_id", "client_id", "client_secret"})
+
+USED: Final[Mapping[str, frozenset[str]]] = {
+    "s3": frozenset(
+        {"endpoint", "region", "path_style", "access_key", "secret_key", "session_token"}
+    ),
+    "gs": frozenset(),
+    "abfss": _OF_AZURE,
+    "hdfs": frozenset({"user"}),
+}
+"""The schemes of lakes, each with what its store can be told."""
+
+_OTHER_NAMES = {"s3a": "s3"}
+_S3_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_AZURE_FORM = "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX"
+
+S3_LOG_STORE: Final = "io.ticdc_assets.ConditionalS3LogStore"
+"""The log store by which Spark commits to S3 (`engine.s3_log_store`)."""
+
+_LOG_STORES = {
+    "s3": S3_LOG_STORE,
+    "gs": "io.delta.storage.GCSLogStore",
+    "abfss": "io.delta.storage.AzureLogStore",
+    "hdfs": "io.delta.storage.HDFSLogStore",
+}
+"""Each puts a commit only where none is."""
+
+_DEFAULT_CHAIN = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+_OAUTH = "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Store:
+    """The store that a URI leads to.
+
+    Attributes:
+        scheme: one of `USED`.
+        authority: what stands between scheme and path: a bucket, a container of an account, a host.
+        storage: how it is reached.
+    """
+
+    scheme: str
+    authority: str
+    storage: Storage = field(compare=False)
+
+    @property
+    def root(self) -> str:
+        """Its URI."""
+        return f"{self.scheme}://{self.authority}"
+
+    @property
+    def _account(self) -> str:
+        """The host of an Azure account."""
+        return self.authority.partition("@")[2]
+
+    # Arrow ---------------------------------------------------------------------------------------
+
+    @property
+    def files(self) -> "FileSystem":
+        """Arrow's file system, one for all that ask in a process."""
+        return _file_system(self, self.storage)
+
+    def require_there(self) -> None:
+        """Raise OSError if there is no such bucket; each is asked for until it is there."""
+        _require_there(self, self.storage)
+
+    def inside(self, key: str) -> str:
+        """Return the path of a key as that file system takes it."""
+        if self.scheme == "hdfs":
+            return f"/{key}"
+        return f"{self.authority.partition('@')[0]}/{key}".rstrip("/")
+
+    def arrow_options(self) -> dict[str, Any]:
+        """Return the arguments of the file system."""
+        storage = self.storage
+        match self.scheme:
+            case "s3":
+                endpoint = urlsplit(storage.endpoint or "")
+                found: dict[str, Any] = {
+                    "region": storage.region,
+                    "access_key": storage.access_key,
+                    "secret_key": storage.secret_key,
+                    "session_token": storage.session_token,
+                    "force_virtual_addressing": not self._path_style,
+                    "scheme": endpoint.scheme or None,
+                    "endpoint_override": endpoint.netloc or None,
+                }
+            case "abfss":
+                found = {name: getattr(storage, name) for name in _OF_AZURE}
+                found["account_name"] = self._account.partition(".")[0]
+            case "hdfs":
+                host, _, port = self.authority.partition(":")
+                found = {"host": host or "default", "port": int(port or 0), "user": storage.user}
+            case _:
+                found = {}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @property
+    def _path_style(self) -> bool:
+        """Whether buckets stand in the path: another S3 than Amazon's seldom has hosts for them."""
+        stated = self.storage.path_style
+        return self.storage.endpoint is not None if stated is None else stated
+
+    @property
+    def _is_plain(self) -> bool:
+        return (self.storage.endpoint or "").startswith("http://")
+
+    # delta-rs ------------------------------------------------------------------------------------
+
+    def delta_options(self) -> dict[str, str]:
+        """Return the storage options for delta-rs."""
+        storage = self.storage
+        options: dict[str, str | None] = {}
+        if self.scheme == "s3":
+            options = {
+                "aws_region": storage.region,
+                "aws_endpoint_url": storage.endpoint,
+                "aws_allow_http": _flag(self._is_plain),
+                "aws_virtual_hosted_style_request": _flag(not self._path_style),
+                "aws_access_key_id": storage.access_key,
+                "aws_secret_access_key": storage.secret_key,
+                "aws_session_token": storage.session_token,
+                # A commit is put only where none is.
+                "aws_conditional_put": "etag",
+            }
+        elif self.scheme == "abfss":
+            options = {
+                "azure_storage_account_name": self._account.partition(".")[0],
+                "azure_storage_account_key": storage.account_key,
+                "azure_storage_tenant_id": storage.tenant_id,
+                "azure_storage_client_id": storage.client_id,
+                "azure_storage_client_secret": storage.client_secret,
+            }
+        return {name: value for name, value in options.items() if value is not None}
+
+    # Hadoop, for Spark ---------------------------------------------------------------------------
+
+    def spark_settings(self) -> dict[str, str]:
+        """Return the settings of a Spark session that reads and writes it, but for its secrets."""
+        storage = self.storage
+        settings: dict[str, str | None] = {
+            f"spark.delta.logStore.{self.scheme}.impl": _LOG_STORES[self.scheme]
+        }
+        if self.scheme == "s3":
+            settings |= {
+                # The same URI for everybody: it is what delta-rs and logs say.
+                "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+                "spark.hadoop.fs.s3a.endpoint": storage.endpoint,
+                "spark.hadoop.fs.s3a.endpoint.region": storage.region,
+                "spark.hadoop.fs.s3a.path.style.access": _flag(self._path_style),
+                "spark.hadoop.fs.s3a.connection.ssl.enabled": _flag(not self._is_plain),
+                "spark.hadoop.fs.s3a.aws.credentials.provider": (
+                    _DEFAULT_CHAIN if storage.access_key is None else None
+                ),
+            }
+        elif self.scheme == "abfss" and storage.client_id is not None:
+            prefix, tenant = "spark.hadoop.fs.azure.account", quote(storage.tenant_id or "common")
+            settings |= {
+                f"{prefix}.auth.type.{self._account}": "OAuth",
+                f"{prefix}.oauth.provider.type.{self._account}": _OAUTH,
+                f"{prefix}.oauth2.client.id.{self._account}": storage.client_id,
+                f"{prefix}.oauth2.client.endpoint.{self._account}": (
+                    f"https://login.microsoftonline.com/{tenant}/oauth2/token"
+                ),
+            }
+        return {name: value for name, value in settings.items() if value is not None}
+
+    def hadoop_secrets(self) -> dict[str, str]:
+        """Return the secrets among Hadoop's settings.
+
+        They are set when the JVM runs: settings of a session stand on the JVM's command line, which
+        everybody on the machine can read.
+        """
+        storage = self.storage
+        secrets: dict[str, str | None] = {}
+        if self.scheme == "s3":
+            secrets = {
+                "fs.s3a.access.key": storage.access_key,
+                "fs.s3a.secret.key": storage.secret_key,
+                "fs.s3a.session.token": storage.session_token,
+            }
+        elif self.scheme == "abfss":
+            client = f"fs.azure.account.oauth2.client.secret.{self._account}"
+            secrets = {
+                f"fs.azure.account.key.{self._account}": storage.account_key,
+                client: storage.client_secret,
+            }
+        return {name: value for name, value in secrets.items() if value is not None}
+
+
+def store_of(uri: str, storage: Storage, env: Mapping[str, str]) -> tuple[Store, str]:
+    """Return the store that the URI of a lake leads to, and the key of the lake in it.
+
+    Args:
+        uri: the URI.
+        storage: how its store is reached.
+        env: environment variables.
+
+    Raises:
+        ConfigError: it is no URI of a lake, or its store is told too little or too much.
+    """
+    parsed = urlsplit(uri)
+    scheme = _OTHER_NAMES.get(parsed.scheme, parsed.scheme)
+    if scheme not in USED:
+        known = ", ".join(f"{name}://" for name in USED)
+        raise ConfigError(f"expected a folder or a URI of {known}, got {shorten(uri)}")
+    _check_authority(scheme, parsed.netloc)
+    parts = [part for part in parsed.path.split("/") if part]
+    if parsed.query or parsed.fragment or {".", ".."} & set(parts):
+        raise ConfigError(f"a lake at {scheme}://: expected a bucket and a prefix, no more")
+    unused = sorted(storage.given - USED[scheme])
+    if unused:
+        raise ConfigError(f"storage.{unused[0]}: a lake at {scheme}:// has no use for it")
+    if (storage.access_key is None) != (storage.secret_key is None):
+        raise ConfigError("storage: access_key and secret_key belong together")
+    if scheme == "s3" and storage.region is None:
+        storage = _with_region(storage, env)
+    return Store(scheme, parsed.netloc, storage), "/".join(parts)
+
+
+def _check_authority(scheme: str, authority: str) -> None:
+    """Refuse what may be credentials, and does not show it."""
+    container, _, account = authority.partition("@")
+    if scheme == "abfss":
+        if not container or not account or ":" in authority:
+            raise ConfigError(f"a lake at abfss://: expected {_AZURE_FORM}")
+    elif account or (":" in container and scheme != "hdfs"):
+        raise ConfigError(
+            f"a lake at {scheme}://: expected no @ or : before the path; credentials are given by "
+            "the block storage"
+        )
+    elif not container and scheme != "hdfs":
+        raise ConfigError(f"a lake at {scheme}://: expected a bucket behind it")
+
+
+def _with_region(storage: Storage, env: Mapping[str, str]) -> Storage:
+    """Return an S3 with its region: each library guesses another one where none is told."""
+    region = next((env[name] for name in _S3_REGIONS if env.get(name)), None)
+    if region is None and storage.endpoint is None:
+        raise ConfigError("storage.region: missing, and AWS_REGION is not set; expected one")
+    return replace(storage, region=region or "us-east-1")
+
+
+@lru_cache(maxsize=16)
+def _require_there(store: Store, _: Storage) -> None:
+    if store.files.get_file_info(store.inside("")).type.name == "NotFound":
+        raise OSError(f"there is no {store.root}")
+
+
+@lru_cache(maxsize=16)
+def _file_system(store: Store, _: Storage) -> "FileSystem":
+    # Stores are equal whatever they are reached by, so that is asked for too.
+    from pyarrow import fs
+
+    options = store.arrow_options()
+    match store.scheme:
+        case "s3":
+            return fs.S3FileSystem(**options)
+        case "gs":
+            return fs.GcsFileSystem()
+        case "abfss":
+            return fs.AzureFileSystem(**options)
+        case _:
+            return fs.HadoopFileSystem(**options)
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,277 @@
+"""A sync that stands still in the middle, while another one takes over its lease and publishes.
+
+The first is a process of its own, which stops itself (SIGSTOP) at a chosen place, most of them
+right before a commit that it has looked at already. The second waits until the lease is over and
+syncs the same lake, with more in the source. Then the first goes on: it must commit nothing that
+counts, and nothing may be lost or doubled.
+"""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ticdc_assets.config import Writer
+from ticdc_assets.engine.commits import newest_version, read_commit
+from ticdc_assets.engine.control import read_rows
+from ticdc_assets.engine.lock import writer_lock
+from ticdc_assets.pipeline import mirror_making
+from ticdc_assets.pipeline.mirrors import Outcome
+from ticdc_assets.services.verifying import verify
+from ticdc_assets.simulator.alterations import AddColumn, RenameColumn
+from ticdc_assets.simulator.changefeed import StandInChangefeed
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.lake.feeds import Feed, truth_rows
+from ticdc_assets_tests.lake.test_killed_runs import place
+from ticdc_assets_tests.simulator.builders import churn, fill
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+WRITER = Writer(lease=timedelta(seconds=2))
+
+STALLING = """
+import importlib, json, os, signal, sys
+from datetime import timedelta
+from pathlib import Path
+from ticdc_assets.config import CaptureSource, Changefeed, Writer
+from ticdc_assets.engine.lock import writer_lock
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import LazySession
+from ticdc_assets.errors import TicdcError
+from ticdc_assets.pipeline import mirror_making
+from ticdc_assets.pipeline.decoding import decode_new
+from ticdc_assets.pipeline.landing import land
+from ticdc_assets.pipeline.mirrors import apply_changes
+from ticdc_assets.pipeline.schema_tables import register_new
+
+root, capture, owner, name, about, merges = sys.argv[1:]
+if merges:
+    mirror_making.SMALL_MIRROR_ROWS = 0
+module, _, inside = owner.partition(":")
+holder = importlib.import_module(module)
+for part in inside.split(".") if inside else ():
+    holder = getattr(holder, part)
+original = getattr(holder, name)
+stopped = []
+
+def stalling(*args, **kwargs):
+    text = " ".join(str(getattr(item, "table_uri", item)) for item in args[:1])
+    if not stopped and about in text:
+        stopped.append(text)
+        print("stops", flush=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return original(*args, **kwargs)
+
+setattr(holder, name, stalling)
+feed = Changefeed(
+    name="feed", wire_format="simple-json", timezone="UTC",
+    source=CaptureSource(path=Path(capture)), writer=Writer(lease=timedelta(seconds=2)),
+)
+paths, spark = LakePaths(root=Path(root), changefeed="feed"), LazySession()
+try:
+    with writer_lock(paths, feed.writer):
+        land(spark, paths, feed)
+        decode_new(spark, paths, feed)
+        register_new(paths, feed)
+        apply_changes(spark, paths, feed)
+    print("done", flush=True)
+except TicdcError as error:
+    print(type(error).__name__, error, flush=True)
+except BaseException as error:
+    print("not one of ours:", type(error).__name__, error, flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a sync stands still: before a function is called about a table.
+
+    Attributes:
+        owner: module, and what inside it has the function.
+        name: the function.
+        about: a piece of its first argument: of a table's path.
+        merges: whether small mirrors are merged into, by Spark.
+    """
+
+    owner: str
+    name: str
+    about: str = ""
+    merges: bool = False
+
+
+COMMIT = ("deltalake:DeltaTable", "create_write_transaction")
+WRITE = ("ticdc_assets.engine.control", "write_deltalake")
+MAKE = ("deltalake:DeltaTable", "create")
+
+PLACES = {
+    "records are in files": Place("ticdc_assets.engine.appending", "commit_written"),
+    "records are about to be committed": Place(*COMMIT, "raw_messages"),
+    "the landing is about to be logged": Place(*WRITE, "landings"),
+    "changes are about to be committed": Place(*COMMIT, "change_log"),
+    "faults are about to be committed": Place(*COMMIT, "quarantine"),
+    "totals are about to be committed": Place(*WRITE, "change_groups"),
+    "DDL is about to be committed": Place(*WRITE, "ddl_history"),
+    "schemas are about to be committed": Place(*WRITE, "schema_registry"),
+    "a mirror is about to be overwritten": Place(
+        "ticdc_assets.pipeline.overwriting", "write_deltalake"
+    ),
+    "a mirror is about to be altered": Place("pyspark.sql:SparkSession", "sql", merges=True),
+    "a mirror is about to be merged into": Place(
+        "delta.tables:DeltaMergeBuilder", "execute", merges=True
+    ),
+    "a cut is about to be published": Place("ticdc_assets.pipeline.mirrors", "publish"),
+    "a cut is about to be committed": Place(*WRITE, "cuts"),
+}
+
+FIRST = {
+    "the first table is about to be made": Place(*MAKE, "raw_messages"),
+    "the first records are about to be committed": Place(*COMMIT, "raw_messages"),
+    "the first mirror is about to be made": Place(
+        "ticdc_assets.pipeline.overwriting", "write_deltalake"
+    ),
+    "the first cut is about to be committed": Place(*WRITE, "cuts"),
+}
+
+
+@dataclass
+class Story:
+    """An upstream, its changefeed, and a lake that follows under a lease."""
+
+    feed: Feed
+    upstream: Upstream
+    changefeed: StandInChangefeed
+
+    @classmethod
+    def begun(cls, spark: SparkSession, folder: Path) -> "Story":
+        upstream = Upstream()
+        upstream.create_database("d")
+        for name in ("altered", "plain"):
+            upstream.create_table(
+                ("d", name),
+                (column("id", "int", nullable=False), column("v", "varchar(20)")),
+                primary_key=("id",),
+            )
+            fill(upstream, ("d", name), rows=8)
+        # Identical rows of a table without a key are counted, not kept apart.
+        upstream.create_table(("d", "bag"), (column("v", "int"),))
+        fill(upstream, ("d", "bag"), rows=5)
+        feed = Feed.of(spark, folder)
+        feed = replace(feed, changefeed=replace(feed.changefeed, writer=WRITER))
+        return cls(feed, upstream, StandInChangefeed(upstream, "d", partitions=2))
+
+    def send(self) -> None:
+        self.feed.write(self.changefeed.tick())
+
+    def sync(self) -> Outcome:
+        with writer_lock(self.feed.paths, WRITER):
+            return self.feed.sync().outcome
+
+    def alter(self) -> None:
+        self.upstream.alter_table(
+            ("d", "altered"), AddColumn(column=column("n", "int", nullable=False, default="7"))
+        )
+        self.upstream.alter_table(("d", "altered"), RenameColumn(name="v", new_name="w"))
+        churn(self.upstream, steps=10, seed=1)
+        self.upstream.create_table(
+            ("d", "added"), (column("id", "int", nullable=False),), primary_key=("id",)
+        )
+        fill(self.upstream, ("d", "added"), rows=3)
+        self.send()
+        self.feed.write([self.changefeed.inject(1, key=None, value=b"{")])
+
+    def go_on(self, seed: int) -> None:
+        churn(self.upstream, steps=5, seed=seed)
+        self.send()
+
+    @contextmanager
+    def stalled(self, where: Place) -> Iterator[subprocess.Popen[str]]:
+        """A sync that stands still."""
+        assert hasattr(self.feed.changefeed.source, "path")
+        words = [
+            *(str(self.feed.paths.root), str(self.feed.changefeed.source.path)),
+            *(where.owner, where.name, where.about, "merges" if where.merges else ""),
+        ]
+        process = subprocess.Popen(
+            [sys.executable, "-c", STALLING, *words], stdout=subprocess.PIPE, text=True
+        )
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "stops\n"
+            yield process
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.communicate()
+
+    def require_whole(self) -> None:
+        """Nothing is lost, nothing is doubled."""
+        feed = self.feed
+        assert feed.rows() == truth_rows(self.changefeed.truth())
+        log, raw = read_rows(feed.paths.change_log), read_rows(feed.paths.raw_messages)
+        assert len({place(row, "index") for row in log}) == len(log)
+        assert len({place(row) for row in raw}) == len(raw)
+        assert sum(row["rows"] for row in read_rows(feed.paths.change_groups)) == len(log)
+        numbers = [row["number"] for row in read_rows(feed.paths.cuts)]
+        assert len(set(numbers)) == len(numbers)
+        for table in (*feed.paths.tables, feed.paths.accepted_gaps):
+            found = (read_commit(table, it).lease for it in range(newest_version(table) + 1))
+            leases = [number for number in found if number is not None]
+            assert leases == sorted(leases), f"{table} has a commit of an older lease"
+
+
+def require_refused(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGCONT)
+    told = process.communicate(timeout=120)[0].splitlines()[-1]
+    assert told.startswith("LeaseLostError"), told
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_a_stalled_sync_loses_and_doubles_nothing(
+    where: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if PLACES[where].merges:
+        monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
+    story = Story.begun(spark, tmp_path)
+    story.send()
+    assert story.sync() is Outcome.PUBLISHED
+    story.alter()
+    with story.stalled(PLACES[where]) as process:
+        story.go_on(seed=2)
+        assert story.sync() is Outcome.PUBLISHED
+        story.require_whole()
+        cut = story.feed.cut
+        require_refused(process)
+    assert story.feed.cut == cut
+    story.require_whole()
+    assert story.sync() is Outcome.UNCHANGED
+    story.go_on(seed=3)
+    assert story.sync() is Outcome.PUBLISHED
+    story.require_whole()
+    assert verify(spark, story.feed.paths, story.feed.changefeed).equal
+
+
+@pytest.mark.parametrize("where", FIRST)
+def test_a_stalled_first_sync_loses_and_doubles_nothing(
+    where: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    story = Story.begun(spark, tmp_path)
+    story.send()
+    with story.stalled(FIRST[where]) as process:
+        story.go_on(seed=2)
+        assert story.sync() is Outcome.PUBLISHED
+        cut = story.feed.cut
+        require_refused(process)
+    assert story.feed.cut == cut
+    story.require_whole()
+    story.go_on(seed=3)
+    assert story.sync() is Outcome.PUBLISHED
+    story.require_whole()
+    assert verify(spark, story.feed.paths, story.feed.changefeed).equal

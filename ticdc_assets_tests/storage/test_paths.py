@@ -1,0 +1,153 @@
+"""A path in a store does as a path of this machine does: the same steps on both.
+
+The store is Arrow's own in memory here; on S3 the tests of the lake take these ways.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import pytest
+from pyarrow import fs
+
+from ticdc_assets.storage import stores
+from ticdc_assets.storage.paths import (
+    AnyPath,
+    at,
+    below,
+    copy,
+    delta_options,
+    files_below,
+    located,
+    move,
+    names_in,
+    remote_path,
+    remove_tree,
+    subtree,
+    write_at_once,
+)
+from ticdc_assets.storage.stores import Storage
+
+
+@pytest.fixture(params=["folder", "store"])
+def root(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[AnyPath]:
+    if request.param == "folder":
+        yield tmp_path / "lake"
+        return
+    memory = fs._MockFileSystem()
+    memory.create_dir("box")
+    monkeypatch.setattr(stores, "_file_system", lambda *_: memory)
+    yield remote_path("s3://box/lake", Storage(region="r"), {})
+
+
+def write(path: AnyPath, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.parent.exists() is False:
+        # The store in memory has folders, which S3 has not.
+        path.files.create_dir(path.parent.inside)  # type: ignore[union-attr]
+    path.write_text(text)
+
+
+def texts(folder: AnyPath) -> dict[str, str]:
+    return {str(item.below): item.path.read_text() for item in files_below(folder)}
+
+
+def test_names(root: AnyPath) -> None:
+    path = root / "a" / "b.c"
+    assert (path.name, path.parent, path.parent.parent) == ("b.c", root / "a", root)
+    assert path.with_name("d") == root / "a" / "d"
+    assert root.joinpath("a", "b.c") == root / "a/b.c" == path
+    assert below(path, root) == PurePosixPath("a/b.c")
+    with pytest.raises(ValueError, match="is not"):
+        below(root, path)
+    assert at(str(path), root) == path
+    assert root / str(path) == path
+    assert sorted([root / "b", root / "a"]) == [root / "a", root / "b"]
+    assert path.absolute().as_uri().endswith("/lake/a/b.c")
+
+
+def test_reading_and_writing(root: AnyPath) -> None:
+    path = root / "a" / "b"
+    assert not path.exists()
+    with pytest.raises(FileNotFoundError):
+        path.stat()
+    with pytest.raises(FileNotFoundError):
+        path.read_bytes()
+    with pytest.raises(FileNotFoundError):
+        path.unlink()
+    path.unlink(missing_ok=True)
+    write(path, "one")
+    assert (path.read_text(), path.stat().st_size) == ("one", 3)
+    assert (path.exists(), path.is_file(), path.is_dir()) == (True, True, False)
+    assert (path.parent.is_file(), path.parent.is_dir()) == (False, True)
+    assert not path.is_symlink()
+    with path.open("rb") as file:
+        file.seek(1)
+        assert file.read(2) == b"ne"
+    write_at_once(path, "two")
+    assert texts(root) == {"a/b": "two"}
+    copy(path, root / "a" / "c")
+    path.unlink()
+    assert texts(root) == {"a/c": "two"}
+
+
+def test_listing(root: AnyPath) -> None:
+    assert names_in(root) == []
+    with pytest.raises(FileNotFoundError):
+        list(root.iterdir())
+    for name in ("a/x.json", "a/y.txt", "b/c/z.json"):
+        write(root / name, name)
+    assert sorted(names_in(root)) == ["a", "b"]
+    assert sorted(path.name for path in root.iterdir()) == ["a", "b"]
+    assert sorted(path.name for path in (root / "a").glob("*.json")) == ["x.json"]
+    assert sorted(path.name for path in root.rglob("*.json")) == ["x.json", "z.json"]
+    assert {str(item.below): item.size for item in files_below(root)} == {
+        "a/x.json": 8,
+        "a/y.txt": 7,
+        "b/c/z.json": 10,
+    }
+    remove_tree(root / "a")
+    remove_tree(root / "a", quietly=True)
+    assert sorted(texts(root)) == ["b/c/z.json"]
+
+
+def test_a_tree_is_moved(root: AnyPath) -> None:
+    for name in ("a/_delta_log/00.json", "a/x", "a/b/y"):
+        write(root / name, name)
+    if not isinstance(root, Path):
+        for folder in ("c/_delta_log", "c/b"):
+            root.files.create_dir((root / folder).inside)
+    move(root / "a", root / "c")
+    assert texts(root) == {
+        "c/_delta_log/00.json": "a/_delta_log/00.json",
+        "c/x": "a/x",
+        "c/b/y": "a/b/y",
+    }
+
+
+def test_a_log_is_removed_first_and_oldest_first(
+    root: AnyPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if isinstance(root, Path):
+        pytest.skip("a folder is renamed")
+    for name in ("a/part", "a/_delta_log/01.json", "a/_delta_log/00.json"):
+        write(root / name, name)
+    root.files.create_dir((root / "c" / "_delta_log").inside)
+    gone: list[str] = []
+    monkeypatch.setattr(
+        type(root), "unlink", lambda path, missing_ok: gone.append(str(below(path, root)))
+    )
+    move(root / "a", root / "c")
+    assert gone == ["a/_delta_log/00.json", "a/_delta_log/01.json", "a/part"]
+    assert len(texts(root / "c")) == 3
+
+
+def test_what_libraries_are_told(root: AnyPath) -> None:
+    write(root / "a", "one")
+    where, files = located(root / "a")
+    assert (files is None) == isinstance(root, Path)
+    assert str(where).endswith("lake/a")
+    assert (delta_options(root) is None) == isinstance(root, Path)
+    with subtree(root).open_input_file("a") as file:
+        assert file.read() == b"one"

@@ -1,0 +1,266 @@
+"""A lake on S3 without Spark: by the commands, each in a process of its own, and by its parts."""
+
+import json
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from ticdc_assets.config import Writer
+from ticdc_assets.engine import store_probe
+from ticdc_assets.engine.control import open_table, opened, read_rows, write_table
+from ticdc_assets.engine.delta_files import broken
+from ticdc_assets.engine.files import FileWriter
+from ticdc_assets.engine.lock import writer_lock
+from ticdc_assets.engine.paths import LakePaths, changefeeds_in
+from ticdc_assets.engine.queries import asked
+from ticdc_assets.engine.renewing import renew_if_lost
+from ticdc_assets.engine.scratch import READING, WRITING, Scratch, remove_forgotten
+from ticdc_assets.errors import BusyError, LakeDamagedError, StoreUnavailableError
+from ticdc_assets.pipeline.cuts import require_cut
+from ticdc_assets.reading.mirrors import locate_mirror, read_mirror
+from ticdc_assets.services.maintenance import remove_unnamed
+from ticdc_assets.storage.paths import (
+    RemotePath,
+    delta_options,
+    files_below,
+    move,
+    names_in,
+    remote_path,
+    remove_tree,
+)
+from ticdc_assets.storage.stores import Storage
+from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.golden import Scenario, assert_same_rows, rows_of
+from ticdc_assets_tests.s3 import SECRETS, S3Lake
+
+pytestmark = [pytest.mark.s3, pytest.mark.timeout(900)]
+
+ROWS = pa.table({"a": pa.array([1, 2], pa.int64())})
+
+
+@pytest.fixture
+def table(s3_lake: S3Lake) -> RemotePath:
+    """A table of two rows where a mirror would be."""
+    path = s3_lake.path / "feed" / "mirrors" / "1"
+    write_table(path, ROWS, overwrite=False, metadata={"tso": 1})
+    return path
+
+
+# By the commands --------------------------------------------------------------------------------
+
+
+def test_a_golden_scenario_by_every_command_that_needs_no_spark(
+    s3_lake: S3Lake,
+    tmp_path: Path,
+    golden_dir: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scenario = Scenario(golden_dir("simple-json", "shop"))
+    commands = Commands(tmp_path, s3_lake)
+    commands.add_scenario("feed", scenario)
+    said: list[str] = []
+
+    def ran(*arguments: object) -> str:
+        done = commands.program(*arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "Spark" not in done.stderr
+        said.extend((done.stdout, done.stderr))
+        return done.stdout
+
+    assert "feed: published: cut 1 at " in ran("sync", "feed")
+    cut = require_cut(commands.paths("feed"))
+    assert (cut.failed, cut.unaccounted) == ((), ())
+    rows = rows_of(map(json.loads, ran("dump", "feed").splitlines()))
+    assert_same_rows(rows, scenario.state(), variant=scenario.variant)
+    assert "unchanged" in ran("sync", "feed")
+    assert "complete" in ran("status", "feed")
+    assert json.loads(ran("tables", "feed", "--json"))[0]["rows"] > 0
+    assert "96 rows in total" in ran("show", "feed", "shop", "orders")
+    assert "96" in ran("sql", "feed", "SELECT count(*) FROM shop.orders", "--format", "csv")
+    assert "equal" in ran("verify", "feed")
+    assert names_in(commands.paths("feed").side_places) in ([], ["verify"])
+    assert list(files_below(commands.paths("feed").side_places)) == []
+    ran("report", "--output", str(tmp_path / "page.html"))
+
+    for name, value in commands.env.items():
+        monkeypatch.setenv(name, value)
+    place = locate_mirror("feed", "shop", "orders")
+    assert str(place.path).startswith(f"s3://{s3_lake.bucket}/lake/feed/mirrors/")
+    assert read_mirror(None, "feed", "shop", "orders", engine="arrow").num_rows == place.rows
+    named = json.loads(commands.paths("feed").by_name.read_text())
+    assert {item["path"].partition("/")[0] for item in named["mirrors"]} == {"mirrors"}
+    # What Dagster keeps is on this machine, and nothing else is.
+    assert not (tmp_path / "lake").exists()
+    assert [path for path in tmp_path.iterdir() if "s3:" in path.name] == []
+    said += [path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()]
+    assert not any(SECRETS["LAKE_SECRET_KEY"] in text for text in said)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"bucket": "nowhere"}, "there is no s3://nowhere"),
+        ({"endpoint": "http://127.0.0.1:9"}, "Could not connect to server"),
+        ({"secret": "another-secret"}, "ACCESS_DENIED"),
+    ],
+    ids=["no bucket", "no server", "another key"],
+)
+def test_a_store_that_cannot_be_reached_is_no_damaged_lake(
+    change: dict[str, str],
+    reason: str,
+    s3_lake: S3Lake,
+    tmp_path: Path,
+    golden_dir: Callable[..., Path],
+) -> None:
+    bucket = change.get("bucket", s3_lake.bucket)
+    lake = S3Lake(change.get("endpoint", s3_lake.endpoint), bucket, s3_lake.folder)
+    commands = Commands(tmp_path, lake)
+    commands.add_scenario("feed", Scenario(golden_dir("craft", "shop")))
+    secret = change.get("secret", SECRETS["LAKE_SECRET_KEY"])
+    done = commands.program("sync", "feed", env={"LAKE_SECRET_KEY": secret})
+    assert done.returncode == 1
+    assert "cannot be reached" in done.stderr
+    assert reason in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "damaged" not in done.stderr
+    assert secret not in done.stderr
+
+
+# By its parts -----------------------------------------------------------------------------------
+
+
+def test_the_store_keeps_commits_apart(s3_lake: S3Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert store_probe.probe_commits(s3_lake.path) is None
+    assert list(files_below(s3_lake.path)) == []
+    writers: list[object] = []
+
+    def write(table: DeltaTable, rows: pa.Table, mode: Literal["append"]) -> None:
+        # As if the second commit had taken the first one's place: one of both is there.
+        writers.append(table)
+        if len(writers) == 1:
+            write_deltalake(table, rows, mode=mode)
+
+    monkeypatch.setattr(store_probe, "write_deltalake", write)
+    assert "took the place of the first" in str(store_probe.probe_commits(s3_lake.path))
+    assert len(writers) == 2
+
+
+def test_a_damaged_table_is_told_by_what_is_missing(table: RemotePath) -> None:
+    assert broken(table, footers=True) is None
+    write_table(table, ROWS, overwrite=False, metadata={"tso": 2})
+    found = opened(table)
+    (first, _) = (table / name for name in found.get_add_actions().column("path").to_pylist())
+    first.write_bytes(b"other")
+    assert "has 5 bytes where" in str(broken(table, footers=False))
+    first.unlink()
+    assert "is missing" in str(broken(table, footers=False))
+    (table / "_delta_log" / f"{0:020}.json").unlink()
+    with pytest.raises(LakeDamagedError):
+        open_table(table)
+
+
+def test_a_store_that_is_away_is_told(s3_lake: S3Lake) -> None:
+    there = s3_lake.path.store.storage
+    away = Storage(
+        endpoint="http://127.0.0.1:9", access_key=there.access_key, secret_key=there.secret_key
+    )
+    with pytest.raises(StoreUnavailableError, match="cannot be reached"):
+        open_table(remote_path(str(s3_lake.path), away, {}) / "feed" / "cuts")
+
+
+def test_a_lost_log_is_renewed_behind_what_was_published(table: RemotePath) -> None:
+    (table / "_delta_log" / f"{0:020}.json").write_text("no action")
+    renew_if_lost(table, 4, {})
+    assert opened(table).version() == 5
+    assert read_rows(table) == []
+    assert [name for name in names_in(table) if name.startswith("_damaged_log")] == [
+        "_damaged_log_0"
+    ]
+    write_table(table, ROWS, overwrite=True, metadata={"tso": 2})
+    assert (opened(table).version(), len(read_rows(table))) == (6, 2)
+
+
+def test_a_table_is_moved_whole(table: RemotePath) -> None:
+    target = table.parent.parent / "set_aside" / "1"
+    move(table, target)
+    assert list(files_below(table)) == []
+    assert len(read_rows(target)) == 2
+    assert open_table(table) is None
+
+
+def test_files_that_no_commit_names_go(table: RemotePath) -> None:
+    writer = FileWriter(table, ROWS.schema)
+    writer.write(ROWS)
+    left = writer.close()
+    assert (left.rows, left.size) == (2, (table / left.path).stat().st_size)
+    assert remove_unnamed(table) == 0
+    time.sleep(1.1)
+    assert remove_unnamed(table, kept=timedelta(0)) == 1
+    assert not (table / left.path).exists()
+    assert len(read_rows(table)) == 2
+
+
+def test_files_are_queried(table: RemotePath) -> None:
+    written: list[RemotePath] = []
+    for _ in range(2):
+        writer = FileWriter(table, ROWS.schema)
+        writer.write(ROWS)
+        written.append(table / writer.close().path)
+    found = asked("SELECT sum(a)::BIGINT AS a FROM rows", folder=table, rows=written)
+    assert found.to_pylist() == [{"a": 6}]
+
+
+def test_a_table_that_is_open_is_brought_to_what_was_committed(table: RemotePath) -> None:
+    first = open_table(table)
+    assert open_table(table) is first
+    write_deltalake(str(table), ROWS, mode="append", storage_options=delta_options(table))
+    again = open_table(table)
+    assert again is not None
+    assert (again.version(), len(read_rows(table))) == (1, 4)
+    # One that was made anew in its place has the same numbers.
+    remove_tree(table)
+    time.sleep(0.01)
+    for metadata in ({"tso": 1}, {"tso": 2, "more": "so that it is longer"}):
+        write_table(table, ROWS.slice(0, 1), overwrite=False, metadata=metadata)
+    again = open_table(table)
+    assert again is not None
+    assert (again.version(), len(read_rows(table))) == (1, 2)
+
+
+def test_folders_of_runs(s3_lake: S3Lake) -> None:
+    paths = LakePaths(root=s3_lake.path, changefeed="feed")
+    for prefix, left in ((WRITING, False), (READING, True)):
+        scratch = Scratch(paths, prefix)
+        place = scratch.folder() / "file"
+        place.write_bytes(b"rows")
+        remove_forgotten(paths)
+        assert place.exists() == left
+        scratch.close()
+        assert not place.exists()
+
+
+def test_one_writer_of_this_host(s3_lake: S3Lake) -> None:
+    paths, writer = LakePaths(root=s3_lake.path, changefeed="feed"), Writer(lease=timedelta(0, 5))
+    with (
+        writer_lock(paths, writer),
+        pytest.raises(BusyError, match="another sync of changefeed 'feed'"),
+        writer_lock(paths, writer),
+    ):
+        pass
+
+
+def test_which_changefeeds_there_are(s3_lake: S3Lake) -> None:
+    assert changefeeds_in(s3_lake.path) == []
+    write_table(
+        LakePaths(root=s3_lake.path, changefeed="feed").raw_messages,
+        ROWS,
+        overwrite=False,
+        metadata={},
+    )
+    assert changefeeds_in(s3_lake.path) == ["feed"]

@@ -1,0 +1,60 @@
+"""The lease of a lake on S3: processes that share nothing but the bucket."""
+
+import signal
+
+import pytest
+
+from ticdc_assets.config import Writer
+from ticdc_assets.engine.commits import newest_version, read_commit
+from ticdc_assets.engine.control import read_rows
+from ticdc_assets.engine.lease_log import read_lease
+from ticdc_assets.engine.lock import writer_lock
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.errors import BusyError
+from ticdc_assets_tests.engine.test_lease import holding, line
+from ticdc_assets_tests.s3 import SECRETS, S3Lake
+
+pytestmark = [pytest.mark.s3, pytest.mark.timeout(300)]
+
+
+def env_of(lake: S3Lake) -> dict[str, str]:
+    return {**SECRETS, "LAKE_ENDPOINT": lake.endpoint}
+
+
+def test_of_many_processes_one_writes(s3_lake: S3Lake) -> None:
+    """All begin at once, in a bucket that is empty."""
+    paths = LakePaths(root=s3_lake.path, changefeed="shop")
+    env = env_of(s3_lake)
+    with (
+        holding(paths, 10, commits=3, machine="a", env=env) as a,
+        holding(paths, 10, commits=3, machine="b", env=env) as b,
+    ):
+        ends = [process.communicate(timeout=120)[0].splitlines()[-1] for process in (a, b)]
+    assert {end.split()[0] for end in ends} <= {"done", "BusyError"}, ends
+    assert len(read_rows(paths.cuts)) == 3 * ends.count("done") > 0
+    commits = [read_commit(paths.cuts, it) for it in range(newest_version(paths.cuts) + 1)]
+    numbers = [commit.lease for commit in commits if commit.lease is not None]
+    assert numbers == sorted(numbers)
+    assert all(numbers.count(number) == 3 for number in numbers)
+
+
+def test_a_living_holder_is_told_and_a_stalled_one_is_refused(s3_lake: S3Lake) -> None:
+    paths = LakePaths(root=s3_lake.path, changefeed="shop")
+    env = env_of(s3_lake)
+    with holding(paths, 5, pause=0.01, machine="far", env=env) as stalled:
+        assert line(stalled).startswith("held")
+        told = pytest.raises(BusyError, match=r"process \d+ \(-c\) has had lease 1 since")
+        with told, writer_lock(paths, Writer()):
+            pass
+        stalled.send_signal(signal.SIGSTOP)
+        with writer_lock(paths, Writer()):
+            state = read_lease(paths.lease)
+            assert state is not None
+            assert (state.number, state.is_held, state.seconds) == (2, True, 60)
+            rows = len(read_rows(paths.cuts))
+            # The tables refuse the old one from here on.
+            assert read_commit(paths.cuts, newest_version(paths.cuts)).lease == 2
+            stalled.send_signal(signal.SIGCONT)
+            end = stalled.communicate(timeout=60)[0].splitlines()[-1]
+        assert end.startswith("LeaseLostError"), end
+        assert len(read_rows(paths.cuts)) == rows

@@ -1,0 +1,177 @@
+"""Spark on a lake on S3, in processes of its own: large mirrors, maintenance, writers at once."""
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from ticdc_assets.engine.control import dataset_of, opened, write_table
+from ticdc_assets.pipeline.cuts import require_cut
+from ticdc_assets.simulator.alterations import DropColumn
+from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
+from ticdc_assets.simulator.columns import column
+from ticdc_assets.simulator.run import write_capture
+from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.storage.paths import delta_options, names_in
+from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.golden import rows_of
+from ticdc_assets_tests.lake.feeds import truth_rows
+from ticdc_assets_tests.s3 import SECRETS, S3Lake
+
+pytestmark = [pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+LARGE = ("d", "large")
+"""11,000 rows: a mirror that Spark writes and merges into."""
+
+
+def commands_at(folder: Path, lake: S3Lake) -> Commands:
+    folder.mkdir(exist_ok=True)
+    commands = Commands(folder, lake)
+    commands.add_capture("feed", folder / "capture.jsonl")
+    return commands
+
+
+def in_spark(commands: Commands, text: str, *arguments: object) -> "subprocess.Popen[bytes]":
+    """Start a program with a Spark session on the lake."""
+    begin = "import sys\nfrom ticdc_assets.engine.session import get_spark\nspark = get_spark()\n"
+    return commands.start(
+        "-c",
+        begin + text,
+        *arguments,
+        program=(sys.executable,),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def told(program: "subprocess.Popen[bytes]") -> str:
+    stdout, stderr = program.communicate(timeout=900)
+    assert program.returncode == 0, stderr.decode()[-5000:]
+    for text in (stdout, stderr):
+        assert SECRETS["LAKE_SECRET_KEY"] not in text.decode()
+    return stdout.decode()
+
+
+def test_a_large_mirror_is_merged_altered_maintained_and_verified(
+    s3_lake: S3Lake, tmp_path: Path, java: None
+) -> None:
+    upstream = Upstream()
+    upstream.create_database("d")
+    columns = (column("id", "int", nullable=False), column("v", "int"), column("day", "date"))
+    upstream.create_table(LARGE, columns, primary_key=("id",))
+    with upstream.transaction() as transaction:
+        for number in range(11_000):
+            transaction.insert(LARGE, {"id": str(number), "v": "0", "day": "2026-01-01"})
+    changefeed = StandInChangefeed(
+        upstream, "d", partitions=2, options=FeedOptions(rows_per_flush=3_000)
+    )
+    commands = commands_at(tmp_path, s3_lake)
+
+    def synced() -> None:
+        write_capture(tmp_path / "capture.jsonl", changefeed.records())
+        commands.ran("sync", "feed")
+        cut = require_cut(commands.paths("feed"))
+        assert (cut.failed, cut.unaccounted) == ((), ())
+        rows = rows_of(map(json.loads, commands.ran("dump", "feed").splitlines()))
+        assert rows == truth_rows(upstream.truth())
+
+    synced()
+    for turn in range(2):
+        with upstream.transaction() as transaction:
+            transaction.update(LARGE, (str(turn),), changes={"v": "5"})
+        synced()
+    upstream.alter_table(LARGE, DropColumn(name="day"))
+    with upstream.transaction() as transaction:
+        transaction.delete(LARGE, ("7",))
+    synced()
+    (mirror,) = require_cut(commands.paths("feed")).mirrors
+    operations = [
+        item["operation"] for item in opened(mirror.path(commands.paths("feed"))).history()
+    ]
+    assert "MERGE" in operations
+    commands.ran("maintain", "feed")
+    assert "equal" in commands.ran("verify", "feed")
+    synced()
+
+
+# Writers at once --------------------------------------------------------------------------------
+
+_BY_THE_LOG_STORE = """
+jvm, place = spark._jvm, sys.argv[1]
+conf = spark.sparkContext._jsc.hadoopConfiguration()
+store = jvm.io.ticdc_assets.ConditionalS3LogStore(conf)
+path = jvm.org.apache.hadoop.fs.Path(place)
+
+def put(text, overwrite=False):
+    lines = jvm.java.util.ArrayList()
+    lines.add(text)
+    try:
+        store.write(path, lines.iterator(), overwrite, conf)
+        return "put"
+    except Exception as error:
+        return error.java_exception.getClass().getName()
+
+print(put("first"), put("second"), put("first"), put("third", True), put("first"), sep="\\n")
+"""
+
+
+def test_a_commit_takes_the_place_of_none(s3_lake: S3Lake, tmp_path: Path, java: None) -> None:
+    commands = commands_at(tmp_path, s3_lake)
+    place = s3_lake.path / "table" / "_delta_log" / f"{0:020}.json"
+    found = told(in_spark(commands, _BY_THE_LOG_STORE, place)).split()
+    exists = "java.nio.file.FileAlreadyExistsException"
+    # The third put is of what is there: its own, whose answer was lost.
+    assert found == ["put", exists, "put", "put", exists]
+    assert place.read_text() == "third\n"
+
+
+_APPENDING = """
+from time import sleep
+table, writer, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
+for number in range(times):
+    rows = spark.createDataFrame([(f"{writer}-{number}",)], "name string")
+    rows.write.format("delta").mode("append").save(table)
+"""
+
+
+def test_what_two_sparks_and_delta_rs_append_at_once_is_all_there(
+    s3_lake: S3Lake, tmp_path: Path, java: None
+) -> None:
+    table, times = s3_lake.path / "table", 8
+    none = pa.table({"name": pa.array([], pa.string())})
+    write_table(table, none, overwrite=False, metadata={})
+    names = ("one", "two")
+    writers = [
+        in_spark(commands_at(tmp_path / name, s3_lake), _APPENDING, table, name, times)
+        for name in names
+    ]
+    done, own = threading.Event(), list[str]()
+
+    def append() -> None:
+        while not done.is_set():
+            own.append(f"own-{len(own)}")
+            rows = pa.table({"name": [own[-1]]})
+            write_deltalake(str(table), rows, mode="append", storage_options=delta_options(table))
+            done.wait(0.2)
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    try:
+        for writer in writers:
+            told(writer)
+    finally:
+        done.set()
+        thread.join()
+    found = opened(table)
+    rows = dataset_of(found, table).to_table()["name"].to_pylist()
+    wanted = {f"{name}-{number}" for name in names for number in range(times)} | set(own)
+    assert set(rows) == wanted
+    assert len(rows) == len(wanted)
+    assert found.version() == len(wanted)
+    commits = [name for name in names_in(table / "_delta_log") if name.endswith(".json")]
+    assert len(commits) == len(wanted) + 1
