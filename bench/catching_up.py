@@ -15,15 +15,16 @@ Not measured: a broker elsewhere, and the Dagster run around the sync (`freshnes
 import shutil
 import statistics
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.apart import apart
 from bench.goals import Goal, Reached
+from bench.growth import grown
 from bench.measuring import Memory, MemoryWatch, Sample, cpu_seconds
 from bench.pipeline import Feed
-from bench.results import Part, Result, Shares
+from bench.results import CONSTANT, Part, Result, Shares
 from bench.traffic import Traffic, narrow, wide
 from ticdc_assets.broker import LocalBroker
 from ticdc_assets.config import KafkaSource, OptionValue
@@ -88,11 +89,7 @@ def measure_catching_up(
         servers = source.bootstrap_servers
         first = apart(catch_up, folder / "once", servers, warm_up, once, repetitions).result()
         second = apart(catch_up, folder / "more", servers, warm_up, more, 1).result()
-    sample = Sample(
-        seconds=tuple(item.whole for item in first),
-        cpu_seconds=statistics.median(item.cpu_seconds for item in first),
-    )
-    large = Sample(seconds=(second[0].whole,), cpu_seconds=second[0].cpu_seconds)
+    sample, large = _sample(first), _sample(second)
     typical = sorted(first, key=lambda item: item.whole)[len(first) // 2]
     tables = NARROW_TABLES + WIDE_TABLES
     note = "" if changes == 1_000_000 else f"{changes:,} changes"
@@ -143,15 +140,54 @@ def _write(broker: LocalBroker, name: str, changes: int) -> Topic:
     return Topic(name=name, changes=changes, live=traffic.live)
 
 
+def measure_executors(
+    folder: Path, counts: Sequence[int], *, changes: int, repetitions: int
+) -> Part:
+    """Return what catching up costs by the number of tasks that Spark works on at a time."""
+    samples: list[tuple[int, Sample]] = []
+    with LocalBroker(folder / "broker") as broker:
+        servers = broker.source().bootstrap_servers
+        warm_up = _write(broker, "warm_up", min(changes, WARM_UP_CHANGES))
+        topic = _write(broker, "topic", changes)
+        for count in counts:
+            done = apart(
+                catch_up, folder / str(count), servers, warm_up, topic, repetitions, cores=count
+            ).result()
+            samples.append((count, _sample(done)))
+    part = grown(
+        samples,
+        plot=f"Catching up with {changes:,} changes",
+        x="executors",
+        limit=CONSTANT,
+        what=lambda count: f"{changes:,} changes from an empty lake by {count} executors",
+    )
+    (_, first), (_, last) = samples[0], samples[-1]
+    return replace(
+        part,
+        facts=[
+            f"{counts[-1]} executors (`local[{counts[-1]}]`) caught up with {changes:,} changes "
+            f"{first.median / last.median:.2f} times as fast as {counts[0]}, for "
+            f"{last.cpu_seconds / first.cpu_seconds:.2f} times the CPU seconds."
+        ],
+    )
+
+
+def _sample(done: Sequence[CaughtUp]) -> Sample:
+    return Sample(
+        seconds=tuple(item.whole for item in done),
+        cpu_seconds=statistics.median(item.cpu_seconds for item in done),
+    )
+
+
 def catch_up(
-    folder: Path, servers: str, warm_up: Topic, topic: Topic, repetitions: int
+    folder: Path, servers: str, warm_up: Topic, topic: Topic, repetitions: int, *, cores: int = 2
 ) -> list[CaughtUp]:
     """Catch up with a topic several times, each time from an empty lake.
 
     Raises:
         ValueError: a mirror does not have the rows that it has to have.
     """
-    spark = get_spark({"spark.master": "local[2]"})
+    spark = get_spark({"spark.master": f"local[{cores}]"})
     done: list[CaughtUp] = []
     try:
         for number, item in enumerate([warm_up, *[topic] * repetitions]):

@@ -24,12 +24,17 @@ class Goal(StrEnum):
     DECODE_SIMPLE_AVRO = "decode-simple-avro"
     DECODE_CRAFT = "decode-craft"
     CRAFT_BYTES = "craft-bytes"
+    OTHER_SIMPLE_JSON = "other-simple-json"
+    OTHER_CANAL_JSON = "other-canal-json"
+    OTHER_OPEN = "other-open"
     SPARK_SIMPLE_JSON = "spark-simple-json"
     SPARK_CANAL_JSON = "spark-canal-json"
     SPARK_OPEN = "spark-open"
     SPARK_SIMPLE_AVRO = "spark-simple-avro"
     SPARK_CRAFT = "spark-craft"
     END_TO_END = "end-to-end"
+    PARTITIONS = "partitions"
+    WIDE_ROWS = "wide-rows"
     MIRROR_CPU = "mirror-cpu"
     MIRROR_MERGE = "mirror-merge"
     MIRROR_BYTES = "mirror-bytes"
@@ -150,6 +155,15 @@ def _many(what: str, bound: float) -> Target:
     )
 
 
+def _other(name: str, bound: float) -> Target:
+    return Target(
+        what=f"{name}: decode messages that differ harmlessly, the slowest kind",
+        figure=Figure.VALUE,
+        bound=bound,
+        unit=_LOADS,
+    )
+
+
 TARGETS: Mapping[Goal, Target] = {
     Goal.DECODE_SIMPLE_JSON: Target(
         what=f"Simple JSON: {_AS_SENT}",
@@ -214,6 +228,9 @@ TARGETS: Mapping[Goal, Target] = {
         unit="x TiCDC's",
         at_most=True,
     ),
+    Goal.OTHER_SIMPLE_JSON: _other("Simple JSON", 1),
+    Goal.OTHER_CANAL_JSON: _other("Canal-JSON", 1),
+    Goal.OTHER_OPEN: _other("Open Protocol", 0.5),
     Goal.SPARK_SIMPLE_JSON: Target(
         what=f"Simple JSON: {_STAGE}",
         figure=Figure.WALL_RATIO,
@@ -252,9 +269,22 @@ TARGETS: Mapping[Goal, Target] = {
     Goal.END_TO_END: Target(
         what="Kafka to mirrors: 70 % inserts, 20 % updates, 10 % deletes over 10 tables",
         figure=Figure.RATE,
-        bound=25_000,
-        stretch=40_000,
+        bound=55_000,
         unit="rows/s",
+    ),
+    Goal.PARTITIONS: Target(
+        what="a sync of 20,000 changes from 64 partitions, against one from 4",
+        figure=Figure.VALUE,
+        bound=1.25,
+        unit="x the CPU",
+        at_most=True,
+    ),
+    Goal.WIDE_ROWS: Target(
+        what="a sync of 20,000 new rows of 500 columns, against one of 12 columns, each value",
+        figure=Figure.VALUE,
+        bound=2,
+        unit="x the CPU",
+        at_most=True,
     ),
     Goal.MIRROR_CPU: Target(
         what="changes into a large mirror, against the same into one of a tenth",

@@ -1,28 +1,32 @@
-"""How cost grows: with message size, changes in a sync, mirror size, tables, and partitions.
+"""How cost grows: with message size, changes in a sync, mirror size, tables, partitions and syncs.
 
-In: the sizes to try. Out: a result for each, and the lines of plots. Each varies one thing; the
-others stand in the titles. CPU seconds are plotted, which other work on the machine moves less than
-wall times.
+In: the sizes to try. Out: a result for each, and the lines of plots with the power that each may
+have: `GROWS` for what is more work, `CONSTANT` for what should not matter. Each varies one thing;
+the others stand in the titles. CPU seconds are plotted, which other work on the machine moves less
+than wall times.
 """
 
 import shutil
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from bench.decoding import record_batches
 from bench.filling import Filled, filled_feed, local_broker
+from bench.goals import Goal, Reached
 from bench.measuring import Sample, cpu_seconds, measure
 from bench.messages import Messages
 from bench.pipeline import Feed, Shop, alternating
-from bench.results import Part, Result, Series, growth_facts
+from bench.results import CONSTANT, GROWS, Part, Result, Series
 from bench.traffic import TEXT_FORMATS, Traffic, narrow
 from ticdc_assets.kafka.records import produce
+from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.batch import decode_batch
 
-SECTION = "How cost grows"
+SECTION = "What was measured for it"
 CPU = "CPU seconds"
 
 
@@ -61,6 +65,7 @@ def measure_message_sizes(sizes: Sequence[int], *, messages: int, repetitions: i
                 y="CPU µs a message",
                 name=str(wire_format),
                 points=tuple(points),
+                limit=GROWS,
             )
         )
     return Part(results=results, series=series)
@@ -80,10 +85,11 @@ def measure_batch_sizes(
 
             samples.append((size, measure(filled.feed.sync, repetitions=repetitions, before=send)))
     shutil.rmtree(folder)
-    return _grown(
+    return grown(
         samples,
         plot=f"A sync into {rows:,} rows",
         x="changes in it",
+        limit=GROWS,
         what=lambda size: f"a sync of {size:,} changes into {rows:,} rows",
     )
 
@@ -103,10 +109,11 @@ def measure_mirror_sizes(
             sample = measure(filled.feed.apply, repetitions=repetitions, before=more)
             samples.append((size, sample))
     shutil.rmtree(folder)
-    return _grown(
+    return grown(
         samples,
         plot=f"An apply of {changes:,} changes",
         x="rows in the mirror",
+        limit=CONSTANT,
         what=lambda size: f"an apply of {changes:,} changes to {size:,} rows",
     )
 
@@ -128,10 +135,11 @@ def measure_table_counts(
         )
         samples.append((count, sample))
         shutil.rmtree(folder / str(count))
-    return _grown(
+    return grown(
         samples,
         plot=f"A sync of tables with {changes:,} changes each",
         x="tables",
+        limit=GROWS,
         what=lambda count: f"a sync of {count} tables of 1,000 rows with {changes:,} changes each",
     )
 
@@ -155,20 +163,41 @@ def measure_partition_counts(
 
             samples.append((count, measure(feed.sync, repetitions=repetitions, before=more)))
             shutil.rmtree(folder / name)
-    return _grown(
+    part = grown(
         samples,
         plot=f"A sync of {changes:,} changes from Kafka",
         x="partitions",
+        limit=CONSTANT,
         what=lambda count: f"a sync of {changes:,} changes from {count} partitions of a topic",
+    )
+    cpu = {count: sample.cpu_seconds for count, sample in samples}
+    few, many = _COMPARED if cpu.keys() >= {*_COMPARED} else (counts[0], counts[-1])
+    full = (few, many, changes) == (*_COMPARED, 20_000)
+    note = "" if full else f"{changes:,} from {many} and {few}"
+    return replace(
+        part, reached=[Reached(goal=Goal.PARTITIONS, value=cpu[many] / cpu[few], note=note)]
     )
 
 
-def measure_syncs_in_a_row(spark: SparkSession, folder: Path, *, syncs: int) -> Part:
+_COMPARED = (4, 64)
+"""The numbers of partitions that the goal compares."""
+
+
+def measure_syncs_in_a_row(
+    spark: SparkSession, folder: Path, *, syncs: int, name: str = CPU, lake: AnyPath | None = None
+) -> Part:
     """Return what a small sync costs by how many came before it without a compaction.
 
     Each is a commit in five tables, a file in most of them, and a version of the mirrors.
+
+    Args:
+        spark: the session.
+        folder: for the changefeed's capture, and for the lake if none is given.
+        syncs: how many.
+        name: which line of the plot it is.
+        lake: root of the lake.
     """
-    feed = Feed.of(spark, folder)
+    feed = Feed.of(spark, folder, lake=lake)
     shop = Shop.open(feed, tables=3, rows=100)
     feed.sync()
     states = alternating()
@@ -180,36 +209,57 @@ def measure_syncs_in_a_row(spark: SparkSession, folder: Path, *, syncs: int) -> 
         costs.append(cpu_seconds() - began)
     shutil.rmtree(folder)
     samples: list[tuple[int, Sample]] = []
-    for number in sorted({min(syncs, place) for place in (10, 50, 100, 200, syncs)}):
+    for number in sorted({min(syncs, place) for place in (10, 25, 50, 100, 200, syncs)}):
         around = costs[max(0, number - _AROUND) : number]
         # What one takes with others on the machine is no cost of its commits: the middle of some.
         sample = Sample(seconds=tuple(around), cpu_seconds=statistics.median(around))
         samples.append((number, sample))
-    return _grown(
+    return grown(
         samples,
         plot="A small sync without a compaction",
         x="syncs before it",
-        what=lambda number: f"sync {number} in a row of three tables with 10 changes each (CPU)",
+        limit=CONSTANT,
+        what=lambda number: (
+            f"sync {number} in a row of three tables with 10 changes each (CPU)"
+            + ("" if lake is None else f", lake: {name}")
+        ),
+        name=name,
     )
 
 
 _AROUND = 9
 
 
-def _grown(
-    samples: Sequence[tuple[int, Sample]], *, plot: str, x: str, what: Callable[[int], str]
+def grown(
+    samples: Sequence[tuple[int, Sample]],
+    *,
+    plot: str,
+    x: str,
+    limit: float,
+    what: Callable[[int], str],
+    name: str = CPU,
 ) -> Part:
+    """Return results of one thing at several sizes, and their line in a plot.
+
+    Args:
+        samples: what each size cost.
+        plot: title of the plot.
+        x: what grows.
+        limit: the power that the CPU seconds may have of it.
+        what: what was done at a size.
+        name: which line of the plot it is.
+    """
     series = Series(
         plot=plot,
         x=x,
         y=CPU,
-        name=CPU,
+        name=name,
         points=tuple((size, sample.cpu_seconds) for size, sample in samples),
+        limit=limit,
     )
     return Part(
         results=[
             Result(section=SECTION, what=what(size), sample=sample) for size, sample in samples
         ],
         series=[series],
-        facts=growth_facts([series]),
     )

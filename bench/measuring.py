@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import getpid, sysconf
 from pathlib import Path
-from threading import Event, Thread
+from signal import SIGCHLD
+from threading import Event, Lock, Thread
 from typing import Self
 
 
@@ -123,16 +124,52 @@ def measure_in_turn(
 def cpu_seconds() -> float:
     """Return the CPU seconds of this process and of all its descendants, ended ones too."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    ticks = 0
-    for pid in _family()[1:]:
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue  # it has ended just now
-        # Fields 14 to 17: own user and system time, and that of children waited for.
-        ticks += sum(map(int, stat.rpartition(")")[2].split()[11:15]))
-    below = ended.ru_utime + ended.ru_stime + ticks / sysconf("SC_CLK_TCK")
+    below = ended.ru_utime + ended.ru_stime + _BELOW.ticks(_family()[1:]) / sysconf("SC_CLK_TCK")
     return time.process_time() + below
+
+
+class _Descendants:
+    """The CPU time of the processes below this one.
+
+    A parent has the time of each child that it waited for. Spark's parent of Python workers waits
+    for none, so the time of a worker that ends would be gone: it is kept here as it was last seen.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[int, int]] = {}
+        self._gone = 0
+        self._lock = Lock()
+
+    def ticks(self, pids: Sequence[int]) -> int:
+        """Return the time of living processes, and of those of a parent that waits for none."""
+        with self._lock:
+            seen: dict[int, tuple[int, int]] = {}
+            for pid in pids:
+                try:
+                    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+                except OSError:
+                    continue  # it has ended just now
+                fields = stat.rpartition(")")[2].split()
+                # Fields 14 to 17: own user and system time, and that of children waited for.
+                seen[pid] = int(fields[1]), sum(map(int, fields[11:15]))
+            for pid, (parent, ticks) in self._seen.items():
+                if pid not in seen and parent in seen and _waits_for_none(parent):
+                    self._gone += ticks
+            self._seen = seen
+            return self._gone + sum(ticks for _, ticks in seen.values())
+
+
+_BELOW = _Descendants()
+
+
+def _waits_for_none(pid: int) -> bool:
+    """Return whether a process ignores the ends of its children."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    ignored = next(line for line in text.splitlines() if line.startswith("SigIgn:"))
+    return bool(int(ignored.split()[1], 16) >> (SIGCHLD - 1) & 1)
 
 
 def peak_megabytes() -> tuple[int, int]:

@@ -8,7 +8,7 @@ Spark's has no JVM beside it; a quick run takes all of them in one process inste
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,14 @@ class Sizes:
         syncs: syncs in a row without a compaction.
         partition_counts: partitions of a topic.
         partition_changes: changes in a sync from them.
+        landed: messages that were landed before.
+        landed_changes: changes in a sync behind them.
+        lake_sizes: changes in a sync, of a lake in a folder and of one on S3.
+        lake_syncs: syncs in a row on both.
+        executors: tasks that Spark works on at a time.
+        executor_changes: changes that they catch up with.
+        columns: of a table of few and of one of many.
+        column_rows: new rows of both.
         exported_rows: rows of an export.
         exported_times: how many times as many for the memory.
     """
@@ -80,6 +88,14 @@ class Sizes:
     syncs: int
     partition_counts: tuple[int, ...]
     partition_changes: int
+    landed: tuple[int, ...]
+    landed_changes: int
+    lake_sizes: tuple[int, ...]
+    lake_syncs: int
+    executors: tuple[int, ...]
+    executor_changes: int
+    columns: tuple[int, int]
+    column_rows: int
     exported_rows: int
     exported_times: int
 
@@ -106,14 +122,22 @@ FULL = Sizes(
     message_sizes=(20, 200, 1_000, 4_000, 16_000),
     batch_sizes=(100, 1_000, 10_000, 100_000),
     batch_rows=200_000,
-    mirror_sizes=(1_000, 10_000, 100_000, 1_000_000),
+    mirror_sizes=(100_000, 1_000_000, 10_000_000),
     mirror_changes=1_000,
     table_counts=(1, 5, 10, 20),
-    many_counts=(10, 200, 2_000),
+    many_counts=(10, 200, 2_000, 5_000),
     many_rows=20,
-    syncs=500,
+    syncs=300,
     partition_counts=(1, 4, 16, 64),
     partition_changes=20_000,
+    landed=(1_000_000, 5_000_000, 20_000_000),
+    landed_changes=1_000,
+    lake_sizes=(300, 1_500, 15_000),
+    lake_syncs=60,
+    executors=(1, 2),
+    executor_changes=200_000,
+    columns=(12, 500),
+    column_rows=20_000,
     exported_rows=1_000_000,
     exported_times=10,
 )
@@ -143,6 +167,14 @@ QUICK = Sizes(
     syncs=12,
     partition_counts=(1, 2),
     partition_changes=20,
+    landed=(500, 1_000),
+    landed_changes=10,
+    lake_sizes=(30, 60),
+    lake_syncs=12,
+    executors=(1, 2),
+    executor_changes=200,
+    columns=(12, 40),
+    column_rows=200,
     exported_rows=300,
     exported_times=2,
 )
@@ -173,6 +205,13 @@ def _joined(*parts: Part) -> Part:
     )
 
 
+def _sorted_out(found: Sequence[Result | Reached]) -> Part:
+    return Part(
+        results=[item for item in found if isinstance(item, Result)],
+        reached=[item for item in found if isinstance(item, Reached)],
+    )
+
+
 # What needs no Spark ----------------------------------------------------------------------------
 
 
@@ -180,10 +219,9 @@ def _decoding(sizes: Sizes, _: Path) -> Part:
     from bench.decoding import measure_decoding
 
     messages = load_messages(sizes.messages)
-    found: Sequence[Result | Reached] = measure_decoding(messages, repetitions=sizes.repetitions)
-    return Part(
-        results=[item for item in found if isinstance(item, Result)],
-        reached=[item for item in found if isinstance(item, Reached)],
+    found = _sorted_out(measure_decoding(messages, repetitions=sizes.repetitions))
+    return replace(
+        found,
         facts=[
             f"Decoding and folding in one process: {messages.source}'s {len(messages.records):,} "
             f"records of simple-json, {messages.rows:,} of them row changes, "
@@ -196,7 +234,7 @@ def _decoding(sizes: Sizes, _: Path) -> Part:
 def _differences(sizes: Sizes, _: Path) -> Part:
     from bench.decoding import measure_differences
 
-    return Part(results=measure_differences(sizes.messages, repetitions=sizes.repetitions))
+    return _sorted_out(measure_differences(sizes.messages, repetitions=sizes.repetitions))
 
 
 def _folding(sizes: Sizes, _: Path) -> Part:
@@ -311,6 +349,41 @@ def _growth(sizes: Sizes, folder: Path) -> Part:
     )
 
 
+def _landed(sizes: Sizes, folder: Path) -> Part:
+    from bench.landed import measure_landed
+
+    return measure_landed(
+        _spark(),
+        folder,
+        sizes.landed,
+        changes=sizes.landed_changes,
+        repetitions=sizes.repetitions,
+    )
+
+
+def _lakes(sizes: Sizes, folder: Path) -> Part:
+    from bench.lakes import measure_lakes
+    from ticdc_assets.engine.session import LazySession
+
+    return measure_lakes(
+        LazySession(), folder, sizes.lake_sizes, syncs=sizes.lake_syncs, repetitions=sizes.few
+    )
+
+
+def _executors(sizes: Sizes, folder: Path) -> Part:
+    from bench.catching_up import measure_executors
+
+    return measure_executors(
+        folder, sizes.executors, changes=sizes.executor_changes, repetitions=sizes.few
+    )
+
+
+def _wide_rows(sizes: Sizes, folder: Path) -> Part:
+    from bench.wide_rows import measure_wide_rows
+
+    return measure_wide_rows(_spark(), folder, sizes.columns, rows=sizes.column_rows)
+
+
 def _many_tables(sizes: Sizes, folder: Path) -> Part:
     from bench.many_tables import measure_many_tables
 
@@ -359,6 +432,10 @@ PARTS: Mapping[str, Callable[[Sizes, Path], Part]] = {
     "small": _small,
     "large": _large,
     "growth": _growth,
+    "landed": _landed,
+    "lakes": _lakes,
+    "executors": _executors,
+    "wide-rows": _wide_rows,
     "many-tables": _many_tables,
     "freshness": _freshness,
     "catching-up": _catching_up,

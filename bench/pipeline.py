@@ -33,6 +33,7 @@ from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.stored_table import TableName
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire import WireFormat
 
 MIRRORS = "Mirrors in Spark"
@@ -57,12 +58,13 @@ class Feed:
         *,
         wire_format: WireFormat = WireFormat.SIMPLE_JSON,
         source: KafkaSource | None = None,
+        lake: AnyPath | None = None,
     ) -> "Feed":
         """Return a feed whose lake is empty, over a capture of its own if no source is given."""
         folder.mkdir(parents=True)
         return cls(
             spark=spark,
-            paths=LakePaths(root=folder / "lake", changefeed="bench"),
+            paths=LakePaths(root=lake or folder / "lake", changefeed="bench"),
             changefeed=Changefeed(
                 name="bench",
                 wire_format=str(wire_format),

@@ -136,7 +136,9 @@ def _draw_goals(reached: Sequence[Reached], path: Path) -> Path:
 
 def _draw_growth(series: Sequence[Series], path: Path) -> Path:
     titles = list(dict.fromkeys(item.plot for item in series))
-    wide, high, columns = 400, 260, 2
+    wide, columns = 400, 2
+    most = max(sum(item.plot == title for item in series) for title in titles)
+    high = 244 + 16 * most
     rows = -(-len(titles) // columns)
     drawing = _Drawing(wide * columns, high * rows)
     for number, title in enumerate(titles):
@@ -149,7 +151,8 @@ def _draw_growth(series: Sequence[Series], path: Path) -> Path:
 def _draw_lines(
     drawing: _Drawing, x: float, y: float, wide: float, high: float, series: Sequence[Series]
 ) -> None:
-    left, right, top, bottom = x + 62, x + wide - 22, y + 52, y + high - 48
+    # The names of the lines stand above what is drawn.
+    left, right, top, bottom = x + 62, x + wide - 22, y + 44 + 16 * len(series), y + high - 48
     xs = [point[0] for item in series for point in item.points]
     ys = [point[1] for item in series for point in item.points]
     across, up = _Axis(xs, left, right), _Axis(ys, bottom, top)
@@ -165,9 +168,16 @@ def _draw_lines(
     for number, item in enumerate(series):
         colour = _COLOURS[number % len(_COLOURS)]
         drawing.path([(across.place(a), up.place(b)) for a, b in item.points], colour)
-        if len(series) > 1:
-            place = bottom - 10 - 16 * number
-            drawing.text(right - 8, place, item.name, anchor="end", fill=colour, bold=True)
+        named = [item.name] if len(series) > 1 else []
+        fit = item.fit
+        if fit is not None:
+            ends = [(across.place(end), up.place(fit.at(end))) for end in (fit.least, fit.most)]
+            drawing.line(*ends[0], *ends[1], colour, "5 4")
+            named.append(f"power {fit.power:.2f}, limit {item.limit:g}")
+        if named:
+            place = y + 20 + 16 * (number + 1)
+            fill = colour if item.is_within else _MISSED
+            drawing.text(right, place, ", ".join(named), anchor="end", fill=fill, bold=True)
 
 
 class _Axis:

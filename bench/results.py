@@ -20,6 +20,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from bench.fitting import REACH, Fit, fitted
 from bench.goals import TARGETS, TITLES, Figure, Goal, Reached, goal_lines
 from bench.measuring import Memory, Sample
 
@@ -30,10 +31,16 @@ GROWTH_PLOT = "performance-growth.svg"
 SHARES_PLOT = "performance-shares.svg"
 """What the plots are called, which `bench.plots` draws."""
 
+GROWS = 1.1
+"""The power that a cost may have of what it is of: in proportion, and a little for chance."""
+CONSTANT = 0.1
+"""The power that it may have of what should not matter."""
+
 FASTER = "x"
 SLOWER = "x the time of"
 
 _PACKAGES = ("pyspark", "delta-spark", "deltalake", "pyarrow", "msgspec", "orjson")
+_GROWTH_TITLES = ("what", "from", "to", "exponent", "limit", "met")
 _TITLES = ("what", "median", "min to max", "CPU", "rate", "ratio", "of CPU")
 
 
@@ -124,6 +131,7 @@ class Series:
         y: the cost, with its unit.
         name: which line of the plot.
         points: pairs of both.
+        limit: the power that its growth may have (`fitting`), None if nothing is asked of it.
     """
 
     plot: str
@@ -131,6 +139,34 @@ class Series:
     y: str
     name: str
     points: tuple[tuple[float, float], ...]
+    limit: float | None = None
+
+    @property
+    def fit(self) -> Fit | None:
+        """How it grows, None if nothing is asked of it."""
+        if self.limit is None:
+            return None
+        return fitted(self.points, reach=math.inf if self.limit == CONSTANT else REACH)
+
+    @property
+    def is_within(self) -> bool:
+        """Whether it grows no faster than it may."""
+        return self.fit is None or self.limit is None or self.fit.power <= self.limit
+
+    def cells(self) -> tuple[str, ...] | None:
+        """Return its line in the table of growth, None if it has none."""
+        fit = self.fit
+        if fit is None or self.limit is None:
+            return None
+        named = "" if self.name == self.y else f", {self.name}"
+        return (
+            f"{self.plot}{named}: {self.y} by {self.x}",
+            f"{fit.least:,.0f}",
+            f"{fit.most:,.0f}",
+            f"{fit.power:.2f}",
+            f"{self.limit:g}",
+            "yes" if self.is_within else "no",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +264,13 @@ class Report:
             for line in goal_lines(reached):
                 table.add_row(*line)
             console.print(table)
+        if growth := self._growth():
+            table = Table(title="How costs grow", title_justify="left")
+            for title in _GROWTH_TITLES:
+                table.add_column(title)
+            for line in growth:
+                table.add_row(*line)
+            console.print(table)
         for section in self.sections():
             table = Table(title=section, title_justify="left")
             for title in _TITLES:
@@ -249,6 +292,12 @@ class Report:
         if any(run.part.shares for run in self.runs):
             lines += [f"![Where the time of a sync goes](images/{SHARES_PLOT})", ""]
         if any(run.part.series for run in self.runs):
+            lines += ["### How costs grow", ""]
+            if growth := self._growth():
+                lines.append(f"| {' | '.join(_GROWTH_TITLES)} |")
+                lines.append("|---" + "|---:" * (len(_GROWTH_TITLES) - 2) + "|---|")
+                lines += [f"| {' | '.join(line)} |" for line in growth]
+                lines.append("")
             lines += [f"![How costs grow](images/{GROWTH_PLOT})", ""]
         for section in self.sections():
             lines += [f"### {section}", "", f"| {' | '.join(_TITLES)} |"]
@@ -260,6 +309,10 @@ class Report:
             ]
             lines.append("")
         return "\n".join([*lines, *(f"- {fact}" for fact in self._facts())])
+
+    def _growth(self) -> list[tuple[str, ...]]:
+        series = (item for run in self.runs for item in run.part.series)
+        return [line for item in series if (line := item.cells()) is not None]
 
     def _facts(self) -> list[str]:
         facts = [fact for run in self.runs for fact in run.part.facts]
@@ -278,25 +331,6 @@ class Report:
         if not begin or not end:
             raise ValueError(f"{document} lacks the markers {BEGIN} and {END}")
         document.write_text(f"{before}{begin}\n\n{self.markdown()}\n\n{end}{after}", "utf-8")
-
-
-def growth_facts(series: Sequence[Series]) -> list[str]:
-    """Return a sentence for each line that grows: to which power of what, over its last step.
-
-    Over the last step a cost that is the same for any size counts least. Below 1 it grows slower
-    than what it is of.
-    """
-    facts: list[str] = []
-    for item in series:
-        (x1, y1), (x2, y2) = item.points[-2:] if len(item.points) > 1 else ((1.0, 1.0), (1.0, 1.0))
-        if x1 != x2 and y1 > 0 and y2 > 0:
-            power = math.log(y2 / y1) / math.log(x2 / x1)
-            named = "" if item.name == item.y else f", {item.name}"
-            facts.append(
-                f"{item.plot}{named}: {item.y} grow with {item.x} to the power of {power:.2f} "
-                f"(from {x1:,.0f} to {x2:,.0f})."
-            )
-    return facts
 
 
 def read_runs(path: Path) -> list[Run]:

@@ -94,15 +94,15 @@ _WIDE_TYPES = (
 )
 
 
-def wide() -> Shape:
-    """Return a table of 30 columns of mixed types."""
+def wide(columns: int = 30) -> Shape:
+    """Return a table of so many columns of mixed types."""
     return Shape(
         columns=(
             column("id", "bigint", nullable=False),
             column("c", "varchar(60)"),
             *(
                 column(f"m{number}", sql_type)
-                for number, sql_type in enumerate(islice(cycle(_WIDE_TYPES), 28))
+                for number, sql_type in enumerate(islice(cycle(_WIDE_TYPES), columns - 2))
             ),
         ),
         text="c",

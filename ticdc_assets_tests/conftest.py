@@ -178,8 +178,8 @@ def topic(request: pytest.FixtureRequest) -> str:
 def s3_gateway(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[str, Path]]:
     """Run a gateway for S3; give its URL and the folder that has its objects."""
     folder = tmp_path_factory.mktemp("s3")
-    with running_gateway(folder) as url:
-        yield url, folder / "objects"
+    with running_gateway(folder) as gateway:
+        yield gateway.url, folder / "objects"
 
 
 @pytest.fixture

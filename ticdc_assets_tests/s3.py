@@ -58,19 +58,40 @@ class S3Lake:
         }
 
 
+@dataclass(frozen=True)
+class Gateway:
+    """A gateway that runs.
+
+    Attributes:
+        url: where it listens.
+        pid: its process.
+    """
+
+    url: str
+    pid: int
+
+
+def find_gateway() -> Path | None:
+    """Return the gateway's program, None if there is none."""
+    found = _BUILT if _BUILT.is_file() else shutil.which("versitygw")
+    return None if found is None else Path(found)
+
+
+_CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+_BUILT: Final = _CACHE / "ticdc_assets_tools" / "versitygw" / VERSION / "versitygw"
+
+
 def gateway_program() -> Path:
     """Return the gateway, or skip and say how it is built."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    built = base / "ticdc_assets_tools" / "versitygw" / VERSION / "versitygw"
-    found = built if built.is_file() else shutil.which("versitygw")
+    found = find_gateway()
     if found is None:
-        pytest.skip(f"no versitygw at {built} or on PATH; `make versitygw` builds it, with Go")
-    return Path(found)
+        pytest.skip(f"no versitygw at {_BUILT} or on PATH; `make versitygw` builds it, with Go")
+    return found
 
 
 @contextmanager
-def running_gateway(folder: Path) -> Iterator[str]:
-    """Run a gateway over a folder; yield its URL."""
+def running_gateway(folder: Path) -> Iterator[Gateway]:
+    """Run a gateway over a folder."""
     program, port = gateway_program(), free_port()
     (folder / "objects").mkdir()
     command = [str(program), "--port", f"{HOST}:{port}", "posix", str(folder / "objects")]
@@ -81,7 +102,7 @@ def running_gateway(folder: Path) -> Iterator[str]:
     ):
         try:
             _wait(f"http://{HOST}:{port}", gateway, folder / "gateway.log")
-            yield f"http://{HOST}:{port}"
+            yield Gateway(f"http://{HOST}:{port}", gateway.pid)
         finally:
             gateway.terminate()
 

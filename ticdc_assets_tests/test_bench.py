@@ -2,6 +2,8 @@
 
 import math
 import re
+import subprocess
+import sys
 import time
 from collections import Counter
 from os import getpid, getppid
@@ -12,7 +14,8 @@ import pytest
 
 from bench.apart import apart
 from bench.conversions import TYPES, measure_conversions
-from bench.decoding import measure_decoding
+from bench.decoding import OTHERS, measure_decoding
+from bench.fitting import REACH, fitted
 from bench.folding import changes_of, measure_folding, mirror_plans
 from bench.goals import TARGETS, Goal, Reached, goal_lines
 from bench.growth import measure_message_sizes
@@ -23,9 +26,11 @@ from bench.plots import draw
 from bench.profiling import profile_decoding, profile_fold
 from bench.results import (
     BEGIN,
+    CONSTANT,
     END,
     FASTER,
     GOALS_PLOT,
+    GROWS,
     GROWTH_PLOT,
     SHARES_PLOT,
     SLOWER,
@@ -107,6 +112,80 @@ def test_cpu_and_memory_grow_with_work() -> None:
     sum(number * number for number in range(300_000))
     assert cpu_seconds() > before
     assert peak_megabytes()[0] > 1
+
+
+_OF_CHILDREN_NOT_WAITED_FOR = """
+import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+child = os.fork()
+if not child:
+    while sum(os.times()[:2]) < 0.5:
+        pass
+    print("worked", flush=True)
+    os.read(0, 1)
+    os._exit(0)
+try:
+    os.waitpid(child, 0)
+except ChildProcessError:
+    print("ended", flush=True)
+os.read(0, 1)
+"""
+
+
+def test_cpu_of_children_that_nobody_waited_for_stays_counted() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _OF_CHILDREN_NOT_WAITED_FOR],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=0,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "worked\n"
+        before = cpu_seconds()
+        process.stdin.write("x")
+        assert process.stdout.readline() == "ended\n"
+        assert cpu_seconds() >= before
+        process.stdin.write("x")
+
+
+@pytest.mark.parametrize("power", [-0.5, 0.0, 0.3, 1.0, 2.0])
+def test_the_power_of_a_cost_is_found(power: float) -> None:
+    fit = fitted([(size, 3 * size**power) for size in (1, 10, 100, 1_000)], reach=math.inf)
+    assert fit is not None
+    assert fit.power == pytest.approx(power, abs=1e-9)
+    assert (fit.least, fit.most) == (pytest.approx(1), 1_000)
+    assert fit.at(50) == pytest.approx(3 * 50**power)
+
+
+def test_a_fixed_cost_does_not_hide_growth() -> None:
+    points = [(size, 100 + size) for size in (1, 10, 100, 1_000, 10_000)]
+    near, all_of_them = fitted(points, reach=REACH), fitted(points, reach=math.inf)
+    assert near is not None
+    assert all_of_them is not None
+    assert near.least == pytest.approx(1_000)
+    assert near.power > 0.9 > 0.6 > all_of_them.power
+
+
+@pytest.mark.parametrize("points", [[], [(3.0, 1.0)], [(3.0, 1.0), (3.0, 2.0)], [(1, 0), (2, 1)]])
+def test_of_one_size_nothing_is_said(points: list[tuple[float, float]]) -> None:
+    assert fitted(points, reach=REACH) is None
+
+
+def test_what_grows_is_told_beside_its_limit() -> None:
+    def series(limit: float | None, power: float) -> Series:
+        points = tuple((float(size), size**power) for size in (1, 10, 100))
+        return Series(plot="p", x="rows", y="CPU", name="n", points=points, limit=limit)
+
+    lines = [series(GROWS, 1.0).cells(), series(CONSTANT, 1.0).cells(), series(None, 1.0).cells()]
+    assert lines == [
+        ("p, n: CPU by rows", "10", "100", "1.00", "1.1", "yes"),
+        ("p, n: CPU by rows", "1", "100", "1.00", "0.1", "no"),
+        None,
+    ]
+    text = Report(runs=[run_of(Part(series=[series(GROWS, 1.2)]))]).markdown()
+    assert "| p, n: CPU by rows | 10 | 100 | 1.20 | 1.1 | no |" in text
 
 
 @pytest.mark.thorough
@@ -290,6 +369,9 @@ def test_every_part_works_on_very_little(name: str, tmp_path: Path) -> None:
 GOALS_OF = {
     "stage": set(STAGE_GOALS.values()),
     "small": {Goal.NOTHING_NEW, Goal.SMALL_SYNC, Goal.SMALL_SYNC_SEEN},
+    "differences": set(OTHERS.values()),
+    "growth": {Goal.PARTITIONS},
+    "wide-rows": {Goal.WIDE_ROWS},
     "large": {Goal.MIRROR_CPU, Goal.MIRROR_MERGE, Goal.MIRROR_BYTES},
     "catching-up": {Goal.END_TO_END, Goal.MEMORY_GROWTH, Goal.MEMORY_PEAK},
     "many-tables": {goal for goal in Goal if goal.startswith("many-")},
