@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import date
+from functools import lru_cache
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -291,8 +292,55 @@ def dataset_of(table: DeltaTable, path: AnyPath) -> ds.Dataset:
 
     It reads files by Arrow's own file system. That of delta-rs is a Python object, which Arrow's
     threads may still hold when a short program ends, and then the interpreter aborts.
+
+    Of a file it knows the partition and the bounds of the columns that readers ask for (`_ASKED`).
+    delta-rs tells Arrow the bounds of all columns, which takes milliseconds for each file, and a
+    table of many small commits has a file for each of them.
     """
-    return table.to_pyarrow_dataset(filesystem=subtree(path))
+    files = subtree(path)
+    if not is_portable(table):
+        return table.to_pyarrow_dataset(filesystem=files)  # it says what it cannot read
+    actions = pa.table(table.get_add_actions(flatten=True))
+    form = ds.ParquetFileFormat(
+        default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
+    )
+    names = tuple(name for name in actions.column_names if _tells(name))
+    told = zip(*(actions[name].to_pylist() for name in ("path", *names)), strict=True)
+    fragments = [
+        form.make_fragment(
+            name, filesystem=files, partition_expression=_guarantee(names, tuple(values))
+        )
+        for name, *values in told
+    ]
+    return ds.FileSystemDataset(fragments, pa.schema(table.schema().to_arrow()), form, files)
+
+
+_ASKED = frozenset({"batch", "commit_ts", "number"})
+"""Columns by which readers leave out files."""
+
+
+def _tells(name: str) -> bool:
+    """Return whether readers need a column of the actions that add files."""
+    kind, _, column = name.partition(".")
+    return kind == "partition" or (kind in ("min", "max") and column in _ASKED)
+
+
+@lru_cache(maxsize=1 << 14)
+def _guarantee(names: tuple[str, ...], values: tuple[Any, ...]) -> ds.Expression:
+    """Return what is true of all rows of a file, by what the log tells of it.
+
+    A run that follows asks for the same files at each sync.
+    """
+    found = ds.scalar(True)
+    for name, value in zip(names, values, strict=True):
+        kind, _, column = name.partition(".")
+        field = ds.field(column)
+        if kind == "partition":
+            found &= field.is_null() if value is None else field == value
+        elif value is not None:
+            # Bounds are those of the values that are there.
+            found &= (field >= value if kind == "min" else field <= value) | field.is_null()
+    return found
 
 
 def is_portable(table: DeltaTable) -> bool:
