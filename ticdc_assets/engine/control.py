@@ -304,7 +304,7 @@ def dataset_of(table: DeltaTable, path: AnyPath) -> ds.Dataset:
     form = ds.ParquetFileFormat(
         default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
     )
-    names = tuple(name for name in actions.column_names if _tells(name))
+    names = tuple(field.name for field in actions.schema if _tells(field))
     told = zip(*(actions[name].to_pylist() for name in ("path", *names)), strict=True)
     fragments = [
         form.make_fragment(
@@ -319,10 +319,15 @@ _ASKED = frozenset({"batch", "commit_ts", "number"})
 """Columns by which readers leave out files."""
 
 
-def _tells(name: str) -> bool:
-    """Return whether readers need a column of the actions that add files."""
-    kind, _, column = name.partition(".")
-    return kind == "partition" or (kind in ("min", "max") and column in _ASKED)
+def _tells(action: pa.Field) -> bool:
+    """Return whether readers need a column of the actions that add files.
+
+    A mirror may have a column of such a name too. Only bounds of integers are exact: those of texts
+    and times may be shortened.
+    """
+    kind, _, column = action.name.partition(".")
+    bounds = kind in ("min", "max") and column in _ASKED and pa.types.is_integer(action.type)
+    return kind == "partition" or bounds
 
 
 @lru_cache(maxsize=1 << 14)
