@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from dagster import AssetKey, DagsterInstance, DagsterRunStatus
 from dagster._core.execution.backfill import BulkActionStatus
+from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Settings, load_settings
 from ticdc_assets.defs.run import open_instance, run_sync, ui_command
@@ -77,7 +78,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
 
 
 @pytest.fixture(scope="module")
-def settings(shop: Shop, java: None) -> Iterator[Settings]:
+def settings(shop: Shop, spark: SparkSession) -> Iterator[Settings]:
     """A changefeed that was synced yesterday and today, and is too far behind."""
     folder = shop.folder
     (folder / "changefeeds.yaml").write_text(
