@@ -84,8 +84,9 @@ demo: setup ## Run one changefeed end to end, in FORMAT=simple-json or another; 
 ui: setup ## Open the demo's instance in the Dagster UI
 	@$(BIN)/ticdc-assets ui --demo .demo
 
-# So many programs share the files of tests. Each has a Spark session and a broker of its own when it
-# needs them, so it takes memory (about 4 GB each) besides processors. WORKERS= runs one.
+# So many programs share the files of tests. The first one runs those that share a Spark session and a
+# broker, as long as there are any; another that helps it starts its own, so each may take about 4 GB
+# of memory. WORKERS= runs one.
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest $(if $(WORKERS),-n $(WORKERS) --dist loadfile \
 	--no-loadscope-reorder --max-worker-restart 0)

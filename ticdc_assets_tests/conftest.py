@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -22,6 +22,8 @@ from ticdc_assets_tests.s3 import S3Lake, running_gateway
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from ticdc_assets_tests.lake.golden_lakes import GoldenLakes
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -47,6 +49,15 @@ os.environ.setdefault(
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC "
     "-Djdk.lang.Process.launchMechanism=VFORK",
 )
+
+OF_THE_SESSION: Final = {
+    # A heap that is large at once: one that grows as it must collects garbage all the time.
+    "spark.driver.extraJavaOptions": "-Xms768m -Xmn256m",
+    # Plans of equal tables come again in other tests; their code is compiled once.
+    "spark.sql.codegen.cache.maxEntries": "2000",
+    "spark.python.daemon.module": "ticdc_assets_tests.worker_daemon",
+}
+"""Spark's settings that make the session of a run cheaper, and change nothing that it answers."""
 
 register_profiles()
 
@@ -86,6 +97,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return  # one program runs them all
     weights = Counter(item.path for item in items if any(map(item.get_closest_marker, _HEAVY)))
     items.sort(key=lambda item: -weights[item.path])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let one of several workers own the JVMs that tests share."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from ticdc_assets_tests.scheduling import OneOwner
+
+    return OneOwner(config, log)
 
 
 def pytest_collection_finish() -> None:
@@ -164,7 +185,19 @@ def spark(class_archive: None) -> "SparkSession":
     """The Spark session of this process; it ends with it."""
     from ticdc_assets.engine.session import get_spark
 
-    return get_spark()
+    return get_spark(OF_THE_SESSION)
+
+
+@pytest.fixture(scope="session")
+def golden_lakes(
+    spark: "SparkSession",
+    golden_dir: Callable[..., Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> "GoldenLakes":
+    """Lakes of golden scenarios, each synced once; a test that changes one takes a copy."""
+    from ticdc_assets_tests.lake.golden_lakes import GoldenLakes
+
+    return GoldenLakes(spark, tmp_path_factory.mktemp("golden"), golden_dir)
 
 
 @pytest.fixture

@@ -79,6 +79,9 @@ THREE_OF_THE_SHOP = (
 )
 """Three tables of the shop, one under two names: with columns that come, go, move and change."""
 
+TYPES_OF_THE_SHOP = (*THREE_OF_THE_SHOP, ("shop", "all_types"))
+"""These, and the table with a column of each type."""
+
 LOST_BY_THE_FORMAT = {
     "craft": (
         {

@@ -27,7 +27,11 @@ def feed(broker: LocalBroker, topic: str, tmp_path: Path, spark: Any) -> Written
     return WrittenFeed.made(broker, topic, tmp_path)
 
 
-@pytest.mark.parametrize(("name", "pieces"), [("types", 3), ("shop", 2)])
+@pytest.mark.parametrize(
+    ("name", "pieces"),
+    # By day the shop goes through the broker where programs are killed.
+    [("types", 3), pytest.param("shop", 2, marks=pytest.mark.slow)],
+)
 def test_golden_messages_through_the_broker(
     name: str,
     pieces: int,

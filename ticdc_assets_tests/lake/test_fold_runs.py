@@ -1,7 +1,6 @@
 """Mirrors written by Spark's workers: the rows, counts and faults of those made here."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +9,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from ticdc_assets.engine import executing
 from ticdc_assets.engine.commits import NamedCommit
@@ -22,8 +20,9 @@ from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.rows import fold_runs, rows_of_work
-from ticdc_assets_tests.golden import THREE_OF_THE_SHOP, Scenario
+from ticdc_assets_tests.golden import THREE_OF_THE_SHOP
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large
+from ticdc_assets_tests.lake.golden_lakes import GoldenLakes
 
 
 def counted(mirror: MirrorCut) -> MirrorCut:
@@ -44,26 +43,15 @@ def counted(mirror: MirrorCut) -> MirrorCut:
     ids=lambda value: value if isinstance(value, str) else "three" if value else "all",
 )
 def test_workers_make_the_mirrors_that_are_made_here(
-    spark: SparkSession,
+    golden_lakes: GoldenLakes,
     tmp_path: Path,
-    golden_dir: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
     variant: str,
     name: str,
     tables: tuple[tuple[str, str], ...],
 ) -> None:
-    scenario = Scenario(golden_dir(variant, name))
-    here = Feed.of(
-        spark,
-        tmp_path / "here",
-        capture=scenario.capture,
-        timezone=scenario.timezone,
-        wire_format=scenario.wire_format,
-    )
-    if tables:
-        here = here.with_mirrors_of(tables)
-    there = here.in_folder(tmp_path / "there")
-    here.sync()
+    here = golden_lakes.at_once(variant, name, tables)
+    there = here.in_folder(tmp_path)
     made: list[int] = []
     fold = ChangeFolding.folded_into_files
 
@@ -101,15 +89,10 @@ def faults(feed: Feed) -> list[dict[str, object]]:
 
 @pytest.mark.spark
 def test_later_changes_are_merged_into_what_workers_wrote(
-    spark: SparkSession,
-    tmp_path: Path,
-    golden_dir: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
+    golden_lakes: GoldenLakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scenario = Scenario(golden_dir("simple-json", "types"))
-    feed = Feed.of(spark, tmp_path, capture=scenario.capture, timezone=scenario.timezone)
-    whole = feed.in_folder(tmp_path / "whole")
-    whole.sync()
+    whole = golden_lakes.at_once("simple-json", "types")
+    feed = whole.in_folder(tmp_path)
     treat_as_large(monkeypatch)
     monkeypatch.setattr(change_files, "_READ_RECORDS", 3)
     feed.land()

@@ -15,9 +15,9 @@ from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets_tests.golden import (
     FORMATS,
-    FULL_VARIANTS,
     LOST_BY_THE_FORMAT,
     THREE_OF_THE_SHOP,
+    TYPES_OF_THE_SHOP,
     Rows,
     Scenario,
     assert_same_rows,
@@ -25,18 +25,9 @@ from ticdc_assets_tests.golden import (
     rows_last_changed_here,
 )
 from ticdc_assets_tests.lake.feeds import Feed, rows_of_tables, treat_as_large
+from ticdc_assets_tests.lake.golden_lakes import GoldenLakes, feed_of, synced_in_steps
 
 pytestmark = pytest.mark.spark
-
-
-def feed_of(spark: SparkSession, folder: Path, scenario: Scenario) -> Feed:
-    return Feed.of(
-        spark,
-        folder,
-        capture=scenario.capture,
-        timezone=scenario.timezone,
-        wire_format=scenario.wire_format,
-    )
 
 
 READ_AS_OF = {("simple-json", "types"), ("open", "shop"), ("canal-json", "shop")}
@@ -47,55 +38,61 @@ READ_AS_OF = {("simple-json", "types"), ("open", "shop"), ("canal-json", "shop")
     ("variant", "name", "size"),
     [
         # The plain-Python fold meets all scenarios; these meet what the lake does besides.
-        *(
-            pytest.param(
-                *(variant, "shop", "small"),
-                marks=[] if variant in {*FULL_VARIANTS, "canal-json-plain"} else pytest.mark.slow,
-            )
-            for variant in FORMATS
-        ),
+        ("simple-json", "shop", "small"),
         ("simple-json", "types", "small"),
-        pytest.param("simple-json", "shop-ddlwm", "small", marks=pytest.mark.slow),
-        ("canal-json", "shop-ddlwm", "small"),
+        *(
+            (variant, "shop", "types small")
+            for variant in ("simple-avro", "open", "canal-json", "canal-json-plain", "craft")
+        ),
+        ("canal-json", "shop-ddlwm", "types small"),
         ("simple-json", "types", "large"),
         ("open-updated", "shop", "three large"),
-        pytest.param("simple-json", "shop", "large", marks=pytest.mark.slow),
-        pytest.param("open-updated", "shop", "large", marks=pytest.mark.slow),
-        pytest.param("canal-json-plain", "shop", "large", marks=pytest.mark.slow),
+        *(
+            pytest.param(variant, "shop", "small", marks=pytest.mark.slow)
+            for variant in FORMATS
+            if variant != "simple-json"
+        ),
+        *(
+            pytest.param(variant, "shop-ddlwm", "small", marks=pytest.mark.slow)
+            for variant in ("simple-json", "canal-json")
+        ),
+        *(
+            pytest.param(variant, "shop", "large", marks=pytest.mark.slow)
+            for variant in ("simple-json", "open-updated", "canal-json-plain")
+        ),
     ],
 )
 def test_at_every_watermark_with_a_known_state(
     variant: str,
     name: str,
     size: str,
+    golden_lakes: GoldenLakes,
     spark: SparkSession,
     tmp_path: Path,
-    golden_dir: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if size != "small":
-        treat_as_large(monkeypatch)
-    scenario = Scenario(golden_dir(variant, name))
+    tables = {"three": THREE_OF_THE_SHOP, "types": TYPES_OF_THE_SHOP}.get(size.split()[0], ())
     plain = variant == "canal-json-plain"
-    feed = feed_of(spark, tmp_path, scenario)
-    if size == "three large":
-        feed = feed.with_mirrors_of(THREE_OF_THE_SHOP)
+    is_large = size.endswith("large")
+    if not is_large:
+        steps = golden_lakes.in_steps(variant, name, tables)
+    else:
+        treat_as_large(monkeypatch)
+        scenario = golden_lakes.scenario(variant, name)
+        steps = synced_in_steps(feed_of(spark, tmp_path, scenario, tables), scenario)
+    scenario, feed = steps.scenario, steps.feed
 
     def state(at: int | None = None) -> Rows:
         rows = scenario.state(at)
-        return rows_of_tables(rows, THREE_OF_THE_SHOP) if size == "three large" else rows
+        return rows_of_tables(rows, tables) if tables else rows
 
-    modes: set[str] = set()
-    for at in [] if plain else scenario.earlier:
-        assert feed.sync(until=at).cut == feed.cut
-        assert feed.cut.tso == at
-        assert_same_rows(feed.rows(), state(at), variant=variant)
-        modes |= {mirror.mode for mirror in feed.cut.mirrors}
-    feed.sync()
+    earlier = [] if plain else scenario.earlier
+    assert list(steps.rows) == list(dict.fromkeys([*earlier, scenario.end]))
+    for at in earlier:
+        assert_same_rows(steps.rows[at], state(at), variant=variant)
     assert feed.cut.tso == scenario.end
-    assert_same_rows(feed.rows(), state(), variant=variant)
-    modes |= {mirror.mode for mirror in feed.cut.mirrors}
-    assert ("merge" in modes) == (size != "small" and not plain)
+    assert_same_rows(steps.rows[scenario.end], state(), variant=variant)
+    assert ("merge" in steps.modes) == (is_large and not plain)
     for at in scenario.earlier if (variant, name) in READ_AS_OF else []:
         assert_same_rows(feed.rows_as_of(at), state(at), variant=variant)
     again = feed.sync()

@@ -100,8 +100,18 @@ def assert_read_alike(feed: Feed) -> None:
     assert deleted
 
 
+BY_DAY = ("add in the middle", "several")
+"""Of these the second has what the others do one by one."""
+
+
 @pytest.mark.usefixtures("large")
-@pytest.mark.parametrize("actions", IN_PLACE.values(), ids=IN_PLACE)
+@pytest.mark.parametrize(
+    "actions",
+    [
+        pytest.param(actions, id=name, marks=() if name in BY_DAY else pytest.mark.slow)
+        for name, actions in IN_PLACE.items()
+    ],
+)
 def test_what_touches_no_row_is_altered(
     actions: tuple[AlterAction, ...], spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -15,8 +15,17 @@ from ticdc_assets.reading import as_of
 from ticdc_assets.reading.mirrors import read_mirror
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.tso import from_physical_ms, physical_ms, to_datetime
-from ticdc_assets_tests.golden import FORMATS, Rows, Scenario, assert_same_rows, comparable
-from ticdc_assets_tests.lake.feeds import Feed
+from ticdc_assets_tests.golden import (
+    FORMATS,
+    THREE_OF_THE_SHOP,
+    TYPES_OF_THE_SHOP,
+    Rows,
+    Scenario,
+    assert_same_rows,
+    comparable,
+)
+from ticdc_assets_tests.lake.feeds import Feed, rows_of_tables
+from ticdc_assets_tests.lake.golden_lakes import GoldenLakes
 from ticdc_assets_tests.lake.test_golden_mirrors import renumbered
 
 pytestmark = pytest.mark.spark
@@ -42,46 +51,44 @@ WITH_WATERMARKS = [variant for variant in FORMATS if variant != "canal-json-plai
 
 
 @pytest.mark.parametrize(
-    ("variant", "cuts", "moments", "few"),
+    ("variant", "tables", "moments", "few"),
     [
-        ("simple-json", 3, 2, 0),
-        ("canal-json-updated", 1, 1, 0),
-        ("craft", 2, 6, as_of.SMALL_LOG_ROWS),
+        ("simple-json", (), 2, 0),
+        # There is one cut, and nothing below it.
+        ("canal-json-updated", THREE_OF_THE_SHOP, 1, 0),
+        ("craft", TYPES_OF_THE_SHOP, 6, as_of.SMALL_LOG_ROWS),
         *(
-            pytest.param(variant, 2, MANY, few, marks=pytest.mark.slow)
+            pytest.param(variant, (), MANY, few, marks=pytest.mark.slow)
             for variant in WITH_WATERMARKS
             for few in (as_of.SMALL_LOG_ROWS, 0)
         ),
     ],
+    ids=lambda value: ("some" if value else "all") if isinstance(value, tuple) else None,
 )
 def test_any_tso_is_what_a_fold_of_the_events_says(
     variant: str,
-    cuts: int,
+    tables: tuple[tuple[str, str], ...],
     moments: int,
     few: int,
-    spark: SparkSession,
-    tmp_path: Path,
-    golden_dir: Callable[..., Path],
+    golden_lakes: GoldenLakes,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """From the cut below (`few` is 0), or from all changes, which is sooner if they are few."""
+    if variant == "canal-json-updated" and tables:
+        feed = golden_lakes.at_once(variant, "shop", tables)
+    else:
+        feed = golden_lakes.in_steps(variant, "shop", tables).feed
     monkeypatch.setattr(as_of, "SMALL_LOG_ROWS", few)
-    scenario = Scenario(golden_dir(variant, "shop"))
-    feed = Feed.of(
-        spark,
-        tmp_path,
-        capture=scenario.capture,
-        timezone=scenario.timezone,
-        wire_format=scenario.wire_format,
-    )
-    size = len(scenario.records) // cuts + 1
-    for _ in range(cuts):
-        feed.sync(max_records=size)
+    scenario = golden_lakes.scenario(variant, "shop")
     events = scenario.events
+
+    def of_these(rows: Rows) -> Rows:
+        return rows_of_tables(rows, tables) if tables else rows
+
     newest = feed.cut.tso
     stamps = sorted({event.commit_ts for _, event in events if hasattr(event, "commit_ts")})
     for at in random.Random(5).sample([ts for ts in stamps if ts <= newest], moments):
-        assert feed.rows_as_of(at) == reference(events, at, scenario.timezone), at
+        assert feed.rows_as_of(at) == of_these(reference(events, at, scenario.timezone)), at
     for at in scenario.earlier if moments == MANY else []:
         assert_same_rows(feed.rows_as_of(at), scenario.state(at), variant=variant)
 

@@ -1,5 +1,6 @@
 """Queries in this process: they read what Spark's queries read, and reach nothing else."""
 
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +19,7 @@ from ticdc_assets.reading.embedded import query
 from ticdc_assets.reading.views import QueryError, text_rows
 from ticdc_assets_tests.golden import Scenario
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large
+from ticdc_assets_tests.lake.golden_lakes import GoldenLakes
 
 pytestmark = pytest.mark.spark
 
@@ -38,6 +40,18 @@ def of_spark(feed: Feed, text: str, as_of: int | None = None) -> list[list[str |
 @pytest.fixture
 def scenario(golden_dir: Callable[..., Path]) -> Scenario:
     return Scenario(golden_dir("simple-json", "types"))
+
+
+@pytest.fixture
+def whole(golden_lakes: GoldenLakes) -> Feed:
+    """A lake that others read too."""
+    return golden_lakes.at_once("simple-json", "types")
+
+
+@pytest.fixture
+def copied(whole: Feed, tmp_path: Path) -> Feed:
+    shutil.copytree(whole.paths.root, tmp_path / "lake")
+    return whole.in_folder(tmp_path)
 
 
 @pytest.mark.parametrize("way", ["as it is", "with deleted rows", "by Spark alone"])
@@ -86,11 +100,8 @@ def test_it_reads_what_spark_reads(
     ]
 
 
-def test_tables_whose_names_differ_by_case_or_are_odd(
-    spark: SparkSession, tmp_path: Path, scenario: Scenario
-) -> None:
-    feed = Feed.of(spark, tmp_path, capture=scenario.capture, timezone=scenario.timezone)
-    feed.sync()
+def test_tables_whose_names_differ_by_case_or_are_odd(copied: Feed) -> None:
+    feed = copied
     (mirror,) = feed.cut.mirrors
     odd = ("types", "TYPES", "a/b", 'x"y', "`", "1; DROP", "main")
     publish(
@@ -134,22 +145,18 @@ def test_tables_whose_names_differ_by_case_or_are_odd(
     ],
 )
 def test_what_is_no_query_or_reaches_further_is_refused(
-    spark: SparkSession, tmp_path: Path, scenario: Scenario, text: str, reason: str
+    whole: Feed, tmp_path: Path, text: str, reason: str
 ) -> None:
-    feed = Feed.of(spark, tmp_path, capture=scenario.capture, timezone=scenario.timezone)
-    feed.sync()
     file = tmp_path / "file.csv"
     file.write_text("a,b\n1,2\n")
     with pytest.raises(QueryError, match=reason):
-        answer(feed, text.format(file=file, folder=tmp_path))
+        answer(whole, text.format(file=file, folder=tmp_path))
     assert file.read_text() == "a,b\n1,2\n"
 
 
-def test_a_broken_table_is_told(spark: SparkSession, tmp_path: Path, scenario: Scenario) -> None:
-    feed = Feed.of(spark, tmp_path, capture=scenario.capture, timezone=scenario.timezone)
-    feed.sync()
-    (mirror,) = feed.cut.mirrors
-    for file in mirror.path(feed.paths).rglob("*.parquet"):
+def test_a_broken_table_is_told(copied: Feed) -> None:
+    (mirror,) = copied.cut.mirrors
+    for file in mirror.path(copied.paths).rglob("*.parquet"):
         file.unlink()
     with pytest.raises(LakeDamagedError, match=r"kinds\.types"):
-        answer(feed, "SELECT * FROM kinds.types")
+        answer(copied, "SELECT * FROM kinds.types")

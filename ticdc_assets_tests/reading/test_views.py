@@ -12,6 +12,7 @@ from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.reading.views import QueryError, create_views, query, require_query, text_rows
 from ticdc_assets_tests.golden import Scenario
 from ticdc_assets_tests.lake.feeds import Feed
+from ticdc_assets_tests.lake.golden_lakes import GoldenLakes
 
 pytestmark = pytest.mark.spark
 
@@ -65,11 +66,10 @@ def test_views_read_the_cut_and_move_with_it(
 
 
 def test_a_query_reads_one_cut_and_leaves_nothing(
-    spark: SparkSession, tmp_path: Path, golden_dir: Callable[..., Path]
+    spark: SparkSession, golden_lakes: GoldenLakes
 ) -> None:
-    scenario = Scenario(golden_dir("simple-json", "types"))
-    feed = Feed.of(spark, tmp_path, capture=scenario.capture, timezone=scenario.timezone)
-    feed.sync()
+    scenario = golden_lakes.scenario("simple-json", "types")
+    feed = golden_lakes.at_once("simple-json", "types")
     first, _ = scenario.earlier
     before = {row[0] for row in spark.sql("SHOW DATABASES").collect()}
 

@@ -38,8 +38,23 @@ TIMEZONE = "Asia/Tokyo"
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("wire_format", WireFormat, ids=str)
-@pytest.mark.parametrize("begin", ["from the export on", "before the export"])
+BEGINNINGS = ("from the export on", "before the export")
+
+
+@pytest.mark.parametrize(
+    ("wire_format", "begin"),
+    [
+        # By day each format once, and either beginning in turns.
+        pytest.param(
+            wire_format,
+            begin,
+            id=f"{wire_format}-{begin}",
+            marks=() if BEGINNINGS[number % 2] == begin else pytest.mark.slow,
+        )
+        for number, wire_format in enumerate(WireFormat)
+        for begin in BEGINNINGS
+    ],
+)
 def test_a_shop_seeded_in_its_middle(
     spark: SparkSession, tmp_path: Path, wire_format: WireFormat, begin: str
 ) -> None:
@@ -205,7 +220,20 @@ def test_what_was_seeded_is_applied_again_after_a_rewind(
     assert verification.equal, verification.mirrors
 
 
-@pytest.mark.parametrize("wire_format", WireFormat, ids=str)
+@pytest.mark.parametrize(
+    "wire_format",
+    [
+        pytest.param(
+            wire_format,
+            id=str(wire_format),
+            # One that tells schemas by themselves, and one that does not.
+            marks=()
+            if wire_format in (WireFormat.SIMPLE_JSON, WireFormat.OPEN_PROTOCOL)
+            else pytest.mark.slow,
+        )
+        for wire_format in WireFormat
+    ],
+)
 def test_a_gap_behind_an_export_is_told(
     spark: SparkSession, tmp_path: Path, wire_format: WireFormat
 ) -> None:
@@ -230,8 +258,15 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("by", ["seed", "sync"])
+@pytest.mark.parametrize(
+    ("step", "by"),
+    [
+        # By day each step once, and what finishes it in turns.
+        pytest.param(step, by, marks=() if (number + other) % 2 == 0 else pytest.mark.slow)
+        for number, step in enumerate(STEPS)
+        for other, by in enumerate(("seed", "sync"))
+    ],
+)
 def test_a_killed_seed_is_finished(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, by: str
 ) -> None:
