@@ -209,7 +209,7 @@ def code_columns() -> dict[str, dict[str, str]]:
         table: {field.name: field.dataType.simpleString() for field in schema.fields}
         for table, schema in spark_types.items()
     }
-    assert list(QUARANTINE) == [*quarantine.COLUMNS, "quarantined_at", "redriven_at", "closed_by"]
+    assert list(QUARANTINE) == quarantine.FAULT_SCHEMA.names
     found["quarantine"] = {name: kind for name, (kind, _) in QUARANTINE.items()}
     return found
 
