@@ -19,10 +19,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, TypeAlias
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as _functions
@@ -47,6 +48,12 @@ from ticdc_assets.isolation import first_sentence
 from ticdc_assets.preflight import check_java
 from ticdc_assets.progress import tell
 from ticdc_assets.storage.paths import AnyPath, RemotePath
+
+Session: TypeAlias = SparkSession
+"""The session of those that pass it on: the functions of the engine ask it."""
+
+SPARK_ERRORS = (Py4JError, PySparkException)
+"""The errors that asking Spark raises."""
 
 _SECRETS = "(?i)secret|password|passwd|token|credential|access[.]?key|jaas|keystore|ssl[.]key"
 _REDACTED = ("spark.redaction.regex", "spark.sql.redaction.options.regex")

@@ -17,31 +17,37 @@ Why running it again is safe: see `files`.
 
 import pickle
 import uuid
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import Any, TypeAlias
+from functools import cached_property, reduce
+from operator import or_
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.engine.appending import BOUNDED
-from ticdc_assets.engine.cluster import require_cluster
 from ticdc_assets.engine.control import is_portable, open_table
 from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.files import FileWriter, WrittenFile, read_bounded, read_footer
-from ticdc_assets.engine.session import functions
+from ticdc_assets.engine.frames import Frame, copied_into, delta_frame
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import Session, functions
 from ticdc_assets.pipeline.quarantine import FAULT_SCHEMA, decode_faults
 from ticdc_assets.pipeline.totals import IMAGES, TOTALS_COLUMNS, Totals, joined_totals, totals_of
 from ticdc_assets.storage.paths import AnyPath, remove_tree
-from ticdc_assets.wire.rows import CHANGE_SCHEMA, ERROR
+from ticdc_assets.wire.rows import CHANGE_SCHEMA, COORDINATES, ERROR
 
 Decode: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """From batches of records to decoded rows."""
+
+Coordinates: TypeAlias = tuple[str, int, int]
+"""Topic, partition and offset of a record."""
 
 DECODED_SCHEMA = pa.schema(
     [
@@ -66,9 +72,8 @@ RECORD_COLUMNS = (
 
 _FILE_COLUMNS = [name for name in CHANGE_LOG_SCHEMA.names if name != "landed_day"]
 
-_PAYLOAD = frozenset({"key", "value", "row"})
-_READ_RECORDS = 5_000
-_READ_ROWS = 10_000
+_PAYLOAD = frozenset({"key", "value", "row", *IMAGES})
+_READ_ROWS = 5_000
 _GROUP_BYTES = 32 << 20
 _TASK_BYTES = 256 << 20
 _GROUP_BATCHES = 40
@@ -104,24 +109,53 @@ class Parts:
     largest: int
 
 
+class Selection(Protocol):
+    """Which rows of a table are meant."""
+
+    def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
+        """Return whether a file may have some.
+
+        Args:
+            bounds: what the log says of the file: `min.column` and `max.column`, where known.
+        """
+        ...
+
+    def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Return those among some rows."""
+        ...
+
+    def condition(self, field: Callable[[str], Any]) -> Any:
+        """Return a condition that holds for them and for few others, as an expression of Spark."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Numbers of batches, from the first to the last."""
+    """The rows of batches, by number, from the first to the last."""
 
     first: int
     last: int
 
     @classmethod
     def one(cls, batch: int) -> "Batches":
-        """Return one number."""
+        """Return the rows of one batch."""
         return cls(batch, batch)
+
+    def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
+        """Return whether a file may have some."""
+        least, greatest = bounds.get("min.batch"), bounds.get("max.batch")
+        return least is None or greatest is None or self.may_be(least, greatest)
+
+    def condition(self, field: Callable[[str], Any]) -> Any:
+        """Return the condition, as an expression of Spark."""
+        return field("batch").between(self.first, self.last)
 
     def may_be(self, least: int, greatest: int) -> bool:
         """Return whether some may be between two numbers, both included."""
         return least <= self.last and greatest >= self.first
 
     def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """Return the rows that are of these: all or none, but where files were joined."""
+        """Return those among some rows: all or none, but where files were joined."""
         bounds = pc.min_max(rows.column("batch")).as_py()
         if bounds["min"] is None or not self.may_be(bounds["min"], bounds["max"]):
             return []
@@ -132,9 +166,59 @@ class Batches:
         return pa.Table.from_batches([rows]).filter(chosen).to_batches()
 
 
+@dataclass(frozen=True)
+class Records:
+    """The landed records at some coordinates.
+
+    Attributes:
+        places: topic, partition and offset of each; at least one.
+    """
+
+    places: frozenset[Coordinates]
+
+    @cached_property
+    def _offsets(self) -> Mapping[tuple[str, int], Sequence[int]]:
+        found: dict[tuple[str, int], list[int]] = {}
+        for topic, partition, offset in sorted(self.places):
+            found.setdefault((topic, partition), []).append(offset)
+        return found
+
+    def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
+        """Return whether a file may have some."""
+        names = [f"{end}.{name}" for name in COORDINATES for end in ("min", "max")]
+        found: list[Any] = [bounds.get(name) for name in names]
+        if None in found:
+            return True
+        first_topic, last_topic, first_partition, last_partition, first, last = found
+        return any(
+            first_topic <= topic <= last_topic
+            and first_partition <= partition <= last_partition
+            and bisect_left(offsets, first) < bisect_right(offsets, last)
+            for (topic, partition), offsets in self._offsets.items()
+        )
+
+    def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Return those among some rows."""
+        offsets = pa.array({place[-1] for place in self.places}, pa.int64())
+        near = rows.filter(pc.is_in(rows.column("offset"), value_set=offsets))
+        places = zip(*(near.column(name).to_pylist() for name in COORDINATES), strict=True)
+        found = near.filter(pa.array([place in self.places for place in places], pa.bool_()))
+        return [found] if found.num_rows else []
+
+    def condition(self, field: Callable[[str], Any]) -> Any:
+        """Return the condition, as an expression of Spark."""
+        spans = (
+            (field("topic") == topic)
+            & (field("partition") == partition)
+            & field("offset").between(offsets[0], offsets[-1])
+            for (topic, partition), offsets in self._offsets.items()
+        )
+        return reduce(or_, spans)
+
+
 @contextmanager
-def parts_of(spark: SparkSession, table: AnyPath, batches: Batches) -> Iterator[Parts]:
-    """Yield the row groups of a table that may hold rows of batches.
+def parts_of(spark: Session, table: AnyPath, chosen: Selection) -> Iterator[Parts]:
+    """Yield the row groups of a table that may hold chosen rows.
 
     The files of a table that somebody gave newer features of Delta do not tell which of their rows
     are there. Its rows are copied by Spark, for as long as the context is open.
@@ -142,31 +226,20 @@ def parts_of(spark: SparkSession, table: AnyPath, batches: Batches) -> Iterator[
     Args:
         spark: the session, which is asked for nothing if the table is portable.
         table: `raw_messages` or `change_log`.
-        batches: their numbers.
+        chosen: the rows.
     """
     opened = open_table(table)
     if opened is None:
         yield _parts([])
         return
     if is_portable(opened):
-        files: list[AnyPath] = []
-        for action in pa.table(opened.get_add_actions(flatten=True)).to_pylist():
-            least, greatest = action.get("min.batch"), action.get("max.batch")
-            if (
-                least is None
-                or greatest is None
-                or (least <= batches.last and greatest >= batches.first)
-            ):
-                files.append(table / action["path"])
-        yield _parts(files)
+        actions = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
+        yield _parts([table / item["path"] for item in actions if chosen.may_be_in(item)])
         return
     copy = table.parent / f".copy-{uuid.uuid4().hex}"
     try:
-        F = functions(spark)
-        number = F.col("batch").between(batches.first, batches.last)
-        rows = spark.read.format("delta").load(str(table)).where(number)
-        rows.write.parquet(str(copy))
-        yield _parts(sorted(copy.glob("*.parquet")))
+        rows = delta_frame(spark, table).where(chosen.condition(functions(spark).col))
+        yield _parts(copied_into(rows, rows.columns, copy))
     finally:
         remove_tree(copy, quietly=True)
 
@@ -213,29 +286,38 @@ Choose: TypeAlias = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, int]]
 """From decoded rows to those that are wanted, and how many of the others are to be counted."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """Landed records that are to be decoded.
+
+    Attributes:
+        table: `raw_messages` or `snapshot_rows`.
+        chosen: which of its rows.
+        columns: what decoding reads of them.
+    """
+
+    table: AnyPath
+    chosen: Selection
+    columns: Sequence[str] = RECORD_COLUMNS
+
+
 def decode_into_files(
-    spark: SparkSession,
-    raw: AnyPath,
-    landed: Batches,
+    spark: Session,
+    landed: Landed,
     decode: Decode,
     *,
     batch: int,
-    log: AnyPath,
-    quarantine: AnyPath,
-    columns: Sequence[str] = RECORD_COLUMNS,
+    into: LakePaths,
     choose: Choose | None = None,
 ) -> DecodedFiles:
-    """Decode landed batches into files.
+    """Decode landed records into files.
 
     Args:
-        spark: the session, which is asked for nothing if they are small.
-        raw: folder of `raw_messages`, or of `snapshot_rows`.
-        landed: numbers of the landed batches.
+        spark: the session, which is asked for nothing if they are few.
+        landed: the records.
         decode: the function from records to rows.
         batch: number of the batch of the change log that the rows become.
-        log: folder of `change_log`.
-        quarantine: folder of `quarantine`.
-        columns: what decoding reads of the landed batches.
+        into: tables whose `change_log` and `quarantine` the files are for.
         choose: which rows are written; all if None.
     """
 
@@ -244,7 +326,7 @@ def decode_into_files(
 
         def records() -> Iterator[pa.RecordBatch]:
             for piece in some:
-                for found in _records(*piece, landed, columns):
+                for found in rows_in(piece, landed.chosen, landed.columns):
                     counts["records"] += found.num_rows
                     yield found
 
@@ -255,39 +337,16 @@ def decode_into_files(
             counts["left_out"] += left_out
             return wanted
 
-        written = _written(map(chosen, decode(records())), log, quarantine, batch)
+        written = write_rows(map(chosen, decode(records())), batch=batch, into=into)
         yield replace(written, records=counts["records"], left_out=counts["left_out"])
 
-    with parts_of(spark, raw, landed) as parts:
-        runs_on = executor(spark, log, rows=parts.rows, size=parts.size)
+    with parts_of(spark, landed.table, landed.chosen) as parts:
+        runs_on = executor(spark, into.change_log, rows=parts.rows, size=parts.size)
         # Each task writes a file.
         tasks = max(runs_on.workers, parts.size // _TASK_BYTES)
         if parts.largest >= _LARGE_RECORD:
             tasks = 1
         return joined_files(runs_on.run(decoded, parts.pieces, tasks=tasks))
-
-
-def write_rows(
-    rows: Iterable[pa.RecordBatch], *, batch: int, log: AnyPath, quarantine: AnyPath
-) -> DecodedFiles:
-    """Write decoded rows that are in this process into files; else as above."""
-    return _written(rows, log, quarantine, batch)
-
-
-def write_frame(rows: DataFrame, *, batch: int, log: AnyPath, quarantine: AnyPath) -> DecodedFiles:
-    """Write decoded rows that Spark has into files; else as above."""
-    require_cluster(rows.sparkSession, log)
-
-    def written(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoded = (
-            part.cast(DECODED_SCHEMA).to_batches()
-            for part in (pa.Table.from_batches([item]) for item in batches)
-        )
-        found = _written((item for some in decoded for item in some), log, quarantine, batch)
-        yield pa.record_batch([[pickle.dumps(found)]], names=["found"])
-
-    told = rows.select(*DECODED_SCHEMA.names).mapInArrow(written, "found binary").collect()
-    return joined_files([pickle.loads(row["found"]) for row in told])
 
 
 def joined_files(parts: Sequence[DecodedFiles]) -> DecodedFiles:
@@ -302,17 +361,17 @@ def joined_files(parts: Sequence[DecodedFiles]) -> DecodedFiles:
     )
 
 
-def _records(
-    path: AnyPath, row_group: int, landed: Batches, columns: Sequence[str]
+def rows_in(
+    piece: tuple[AnyPath, int], chosen: Selection, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the chosen rows of a piece (`Parts`), in batches of bounded size."""
+    path, row_group = piece
     large = _PAYLOAD.intersection(columns)
-    for records in read_bounded(path, row_group, columns=columns, large=large, most=_READ_RECORDS):
-        yield from landed.of(records)
+    for rows in read_bounded(path, row_group, columns=columns, large=large, most=_READ_ROWS):
+        yield from chosen.of(rows)
 
 
-def _written(
-    rows: Iterable[pa.RecordBatch], log: AnyPath, quarantine: AnyPath, batch: int
-) -> DecodedFiles:
+def write_rows(rows: Iterable[pa.RecordBatch], *, batch: int, into: LakePaths) -> DecodedFiles:
     """Write decoded rows, those of each landing day into a file, and the errors into another."""
     writers: dict[date, FileWriter] = {}
     faulty: FileWriter | None = None
@@ -323,7 +382,7 @@ def _written(
         bad = pc.sum(is_error).as_py() or 0
         errors += bad
         if bad:
-            faulty = faulty or FileWriter(quarantine, FAULT_SCHEMA)
+            faulty = faulty or FileWriter(into.quarantine, FAULT_SCHEMA)
             faulty.write(decode_faults(group.filter(is_error), batch))
         # Rows may be large, so they are copied only where it has to be.
         changes = group.filter(pc.invert(is_error)) if bad else group
@@ -335,7 +394,11 @@ def _written(
             if day not in writers:
                 partition = {"landed_day": day.isoformat()}
                 writers[day] = FileWriter(
-                    log, own.schema, partition=partition, bounded=BOUNDED, distinct=_DISTINCT
+                    into.change_log,
+                    own.schema,
+                    partition=partition,
+                    bounded=BOUNDED,
+                    distinct=_DISTINCT,
                 )
             writers[day].write(own)
             del own
@@ -375,16 +438,13 @@ _COUNTED = [name for name in TOTALS_COLUMNS if name != "landed_day"]
 """The columns in files that totals are made of; the day is in none of them."""
 
 
-def totals_in_files(spark: SparkSession, log: AnyPath, batch: int) -> list[Totals]:
+def totals_in_files(spark: Session, log: AnyPath, batch: int) -> list[Totals]:
     """Return the totals of a batch of the change log."""
 
     def counted(some: Iterable[tuple[AnyPath, int]]) -> Iterator[list[Totals]]:
-        for path, row_group in some:
-            for rows in read_bounded(
-                path, row_group, columns=_COUNTED, large=IMAGES, most=_READ_ROWS
-            ):
-                for own in Batches.one(batch).of(rows):
-                    yield totals_of(_with_day(own))
+        for piece in some:
+            for rows in rows_in(piece, Batches.one(batch), _COUNTED):
+                yield totals_of(_with_day(rows))
 
     with parts_of(spark, log, Batches.one(batch)) as parts:
         runs_on = executor(spark, log, rows=parts.rows, size=0)
@@ -392,7 +452,7 @@ def totals_in_files(spark: SparkSession, log: AnyPath, batch: int) -> list[Total
     return joined_totals(group for groups in found for group in groups)
 
 
-def totals_of_frame(rows: DataFrame) -> list[Totals]:
+def totals_of_frame(rows: Frame) -> list[Totals]:
     """Return the totals of rows of the change log that Spark has, without watermarks."""
 
     def counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -26,6 +26,7 @@ from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.changelog.resolve import casts_after
 from ticdc_assets.engine.executing import INLINE_ROWS, Inline, OnSpark, executor
 from ticdc_assets.engine.files import row_groups
+from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import functions
 from ticdc_assets.pipeline.change_reading import ChangeReader, columns_in
@@ -52,7 +53,6 @@ from ticdc_assets.rows.mirror_rows import (
     change_operations,
     mirror_operations,
     part_operations,
-    quoted,
 )
 from ticdc_assets.rows.row_identity import has_exact_key
 from ticdc_assets.rows.row_operations import operation_schema

@@ -15,20 +15,20 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import or_
 from threading import Lock
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.changelog.plan import Binding, MirrorPlan, TableName
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.control import dataset_of, is_portable, open_table
 from ticdc_assets.engine.executing import INLINE_BYTES, INLINE_ROWS
 from ticdc_assets.engine.files import read_rows_bounded, row_groups
+from ticdc_assets.engine.frames import Frame, delta_frame
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import Scratch
-from ticdc_assets.engine.session import functions
+from ticdc_assets.engine.session import Session, functions
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.totals import IMAGES
 from ticdc_assets.pipeline.truncation_points import (
@@ -37,9 +37,7 @@ from ticdc_assets.pipeline.truncation_points import (
     redriven_batches,
 )
 from ticdc_assets.rows.bag_operations import Watermarks, watermarks_of
-from ticdc_assets.rows.mirror_rows import (
-    CHANGE_COLUMNS,
-)
+from ticdc_assets.rows.mirror_rows import CHANGE_COLUMNS
 from ticdc_assets.rows.rows_of_work import Rows, copied_by_spark
 from ticdc_assets.wire.rows import PLACE, ROW, SNAPSHOT
 
@@ -48,6 +46,9 @@ GATHERED_ROWS = 100_000
 
 GATHERED_BYTES = 64 << 20
 """Bytes of these, at most."""
+
+Field: TypeAlias = Callable[[str], Any]
+"""From the name of a column to Arrow's or Spark's expression of it."""
 
 READ_COLUMNS = (*CHANGE_COLUMNS, "kind", "batch", "database", "table")
 """Columns that changes and the conditions on them are made of."""
@@ -127,7 +128,7 @@ class ChangeReader:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: Session,
         paths: LakePaths,
         changefeed: Changefeed,
         *,
@@ -161,15 +162,6 @@ class ChangeReader:
         base = self.truncation_point.mirror(mirror.mirror_id)
         return base if base is not None and mirror.floor_ts <= self.truncation_point.tso else None
 
-    def log(self) -> DataFrame:
-        """Return the change log up to the batch."""
-        F = functions(self._spark)
-        return (
-            self._spark.read.format("delta")
-            .load(str(self._paths.change_log))
-            .where(F.col("batch") <= self._batch)
-        )
-
     def has_more_bytes(self, mirror: MirrorPlan, above: int, until: int, *, than: int) -> bool:
         """Return whether the images of the mirror's changes in (above, until] have more bytes."""
         size = 0
@@ -199,16 +191,32 @@ class ChangeReader:
         if log is None:
             return Rows.here(pa.schema([]).empty_table())
         names = columns_in(log)
-        schema = pa.schema([log.schema.field(name) for name in names])
-        if not self.is_log_portable():
-            return self.copied(self._change_frame(mirror, above, until).select(*names), schema)
-        condition = self.condition_of(mirror, above, until)
         gathered = self._gathered
         here = None if gathered is None else gathered.of(mirror, above, until)
         if here is not None:
-            here = here.filter(condition).select(names)
+            here = here.filter(self.condition_of(mirror, above, until)).select(names)
             if here.num_rows <= INLINE_ROWS and here.nbytes <= INLINE_BYTES:
                 return Rows.here(here)
+        return self.rows(names, lambda field: _is_change(mirror, above, until, field))
+
+    def rows(self, names: Sequence[str], condition: Callable[[Field], Any]) -> Rows:
+        """Return placed rows of the change log for a step: in this process if they are few.
+
+        Args:
+            names: columns, among them those that conditions are on.
+            condition: from the function that gives Arrow's or Spark's expression of a column to
+                the condition on the rows.
+        """
+        log = self.dataset()
+        if log is None:
+            return Rows.here(pa.schema([]).empty_table())
+        schema = pa.schema([log.schema.field(name) for name in names])
+        if not self.is_log_portable():
+            F = functions(self._spark)
+            wanted = condition(F.col) & (F.col("batch") <= self._batch) & self.placed(F.col)
+            frame = delta_frame(self._spark, self._paths.change_log).where(wanted)
+            return self.copied(frame.select(*names), schema)
+        condition = self._placed_within(condition(ds.field))
         found = _Read.of(log, names, condition, most_rows=INLINE_ROWS, most_bytes=INLINE_BYTES)
         if found.is_all:
             return Rows.here(pa.Table.from_batches(found.batches, schema))
@@ -279,7 +287,7 @@ class ChangeReader:
             by_name={name: table.take(pa.array(at, pa.int64())) for name, at in places.items()},
         )
 
-    def copied(self, frame: DataFrame, schema: pa.Schema) -> Rows:
+    def copied(self, frame: Frame, schema: pa.Schema) -> Rows:
         """Copy rows that Spark alone can read into files."""
         return copied_by_spark(frame, schema, self.scratch.folder())
 
@@ -299,8 +307,7 @@ class ChangeReader:
 
     def condition_of(self, mirror: MirrorPlan, above: int, until: int) -> ds.Expression:
         """Return the condition on the change log's rows that `change_rows` are of, for Arrow."""
-        condition = _is_change(mirror, above, until, ds.field, lambda field: field.is_null())
-        return condition & (ds.field("batch") <= self._batch) & self.placed(ds.field)
+        return self._placed_within(_is_change(mirror, above, until, ds.field))
 
     def rows_since(
         self, columns: Sequence[str], *, batch: int, above: int, until: int
@@ -382,13 +389,25 @@ class ChangeReader:
         )
         return log.scanner(columns=["batch"], filter=condition).head(1).num_rows > 0
 
-    def _change_frame(self, mirror: MirrorPlan, above: int, until: int) -> DataFrame:
-        """Return the mirror's row changes in (above, until] in Spark."""
-        F = functions(self._spark)
-        condition = _is_change(mirror, above, until, F.col, lambda field: field.isNull())
-        return self.log().where(condition & self.placed(F.col))
+    def count_unplaced(self, *, batch: int) -> int:
+        """Return how many row changes landed after `batch` whose place was truncated."""
+        log = self.dataset()
+        if log is None:
+            return 0
+        condition = (
+            (ds.field("kind") == ROW)
+            & (ds.field("batch") > batch)
+            & (ds.field("batch") <= self._batch)
+            & (ds.field("commit_ts") <= self.truncation_point.tso)
+            & ~self.placed(ds.field)
+        )
+        return log.count_rows(filter=condition)
 
-    def placed(self, field: Callable[[str], Any]) -> Any:
+    def _placed_within(self, condition: ds.Expression) -> ds.Expression:
+        """Return a condition that holds only for placed rows up to the batch."""
+        return condition & (ds.field("batch") <= self._batch) & self.placed(ds.field)
+
+    def placed(self, field: Field) -> Any:
         """Return the condition on row changes that they have their place.
 
         Those that landed after it was truncated do not, but for re-driven records.
@@ -420,23 +439,18 @@ def columns_in(log: ds.Dataset) -> list[str]:
     return [name for name in READ_COLUMNS if name in log.schema.names]
 
 
-def _is_change(
-    mirror: MirrorPlan,
-    above: int,
-    until: int,
-    field: Callable[[str], Any],
-    is_null: Callable[[Any], Any],
-) -> Any:
+def _is_change(mirror: MirrorPlan, above: int, until: int, field: Field) -> Any:
     """Return the condition on the change log's rows that they are of the mirror in (above, until].
 
     Arrow's and Spark's expressions are written alike, but for the test on null.
     """
     version = field("schema_version")
+    is_null = version.is_null() if isinstance(version, ds.Expression) else version.isNull()
     changes = (
         (field("kind") == ROW)
         & (field("commit_ts") > max(mirror.floor_ts, above))
         & (field("commit_ts") <= until)
-        & (is_null(version) | version.isin([schema.version for schema in mirror.versions]))
+        & (is_null | version.isin([schema.version for schema in mirror.versions]))
         & _is_named(mirror.bindings, field)
     )
     exported = mirror.exported
@@ -451,7 +465,7 @@ def _is_change(
     )
 
 
-def _is_named(bindings: Iterable[Binding], field: Callable[[str], Any]) -> Any:
+def _is_named(bindings: Iterable[Binding], field: Field) -> Any:
     """Return the condition on row changes that they cite a name while a table went by it."""
 
     def bound(item: Binding) -> Any:

@@ -16,13 +16,13 @@ from datetime import date
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.changelog.plan import RowGroup, SeededTable
 from ticdc_assets.changelog.progress import PartitionProgress, advance_all
 from ticdc_assets.engine.control import commit_metadata, kept, read_rows, write_table
+from ticdc_assets.engine.frames import Frame, delta_frame
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import functions, windows
+from ticdc_assets.engine.session import Session, functions, windows
 from ticdc_assets.pipeline.change_files import totals_in_files, totals_of_frame
 from ticdc_assets.pipeline.totals import GROUP_KEY, Totals, greatest, least, merged
 from ticdc_assets.wire.rows import SNAPSHOT, shape_from_text
@@ -223,7 +223,7 @@ def _read_groups(paths: LakePaths) -> ChangeGroups:
 
 
 def add_to_groups(
-    spark: SparkSession, paths: LakePaths, batch: int, new: list[Totals] | None = None
+    spark: Session, paths: LakePaths, batch: int, new: list[Totals] | None = None
 ) -> Added:
     """Add batch `batch` of the change log to `change_groups`; return what it has.
 
@@ -261,7 +261,7 @@ def add_to_groups(
     return Added(kinds=dict(kinds), days=dict(days))
 
 
-def regroup(spark: SparkSession, paths: LakePaths) -> None:
+def regroup(spark: Session, paths: LakePaths) -> None:
     """Write `change_groups` anew after the newest commit of the change log, which corrected rows.
 
     Where the change log was truncated, what was removed counts on as far as is known: as much as
@@ -270,11 +270,11 @@ def regroup(spark: SparkSession, paths: LakePaths) -> None:
     metadata = commit_metadata(paths.change_log)
     batch, correction = metadata["batch"], Correction.from_json(metadata["redecode"])
     known = read_groups(paths)
-    log = spark.read.format("delta").load(str(paths.change_log))
+    log = delta_frame(spark, paths.change_log)
     groups = _all_totals(log)
     if correction.truncated_ts:
-        before = spark.read.format("delta").option("versionAsOf", correction.before)
-        then = _counted(before.load(str(paths.change_log)), log, batch)
+        before = delta_frame(spark, paths.change_log, correction.before)
+        then = _counted(before, log, batch)
         _add_removed(groups, known, _all_totals(then), correction)
     repairs = {(item.database, item.table): item for item in known.repairs}
     for database, table, min_ts in correction.tables:
@@ -337,7 +337,7 @@ class Correction:
         )
 
 
-def _counted(before: DataFrame, log: DataFrame, batch: int) -> DataFrame:
+def _counted(before: Frame, log: Frame, batch: int) -> Frame:
     """Return what was counted of the change log before a correction: what was lost, too.
 
     What the correction added was counted when it was decoded first, but for what had been in
@@ -349,7 +349,7 @@ def _counted(before: DataFrame, log: DataFrame, batch: int) -> DataFrame:
     return before.unionByName(lost.select(*before.columns))
 
 
-def _all_totals(log: DataFrame) -> dict[tuple[object, ...], dict[str, Any]]:
+def _all_totals(log: Frame) -> dict[tuple[object, ...], dict[str, Any]]:
     """Return the totals of a whole change log, by their keys."""
     F = functions(log.sparkSession)
     Window = windows(log.sparkSession)

@@ -11,23 +11,23 @@ batch is checked again as long as rows of it wait for their schema.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.control import commit_metadata, read_rows, write_table
+from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import functions
+from ticdc_assets.engine.session import Session
 from ticdc_assets.events import Op, RowChange
 from ticdc_assets.pipeline.agreement import Agreement, Checksums
+from ticdc_assets.pipeline.change_files import Batches, parts_of, rows_in
 from ticdc_assets.pipeline.change_statistics import ChangeGroups
 from ticdc_assets.pipeline.schema_tables import read_history
 from ticdc_assets.registry.history import SchemaHistory
-from ticdc_assets.rows.mirror_rows import ArrowMap
 from ticdc_assets.schemas import TableSchema
+from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.values.checksums import checksum_agrees
 from ticdc_assets.wire.rows import checksum_from_json, image_from_json
 
@@ -41,6 +41,9 @@ _AGREEMENTS: Mapping[bool | None, Agreement] = {
     None: Agreement.UNKNOWN,
 }
 
+Schemas: TypeAlias = Mapping[tuple[str, str, int], TableSchema]
+"""By database, table and schema version."""
+
 _PLACE = [
     ("topic", pa.string()),
     ("partition", pa.int32()),
@@ -50,7 +53,6 @@ _PLACE = [
     ("table", pa.string()),
     ("commit_ts", pa.int64()),
 ]
-_COMPARED = pa.schema([("batch", pa.int64()), ("agreement", pa.string()), *_PLACE])
 
 CHECKSUMS_SCHEMA = pa.schema(
     [
@@ -69,7 +71,7 @@ _ROW_COLUMNS = (
 
 
 def compare_new(
-    spark: SparkSession,
+    spark: Session,
     paths: LakePaths,
     changefeed: Changefeed,
     *,
@@ -92,34 +94,10 @@ def compare_new(
             waiting += range(item.first, item.last + 1)
     if done == groups.batch and not waiting:
         return
-    F = functions(spark)
-    log = spark.read.format("delta").load(str(paths.change_log))
-    rows = log.where(
-        F.col("checksum").isNotNull()
-        & (F.col("batch") <= groups.batch)
-        & ((F.col("batch") > done) | F.col("batch").isin(waiting))
-    ).select(*_ROW_COLUMNS)
-    compared = rows.mapInArrow(
-        _comparison(_schemas(read_history(paths)), changefeed.timezone),
-        from_arrow_schema(_COMPARED),
-    )
-    place = F.struct(*(name for name, _ in _PLACE))
-    disagrees = F.col("agreement") == str(Agreement.DISAGREES)
-    found = (
-        compared.groupBy("batch")
-        .agg(
-            *(
-                F.count_if(F.col("agreement") == str(agreement)).alias(str(agreement))
-                for agreement in Agreement
-            ),
-            F.slice(F.sort_array(F.collect_list(F.when(disagrees, place))), 1, MAX_EXAMPLES).alias(
-                "examples"
-            ),
-        )
-        .toArrow()
-        .to_pylist()
-    )
-    known.update((row["batch"], row) for row in found)
+    batches = {*waiting, *range(done + 1, groups.batch + 1)}
+    schemas, timezone = _schemas(read_history(paths)), changefeed.timezone
+    for span in _spans(batches):
+        known.update(_compared(spark, paths.change_log, span, schemas, timezone))
     write_table(
         paths.checksums,
         pa.Table.from_pylist([known[number] for number in sorted(known)], schema=CHECKSUMS_SCHEMA),
@@ -141,30 +119,73 @@ def read_checksums(paths: LakePaths) -> Checksums:
     )
 
 
-def _schemas(history: SchemaHistory) -> dict[tuple[str, str, int], TableSchema]:
+def _schemas(history: SchemaHistory) -> Schemas:
     return {version.key: version.schema for version in history.versions}
 
 
-def _comparison(schemas: Mapping[tuple[str, str, int], TableSchema], timezone: str) -> ArrowMap:
-    def compare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            compared = [
-                {**row, "agreement": str(_agreement(row, schemas, timezone))}
-                for row in batch.to_pylist()
-            ]
-            yield pa.RecordBatch.from_pylist(
-                [{name: row[name] for name in _COMPARED.names} for row in compared],
-                schema=_COMPARED,
+def _spans(batches: Iterable[int]) -> Iterator[Batches]:
+    """Yield batches, those that follow each other together."""
+    first = last = None
+    for number in sorted(batches):
+        if first is None or last is None:
+            first = number
+        elif number != last + 1:
+            yield Batches(first, last)
+            first = number
+        last = number
+    if first is not None and last is not None:
+        yield Batches(first, last)
+
+
+def _compared(
+    spark: Session, log: AnyPath, batches: Batches, schemas: Schemas, timezone: str
+) -> dict[int, dict[str, Any]]:
+    """Compare the checksums of batches; return the rows of `checksums`, by batch."""
+
+    def compare(some: Iterable[tuple[AnyPath, int]]) -> Iterator[dict[int, dict[str, Any]]]:
+        for piece in some:
+            yield _joined(
+                {row["batch"]: _counted(row, _agreement(row, schemas, timezone))}
+                for rows in rows_in(piece, batches, _ROW_COLUMNS)
+                for row in rows.filter(rows.column("checksum").is_valid()).to_pylist()
             )
 
-    return compare
+    with parts_of(spark, log, batches) as parts:
+        runs_on = executor(spark, log, rows=parts.rows, size=parts.size)
+        return _joined(runs_on.run(compare, parts.pieces, tasks=runs_on.workers))
 
 
-def _agreement(
-    row: Mapping[str, Any],
-    schemas: Mapping[tuple[str, str, int], TableSchema],
-    timezone: str,
-) -> Agreement:
+def _counted(row: Mapping[str, Any], agreement: Agreement) -> dict[str, Any]:
+    """Return the row of `checksums` for a batch that has one row with a checksum."""
+    place = {name: row[name] for name, _ in _PLACE}
+    return {
+        "batch": row["batch"],
+        **{str(item): int(item is agreement) for item in Agreement},
+        "examples": [place] if agreement is Agreement.DISAGREES else [],
+    }
+
+
+def _joined(parts: Iterable[Mapping[int, dict[str, Any]]]) -> dict[int, dict[str, Any]]:
+    """Return the rows of `checksums` for batches whose parts have these rows."""
+    found: dict[int, dict[str, Any]] = {}
+    for part in parts:
+        for batch, row in part.items():
+            present = found.setdefault(
+                batch, {**row, **dict.fromkeys(Agreement, 0), "examples": []}
+            )
+            for agreement in Agreement:
+                present[agreement] += row[agreement]
+            if row["examples"]:
+                examples = present["examples"] + row["examples"]
+                present["examples"] = sorted(examples, key=_order)[:MAX_EXAMPLES]
+    return found
+
+
+def _order(place: Mapping[str, Any]) -> tuple[object, ...]:
+    return tuple(place.values())
+
+
+def _agreement(row: Mapping[str, Any], schemas: Schemas, timezone: str) -> Agreement:
     schema = schemas.get((row["database"], row["table"], row["schema_version"]))
     if schema is None:
         return Agreement.WAITING

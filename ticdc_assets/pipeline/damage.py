@@ -16,13 +16,12 @@ from functools import partial
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 
 from ticdc_assets.engine.control import commit_metadata, kept, open_table
 from ticdc_assets.engine.delta_files import broken, is_ahead
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.repairs import changefeed_of, damaged
+from ticdc_assets.engine.session import SPARK_ERRORS
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut
 from ticdc_assets.storage.paths import AnyPath, RemotePath, at
@@ -30,7 +29,7 @@ from ticdc_assets.storage.paths import AnyPath, RemotePath, at
 _READERS = 16
 """Mirrors of a lake in a store that are looked at at a time."""
 
-_OF_LIBRARIES = (DeltaError, pa.ArrowException, Py4JError, PySparkException, OSError)
+_OF_LIBRARIES = (DeltaError, pa.ArrowException, *SPARK_ERRORS, OSError)
 
 
 def check_files(paths: LakePaths, mirror: MirrorCut, *, footers: bool = False) -> None:

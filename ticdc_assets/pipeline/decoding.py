@@ -32,34 +32,33 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.claim_check import ClaimCheckStore, complete_batches
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.engine.control import commit_metadata, find_commit_metadata, read_rows
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import functions
+from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.ahead import TS_AHEAD, refuse_ahead
 from ticdc_assets.pipeline.change_files import (
     CHANGE_LOG_SCHEMA,
     DECODED_SCHEMA,
-    RECORD_COLUMNS,
     Batches,
+    Coordinates,
     Decode,
     DecodedFiles,
+    Landed,
     decode_into_files,
 )
 from ticdc_assets.pipeline.change_statistics import add_to_groups, regroup
 from ticdc_assets.pipeline.damage import require_in_step
 from ticdc_assets.pipeline.positions import decoded_position
-from ticdc_assets.pipeline.quarantine import append_fault_files, append_quarantine
+from ticdc_assets.pipeline.quarantine import append_fault_files
 from ticdc_assets.pipeline.seed_decoding import decode_seeds
 from ticdc_assets.progress import tell
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.batch import decode_pieces
-from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE
+from ticdc_assets.wire.rows import COORDINATES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +80,7 @@ class Decoding:
     days: dict[date, int]
 
 
-def decode_new(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Decoding:
+def decode_new(spark: Session, paths: LakePaths, changefeed: Changefeed) -> Decoding:
     """Decode every landed batch, and every landed seed, that is not in the change log yet."""
     require_in_step(paths)
     landed = commit_metadata(paths.raw_messages).get("batch", 0)
@@ -126,22 +125,20 @@ def decode_new(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) ->
 
 
 def _decoded_batch(
-    spark: SparkSession, paths: LakePaths, changefeed: Changefeed, *, landed: int, batch: int
+    spark: Session, paths: LakePaths, changefeed: Changefeed, *, landed: int, batch: int
 ) -> DecodedFiles:
     """Return landed batch `landed` as batch `batch`, in files that no commit names yet."""
     return decode_into_files(
         spark,
-        paths.raw_messages,
-        Batches.one(landed),
+        Landed(table=paths.raw_messages, chosen=Batches.one(landed)),
         record_decoder(changefeed, batch),
         batch=batch,
-        log=paths.change_log,
-        quarantine=paths.quarantine,
+        into=paths,
     )
 
 
 def append_changes(
-    spark: SparkSession,
+    spark: Session,
     paths: LakePaths,
     found: DecodedFiles,
     *,
@@ -162,7 +159,7 @@ def append_changes(
     )
 
 
-def _append_faults(spark: SparkSession, paths: LakePaths, found: DecodedFiles, batch: int) -> None:
+def _append_faults(spark: Session, paths: LakePaths, found: DecodedFiles, batch: int) -> None:
     """Append the records that could not be decoded to `quarantine`, if there are any."""
     if found.faults:
         append_fault_files(spark, paths, found.faults, app_id="decode", version=batch)
@@ -179,7 +176,7 @@ def landed_up_to(paths: LakePaths, batch: int) -> int | None:
     return None if found is None else found["landed"]
 
 
-Clocks: TypeAlias = Mapping[tuple[str, int, int], datetime]
+Clocks: TypeAlias = Mapping[Coordinates, datetime]
 """By topic, partition and offset: the moment that time stamps of a record are compared with."""
 
 
@@ -189,28 +186,13 @@ def accepted_clocks(paths: LakePaths) -> Clocks:
     Their time stamps were too far ahead when they landed; by the moment of the re-drive they were
     not.
     """
-    found: dict[tuple[str, int, int], datetime] = {}
+    found: dict[Coordinates, datetime] = {}
     for row in read_rows(paths.quarantine, ds.field("redriven_at").is_valid()):
         if row["reason"] != TS_AHEAD:
             continue
         place = (row["topic"], row["partition"], row["offset"])
         found[place] = max(row["redriven_at"], found.get(place, row["redriven_at"]))
     return found
-
-
-def decoded(
-    raw: DataFrame,
-    changefeed: Changefeed,
-    batch: int | None,
-    *,
-    clocks: Clocks | None = None,
-    now: datetime | None = None,
-) -> DataFrame:
-    """Return the decoded rows of `raw`, errors included (`record_decoder`)."""
-    return raw.select(*RECORD_COLUMNS).mapInArrow(
-        record_decoder(changefeed, batch, clocks=clocks, now=now),
-        from_arrow_schema(DECODED_SCHEMA, prefer_timestamp_ntz=True),
-    )
 
 
 def record_decoder(
@@ -290,25 +272,5 @@ def _of_records(
     return pa.array([by_place[place] for place in _places(rows)], kind)
 
 
-def _places(rows: pa.RecordBatch) -> Iterator[tuple[str, int, int]]:
+def _places(rows: pa.RecordBatch) -> Iterator[Coordinates]:
     return zip(*(rows.column(name).to_pylist() for name in COORDINATES), strict=True)
-
-
-def append_errors(
-    paths: LakePaths, rows: DataFrame, batch: int, *, app_id: str, version: int
-) -> None:
-    """Append the errors among decoded rows to `quarantine`.
-
-    It is skipped if `version` was appended by `app_id` before.
-    """
-    F = functions(rows.sparkSession)
-    errors = rows.where(F.col("kind") == ERROR).select(
-        F.lit("decode").alias("stage"),
-        *PLACE,
-        *(F.col(f"error_{name}").alias(name) for name in ("reason", "position", "expected", "got")),
-        F.lit(None).cast("string").alias("database"),
-        F.lit(None).cast("string").alias("table"),
-        F.lit(None).cast("long").alias("commit_ts"),
-        F.lit(batch).cast("long").alias("batch"),
-    )
-    append_quarantine(paths, errors, app_id=app_id, version=version)

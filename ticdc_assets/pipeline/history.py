@@ -15,16 +15,16 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.changelog.history_changes import VersionEvent
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.executing import INLINE_ROWS, Inline, executor
 from ticdc_assets.engine.files import WrittenFile
+from ticdc_assets.engine.frames import Frame, quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import Scratch
-from ticdc_assets.engine.session import functions
+from ticdc_assets.engine.session import Session, functions
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.cuts import LAYOUT, MirrorCut
 from ticdc_assets.pipeline.versions import (
@@ -37,7 +37,7 @@ from ticdc_assets.rows.folding import with_origins, without_replays
 from ticdc_assets.rows.history_layout import HistoryLayout, history_operation_schema, version_schema
 from ticdc_assets.rows.history_operations import Passage, history_operations
 from ticdc_assets.rows.history_versions import fold_versions
-from ticdc_assets.rows.mirror_rows import ArrowMap, MirrorLayout, quoted
+from ticdc_assets.rows.mirror_rows import ArrowMap, MirrorLayout
 from ticdc_assets.rows.row_operations import SEQUENCE_FIELDS
 from ticdc_assets.rows.rows_of_work import (
     KeptRows,
@@ -109,7 +109,7 @@ class HistoryFolding:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: Session,
         paths: LakePaths,
         changefeed: Changefeed,
         changes: ChangeFolding,
@@ -210,7 +210,7 @@ class HistoryFolding:
             return Rows.here(frame.toArrow().cast(target))
         return self._changes.copied(frame, target)
 
-    def _mirror_rows(self, cut: MirrorCut) -> DataFrame:
+    def _mirror_rows(self, cut: MirrorCut) -> Frame:
         """Return the rows of a mirror as versions; how each came is not known any more."""
         F = functions(self._spark)
         layout = MirrorLayout(schema=cut.table_schema)
@@ -312,7 +312,7 @@ _ORDER = ("key", *SEQUENCE_FIELDS)
 
 
 def run_history(
-    spark: SparkSession, paths: LakePaths, scratch: Scratch, history: HistoryFold, changes: Rows
+    spark: Session, paths: LakePaths, scratch: Scratch, history: HistoryFold, changes: Rows
 ) -> Versions:
     """Fold changes behind versions, in this process or in Spark's workers.
 

@@ -32,9 +32,10 @@ from pyspark.sql import Column, SparkSession
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.commits import reached, same_rows_at
+from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import functions
-from ticdc_assets.engine.spark_commits import SparkCommit
+from ticdc_assets.engine.spark_commits import SparkCommit, alter, take_back
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.cuts import LAYOUT
 from ticdc_assets.pipeline.history import (
@@ -45,7 +46,7 @@ from ticdc_assets.pipeline.history import (
     goes_on_from,
     run_history,
 )
-from ticdc_assets.pipeline.in_place import alter, rescued_renamed
+from ticdc_assets.pipeline.in_place import rescued_renamed
 from ticdc_assets.pipeline.merging import marked, same_row
 from ticdc_assets.pipeline.overwriting import (
     PORTABLE_ROWS,
@@ -54,7 +55,6 @@ from ticdc_assets.pipeline.overwriting import (
     overwrite,
     overwrite_by_files,
     stays_portable,
-    take_back,
     written,
 )
 from ticdc_assets.pipeline.truncation_points import read_truncation_point
@@ -63,7 +63,7 @@ from ticdc_assets.pipeline.versions import (
 )
 from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.history_operations import Passage, history_operations
-from ticdc_assets.rows.mirror_rows import PARTIAL, quoted
+from ticdc_assets.rows.mirror_rows import PARTIAL
 from ticdc_assets.storage.paths import AnyPath
 
 SMALL_HISTORY_ROWS = PORTABLE_ROWS

@@ -13,20 +13,18 @@ Rescued data is stored by column name, so a renamed or dropped column must have 
 caller first checks the entries of `Alterations.rescued`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
-from ticdc_assets.engine.spark_commits import SparkCommit
+from ticdc_assets.engine.frames import quoted
 from ticdc_assets.mysql_types import arrow_type
 from ticdc_assets.registry.evolution import SchemaStep, added_value
-from ticdc_assets.rows.mirror_rows import MirrorLayout, quoted, spark_type_name
+from ticdc_assets.rows.mirror_rows import MirrorLayout, spark_type_name
 from ticdc_assets.rows.row_identity import may_be_rescued
 from ticdc_assets.schemas import TableSchema
-from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.values import cast_is_identity
 
 _WIDER: dict[pa.DataType, frozenset[pa.DataType]] = {
@@ -94,13 +92,6 @@ def alterations(
 def rescued_renamed(former: str, schema: TableSchema) -> str:
     """Return the clause that gives the column of rescued data its name of today."""
     return f"RENAME COLUMN {quoted(former)} TO {quoted(MirrorLayout(schema=schema).rescued)}"
-
-
-def alter(spark: SparkSession, table: AnyPath, clauses: Iterable[str]) -> None:
-    """Run ALTER TABLE with each of `clauses` on a mirror or a history; each is a commit of ours."""
-    session = SparkCommit(spark, table).session()
-    for clause in clauses:
-        session.sql(f"ALTER TABLE delta.{quoted(str(table))} {clause}")
 
 
 def _origins(

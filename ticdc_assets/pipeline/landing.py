@@ -31,7 +31,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from ticdc_assets.capture import CaptureReader, CaptureRecord
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, StartKind
@@ -41,6 +40,7 @@ from ticdc_assets.engine.control import commit_metadata, partition_days, write_t
 from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.files import WrittenFile
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import Session
 from ticdc_assets.kafka.administration import OffsetRange, list_twice
 from ticdc_assets.pipeline.damage import require_in_step
 from ticdc_assets.pipeline.landing_files import (
@@ -84,7 +84,7 @@ class Landing:
 
 
 def land(
-    spark: SparkSession,
+    spark: Session,
     paths: LakePaths,
     changefeed: Changefeed,
     *,
@@ -206,7 +206,7 @@ def _check_gaps(state: SourceState) -> None:
 
 
 def _land_topic(
-    spark: SparkSession,
+    spark: Session,
     paths: LakePaths,
     source: KafkaSource,
     position: Position,
@@ -269,7 +269,7 @@ def share_out(
 
 
 def _land_capture(
-    spark: SparkSession,
+    spark: Session,
     paths: LakePaths,
     source: CaptureSource,
     position: Position,
@@ -337,7 +337,7 @@ def _next_batch(paths: LakePaths, newest: int) -> LandingBatch:
 
 
 def _append(
-    spark: SparkSession,
+    spark: Session,
     batch: LandingBatch,
     files: Sequence[WrittenFile],
     next_offsets: Mapping[TopicPartition, int],

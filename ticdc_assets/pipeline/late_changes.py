@@ -3,28 +3,79 @@
 In: the change log, the last cut, and the truncation of the change log. Out: the numbers of replays
 and of late rows, by spans of the tables; the number of rows below the truncation; and the caveats
 of mirrors that lack such changes. Nothing is written.
+
+Replays are told by a digest of what a record says (`_SAID`). Only digests move to a bucket, so the
+size of the images does not matter there.
 """
 
-from functools import reduce
-from operator import and_
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false
 
-from pyspark.sql import SparkSession
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
 
-from ticdc_assets.changelog.plan import (
-    MirrorPlan,
-    Plan,
-)
-from ticdc_assets.engine.session import functions
-from ticdc_assets.pipeline.change_folding import (
-    ChangeFolding,
-)
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ticdc_assets.changelog.plan import MirrorPlan, Plan, TableName
+from ticdc_assets.engine.executing import executor
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import Session
+from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.change_statistics import ChangeGroups
-from ticdc_assets.pipeline.cuts import (
-    Cut,
-)
+from ticdc_assets.pipeline.cuts import Cut
 from ticdc_assets.pipeline.truncation_points import BELOW, marks_below
 from ticdc_assets.pipeline.validity import Knowledge, LateRows
+from ticdc_assets.rows.rows_of_work import RowPart, Rows, buckets_for, in_buckets
 from ticdc_assets.tso import MAX_TSO, from_physical_ms, physical_ms
+from ticdc_assets.wire.rows import ROW
+
+_SAID = ("commit_ts", "database", "table", "table_id", "op", "schema_version", "before", "after")
+"""What two records have in common if one of them is a replay of the other."""
+
+_TOLD_SCHEMA = pa.schema(
+    [
+        ("key", pa.string()),
+        ("database", pa.string()),
+        ("table", pa.string()),
+        ("commit_ts", pa.int64()),
+        ("is_new", pa.bool_()),
+    ]
+)
+
+
+def _told(rows: pa.RecordBatch, batch: int) -> pa.RecordBatch:
+    """Return what is compared of row changes; new are those that came after a batch."""
+    said = zip(*(rows.column(name).to_pylist() for name in _SAID), strict=True)
+    keys = [blake2b(repr(row).encode(), digest_size=16).hexdigest() for row in said]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(keys, pa.string()),
+            *(rows.column(name) for name in ("database", "table", "commit_ts")),
+            pc.greater(rows.column("batch"), batch),
+        ],
+        schema=_TOLD_SCHEMA,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    """What became of the new rows of a bucket.
+
+    Attributes:
+        replays: rows that were there before.
+        counted: rows that are late.
+        late: the spans of all rows that are no replays, by table.
+    """
+
+    replays: int
+    counted: int
+    late: list[LateRows]
 
 
 class LateChanges:
@@ -32,6 +83,7 @@ class LateChanges:
 
     Args:
         spark: the session.
+        paths: tables of the changefeed.
         changes: where changes are read.
         groups: the statistics of the change log.
         known: what is known of schemas and changes.
@@ -40,13 +92,15 @@ class LateChanges:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: Session,
+        paths: LakePaths,
         changes: ChangeFolding,
         groups: ChangeGroups,
         known: Knowledge,
         last: Cut | None,
     ) -> None:
         self._spark = spark
+        self._paths = paths
         self._changes = changes
         self._groups = groups
         self._known = known
@@ -70,58 +124,69 @@ class LateChanges:
             return 0, 0, []
         # The last millisecond of a cut without TSO, else nothing.
         open_ts = from_physical_ms(physical_ms(self._last.tso)) if self._groups.es_only else MAX_TSO
-        F = functions(self._spark)
-        rows = self._changes.log().where(
-            (F.col("kind") == "row")
-            & (F.col("commit_ts") <= self._last.tso)
-            & self._changes.placed(F.col)
+        batch, tso = self._last.batch, self._last.tso
+        first = min(
+            pc.min(rows.column("commit_ts")).as_py()
+            for rows in self._changes.rows_since(["commit_ts"], batch=batch, above=tso, until=tso)
+            if rows.num_rows
         )
-        new = rows.where(F.col("batch") > self._last.batch)
-        bounds = new.agg(F.count("*").alias("rows"), F.min("commit_ts").alias("min_ts")).collect()
-        count = bounds[0]["rows"]
-        if not count:
-            return 0, 0, []
-        old = rows.where(
-            (F.col("batch") <= self._last.batch)
-            & (F.col("commit_ts") >= bounds[0]["min_ts"])
-            & (F.col("commit_ts") < open_ts)
-        )
-        same = reduce(
-            and_,
-            (
-                F.col(f"n.{name}").eqNullSafe(F.col(f"o.{name}"))
-                for name in (
-                    "commit_ts",
-                    "database",
-                    "table",
-                    "table_id",
-                    "op",
-                    "schema_version",
-                    "before",
-                    "after",
+
+        def condition(field: Callable[[str], Any]) -> Any:
+            is_old = (field("commit_ts") >= first) & (field("commit_ts") < open_ts)
+            return (
+                (field("kind") == ROW)
+                & (field("commit_ts") <= tso)
+                & ((field("batch") > batch) | is_old)
+            )
+
+        rows = self._changes.rows([*_SAID, "kind", "batch"], condition)
+        found = self._compared(rows, batch, open_ts)
+        spans: dict[TableName, LateRows] = {}
+        for part in found:
+            for item in part.late:
+                known = spans.get(item.name, item)
+                spans[item.name] = LateRows(
+                    name=item.name,
+                    min_ts=min(known.min_ts, item.min_ts),
+                    max_ts=max(known.max_ts, item.max_ts),
                 )
-            ),
-        )
-        late = (
-            new.alias("n")
-            .join(old.alias("o"), same, "left_anti")
-            .groupBy("database", "table")
-            .agg(
-                F.min("commit_ts").alias("min_ts"),
-                F.max("commit_ts").alias("max_ts"),
-                F.count("*").alias("rows"),
-                F.count_if(F.col("commit_ts") < open_ts).alias("late"),
+        replays, late = sum(part.replays for part in found), sum(part.counted for part in found)
+        return replays, late, list(spans.values())
+
+    def _compared(self, rows: Rows, batch: int, open_ts: int) -> "list[_Compared]":
+        """Compare the rows that came after a batch with the others, in this process or in Spark."""
+        runs_on = executor(self._spark, self._paths.base, rows=rows.count, size=rows.size)
+        buckets = buckets_for(rows.count, 0, runs_on.workers)
+
+        def told(parts: Iterable[RowPart]) -> Iterator[tuple[int, pa.RecordBatch]]:
+            for part in parts:
+                for own in part.read():
+                    yield from in_buckets(_told(own, batch), buckets)
+
+        def compared(_: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Compared]:
+            every = pa.Table.from_batches(batches, _TOLD_SCHEMA)
+            new, old = every.filter(ds.field("is_new")), every.filter(~ds.field("is_new"))
+            is_replay = pc.is_in(new["key"], value_set=old["key"].combine_chunks())
+            late = new.filter(pc.invert(is_replay))
+            spans = late.group_by(["database", "table"]).aggregate(
+                [("commit_ts", "min"), ("commit_ts", "max")]
             )
-            .collect()
-        )
-        counted = sum(row["late"] for row in late)
-        spans = [
-            LateRows(
-                name=(row["database"], row["table"]), min_ts=row["min_ts"], max_ts=row["max_ts"]
+            yield _Compared(
+                replays=new.num_rows - late.num_rows,
+                counted=late.filter(ds.field("commit_ts") < open_ts).num_rows,
+                late=[
+                    LateRows(
+                        name=(row["database"], row["table"]),
+                        min_ts=row["commit_ts_min"],
+                        max_ts=row["commit_ts_max"],
+                    )
+                    for row in spans.to_pylist()
+                ],
             )
-            for row in late
-        ]
-        return count - sum(row["rows"] for row in late), counted, spans
+
+        return runs_on.reduce(
+            told, rows.parts(), compared, tasks=max(buckets, runs_on.workers), buckets=buckets
+        )
 
     def unplaced(self) -> int:
         """Count what landed since the last cut and lies where the change log was truncated."""
@@ -132,17 +197,7 @@ class LateChanges:
             or self._groups.batch <= self._last.batch
         ):
             return 0
-        F = functions(self._spark)
-        return (
-            self._changes.log()
-            .where(
-                (F.col("kind") == "row")
-                & (F.col("batch") > self._last.batch)
-                & (F.col("commit_ts") <= truncation_point.tso)
-                & ~self._changes.placed(F.col)
-            )
-            .count()
-        )
+        return self._changes.count_unplaced(batch=self._last.batch)
 
     def caveats(self, plan: Plan) -> dict[str, str]:
         """Return the caveats of mirrors that lack what was learnt after a truncation.
@@ -170,17 +225,16 @@ class LateChanges:
         truncation_point, batches = self._changes.truncation_point, self._changes.redriven
         if not batches:
             return []
-        F = functions(self._spark)
-        rows = (
-            self._changes.log()
-            .where(
-                (F.col("kind") == "row")
-                & F.col("batch").isin(list(batches))
-                & (F.col("commit_ts") <= truncation_point.tso)
+        rows = [
+            row
+            for found in self._changes.rows_since(
+                ["database", "table", "commit_ts", "batch"],
+                batch=min(batches) - 1,
+                above=truncation_point.tso,
+                until=truncation_point.tso,
             )
-            .select("database", "table", "commit_ts")
-            .collect()
-        )
+            for row in found.filter(pc.is_in(found["batch"], pa.array(batches))).to_pylist()
+        ]
         return [
             mirror
             for mirror in plan.mirrors

@@ -10,8 +10,9 @@ from operator import and_
 
 from pyspark.sql import Column, SparkSession
 
+from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.session import functions
-from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, quoted
+from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout
 from ticdc_assets.rows.row_identity import key_columns, may_be_rescued
 from ticdc_assets.schemas import TableSchema
 

@@ -25,9 +25,10 @@ from ticdc_assets.config.spark import MERGING
 from ticdc_assets.engine.commits import reached, same_rows_at
 from ticdc_assets.engine.control import is_portable, open_table
 from ticdc_assets.engine.executing import INLINE_ROWS
+from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import functions, session_with
-from ticdc_assets.engine.spark_commits import SparkCommit
+from ticdc_assets.engine.spark_commits import SparkCommit, alter, take_back
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import Failure, attempted
 from ticdc_assets.pipeline.change_folding import (
@@ -43,7 +44,7 @@ from ticdc_assets.pipeline.cuts import (
 )
 from ticdc_assets.pipeline.history import HistoryBase
 from ticdc_assets.pipeline.history_writing import HistoryWriter, MadeHistory
-from ticdc_assets.pipeline.in_place import alter, alterations, rescued_renamed
+from ticdc_assets.pipeline.in_place import alterations, rescued_renamed
 from ticdc_assets.pipeline.merging import marked, same_row
 from ticdc_assets.pipeline.misfits import Doubts, Misfits
 from ticdc_assets.pipeline.overwriting import (
@@ -53,7 +54,6 @@ from ticdc_assets.pipeline.overwriting import (
     overwrite,
     overwrite_by_files,
     stays_portable,
-    take_back,
     undisturbed,
     written,
 )
@@ -61,11 +61,7 @@ from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.pipeline.versions import former_rescued, mirror_in_spark
 from ticdc_assets.progress import tell
 from ticdc_assets.rows.fold_runs import Folded
-from ticdc_assets.rows.mirror_rows import (
-    PARTIAL,
-    MirrorLayout,
-    quoted,
-)
+from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout
 from ticdc_assets.storage.paths import AnyPath
 
 _LOGGER = logging.getLogger(__name__)

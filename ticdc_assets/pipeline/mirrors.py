@@ -42,8 +42,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from ticdc_assets.changelog.encoder_damage import damage_caveats
 from ticdc_assets.changelog.plan import (
     Binding,
@@ -55,6 +53,7 @@ from ticdc_assets.changelog.plan import (
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import WRITING, Scratch, remove_forgotten
+from ticdc_assets.engine.session import Session
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import Failure, attempted
 from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, gap_caveats
@@ -96,7 +95,7 @@ PARALLEL_MIRRORS = 2
 
 
 def apply_changes(
-    spark: SparkSession,
+    spark: Session,
     paths: LakePaths,
     changefeed: Changefeed,
     *,
@@ -197,7 +196,7 @@ class _Run:
     def __init__(
         self,
         changes: ChangeFolding,
-        spark: SparkSession,
+        spark: Session,
         paths: LakePaths,
         changefeed: Changefeed,
         groups: ChangeGroups,
@@ -215,7 +214,7 @@ class _Run:
         self._tso = tso
         self._known = Knowledge.of(paths, changefeed.timezone, groups)
         self._changes = changes
-        self._late = LateChanges(spark, changes, groups, self._known, last)
+        self._late = LateChanges(spark, paths, changes, groups, self._known, last)
         self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
         self._failed_before = {item.mirror_id: item for item in last.failed} if last else {}
         self._damages = damages

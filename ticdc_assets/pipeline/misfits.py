@@ -8,12 +8,11 @@ Why running it again is safe: rows are appended under an id made of the mirror a
 second append is skipped, and closing a closed row changes nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.plan import (
     MirrorPlan,
@@ -21,24 +20,25 @@ from ticdc_assets.changelog.plan import (
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.control import latest_version
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.change_folding import (
     ChangeFolding,
 )
 from ticdc_assets.pipeline.quarantine import (
     Closing,
+    Place,
     append_faults,
     apply_faults,
     close_rows,
+    place_of,
+    places_in,
     read_quarantine,
 )
 from ticdc_assets.rows.fold_runs import Folded
 from ticdc_assets.rows.mirror_rows import (
     change_operations,
 )
-from ticdc_assets.rows.rows_of_work import frame_of
-from ticdc_assets.wire.rows import PLACE
 
-Place: TypeAlias = tuple[object, ...]
 Doubts: TypeAlias = dict[Place, list[tuple[str, int]]]
 """By the place of a change in quarantine the keys of its operations, and their commit ts."""
 
@@ -58,7 +58,7 @@ class Misfits:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: Session,
         paths: LakePaths,
         changefeed: Changefeed,
         changes: ChangeFolding,
@@ -90,7 +90,7 @@ class Misfits:
         batch = self._batch
         with self._lock:
             known = {
-                _place_of(row): row
+                place_of(row): row
                 for row in read_quarantine(self._paths)
                 if row["stage"] == "apply"
             }
@@ -99,10 +99,7 @@ class Misfits:
             def new() -> Iterator[pa.Table]:
                 for faults in folded.faults.tables():
                     rows = apply_faults(faults, mirror.database, mirror.table, batch)
-                    places = [
-                        tuple(place)
-                        for place in zip(*(rows[name].to_pylist() for name in PLACE), strict=True)
-                    ]
+                    places = places_in(rows)
                     met.update(places)
                     yield rows.filter(
                         pa.array([place not in known for place in places], pa.bool_())
@@ -129,10 +126,7 @@ class Misfits:
 
     def _close(self, places: Sequence[Place], closing: Closing) -> None:
         """Close what is in quarantine at some places."""
-        if places:
-            rows = [dict(zip(PLACE, place, strict=True)) for place in places]
-            frame = frame_of(self._spark, pa.Table.from_pylist(rows, schema=_PLACE_SCHEMA))
-            close_rows(self._spark, self._paths, "apply", frame, closing)
+        close_rows(self._paths, "apply", places, closing)
 
     def doubts(self, mirror: MirrorPlan) -> Doubts:
         """Return what older cuts had in quarantine of a mirror: at each place its keys."""
@@ -152,7 +146,7 @@ class Misfits:
             for operation in batch.select(["key", "sequence", "reason"]).to_pylist():
                 if operation["reason"] is not None:
                     sequence = operation["sequence"]
-                    found.setdefault(_place_of(sequence), []).append(
+                    found.setdefault(place_of(sequence), []).append(
                         (operation["key"], sequence["commit_ts"])
                     )
         return found
@@ -171,17 +165,3 @@ class Misfits:
         with self._lock:
             self._close(void, Closing.LATER_CHANGE)
         return len(void)
-
-
-_PLACE_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("index", pa.int32()),
-    ]
-)
-
-
-def _place_of(row: Mapping[str, Any]) -> Place:
-    return tuple(row[name] for name in PLACE)

@@ -29,21 +29,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 import pyarrow as pa
-from delta.exceptions import (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentTransactionException,
-    ConcurrentWriteException,
-    DeltaConcurrentModificationException,
-    MetadataChangedException,
-    ProtocolChangedException,
-)
-from delta.tables import DeltaTable
 from deltalake import DeltaTable as Table
 from deltalake import TableFeatures, write_deltalake
 from deltalake.exceptions import CommitFailedError
-from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.config import Retention
 from ticdc_assets.engine.commits import (
@@ -58,13 +46,13 @@ from ticdc_assets.engine.commits import (
 from ticdc_assets.engine.committing import commit_written
 from ticdc_assets.engine.control import is_portable, open_table
 from ticdc_assets.engine.files import FileWriter, WrittenFile
+from ticdc_assets.engine.frames import Frame, frame_of
 from ticdc_assets.engine.renewing import renew_if_lost
-from ticdc_assets.engine.spark_commits import SparkCommit
+from ticdc_assets.engine.session import Session
+from ticdc_assets.engine.spark_commits import CONFLICTS, SparkCommit, alter
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import first_sentence
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
-from ticdc_assets.rows.mirror_rows import quoted
-from ticdc_assets.rows.rows_of_work import frame_of
 from ticdc_assets.storage.paths import AnyPath, copy, delta_options
 
 PORTABLE_ROWS = 10_000
@@ -85,8 +73,8 @@ _PORTABLE = {_STATISTICS: "0", "delta.checkpointInterval": "20"}
 
 
 def overwrite(
-    spark: SparkSession,
-    rows: DataFrame | pa.Table,
+    spark: Session,
+    rows: Frame | pa.Table,
     table: AnyPath,
     retention: Retention,
     *,
@@ -119,17 +107,7 @@ def overwrite(
 
 
 _TRIES = 3
-_CONFLICTS = (
-    CommitFailedError,
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentTransactionException,
-    ConcurrentWriteException,
-    DeltaConcurrentModificationException,
-    MetadataChangedException,
-    ProtocolChangedException,
-)
+_CONFLICTS = (CommitFailedError, *CONFLICTS)
 _LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -182,8 +160,8 @@ def undisturbed(make: Callable[[], T]) -> T:
 
 
 def _overwritten(
-    spark: SparkSession,
-    rows: DataFrame | pa.Table,
+    spark: Session,
+    rows: Frame | pa.Table,
     table: AnyPath,
     properties: Mapping[str, str],
     metadata: Mapping[str, object],
@@ -191,7 +169,7 @@ def _overwritten(
 ) -> LoggedCommit:
     there = open_table(table)
     is_light = there is None or is_portable(there)
-    if not isinstance(rows, DataFrame) and is_light and rows.num_rows <= most:
+    if not isinstance(rows, Frame) and is_light and rows.num_rows <= most:
         table.parent.mkdir(parents=True, exist_ok=True)
         own = OwnCommit(table, metadata)
         with own.on(there) as carried:
@@ -206,7 +184,7 @@ def _overwritten(
             )
         return own.made()
     give_features(spark, table)
-    frame = rows if isinstance(rows, DataFrame) else frame_of(spark, rows)
+    frame = rows if isinstance(rows, Frame) else frame_of(spark, rows)
     own = SparkCommit(spark, table, metadata)
     (
         own.writer(frame)
@@ -334,23 +312,10 @@ _REFUSED = re.compile(r"[ ,;{}()\n\t=]")
 """Characters that Spark refuses in the names of columns that no mapping stands for."""
 
 
-def give_features(spark: SparkSession, table: AnyPath) -> None:
+def give_features(spark: Session, table: AnyPath) -> None:
     """Give a table what Spark's writing of it needs, if it is portable or was made so again."""
     there = open_table(table)
     if there is None or there.metadata().configuration.get("delta.columnMapping.mode") == "name":
         return
     listed = ", ".join(f"'{name}' = '{value}'" for name, value in _FEATURES.items())
-    session = SparkCommit(spark, table).session()
-    session.sql(f"ALTER TABLE delta.{quoted(str(table))} SET TBLPROPERTIES ({listed})")
-
-
-def take_back(spark: SparkSession, table: AnyPath, version: int) -> int:
-    """Give a table the rows of a version once more.
-
-    Returns:
-        The version that has them now; its number is another one.
-    """
-    own = SparkCommit(spark, table)
-    DeltaTable.forPath(own.session(), str(table)).restoreToVersion(version)
-    made = own.find()
-    return version if made is None else made.version
+    alter(spark, table, [f"SET TBLPROPERTIES ({listed})"])

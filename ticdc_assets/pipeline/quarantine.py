@@ -11,14 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from delta.tables import DeltaTable
 from deltalake import Field
 from deltalake.schema import PrimitiveType
-from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.config import TableFilter
 from ticdc_assets.engine.appending import append_files
@@ -26,26 +24,12 @@ from ticdc_assets.engine.commits import NamedCommit
 from ticdc_assets.engine.control import open_table, read_rows
 from ticdc_assets.engine.files import FileWriter, WrittenFile
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import functions
-from ticdc_assets.engine.spark_commits import SparkCommit
+from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.faults import is_mirrored_fault
 from ticdc_assets.wire.rows import PLACE
 
-COLUMNS = (
-    "stage",
-    "topic",
-    "partition",
-    "offset",
-    "index",
-    "reason",
-    "position",
-    "expected",
-    "got",
-    "database",
-    "table",
-    "commit_ts",
-    "batch",
-)
+Place: TypeAlias = tuple[Any, ...]
+"""Topic, partition, offset and index of an event."""
 
 CLOSED_BY = "closed_by"
 
@@ -91,29 +75,8 @@ class QuarantineCounts:
     apply: int
 
 
-def append_quarantine(paths: LakePaths, rows: DataFrame, *, app_id: str, version: int) -> None:
-    """Append faults; a version that the table has seen from `app_id` is skipped."""
-    _give_column(paths)
-    F = functions(rows.sparkSession)
-    faults = rows.select(
-        *COLUMNS,
-        F.lit(datetime.now(UTC)).alias("quarantined_at"),
-        F.lit(None).cast("timestamp").alias("redriven_at"),
-        F.lit(None).cast("string").alias(CLOSED_BY),
-    )
-    own = SparkCommit(faults.sparkSession, paths.quarantine)
-    (
-        own.writer(faults)
-        .mode("append")
-        .option("txnAppId", app_id)
-        .option("txnVersion", version)
-        .save(str(paths.quarantine))
-    )
-    own.find()
-
-
 def append_fault_files(
-    spark: SparkSession,
+    spark: Session,
     paths: LakePaths,
     files: Sequence[WrittenFile],
     *,
@@ -126,7 +89,7 @@ def append_fault_files(
 
 
 def append_faults(
-    spark: SparkSession,
+    spark: Session,
     paths: LakePaths,
     faults: Iterable[pa.Table],
     *,
@@ -187,6 +150,16 @@ def _faults(size: int, columns: Mapping[str, Any]) -> pa.Table:
     )
 
 
+def place_of(row: Mapping[str, Any]) -> Place:
+    """Return where a row of the quarantine, or of the change log, is."""
+    return tuple(row[name] for name in PLACE)
+
+
+def places_in(rows: pa.Table | pa.RecordBatch) -> list[Place]:
+    """Return where each row is."""
+    return list(zip(*(rows.column(name).to_pylist() for name in PLACE), strict=True))
+
+
 def read_quarantine(
     paths: LakePaths, *, open_only: bool = True, tables: TableFilter | None = None
 ) -> list[dict[str, Any]]:
@@ -223,39 +196,20 @@ def _give_column(paths: LakePaths) -> None:
             )
 
 
-def close_rows(
-    spark: SparkSession, paths: LakePaths, stage: str, places: DataFrame, closing: Closing
-) -> None:
-    """Set `redriven_at` and `closed_by` on the open rows of `stage` at `places`.
+def close_rows(paths: LakePaths, stage: str, places: Iterable[Place], closing: Closing) -> None:
+    """Set `redriven_at` and `closed_by` on the open rows of a stage; needs no Spark.
 
-    `places` has the columns topic, partition, offset and index.
+    Args:
+        paths: tables of the changefeed.
+        stage: the stage.
+        places: where the rows are.
+        closing: why they are closed.
     """
-    _give_column(paths)
-    F = functions(spark)
-    own = SparkCommit(spark, paths.quarantine)
-    table = DeltaTable.forPath(own.session(), str(paths.quarantine))
-    (
-        table.alias("q")
-        .merge(
-            places.select("topic", "partition", "offset", "index").distinct().alias("p"),
-            (F.col("q.topic") == F.col("p.topic"))
-            & (F.col("q.partition") == F.col("p.partition"))
-            & (F.col("q.offset") == F.col("p.offset"))
-            & (F.col("q.index") == F.col("p.index"))
-            & (F.col("q.stage") == F.lit(stage))
-            & F.col("q.redriven_at").isNull(),
-        )
-        .whenMatchedUpdate(
-            set={"redriven_at": F.lit(datetime.now(UTC)), CLOSED_BY: F.lit(str(closing))}
-        )
-        .execute()
-    )
-    own.find()
+    closed = {"redriven_at": datetime.now(UTC), CLOSED_BY: str(closing)}
+    _update(paths, stage, places, closed, "redriven_at is null")
 
 
-def reopen_applied(
-    spark: SparkSession, paths: LakePaths, *, commit_ts: int, since: datetime
-) -> int:
+def reopen_applied(paths: LakePaths, *, commit_ts: int, since: datetime) -> int:
     """Open again the faults of applying at or below a commit ts that were closed since a moment.
 
     Returns:
@@ -269,15 +223,49 @@ def reopen_applied(
         and row["redriven_at"] is not None
         and row["redriven_at"] > since
     ]
-    if closed:
-        _give_column(paths)
-        F = functions(spark)
-        own = SparkCommit(spark, paths.quarantine)
-        DeltaTable.forPath(own.session(), str(paths.quarantine)).update(
-            (F.col("stage") == "apply")
-            & (F.col("commit_ts") <= commit_ts)
-            & (F.col("redriven_at") > F.lit(since)),
-            {"redriven_at": F.lit(None).cast("timestamp"), CLOSED_BY: F.lit(None).cast("string")},
-        )
-        own.find()
+    opened = {"redriven_at": None, CLOSED_BY: None}
+    condition = f"commit_ts <= {commit_ts} and redriven_at > '{since.astimezone(UTC).isoformat()}'"
+    _update(paths, "apply", map(place_of, closed), opened, condition)
     return len(closed)
+
+
+def _update(
+    paths: LakePaths,
+    stage: str,
+    places: Iterable[Place],
+    values: Mapping[str, object],
+    condition: str,
+) -> None:
+    """Give rows of a stage at some places other values, if a condition in SQL holds for them."""
+    found = list(set(places))
+    if not found:
+        return
+    _give_column(paths)
+    table = open_table(paths.quarantine)
+    assert table is not None
+    wanted = pa.table(
+        [
+            *(
+                pa.array(own, FAULT_SCHEMA.field(name).type)
+                for name, own in zip(PLACE, zip(*found, strict=True), strict=True)
+            ),
+            *(
+                pa.repeat(pa.scalar(value, FAULT_SCHEMA.field(name).type), len(found))
+                for name, value in values.items()
+            ),
+        ],
+        names=[*PLACE, *(f"new_{name}" for name in values)],
+    )
+    same = " and ".join(f'old."{name}" = given."{name}"' for name in PLACE)
+    with NamedCommit(paths.quarantine).on(table) as properties:
+        (
+            table.merge(
+                wanted,
+                f"{same} and stage = '{stage}' and {condition}",
+                source_alias="given",
+                target_alias="old",
+                commit_properties=properties,
+            )
+            .when_matched_update({name: f"given.new_{name}" for name in values})
+            .execute()
+        )

@@ -23,12 +23,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.engine.control import commit_metadata
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import Session
 from ticdc_assets.events import SNAPSHOT_DDL, DdlEvent, Op
 from ticdc_assets.exports.images import ImageMaker
 from ticdc_assets.pipeline.change_files import (
@@ -37,6 +37,7 @@ from ticdc_assets.pipeline.change_files import (
     Batches,
     Decode,
     DecodedFiles,
+    Landed,
     decode_into_files,
     joined_files,
     write_rows,
@@ -62,7 +63,7 @@ SNAPSHOT_COLUMNS = (
 """What decoding reads of a landed row."""
 
 
-def decode_seeds(spark: SparkSession, paths: LakePaths) -> list[Added]:
+def decode_seeds(spark: Session, paths: LakePaths) -> list[Added]:
     """Decode every landed seed that is not in the change log yet."""
     return [
         _decode_seed(spark, paths, number)
@@ -70,7 +71,7 @@ def decode_seeds(spark: SparkSession, paths: LakePaths) -> list[Added]:
     ]
 
 
-def _decode_seed(spark: SparkSession, paths: LakePaths, number: int) -> Added:
+def _decode_seed(spark: Session, paths: LakePaths, number: int) -> Added:
     metadata = commit_metadata(paths.change_log)
     batch = metadata.get("batch", 0) + 1
     found = decoded_files(spark, paths, number, batch=batch, into=paths)
@@ -90,7 +91,7 @@ def _decode_seed(spark: SparkSession, paths: LakePaths, number: int) -> Added:
 
 
 def decoded_files(
-    spark: SparkSession,
+    spark: Session,
     paths: LakePaths,
     number: int,
     *,
@@ -113,17 +114,12 @@ def decoded_files(
     tell(f"decoding the rows of {len(seeds)} exported tables")
     rows = decode_into_files(
         spark,
-        paths.snapshot_rows,
-        Batches.one(number),
+        Landed(table=paths.snapshot_rows, chosen=Batches.one(number), columns=SNAPSHOT_COLUMNS),
         row_decoder(seeds, batch),
         batch=batch,
-        log=into.change_log,
-        quarantine=into.quarantine,
-        columns=SNAPSHOT_COLUMNS,
+        into=into,
     )
-    ddls = write_rows(
-        [ddl_rows(seeds, batch)], batch=batch, log=into.change_log, quarantine=into.quarantine
-    )
+    ddls = write_rows([ddl_rows(seeds, batch)], batch=batch, into=into)
     return joined_files([rows, ddls])
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.engine.appending import TableLayout, append_files
@@ -24,6 +23,7 @@ from ticdc_assets.engine.control import LOG_RETENTION
 from ticdc_assets.engine.executing import Executor, executor
 from ticdc_assets.engine.files import FileWriter, WrittenFile
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import Session
 from ticdc_assets.exports.folder import ExportFile, opened_folder
 from ticdc_assets.exports.rows import FilePart, read_rows, split_file
 from ticdc_assets.pipeline.seeds import APPLICATION, Seed
@@ -94,7 +94,7 @@ class LandedRows:
 
 
 def land_seed(
-    spark: SparkSession,
+    spark: Session,
     paths: LakePaths,
     seeds: Sequence[Seed],
     files: Sequence[Sequence[ExportFile]],

@@ -17,16 +17,17 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable, Field
-from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.engine.control import dataset_of, is_portable, open_table, reading
 from ticdc_assets.engine.delta_files import DataFile, data_files
 from ticdc_assets.engine.executing import INLINE_ROWS
+from ticdc_assets.engine.frames import Frame, delta_frame, quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.repairs import damaged
+from ticdc_assets.engine.session import Session
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.pipeline.cuts import MirrorCut
-from ticdc_assets.rows.mirror_rows import MirrorLayout, free_name, quoted
+from ticdc_assets.rows.mirror_rows import MirrorLayout, free_name
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.storage.paths import AnyPath
@@ -70,7 +71,7 @@ def _stored_names(table: AnyPath, version: int) -> list[str]:
 # Mirrors ----------------------------------------------------------------------------------------
 
 
-def mirror_in_spark(spark: SparkSession, paths: LakePaths, mirror: MirrorCut) -> DataFrame:
+def mirror_in_spark(spark: Session, paths: LakePaths, mirror: MirrorCut) -> Frame:
     """Return the rows of a mirror as a cut names it."""
     return _in_spark(spark, mirror.path(paths), mirror.version, mirror.table_schema)
 
@@ -160,7 +161,7 @@ def mirror_in_pieces(
 # Histories --------------------------------------------------------------------------------------
 
 
-def history_in_spark(spark: SparkSession, paths: LakePaths, mirror: MirrorCut) -> DataFrame:
+def history_in_spark(spark: Session, paths: LakePaths, mirror: MirrorCut) -> Frame:
     """Return the history of a mirror as a cut names it; the mirror must have one."""
     path, version = _history(paths, mirror)
     return _in_spark(spark, path, version, mirror.table_schema)
@@ -198,8 +199,8 @@ def _history(paths: LakePaths, mirror: MirrorCut) -> tuple[AnyPath, int]:
 # Tables -----------------------------------------------------------------------------------------
 
 
-def _in_spark(spark: SparkSession, table: AnyPath, version: int, schema: TableSchema) -> DataFrame:
-    rows = spark.read.format("delta").option("versionAsOf", version).load(str(table))
+def _in_spark(spark: Session, table: AnyPath, version: int, schema: TableSchema) -> Frame:
+    rows = delta_frame(spark, table, version)
     names = names_today(rows.columns, schema)
     return rows if names == rows.columns else rows.toDF(*names)
 

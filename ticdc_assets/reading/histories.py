@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.config import Changefeed, Settings, load_settings
+from ticdc_assets.engine.frames import map_batches, quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import READING, Scratch
 from ticdc_assets.errors import ConfigError, NotFoundError
@@ -33,12 +34,7 @@ from ticdc_assets.pipeline.versions import history_in_spark, history_in_sql, sto
 from ticdc_assets.reading.mirrors import require_mirror
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.rows.history_layout import HistoryLayout
-from ticdc_assets.rows.mirror_rows import (
-    MirrorLayout,
-    canonical_rows,
-    map_batches,
-    quoted,
-)
+from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows
 from ticdc_assets.rows.row_identity import key_columns, may_be_rescued
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.tso import to_datetime

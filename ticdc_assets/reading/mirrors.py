@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from ticdc_assets.config import Settings, load_settings
+from ticdc_assets.engine.frames import map_batches, quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.errors import LakeDamagedError, NotFoundError
@@ -25,13 +26,7 @@ from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut, tso_as_of
 from ticdc_assets.pipeline.damage import damaged_mirrors
 from ticdc_assets.pipeline.versions import is_portable_mirror, mirror_as_stored, mirror_in_spark
 from ticdc_assets.reading.as_of import AsOf, TableRows
-from ticdc_assets.rows.mirror_rows import (
-    MirrorLayout,
-    canonical_rows,
-    map_batches,
-    quoted,
-    spark_type_name,
-)
+from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows, spark_type_name
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.tso import moment_text

@@ -29,6 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from ticdc_assets.config import Settings, load_settings
+from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import READING, Scratch
 from ticdc_assets.engine.session import functions
@@ -39,7 +40,7 @@ from ticdc_assets.pipeline.versions import history_in_sql, mirror_in_sql
 from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.reading.histories import with_deleted_sql
 from ticdc_assets.rows.history_layout import HistoryLayout
-from ticdc_assets.rows.mirror_rows import MirrorLayout, quoted
+from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.storage.paths import AnyPath
 
 HISTORY = "__history"

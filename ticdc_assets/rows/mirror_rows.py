@@ -18,14 +18,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyspark.sql import DataFrame
-from pyspark.sql import types as T
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from ticdc_assets.changelog.carrying import CarriedRow, RowCarrier, part_carrier
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver
 from ticdc_assets.changelog.sequence import PUT_RANK, REMOVED_RANK, rank_of
+from ticdc_assets.engine.frames import sql_type_name
 from ticdc_assets.errors import ImageError, InputError
 from ticdc_assets.events import Op
 from ticdc_assets.mysql_types import Kind, arrow_type
@@ -53,20 +51,6 @@ COLUMN_ROWS = 500
 
 PARTIAL = ""
 """Key in the rescued data of a row whose newest change was sent as its handle key alone."""
-
-
-def map_batches(frame: DataFrame, function: ArrowMap, schema: T.StructType | str) -> DataFrame:
-    """Return what a function makes of the batches of a frame, whatever its columns are called.
-
-    Spark's own mapInArrow looks the columns up by names that it takes for syntax: one with a dot or
-    a backtick is not found.
-    """
-    names = frame.columns
-
-    def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return function(batch.rename_columns(names) for batch in batches)
-
-    return frame.toDF(*(f"c{number}" for number in range(len(names)))).mapInArrow(mapped, schema)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,11 +89,6 @@ class MirrorLayout:
             ]
         )
 
-    @cached_property
-    def spark(self) -> T.StructType:
-        """Spark schema of the table."""
-        return from_arrow_schema(self.arrow, prefer_timestamp_ntz=True)
-
 
 def free_name(name: str, schema: TableSchema) -> str:
     """Return our column name `name`, with underscores at its end until the table has none such."""
@@ -119,14 +98,9 @@ def free_name(name: str, schema: TableSchema) -> str:
     return name
 
 
-def quoted(name: str) -> str:
-    """Return a column name quoted for Spark's parser: in backticks, which are doubled inside."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def spark_type_name(column: ColumnSchema) -> str:
     """Return the Spark SQL name of a column's type in its mirror."""
-    return from_arrow_type(arrow_type(column), prefer_timestamp_ntz=True).simpleString()
+    return sql_type_name(arrow_type(column))
 
 
 def put_rows(folded: pa.Table, layout: MirrorLayout) -> pa.Table:

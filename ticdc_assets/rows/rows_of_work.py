@@ -16,8 +16,6 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.engine.deletion_vectors import DeletionVector
 from ticdc_assets.engine.files import (
@@ -28,6 +26,8 @@ from ticdc_assets.engine.files import (
     read_footer,
     texts_of,
 )
+from ticdc_assets.engine.frames import Frame, copied_into, frame_of, parquet_frame
+from ticdc_assets.engine.session import Session
 from ticdc_assets.storage.paths import AnyPath
 
 _ROWS_PER_BUCKET = 100_000
@@ -225,16 +225,14 @@ class KeptRows:
         """Read the rows into this process."""
         return pa.concat_tables([self.schema.empty_table(), *self.tables()])
 
-    def frame(self, spark: SparkSession) -> DataFrame:
+    def frame(self, spark: Session) -> Frame:
         """Return the rows in Spark."""
         if self.table is not None or not self.files:
             return frame_of(spark, self.read())
         stored = pa.schema(
             [item.with_name(name) for item, name in zip(self.schema, self.stored, strict=True)]
         )
-        # Spark takes no name with a blank in it from a file, but every name of a column.
-        read = spark.read.schema(from_arrow_schema(stored, prefer_timestamp_ntz=True))
-        return read.parquet(*map(str, self.paths)).toDF(*self.schema.names)
+        return parquet_frame(spark, self.paths, stored, self.schema.names)
 
 
 def kept(
@@ -276,7 +274,7 @@ def kept_rows(
     )
 
 
-def copied_by_spark(frame: DataFrame, schema: pa.Schema, folder: AnyPath) -> Rows:
+def copied_by_spark(frame: Frame, schema: pa.Schema, folder: AnyPath) -> Rows:
     """Copy rows that Spark alone can read into files of a folder that is empty.
 
     Args:
@@ -285,14 +283,4 @@ def copied_by_spark(frame: DataFrame, schema: pa.Schema, folder: AnyPath) -> Row
         folder: the folder.
     """
     stored = numbered_names(schema)
-    frame.toDF(*stored).write.mode("overwrite").parquet(str(folder))
-    return Rows.of_files(sorted(folder.glob("*.parquet")), schema, stored)
-
-
-def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Return rows that are here as a DataFrame."""
-    schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
-    if not rows.num_rows:
-        return spark.createDataFrame([], schema=schema)
-    # Of a table in more than one chunk Spark takes the first of each slice that it makes.
-    return spark.createDataFrame(rows.combine_chunks(), schema=schema)
+    return Rows.of_files(copied_into(frame, stored, folder), schema, stored)

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import Changefeed, TableChoice
+from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.lock import side_lock
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.exports.dialect import CsvDialect
@@ -30,7 +31,7 @@ from ticdc_assets.pipeline.schema_tables import register_new
 from ticdc_assets.progress import Counted
 from ticdc_assets.reading.as_of import AsOf, TableRows
 from ticdc_assets.reading.mirrors import published_table
-from ticdc_assets.rows.mirror_rows import MirrorLayout, quoted
+from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows, copied_by_spark
 from ticdc_assets.services.comparing import (
     NO_ROWS,

@@ -55,6 +55,7 @@ from ticdc_assets.engine.control import (
 from ticdc_assets.engine.delta_files import BrokenTableError, removable
 from ticdc_assets.engine.fencing import require_lease
 from ticdc_assets.engine.files import WRITTEN_NAME
+from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import session_with
 from ticdc_assets.engine.spark_commits import carrying
@@ -62,7 +63,6 @@ from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut, read_cuts
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.progress import Counted, tell
-from ticdc_assets.rows.mirror_rows import quoted
 from ticdc_assets.services.retention import Retaining, retain
 from ticdc_assets.storage.paths import (
     LOG,

@@ -55,6 +55,7 @@ from ticdc_assets.pipeline.change_files import (
     CHANGE_LOG_SCHEMA,
     Batches,
     DecodedFiles,
+    Landed,
     decode_into_files,
 )
 from ticdc_assets.pipeline.change_statistics import add_groups_below, group_at_once, read_groups
@@ -273,12 +274,10 @@ class _Rebuild:
         tell(f"decoding {landed} landed batches again")
         found = decode_into_files(
             self._spark,
-            self._paths.raw_messages,
-            Batches(1, landed),
+            Landed(table=self._paths.raw_messages, chosen=Batches(1, landed)),
             record_decoder(self._changefeed, None, clocks=accepted_clocks(self._paths)),
             batch=landed,
-            log=side.change_log,
-            quarantine=side.quarantine,
+            into=side,
             choose=_Choice(self._left_out(), names),
         )
         append_files(

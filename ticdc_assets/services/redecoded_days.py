@@ -26,10 +26,12 @@ from datetime import date
 from functools import reduce
 from operator import or_
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.control import latest_version
+from ticdc_assets.engine.frames import frame_of
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import functions
 from ticdc_assets.engine.spark_commits import SparkCommit
@@ -38,16 +40,20 @@ from ticdc_assets.events import SNAPSHOT_DDL
 from ticdc_assets.pipeline.ahead import TS_AHEAD
 from ticdc_assets.pipeline.change_files import CHANGE_LOG_SCHEMA
 from ticdc_assets.pipeline.change_statistics import Correction, regroup
-from ticdc_assets.pipeline.decoding import (
-    accepted_clocks,
-    append_errors,
-    decoded,
-    decoded_position,
+from ticdc_assets.pipeline.decoding import accepted_clocks
+from ticdc_assets.pipeline.positions import decoded_position
+from ticdc_assets.pipeline.quarantine import (
+    FAULT_SCHEMA,
+    Closing,
+    append_fault_files,
+    close_rows,
+    places_in,
+    read_quarantine,
 )
-from ticdc_assets.pipeline.quarantine import Closing, close_rows, count_open
 from ticdc_assets.pipeline.schema_tables import SCHEMA_KINDS
 from ticdc_assets.pipeline.truncation_points import TruncationPoint
 from ticdc_assets.progress import tell
+from ticdc_assets.services.decoded_frames import decoded, write_frame
 from ticdc_assets.services.rebuilding import RefusedRecords
 from ticdc_assets.wire.rows import COORDINATES, PLACE, SNAPSHOT
 
@@ -161,7 +167,7 @@ class LandingDay:
                 F.count_if("differs").alias("differ"),
                 F.count_if(F.col("refused") > 0).alias("refused"),
             ).collect()
-            faults = self._open_faults()
+            faults = self._faults("decode")
             quarantined, done, refused = 0, _Corrected(), tuple[RefusedRecords, ...]()
             errors, differing = None, found.where("differs")
             if told["refused"]:
@@ -436,26 +442,22 @@ class LandingDay:
 
     # Quarantine -------------------------------------------------------------------------------
 
-    def _open_faults(self) -> DataFrame | None:
-        """Return the open faults of decoding, None if there are none."""
-        if not count_open(self._paths).decode:
-            return None
-        faults = self._spark.read.format("delta").load(str(self._paths.quarantine))
-        return faults.where("stage = 'decode' and redriven_at is null").select(*PLACE).distinct()
-
     def _close_removed(self, differing: DataFrame) -> None:
         """Close the faults of applying at places whose rows go."""
-        if not count_open(self._paths).apply:
-            return
-        faults = self._spark.read.format("delta").load(str(self._paths.quarantine))
-        faults = faults.where("stage = 'apply' and redriven_at is null").select(*PLACE)
-        gone = differing.where("size(now) = 0").select(*PLACE)
-        found = faults.join(gone, [*PLACE], "left_semi").persist()
-        try:
-            if not found.isEmpty():
-                close_rows(self._spark, self._paths, "apply", found, Closing.REMOVED)
-        finally:
-            found.unpersist()
+        faults = self._faults("apply")
+        if faults is not None:
+            gone = differing.where("size(now) = 0").select(*PLACE)
+            found = faults.join(gone, [*PLACE], "left_semi").toArrow()
+            close_rows(self._paths, "apply", places_in(found), Closing.REMOVED)
+
+    def _faults(self, stage: str) -> DataFrame | None:
+        """Return the places of the open faults of a stage, None if there are none."""
+        rows = [row for row in read_quarantine(self._paths) if row["stage"] == stage]
+        if not rows:
+            return None
+        schema = pa.schema([FAULT_SCHEMA.field(name) for name in PLACE])
+        faults = pa.Table.from_pylist(rows, schema=schema)
+        return frame_of(self._spark, faults.group_by(list(PLACE)).aggregate([]))
 
     def _quarantine(self, errors: DataFrame, kept: DataFrame, faults: DataFrame | None) -> int:
         """Quarantine what is refused now and was not among `faults`; return how much that is."""
@@ -472,10 +474,11 @@ class LandingDay:
         try:
             quarantined = new.count()
             if quarantined:
-                append_errors(
+                batch = decoded_position(self._paths)[0]
+                append_fault_files(
+                    self._spark,
                     self._paths,
-                    new,
-                    decoded_position(self._paths)[0],
+                    write_frame(new, batch=batch, into=self._paths).faults,
                     app_id="redecode",
                     # Only has to grow: what is open already is left out.
                     version=(latest_version(self._paths.quarantine) or 0) + 1,
@@ -497,14 +500,9 @@ class LandingDay:
         if errors is not None:
             refused = self._errors(errors).select(*PLACE)
             fixed = fixed.join(refused, [*PLACE], "left_anti")
-        fixed = fixed.persist()
-        try:
-            released = fixed.count()
-            if released:
-                close_rows(self._spark, self._paths, "decode", fixed, Closing.REDRIVE)
-        finally:
-            fixed.unpersist()
-        return released
+        places = places_in(fixed.toArrow())
+        close_rows(self._paths, "decode", places, Closing.REDRIVE)
+        return len(places)
 
 
 def _persisted(stack: ExitStack, frame: DataFrame) -> DataFrame:

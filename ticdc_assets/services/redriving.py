@@ -11,6 +11,7 @@ killed between the append and the closing of the quarantine rows appends nothing
 """
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
@@ -21,20 +22,32 @@ from pyspark.sql import SparkSession
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.control import latest_version, read_table
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import functions
-from ticdc_assets.pipeline.change_files import DECODED_SCHEMA, write_frame, write_rows
+from ticdc_assets.pipeline.change_files import (
+    DECODED_SCHEMA,
+    Landed,
+    Records,
+    decode_into_files,
+    write_rows,
+)
 from ticdc_assets.pipeline.change_statistics import add_to_groups
 from ticdc_assets.pipeline.decoding import (
     append_changes,
     decode_new,
-    decoded,
-    decoded_position,
+    record_decoder,
 )
-from ticdc_assets.pipeline.quarantine import Closing, close_rows, count_open, read_quarantine
+from ticdc_assets.pipeline.positions import decoded_position
+from ticdc_assets.pipeline.quarantine import (
+    Closing,
+    Place,
+    close_rows,
+    count_open,
+    place_of,
+    places_in,
+    read_quarantine,
+)
 from ticdc_assets.pipeline.seed_decoding import SNAPSHOT_COLUMNS, row_decoder
 from ticdc_assets.pipeline.seeds import read_seeds
 from ticdc_assets.progress import tell
-from ticdc_assets.rows.rows_of_work import frame_of
 from ticdc_assets.wire.rows import ERROR, PLACE
 
 
@@ -78,38 +91,28 @@ def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Re
             days=days,
         )
     tell(f"decoding {waiting:,} quarantined records")
-    place = ["topic", "partition", "offset"]
-    event = [*place, "index"]
-    F = functions(spark)
-    open_rows = (
-        spark.read.format("delta")
-        .load(str(paths.quarantine))
-        .where("stage = 'decode' and redriven_at is null")
-        .select(*place, "index")
-        .distinct()
-    )
-    log = spark.read.format("delta").load(str(paths.change_log))
-    raw = spark.read.format("delta").load(str(paths.raw_messages))
-    records = raw.join(F.broadcast(open_rows), place, "left_semi")
+    places = frozenset(place_of(row) for row in read_quarantine(paths) if row["stage"] == "decode")
+    # Of a record of several rows some may be in the change log already.
+    known = _in_log(paths, places)
     batch, landed = decoded_position(paths)
     batch += 1
-    # What was too far ahead of the clock then may not be by now.
-    rows = decoded(records, changefeed, batch, now=datetime.now(UTC)).cache()
-    try:
-        good = rows.where(F.col("kind") != "error")
-        # Of a record of several rows some may be in the change log already.
-        new = good.join(log.select(*event), event, "left_anti")
-        if not new.isEmpty():
-            found = write_frame(new, batch=batch, log=paths.change_log, quarantine=paths.quarantine)
-            append_changes(spark, paths, found, batch=batch, landed=landed, redrive=True)
-            added = add_to_groups(spark, paths, batch, found.totals)
-            days = dict(Counter(days) + Counter(added.days))
-        fixed = good.join(F.broadcast(open_rows), event, "left_semi").select(*event).distinct()
-        done = fixed.count()
-        if done:
-            close_rows(spark, paths, "decode", fixed, Closing.REDRIVE)
-    finally:
-        rows.unpersist()
+    found = decode_into_files(
+        spark,
+        Landed(table=paths.raw_messages, chosen=Records(frozenset(place[:-1] for place in places))),
+        # What was too far ahead of the clock then may not be by now.
+        record_decoder(changefeed, batch, now=datetime.now(UTC)),
+        batch=batch,
+        into=paths,
+        choose=_Missing(known),
+    )
+    if found.changes:
+        append_changes(spark, paths, found, batch=batch, landed=landed, redrive=True)
+        added = add_to_groups(spark, paths, batch, found.totals)
+        days = dict(Counter(days) + Counter(added.days))
+        known |= _in_log(paths, places)
+    fixed = places & known
+    close_rows(paths, "decode", fixed, Closing.REDRIVE)
+    done = len(fixed)
     return Redriving(
         records=waiting + exported.decoded,
         decoded=done + exported.decoded,
@@ -117,6 +120,42 @@ def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Re
         refold=refold,
         days=days,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """Chooses the decoded rows that are no errors and that the change log does not have.
+
+    Attributes:
+        known: places of rows that it has.
+    """
+
+    known: frozenset[Place]
+
+    def __call__(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """Return these rows, and that none of the others is counted."""
+        kinds = rows.column("kind").to_pylist()
+        is_missing = [
+            kind != ERROR and place not in self.known
+            for kind, place in zip(kinds, places_in(rows), strict=True)
+        ]
+        return rows.filter(pa.array(is_missing, pa.bool_())), 0
+
+
+def _in_log(paths: LakePaths, places: Collection[Place]) -> frozenset[Place]:
+    """Return the places of records at which the change log has rows."""
+    offsets = sorted({place[2] for place in places})
+    rows = read_table(
+        paths.change_log,
+        (ds.field("offset") >= offsets[0])
+        & (ds.field("offset") <= offsets[-1])
+        & ds.field("offset").isin(offsets),
+        columns=list(PLACE),
+    )
+    if rows is None:
+        return frozenset()
+    records = {place[:-1] for place in places}
+    return frozenset(place for place in places_in(rows) if place[:-1] in records)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +175,7 @@ def _redrive_exports(spark: SparkSession, paths: LakePaths) -> _RedrivenExports:
     ]
     if not waiting:
         return _RedrivenExports(decoded=0, days={})
-    places = {tuple(row[name] for name in PLACE) for row in waiting}
+    places = set(map(place_of, waiting))
     landed = read_table(
         paths.snapshot_rows,
         ds.field("batch").isin(sorted({row["partition"] for row in waiting}))
@@ -150,17 +189,12 @@ def _redrive_exports(spark: SparkSession, paths: LakePaths) -> _RedrivenExports:
     batch += 1
     decode = row_decoder(seeds, batch)
     rows = pa.Table.from_batches(list(decode(landed.to_batches())), DECODED_SCHEMA)
-    wanted = zip(*(rows[name].to_pylist() for name in PLACE), strict=True)
-    good = rows.filter(pa.array([place in places for place in wanted], pa.bool_())).filter(
-        ds.field("kind") != ERROR
-    )
+    is_wanted = pa.array([place in places for place in places_in(rows)], pa.bool_())
+    good = rows.filter(is_wanted).filter(ds.field("kind") != ERROR)
     if not good.num_rows:
         return _RedrivenExports(decoded=0, days={})
-    found = write_rows(
-        good.to_batches(), batch=batch, log=paths.change_log, quarantine=paths.quarantine
-    )
+    found = write_rows(good.to_batches(), batch=batch, into=paths)
     append_changes(spark, paths, found, batch=batch, landed=done, redrive=True)
     added = add_to_groups(spark, paths, batch, found.totals)
-    fixed = good.select(list(PLACE))
-    close_rows(spark, paths, "decode", frame_of(spark, fixed), Closing.REDRIVE)
+    close_rows(paths, "decode", places_in(good), Closing.REDRIVE)
     return _RedrivenExports(decoded=good.num_rows, days=added.days)

@@ -52,7 +52,6 @@ from ticdc_assets.pipeline.cut_schema import CUT_SCHEMA
 from ticdc_assets.pipeline.cuts import Cut, read_cuts
 from ticdc_assets.pipeline.decoding import (
     accepted_clocks,
-    decoded,
     decoded_position,
     landed_up_to,
 )
@@ -67,6 +66,7 @@ from ticdc_assets.pipeline.truncation_points import (
 )
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.progress import tell
+from ticdc_assets.services.decoded_frames import decoded
 from ticdc_assets.services.kept_cuts import kept_cuts, newest_of_days
 from ticdc_assets.wire.rows import PLACE, ROW, SNAPSHOT
 

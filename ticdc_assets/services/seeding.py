@@ -34,16 +34,14 @@ from ticdc_assets.pipeline.ahead import is_ahead
 from ticdc_assets.pipeline.change_statistics import read_groups
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.landing_files import RAW_SCHEMA
-from ticdc_assets.pipeline.quarantine import Closing, close_rows, read_quarantine
+from ticdc_assets.pipeline.quarantine import Closing, close_rows, place_of, read_quarantine
 from ticdc_assets.pipeline.seed_landing import land_seed
 from ticdc_assets.pipeline.seeds import Seed, landed_seed, read_seeds, write_seeds
 from ticdc_assets.pipeline.truncation_points import read_truncation_point
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.registry.history import SchemaHistory
-from ticdc_assets.rows.rows_of_work import frame_of
 from ticdc_assets.tso import to_datetime
 from ticdc_assets.values.zones import changefeed_zone
-from ticdc_assets.wire.rows import PLACE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +162,7 @@ def seed(
         write_seeds(paths, seeds)
         land_seed(spark, paths, seeds, [table.files for _, table in new])
         decode_new(spark, paths, changefeed)
-        _close_former(spark, paths, seeds)
+        _close_former(paths, seeds)
     seeded = [*((item, True) for item, _ in new), *((item, False) for item in again)]
     return Seeding(
         tso=export.tso,
@@ -250,7 +248,7 @@ def _schema(
     return ExportedSchema(schema=replace(schema, version=tso), sql="", notes=())
 
 
-def _close_former(spark: SparkSession, paths: LakePaths, seeds: Sequence[Seed]) -> None:
+def _close_former(paths: LakePaths, seeds: Sequence[Seed]) -> None:
     """Close what is in quarantine of older seeds of tables at the same TSO: it counts no more."""
     by_name = {(item.name, item.tso): item.seed for item in seeds}
     former = {
@@ -259,13 +257,11 @@ def _close_former(spark: SparkSession, paths: LakePaths, seeds: Sequence[Seed]) 
         if item.seed < by_name.get((item.name, item.tso), 0)
     }
     places = [
-        {name: row[name] for name in PLACE}
+        place_of(row)
         for row in read_quarantine(paths)
         if row["stage"] == "decode" and (row["partition"], row["database"], row["table"]) in former
     ]
-    if places:
-        frame = frame_of(spark, pa.Table.from_pylist(places))
-        close_rows(spark, paths, "decode", frame, Closing.LATER_CHANGE)
+    close_rows(paths, "decode", places, Closing.LATER_CHANGE)
 
 
 def _counted(paths: LakePaths, seeds: Iterable[tuple[Seed, bool]]) -> Iterator[SeededRows]:

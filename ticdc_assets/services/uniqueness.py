@@ -14,12 +14,13 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import functions
 from ticdc_assets.errors import InputError
 from ticdc_assets.pipeline.cuts import Cut
 from ticdc_assets.pipeline.versions import mirror_in_spark
-from ticdc_assets.rows.mirror_rows import MirrorLayout, quoted
+from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.schemas import ColumnSchema, TableSchema
 from ticdc_assets.values.typed import text_of
 

@@ -17,16 +17,6 @@ from ticdc_assets.simulator.alterations import (
     RenameColumn,
     SetDefault,
 )
-from ticdc_assets.simulator.partition_changes import (
-    AddPartitions,
-    DropPartitions,
-    PartitionBy,
-    PartitionChange,
-    RemovePartitioning,
-    ReorganizePartitions,
-    ResizeHash,
-    TruncatePartitions,
-)
 
 
 class ActionCode(IntEnum):
@@ -95,14 +85,3 @@ ALTER_CODES: Final[Mapping[type[AlterAction], ActionCode]] = {
     DropPrimaryKey: ActionCode.DROP_PRIMARY_KEY,
 }
 """The number of an ALTER TABLE with one change."""
-
-PARTITION_CODES: Final[Mapping[type[PartitionChange], ActionCode]] = {
-    AddPartitions: ActionCode.ADD_PARTITION,
-    DropPartitions: ActionCode.DROP_PARTITION,
-    TruncatePartitions: ActionCode.TRUNCATE_PARTITION,
-    ReorganizePartitions: ActionCode.REORGANIZE_PARTITION,
-    ResizeHash: ActionCode.REORGANIZE_PARTITION,
-    PartitionBy: ActionCode.PARTITION_BY,
-    RemovePartitioning: ActionCode.REMOVE_PARTITIONING,
-}
-"""The number of an ALTER TABLE that changes partitions."""

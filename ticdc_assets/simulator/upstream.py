@@ -10,9 +10,9 @@ gets a new id, so it moves to the end), the key as an index called `primary` whe
 
 Asking for truth changes nothing, and a history once committed never changes.
 
-A DDL that makes or empties partitions, or divides a table anew, gives new physical ids, as TiDB
-does; TRUNCATE, RENAME, EXCHANGE and TRUNCATE PARTITION keep the schema's version. Tables that were
-dropped or truncated can be brought back with their rows.
+A DDL that makes a divided table, or empties one, gives its partitions new physical ids, as TiDB
+does; TRUNCATE and RENAME keep the schema's version. Tables that were dropped or truncated can be
+brought back with their rows.
 
 Not handled: unique keys other than the row's own are not enforced; collations (two keys are equal
 if their canonical text is); generated columns, foreign keys; what views show.
@@ -24,7 +24,7 @@ from dataclasses import replace
 
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
-from ticdc_assets.simulator.actions import ALTER_CODES, PARTITION_CODES, ActionCode
+from ticdc_assets.simulator.actions import ALTER_CODES, ActionCode
 from ticdc_assets.simulator.alterations import AlterAction, Session, alter
 from ticdc_assets.simulator.clock import TsoClock
 from ticdc_assets.simulator.columns import (
@@ -42,19 +42,13 @@ from ticdc_assets.simulator.commits import (
     Truth,
     rows_at,
 )
-from ticdc_assets.simulator.partition_changes import (
-    PartitionChange,
-    TruncatePartitions,
-    change_partitions,
-    check_places,
-    exchange,
-)
 from ticdc_assets.simulator.partitions import Partitioning
 from ticdc_assets.simulator.stored_table import (
     Key,
     Row,
     StoredTable,
     TableName,
+    check_places,
     rekeyed,
     with_indexes,
 )
@@ -87,7 +81,6 @@ class Upstream:
         self._gone: dict[TableName, StoredTable] = {}
         self._tables: dict[TableName, StoredTable] = {}
         self._next_table_id = 100
-        self._share_ts = False
 
     @property
     def databases(self) -> frozenset[str]:
@@ -109,16 +102,6 @@ class Upstream:
         """Names under which a table was dropped or truncated and not yet brought back."""
         return tuple(self._gone)
 
-    def was_truncated(self, name: TableName) -> bool:
-        """Tell whether a name in `recoverable` is there for a table that was truncated."""
-        gone = self._gone[name].schema
-        return any(
-            event.ddl_type == "TRUNCATE" and event.pre_schema == gone
-            for commit in self.history
-            if isinstance(commit, CommittedDdl)
-            for event in commit.events
-        )
-
     def stored(self, name: TableName) -> StoredTable:
         """Return a table as it is now; it is to be read only."""
         return self._table(name)
@@ -138,18 +121,6 @@ class Upstream:
         """
         return rows_at({name: item.rows for name, item in self._tables.items()}, self.history, at)
 
-    def share_next_ts(self) -> None:
-        """Let the next DDL commit at the commit ts of the transaction just committed.
-
-        Rows of that commit ts belong before the DDL.
-
-        Raises:
-            ValueError: the last commit is not a transaction.
-        """
-        if not self.history or not isinstance(self.history[-1], CommittedTransaction):
-            raise ValueError("only a DDL after a transaction can share a commit ts")
-        self._share_ts = True
-
     # Rows
 
     @contextmanager
@@ -167,7 +138,6 @@ class Upstream:
                 del rows[change.key]
             else:
                 rows[change.key] = change.after
-        self._share_ts = False
         self.history.append(CommittedTransaction(commit_ts=self.clock.next(), rows=tuple(changes)))
 
     # Databases
@@ -261,16 +231,6 @@ class Upstream:
         view = self._views.pop(name)
         event = (f"DROP VIEW {path_sql(name)}", view, view)
         return self._commit_events(ActionCode.DROP_VIEW, [event], previous={}, of_view=True)
-
-    def unsent(self) -> int:
-        """Run a statement that TiCDC never sends (CREATE SEQUENCE); return its commit ts."""
-        return self._commit_events(ActionCode.MULTI_CHANGE, [], previous={})
-
-    def unheard_of(self, name: TableName, clause: str) -> int:
-        """Run an ALTER TABLE of a kind not known here; rows and columns stay as they are."""
-        table = replace(self._table(name), rows=dict(self._table(name).rows))
-        text = f"ALTER TABLE {self._path(name)} {clause}"
-        return self._commit_altered(ActionCode.TABLE_COMMENT, text, name=name, table=table)
 
     # Tables
 
@@ -443,37 +403,6 @@ class Upstream:
             code, text, name=name, table=table, version=version, commit_ts=commit_ts
         )
 
-    def alter_partitions(
-        self, name: TableName, change: PartitionChange, *, sql: str | None = None
-    ) -> int:
-        """Run ALTER TABLE with a change of partitions and return its commit ts."""
-        table = replace(self._table(name), rows=dict(self._table(name).rows))
-        clause = change_partitions(table, change, self._new_table_id)
-        if not isinstance(change, TruncatePartitions):
-            table.schema = replace(table.schema, version=self._version())
-        text = sql or f"ALTER TABLE {self._path(name)} {clause}"
-        return self._commit_table(PARTITION_CODES[type(change)], text, name=name, table=table)
-
-    def exchange_partition(
-        self, name: TableName, partition: str, other: TableName, *, sql: str | None = None
-    ) -> int:
-        """Run EXCHANGE PARTITION ... WITH TABLE `other` and return its commit ts.
-
-        TiCDC sends one event, with the divided table's schema after it and the other's before it.
-        The versions of both stay.
-        """
-        divided, alone = self._table(name), self._table(other)
-        self._tables[name], self._tables[other] = exchange(divided, partition, alone)
-        text = (
-            f"ALTER TABLE {path_sql(name)} EXCHANGE PARTITION {quoted(partition)}"
-            f" WITH TABLE {path_sql(other)}"
-        )
-        return self._commit_events(
-            ActionCode.EXCHANGE_PARTITION,
-            [(sql or text, self._tables[name].schema, alone.schema)],
-            previous={name: divided, other: alone},
-        )
-
     def create_index(
         self,
         name: TableName,
@@ -522,13 +451,11 @@ class Upstream:
 
     def _version(self) -> int:
         # The version is the TSO at which the schema was written, shortly before the commit.
-        return self.clock.last if self._share_ts else self.clock.next()
+        return self.clock.next()
 
     def _ddl_ts(self) -> int:
         self.clock.step()
-        commit_ts = self.clock.last if self._share_ts else self.clock.next()
-        self._share_ts = False
-        return commit_ts
+        return self.clock.next()
 
     def _commit_altered(
         self,

@@ -23,10 +23,10 @@ from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
 from ticdc_assets.simulator.alterations import AddPrimaryKey, DropPrimaryKey, ModifyColumn
 from ticdc_assets.simulator.changefeed import FeedOptions
 from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.partition_changes import DropPartitions, TruncatePartitions
 from ticdc_assets.simulator.partitions import Method, Partition, Partitioning
 from ticdc_assets.simulator.stored_table import TableName
-from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.simulator.odd_upstream import OddUpstream
+from ticdc_assets_tests.simulator.partition_changes import DropPartitions, TruncatePartitions
 from ticdc_assets_tests.simulator.variants import PLAIN, Variant, rows_of
 
 every_format = pytest.mark.parametrize("variant", PLAIN.values(), ids=PLAIN)
@@ -47,8 +47,8 @@ BY_RANGE = Partitioning(
 )
 
 
-def started() -> Upstream:
-    upstream = Upstream()
+def started() -> OddUpstream:
+    upstream = OddUpstream()
     upstream.create_database("d")
     upstream.create_table(P, COLUMNS, primary_key=("id",), partitioning=BY_RANGE)
     upstream.create_table(N, COLUMNS, primary_key=("id",))
@@ -57,14 +57,14 @@ def started() -> Upstream:
     return upstream
 
 
-def put(upstream: Upstream, name: TableName, ids: Sequence[int]) -> None:
+def put(upstream: OddUpstream, name: TableName, ids: Sequence[int]) -> None:
     for number in ids:
         with upstream.transaction() as transaction:
             transaction.insert(name, {"id": str(number), "v": f"{name[1]}{number}"})
 
 
 def tables(
-    variant: Variant, upstream: Upstream, *, without: Sequence[str] = (), keyless: bool = False
+    variant: Variant, upstream: OddUpstream, *, without: Sequence[str] = (), keyless: bool = False
 ) -> dict[TableName, FoldedTable]:
     """Fold what the changefeed sends, but for DDL with one of the texts `without`."""
     options = FeedOptions(force_replicate=keyless)
@@ -306,7 +306,7 @@ def daily_drops(
 
 @every_format
 def test_rows_are_told_apart_by_the_key_of_their_time(variant: Variant) -> None:
-    upstream = Upstream()
+    upstream = OddUpstream()
     upstream.create_database("d")
     name = ("d", "t")
     upstream.create_table(
@@ -330,7 +330,7 @@ def test_rows_are_told_apart_by_the_key_of_their_time(variant: Variant) -> None:
 
 @every_format
 def test_a_value_that_is_gone_may_be_refused(variant: Variant) -> None:
-    upstream = Upstream()
+    upstream = OddUpstream()
     upstream.create_database("d")
     name = ("d", "t")
     columns = (column("id", "bigint", nullable=False), column("n", "bigint"))
@@ -349,7 +349,7 @@ def test_a_value_that_is_gone_may_be_refused(variant: Variant) -> None:
 
 
 def test_a_value_that_is_there_and_refused_is_quarantined() -> None:
-    upstream = Upstream()
+    upstream = OddUpstream()
     upstream.create_database("d")
     name = ("d", "t")
     columns = (column("id", "bigint", nullable=False), column("n", "bigint"))

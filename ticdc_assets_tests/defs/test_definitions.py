@@ -15,7 +15,7 @@ from ticdc_assets.defs.changefeeds import all_definitions
 from ticdc_assets.defs.metadata import utc_now
 from ticdc_assets.defs.run import dagster_home
 from ticdc_assets.errors import ConfigError
-from ticdc_assets.pipeline.quarantine import COLUMNS
+from ticdc_assets.pipeline.quarantine import FAULT_SCHEMA
 from ticdc_assets.tso import MAX_TSO, es_cut, from_physical_ms
 from ticdc_assets_tests.defs.small_shop import SmallShop
 
@@ -258,7 +258,7 @@ def test_the_columns_of_every_table_are_described() -> None:
             assert column.description, f"{name}.{column.name}"
             assert column.type, f"{name}.{column.name}"
     names = [column.name for column in described["quarantine"].columns]
-    assert names == [*COLUMNS, "quarantined_at", "redriven_at", "closed_by"]
+    assert names == FAULT_SCHEMA.names
     for name, texts in (
         ("raw_messages", table_schemas.RAW_MESSAGES),
         ("change_log", table_schemas.CHANGE_LOG),

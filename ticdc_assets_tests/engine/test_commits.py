@@ -671,7 +671,7 @@ def test_a_decoding_whose_files_are_elsewhere_moves_no_position(
         found = original(*args, **kwargs)
         assert found.changes
         for file in found.changes:
-            (kwargs["log"] / file.path).rename(tmp_path / Path(file.path).name)
+            (kwargs["into"].change_log / file.path).rename(tmp_path / Path(file.path).name)
             lost.append(file.path)
         return found
 

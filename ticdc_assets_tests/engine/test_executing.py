@@ -31,11 +31,12 @@ from ticdc_assets.errors import SourceUnavailableError
 from ticdc_assets.kafka.administration import Administration, OffsetRange
 from ticdc_assets.kafka.records import fetch
 from ticdc_assets.pipeline import change_statistics, decoding
-from ticdc_assets.pipeline.change_files import RECORD_COLUMNS, Batches, _records, parts_of
+from ticdc_assets.pipeline.change_files import RECORD_COLUMNS, Batches, parts_of, rows_in
 from ticdc_assets.pipeline.decoding import decode_new, record_decoder
 from ticdc_assets.pipeline.landing import land
 from ticdc_assets.pipeline.landing_files import RAW_SCHEMA, LandingBatch, write_records
 from ticdc_assets.pipeline.totals import GROUP_KEY
+from ticdc_assets.services.decoded_frames import decoded
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
@@ -211,7 +212,7 @@ def test_both_executors_write_the_same_tables(
     ] == [sorted(groups[0], key=lambda row: repr([row[name] for name in GROUP_KEY]))] * 2
     # So does the frame that days are decoded again by.
     raw = spark.read.format("delta").load(str(here.paths.raw_messages))
-    rows = decoding.decoded(raw, here.changefeed, 1).where("kind != 'error'").toArrow()
+    rows = decoded(raw, here.changefeed, 1).where("kind != 'error'").toArrow()
     log = read_table(here.paths.change_log)
     assert log is not None
     assert in_order(rows.select(log.column_names)).equals(in_order(log), check_metadata=False)
@@ -399,7 +400,7 @@ def read(raw: Path, batch: int) -> list[bytes]:
         records = [
             record
             for piece in parts.pieces
-            for record in _records(*piece, Batches.one(batch), RECORD_COLUMNS)
+            for record in rows_in(piece, Batches.one(batch), RECORD_COLUMNS)
         ]
     return [value for record in records for value in record.column("value").to_pylist()]
 

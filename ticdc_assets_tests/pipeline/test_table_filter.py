@@ -22,10 +22,10 @@ from ticdc_assets.services.verifying import verify
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.partitions import Method, Partition, Partitioning
-from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
 from ticdc_assets_tests.simulator.builders import churn, fill
+from ticdc_assets_tests.simulator.odd_upstream import OddUpstream
 
 DAY = timedelta(days=1)
 KEPT, DRAFT, SHOWN, WAITING = ("d", "kept"), ("d", "tmp_a"), ("d", "shown"), ("d", "tmp_waiting")
@@ -87,7 +87,7 @@ def test_row_changes_in_quarantine_count_for_tables_that_are_mirrored(tmp_path: 
 
 @pytest.mark.spark
 def test_what_is_left_out_is_whole_when_it_is_included(spark: SparkSession, tmp_path: Path) -> None:
-    upstream = Upstream()
+    upstream = OddUpstream()
     upstream.create_database("d")
     for name in (KEPT, DRAFT, WAITING):
         upstream.create_table(name, COLUMNS, primary_key=("id",))
@@ -138,7 +138,7 @@ def test_what_is_left_out_is_whole_when_it_is_included(spark: SparkSession, tmp_
 def test_what_was_truncated_while_it_was_left_out_is_told(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    upstream = Upstream()
+    upstream = OddUpstream()
     upstream.create_database("d")
     divided, spare = ("d", "divided"), ("d", "tmp_spare")
     ranges = Partitioning(

@@ -19,7 +19,7 @@ from ticdc_assets.events import DdlEvent
 from ticdc_assets.pipeline import change_statistics, landing
 from ticdc_assets.pipeline.cuts import Cut, HeldRows, MirrorCut
 from ticdc_assets.pipeline.publishing import publish
-from ticdc_assets.pipeline.quarantine import COLUMNS
+from ticdc_assets.pipeline.quarantine import FAULT_SCHEMA
 from ticdc_assets.pipeline.schema_tables import write_history
 from ticdc_assets.registry.history import (
     Coordinates,
@@ -193,10 +193,7 @@ def write_quarantine(paths: LakePaths, rows: Sequence[dict[str, Any]]) -> None:
         "redriven_at": pa.timestamp("us", tz="UTC"),
     }
     schema = pa.schema(
-        [
-            (name, kinds.get(name, pa.string()))
-            for name in (*COLUMNS, "quarantined_at", "redriven_at")
-        ]
+        [(name, kinds.get(name, pa.string())) for name in FAULT_SCHEMA.names if name != "closed_by"]
     )
     common = {
         "stage": "decode",

@@ -31,6 +31,7 @@ from ticdc_assets.pipeline.landing import landed_days
 from ticdc_assets.pipeline.quarantine import count_open, read_quarantine
 from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets.services import redecoded_days, redriving, rewinding
+from ticdc_assets.services.decoded_frames import decoded
 from ticdc_assets.services.maintenance import maintain
 from ticdc_assets.services.redecoding import redecode, redecode_ahead
 from ticdc_assets.services.redriving import redrive
@@ -262,7 +263,7 @@ def test_large_mirrors_are_taken_back(
 
 def test_only_the_limit_tells_what_counts(story: Story, feed: Feed) -> None:
     """A cut that was right is gone back behind: nothing leaves the change log."""
-    fault = dict.fromkeys(quarantine.COLUMNS) | {
+    fault = dict.fromkeys(quarantine.FAULT_SCHEMA.names) | {
         "stage": "apply",
         "topic": "d",
         "partition": 0,
@@ -274,9 +275,8 @@ def test_only_the_limit_tells_what_counts(story: Story, feed: Feed) -> None:
     writer.write(pa.Table.from_pylist([fault], schema=quarantine.FAULT_SCHEMA))
     files = [writer.close()]
     quarantine.append_fault_files(feed.spark, feed.paths, files, app_id="test", version=1)
-    everywhere = feed.spark.read.format("delta").load(str(feed.paths.quarantine))
     closing = quarantine.Closing.LATER_CHANGE
-    quarantine.close_rows(feed.spark, feed.paths, "apply", everywhere, closing)
+    quarantine.close_rows(feed.paths, "apply", [quarantine.place_of(fault)], closing)
     assert count_open(feed.paths).apply == 0
     first = rewound(feed, tso=story.right.tso)
     feed.sync()
@@ -320,7 +320,7 @@ def test_records_refused_as_ahead_are_the_same_from_files_and_from_frames(
     )
     found = decoding._decoded_batch(feed.spark, feed.paths, feed.changefeed, landed=landed, batch=7)
     raw = feed.spark.read.format("delta").load(str(feed.paths.raw_messages))
-    there = decoding.decoded(raw.where(f"batch = {landed}"), feed.changefeed, 7).toArrow()
+    there = decoded(raw.where(f"batch = {landed}"), feed.changefeed, 7).toArrow()
     files = [pq.read_table(feed.paths.change_log / file.path) for file in found.changes]
     here = in_order(pa.concat_tables(files))
     good = in_order(there.filter(ds.field("kind") != "error").select(here.column_names))

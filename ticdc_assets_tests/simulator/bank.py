@@ -17,11 +17,11 @@ from decimal import Decimal
 from typing import Final
 
 from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.partition_changes import hash_partitions
 from ticdc_assets.simulator.partitions import Method, Partitioning
 from ticdc_assets.simulator.stored_table import Key, Row, TableName, index
 from ticdc_assets.simulator.transaction import Transaction
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.simulator.partition_changes import hash_partitions
 
 ACCOUNTS: Final[TableName] = ("bank", "accounts")
 SAVINGS: Final[TableName] = ("bank", "savings")

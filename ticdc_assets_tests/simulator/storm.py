@@ -1,7 +1,7 @@
 """A storm: random DDL of every kind and random rows over a handful of tables in two databases.
 
 In: a seed, a number of steps and the kinds of DDL that may come. Out: an `Upstream` whose history
-holds it, with the truth at any TSO (`Upstream.truth`), and which kinds came how often. A step is
+holds it, with the truth at any TSO (`OddUpstream.truth`), and which kinds came how often. A step is
 one DDL statement or one transaction; between two statements there are a few transactions, so each
 statement meets rows that are older than it, and rows come that are younger.
 
@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.simulator.storm_state import StormDdl, StormState
 from ticdc_assets_tests.simulator.storm_statements import STATEMENTS, WEIGHTS
 
@@ -38,7 +38,7 @@ class Storm:
         ran: how often each kind of DDL was run.
     """
 
-    upstream: Upstream
+    upstream: OddUpstream
     keyless: bool
     ran: Counter[StormDdl]
 
@@ -62,7 +62,7 @@ def storm(
         keyless: have tables without a key too, and let tables lose theirs.
         timezone: the changefeed's time zone.
     """
-    state = StormState(Upstream(timezone=timezone), random.Random(seed), keyless=keyless)
+    state = StormState(OddUpstream(timezone=timezone), random.Random(seed), keyless=keyless)
     state.open()
     wanted = [kind for kind in STATEMENTS if kind in kinds]
     weights = [WEIGHTS.get(kind, 4) for kind in wanted]

@@ -13,7 +13,7 @@ from ticdc_assets.schemas import ColumnSchema
 from ticdc_assets.simulator.columns import column, modified_value, random_value
 from ticdc_assets.simulator.stored_table import Key, Row, StoredTable, TableName, index
 from ticdc_assets.simulator.transaction import Transaction
-from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.simulator.storm_tables import DEFAULTS, TEMPLATES, TYPES
 
 
@@ -69,7 +69,7 @@ _MOST_ROWS: Final = 25
 class StormState:
     """The upstream while it is stormed, and the dice."""
 
-    def __init__(self, upstream: Upstream, rng: random.Random, *, keyless: bool) -> None:
+    def __init__(self, upstream: OddUpstream, rng: random.Random, *, keyless: bool) -> None:
         self.upstream = upstream
         self.rng = rng
         self.keyless = keyless

@@ -28,7 +28,9 @@ from ticdc_assets.simulator.columns import (
     quoted,
     type_sql,
 )
-from ticdc_assets.simulator.partition_changes import (
+from ticdc_assets.simulator.partitions import LISTS, RANGES, Method, Partition, Partitioning
+from ticdc_assets.simulator.stored_table import Row, StoredTable, TableName
+from ticdc_assets_tests.simulator.partition_changes import (
     AddPartitions,
     DropPartitions,
     PartitionBy,
@@ -38,8 +40,6 @@ from ticdc_assets.simulator.partition_changes import (
     TruncatePartitions,
     hash_partitions,
 )
-from ticdc_assets.simulator.partitions import LISTS, RANGES, Method, Partition, Partitioning
-from ticdc_assets.simulator.stored_table import Row, StoredTable, TableName
 from ticdc_assets_tests.simulator.storm_state import StormDdl, StormState
 from ticdc_assets_tests.simulator.storm_tables import DEFAULTS, NARROWER, OTHER_KINDS, WIDER
 

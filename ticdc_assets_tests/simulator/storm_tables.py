@@ -9,8 +9,8 @@ from typing import Final
 
 from ticdc_assets.schemas import ColumnSchema
 from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.partition_changes import hash_partitions
 from ticdc_assets.simulator.partitions import Method, Partition, Partitioning
+from ticdc_assets_tests.simulator.partition_changes import hash_partitions
 
 TYPES: Final = (
     "tinyint", "smallint unsigned", "int", "bigint", "bigint unsigned", "decimal(8,2)",

@@ -23,7 +23,6 @@ from ticdc_assets.simulator.changefeed import (
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.commits import CommittedDdl
 from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
-from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.simulator.builders import (
     ODD_NAMES,
     all_types_upstream,
@@ -35,12 +34,13 @@ from ticdc_assets_tests.simulator.builders import (
     with_tombstones,
 )
 from ticdc_assets_tests.simulator.folding import compare, events_of, fold, global_watermark
+from ticdc_assets_tests.simulator.odd_upstream import OddUpstream
 
 ZONE = "Asia/Shanghai"
 
 
-def shop(seed: int, *, steps: int = 110, steps_per_ddl: int = 5) -> Upstream:
-    upstream = Upstream(timezone=ZONE)
+def shop(seed: int, *, steps: int = 110, steps_per_ddl: int = 5) -> OddUpstream:
+    upstream = OddUpstream(timezone=ZONE)
     options = ShopOptions(steps_per_ddl=steps_per_ddl)
     for _ in ShopWorkload(upstream, seed, options=options).steps(steps):
         pass
@@ -150,7 +150,7 @@ def test_rows_of_different_keys_are_not_in_commit_order() -> None:
 
 
 def test_the_halves_of_a_split_update_land_in_different_partitions_at_times() -> None:
-    upstream = Upstream()
+    upstream = OddUpstream()
     upstream.create_database("d")
     upstream.create_table(("d", "t"), (column("k", "varchar(9)"),), primary_key=("k",))
     for number in range(20):
@@ -220,7 +220,7 @@ def test_reading_in_pieces_gives_the_same_records() -> None:
 
 
 def test_a_growing_history_is_sent_as_it_grows() -> None:
-    upstream = Upstream(timezone=ZONE)
+    upstream = OddUpstream(timezone=ZONE)
     workload = ShopWorkload(upstream, 1, options=ShopOptions(steps_per_ddl=4))
     changefeed = StandInChangefeed(upstream, "shop")
     records: list[CaptureRecord] = []
@@ -340,7 +340,7 @@ def test_an_unwritten_partition_gets_nothing_and_no_row_is_lost() -> None:
 
 
 def test_a_partition_added_later() -> None:
-    upstream = Upstream(timezone=ZONE)
+    upstream = OddUpstream(timezone=ZONE)
     workload = ShopWorkload(upstream, 1, options=ShopOptions(steps_per_ddl=9))
     changefeed = StandInChangefeed(upstream, "shop", partitions=2)
     for _ in workload.steps(100):
@@ -381,7 +381,7 @@ def test_tables_without_a_key_are_sent_only_when_forced() -> None:
 
 
 def test_rows_that_share_a_commit_ts_with_a_ddl_come_before_it() -> None:
-    upstream = Upstream()
+    upstream = OddUpstream()
     upstream.create_database("d")
     columns = (column("id", "int", nullable=False), column("v", "int"))
     upstream.create_table(("d", "t"), columns, primary_key=("id",))
@@ -404,7 +404,7 @@ def test_rows_that_share_a_commit_ts_with_a_ddl_come_before_it() -> None:
     ],
     ids=["wide", "all types", "odd names"],
 )
-def test_odd_shapes_fold_to_their_truth(build: Callable[[], Upstream], tables: int) -> None:
+def test_odd_shapes_fold_to_their_truth(build: Callable[[], OddUpstream], tables: int) -> None:
     upstream = build()
     changefeed = StandInChangefeed(upstream, "odd")
     records = list(changefeed.tick())
@@ -424,7 +424,7 @@ def test_odd_shapes_fold_to_their_truth(build: Callable[[], Upstream], tables: i
     ],
     ids=["shop", "wide", "all types", "odd names"],
 )
-def test_every_statement_says_what_its_schema_is(build: Callable[[], Upstream]) -> None:
+def test_every_statement_says_what_its_schema_is(build: Callable[[], OddUpstream]) -> None:
     upstream = build()
     for commit in upstream.history:
         for event in commit.events if isinstance(commit, CommittedDdl) else ():

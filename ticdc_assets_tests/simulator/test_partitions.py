@@ -5,7 +5,11 @@ import pytest
 from ticdc_assets.events import Op, RowChange
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.commits import CommittedDdl, CommittedTransaction
-from ticdc_assets.simulator.partition_changes import (
+from ticdc_assets.simulator.partitions import Method, Partition, Partitioning
+from ticdc_assets.simulator.stored_table import TableName
+from ticdc_assets.wire import WireFormat
+from ticdc_assets_tests.simulator.odd_upstream import OddUpstream
+from ticdc_assets_tests.simulator.partition_changes import (
     AddPartitions,
     DropPartitions,
     PartitionBy,
@@ -15,10 +19,6 @@ from ticdc_assets.simulator.partition_changes import (
     TruncatePartitions,
     hash_partitions,
 )
-from ticdc_assets.simulator.partitions import Method, Partition, Partitioning
-from ticdc_assets.simulator.stored_table import TableName
-from ticdc_assets.simulator.upstream import Upstream
-from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.simulator.variants import Variant
 
 T: TableName = ("d", "t")
@@ -30,8 +30,8 @@ RANGES = Partitioning(
 )
 
 
-def divided(by: Partitioning = RANGES) -> Upstream:
-    upstream = Upstream()
+def divided(by: Partitioning = RANGES) -> OddUpstream:
+    upstream = OddUpstream()
     upstream.create_database("d")
     upstream.create_table(
         T, (column("id", "int", nullable=False),), primary_key=("id",), partitioning=by
@@ -42,16 +42,16 @@ def divided(by: Partitioning = RANGES) -> Upstream:
     return upstream
 
 
-def ids(upstream: Upstream, name: TableName = T) -> list[int]:
+def ids(upstream: OddUpstream, name: TableName = T) -> list[int]:
     found = upstream.stored(name).partitioning
     return [] if found is None else [part.physical_id for part in found.partitions]
 
 
-def keys(upstream: Upstream, name: TableName = T) -> list[str]:
+def keys(upstream: OddUpstream, name: TableName = T) -> list[str]:
     return sorted(key for (key,) in upstream.rows(name))
 
 
-def last_ddl(upstream: Upstream) -> CommittedDdl:
+def last_ddl(upstream: OddUpstream) -> CommittedDdl:
     commit = upstream.history[-1]
     assert isinstance(commit, CommittedDdl)
     return commit

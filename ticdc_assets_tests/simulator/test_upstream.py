@@ -17,14 +17,14 @@ from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.commits import CommittedDdl, CommittedTransaction, Truth
 from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.simulator.stored_table import TableName, index
-from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.simulator.builders import churn, keyless_upstream
+from ticdc_assets_tests.simulator.odd_upstream import OddUpstream
 
 T: TableName = ("d", "t")
 
 
-def upstream_with_table(*, clustered: bool = True) -> Upstream:
-    upstream = Upstream()
+def upstream_with_table(*, clustered: bool = True) -> OddUpstream:
+    upstream = OddUpstream()
     upstream.create_database("d")
     upstream.create_table(
         T,
@@ -40,25 +40,25 @@ def upstream_with_table(*, clustered: bool = True) -> Upstream:
     return upstream
 
 
-def insert(upstream: Upstream, **row: str | None) -> None:
+def insert(upstream: OddUpstream, **row: str | None) -> None:
     with upstream.transaction() as transaction:
         transaction.insert(T, row)
 
 
-def last_ops(upstream: Upstream) -> list[tuple[Op, tuple[str, ...]]]:
+def last_ops(upstream: OddUpstream) -> list[tuple[Op, tuple[str, ...]]]:
     commit = upstream.history[-1]
     assert isinstance(commit, CommittedTransaction)
     return [(row.op, row.key) for row in commit.rows]
 
 
-def last_ddl(upstream: Upstream) -> CommittedDdl:
+def last_ddl(upstream: OddUpstream) -> CommittedDdl:
     commit = upstream.history[-1]
     assert isinstance(commit, CommittedDdl)
     return commit
 
 
 def test_truth_at_any_ts_is_the_truth_that_was_seen_then() -> None:
-    upstream = Upstream()
+    upstream = OddUpstream()
     workload = ShopWorkload(upstream, 3, options=ShopOptions(steps_per_ddl=3))
     # The cut at a DDL's own commit ts lacks that DDL, so look just above.
     seen = [(ts + 1, copy.deepcopy(upstream.truth())) for ts in workload.steps(200)]
@@ -80,7 +80,7 @@ def test_a_cut_at_a_ts_has_its_rows_and_not_its_ddl() -> None:
 
 
 def test_commit_ts_increase_and_versions_are_not_above_them() -> None:
-    upstream = Upstream()
+    upstream = OddUpstream()
     for _ in ShopWorkload(upstream, 5, options=ShopOptions(steps_per_ddl=2)).steps(120):
         pass
     stamps = [commit.commit_ts for commit in upstream.history]
@@ -181,7 +181,7 @@ def test_a_key_freed_and_taken_again() -> None:
     assert last_ops(upstream) == [(Op.DELETE, ("1",)), (Op.INSERT, ("1",))]
 
 
-def alter(*actions: AlterAction) -> Callable[[Upstream], int]:
+def alter(*actions: AlterAction) -> Callable[[OddUpstream], int]:
     return lambda upstream: upstream.alter_table(T, *actions)
 
 
@@ -214,7 +214,7 @@ def alter(*actions: AlterAction) -> Callable[[Upstream], int]:
         ),
     ],
 )
-def test_alterations(change: Callable[[Upstream], int], row: dict[str, str | None]) -> None:
+def test_alterations(change: Callable[[OddUpstream], int], row: dict[str, str | None]) -> None:
     upstream = upstream_with_table()
     insert(upstream, id="1", v="x", u="7")
     before = upstream.schema(T)
@@ -319,7 +319,7 @@ def test_rows_without_a_key_are_told_apart() -> None:
 
 def test_the_same_seed_gives_the_same_history() -> None:
     def history(seed: int) -> tuple[list[int], Truth]:
-        upstream = Upstream()
+        upstream = OddUpstream()
         for _ in ShopWorkload(upstream, seed).steps(100):
             pass
         return [commit.commit_ts for commit in upstream.history], upstream.truth()
@@ -329,7 +329,7 @@ def test_the_same_seed_gives_the_same_history() -> None:
 
 
 def test_steps_may_be_taken_in_any_portions() -> None:
-    one, other = Upstream(), Upstream()
+    one, other = OddUpstream(), OddUpstream()
     whole, parts = ShopWorkload(one, 9), ShopWorkload(other, 9)
     for _ in whole.steps(60):
         pass
@@ -340,7 +340,7 @@ def test_steps_may_be_taken_in_any_portions() -> None:
 
 
 def test_the_shop_inserts_updates_and_deletes_in_proportion() -> None:
-    upstream = Upstream()
+    upstream = OddUpstream()
     for _ in ShopWorkload(upstream, 1).steps(1_000):
         pass
     ops = [
@@ -357,7 +357,7 @@ def test_the_shop_inserts_updates_and_deletes_in_proportion() -> None:
 
 
 def test_a_bound_on_rows_is_kept() -> None:
-    upstream = Upstream()
+    upstream = OddUpstream()
     options = ShopOptions(max_rows=30, steps_per_ddl=0)
     for _ in ShopWorkload(upstream, 1, options=options).steps(400):
         pass

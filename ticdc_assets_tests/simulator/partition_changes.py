@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
+from ticdc_assets.simulator.actions import ActionCode
 from ticdc_assets.simulator.columns import quoted
 from ticdc_assets.simulator.partitions import LISTS, Method, Partition, Partitioning
-from ticdc_assets.simulator.stored_table import ROW_ID, Key, Row, StoredTable
+from ticdc_assets.simulator.stored_table import ROW_ID, Key, Row, StoredTable, check_places
 
 NewId: TypeAlias = Callable[[], int]
 
@@ -87,20 +88,6 @@ def change_partitions(table: StoredTable, change: PartitionChange, new_id: NewId
     clause = _CHANGES[type(change)](table, change, new_id)
     check_places(table)
     return clause
-
-
-def check_places(table: StoredTable) -> None:
-    """Refuse a table with a row that has no partition, or a key without the deciding column."""
-    divided = table.partitioning
-    if divided is None:
-        return
-    for row in table.rows.values():
-        if divided.place(row[divided.column]) is None:
-            raise ValueError(f"{table.schema.table}: no partition for {row[divided.column]!r}")
-    unique = [i.columns for i in table.secondary if i.unique]
-    for key in (table.primary_key, *unique):
-        if key and divided.column not in key:
-            raise ValueError(f"{table.schema.table}: {divided.column!r} is not in key {key}")
 
 
 def divided_by(table: StoredTable) -> Partitioning:
@@ -259,3 +246,14 @@ _CHANGES: Final[Mapping[type[PartitionChange], Callable[[StoredTable, Any, NewId
     PartitionBy: _partition_by,
     RemovePartitioning: _remove,
 }
+
+PARTITION_CODES: Final[Mapping[type[PartitionChange], ActionCode]] = {
+    AddPartitions: ActionCode.ADD_PARTITION,
+    DropPartitions: ActionCode.DROP_PARTITION,
+    TruncatePartitions: ActionCode.TRUNCATE_PARTITION,
+    ReorganizePartitions: ActionCode.REORGANIZE_PARTITION,
+    ResizeHash: ActionCode.REORGANIZE_PARTITION,
+    PartitionBy: ActionCode.PARTITION_BY,
+    RemovePartitioning: ActionCode.REMOVE_PARTITIONING,
+}
+"""The number of an ALTER TABLE that changes partitions."""

@@ -1,0 +1,90 @@
+"""Spark's frames: read from tables and files, made of Arrow tables, copied into files.
+
+In: a Delta table, Parquet files or an Arrow table. Out: a frame, which the caller merges, queries
+or returns to a reader; or files that steps read (`executing`). The layers between the engine and
+the readers get frames here, so that only modules that build a MERGE import pyspark themselves.
+
+Names of columns are data: they may have dots, blanks or backticks, which Spark takes for syntax in
+some places. The functions here work for every name.
+
+Nothing in the lake changes; `copied_into` writes to a folder that is empty.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
+
+from ticdc_assets.storage.paths import AnyPath
+
+Frame: TypeAlias = DataFrame
+"""Rows that Spark has, or will read."""
+
+
+def delta_frame(spark: SparkSession, table: AnyPath, version: int | None = None) -> Frame:
+    """Return the rows of a Delta table, at its newest version if none is given."""
+    reader = spark.read.format("delta")
+    if version is not None:
+        reader = reader.option("versionAsOf", version)
+    return reader.load(str(table))
+
+
+def parquet_frame(
+    spark: SparkSession, files: Sequence[AnyPath], stored: pa.Schema, names: Sequence[str]
+) -> Frame:
+    """Return the rows of Parquet files.
+
+    Args:
+        spark: the session.
+        files: the files; at least one.
+        stored: the columns in the files. Spark takes no name with a blank in it from a file.
+        names: what the columns are called in the frame.
+    """
+    read = spark.read.schema(from_arrow_schema(stored, prefer_timestamp_ntz=True))
+    return read.parquet(*map(str, files)).toDF(*names)
+
+
+def frame_of(spark: SparkSession, rows: pa.Table) -> Frame:
+    """Return rows of this process as a frame."""
+    schema = from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
+    if not rows.num_rows:
+        return spark.createDataFrame([], schema=schema)
+    # Of a table in more than one chunk Spark takes the first of each slice that it makes.
+    return spark.createDataFrame(rows.combine_chunks(), schema=schema)
+
+
+def copied_into(frame: Frame, stored: Sequence[str], folder: AnyPath) -> list[AnyPath]:
+    """Copy a frame into Parquet files of an empty folder, its columns by these names."""
+    frame.toDF(*stored).write.mode("overwrite").parquet(str(folder))
+    return sorted(folder.glob("*.parquet"))
+
+
+def map_batches(
+    frame: Frame,
+    function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: T.StructType | str,
+) -> Frame:
+    """Return what a function makes of the batches of a frame, whatever its columns are called.
+
+    Spark's own mapInArrow looks the columns up by names that it takes for syntax: one with a dot or
+    a backtick is not found.
+    """
+    names = frame.columns
+
+    def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return function(batch.rename_columns(names) for batch in batches)
+
+    return frame.toDF(*(f"c{number}" for number in range(len(names)))).mapInArrow(mapped, schema)
+
+
+def quoted(name: str) -> str:
+    """Return a name quoted for Spark's parser: in backticks, which are doubled inside."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def sql_type_name(arrow: pa.DataType) -> str:
+    """Return what Spark SQL calls a type."""
+    return from_arrow_type(arrow, prefer_timestamp_ntz=True).simpleString()
