@@ -91,18 +91,18 @@ WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest $(if $(WORKERS),-n $(WORKERS) --dist loadfile \
 	--no-loadscope-reorder --max-worker-restart 0)
 
-PURE = not spark and not kafka and not dagster and not ui and not s3 and not cluster and not slow
+PURE = not spark and not kafka and not dagster and not ui and not s3 and not hdfs and not cluster and not slow
 FAST = $(PURE) and not thorough
 
 .PHONY: test
-test: setup chromium postgresql ## Run all tests but those marked slow or cluster
-	@$(PYTEST) -m "not slow and not cluster"
+test: setup chromium postgresql ## Run all tests but those marked slow, hdfs or cluster
+	@$(PYTEST) -m "not slow and not hdfs and not cluster"
 
-# A lake in a store and Spark on a cluster: what needs a real S3, or workers of their own.
+# A lake in a store and Spark on a cluster: what needs a real S3 or HDFS, or workers of their own.
 .PHONY: test-cluster
 test-cluster: WORKERS =
-test-cluster: setup versitygw ## Run the tests of lakes on S3 and of Spark clusters
-	@$(PYTEST) -m "s3 or cluster" --ignore ticdc_assets_tests/storage/test_s3_golden.py
+test-cluster: setup versitygw ## Run the tests of lakes on S3 and HDFS and of Spark clusters
+	@$(PYTEST) -m "s3 or hdfs or cluster" --ignore ticdc_assets_tests/storage/test_s3_golden.py
 
 # A real S3 over a folder, built once (some minutes) into the user's cache. Without Go the tests that
 # need it skip and say so.

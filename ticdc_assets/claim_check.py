@@ -40,6 +40,7 @@ from pyarrow import fs
 from ticdc_assets.config import ClaimCheck
 from ticdc_assets.errors import ClaimCheckError, ConfigError, WireError, shorten
 from ticdc_assets.events import Event, RowChange
+from ticdc_assets.storage.stores import files_at
 from ticdc_assets.wire import decode, go_json
 from ticdc_assets.wire.compression import MAX_DECOMPRESSED, Compression
 from ticdc_assets.wire.formats import WireFormat
@@ -89,7 +90,7 @@ class ClaimCheckStore:
         self._compression = compression
         self._max_file_bytes = max_file_bytes
         try:
-            self._filesystem, folder = fs.FileSystem.from_uri(claim_check.location)
+            self._filesystem, folder = files_at(claim_check.location)
         except (OSError, ValueError, pa.ArrowException) as error:
             # Without the cause: its text has the location, which may hold credentials.
             raise ConfigError(

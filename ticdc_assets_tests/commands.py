@@ -18,7 +18,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.golden import Rows, Scenario, rows_of
-from ticdc_assets_tests.s3 import SECRETS, S3Lake
+from ticdc_assets_tests.stores import StoreLake
 
 PROGRAM = (sys.executable, "-m", "ticdc_assets.cli")
 
@@ -36,7 +36,7 @@ class Commands:
     """
 
     folder: Path
-    store: S3Lake | None = None
+    store: StoreLake | None = None
 
     @property
     def env(self) -> dict[str, str]:
@@ -44,7 +44,7 @@ class Commands:
             "TICDC_CHANGEFEEDS": str(self.folder / "changefeeds.yaml"),
             "TICDC_LAKE": str(self.lake),
             "DAGSTER_HOME": str(self.folder / "dagster_home"),
-            **(SECRETS if self.store is not None else {}),
+            **(self.store.secrets if self.store is not None else {}),
         }
 
     @property
@@ -96,7 +96,8 @@ class Commands:
         feed = {"name": name, "format": "simple-json", "timezone": timezone, "source": source}
         feed |= settings
         # JSON is YAML.
-        storage = {} if self.store is None else {"storage": self.store.block}
+        block = {} if self.store is None else self.store.block
+        storage = {"storage": block} if block else {}
         path.write_text(json.dumps({"changefeeds": [*feeds, feed], **storage}, indent=2))
 
     # In this process ----------------------------------------------------------------------------

@@ -18,7 +18,9 @@ from ticdc_assets.engine.class_archive import make_archive
 from ticdc_assets.jars import SPARK_JARS, resolve
 from ticdc_assets.preflight import check_java
 from ticdc_assets_tests.examples import register_profiles
+from ticdc_assets_tests.hdfs import HdfsLake, running_hdfs
 from ticdc_assets_tests.s3 import S3Lake, running_gateway
+from ticdc_assets_tests.stores import StoreLake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,10 +65,10 @@ register_profiles()
 
 
 # Fixtures that need something outside Python, and the marker that says so.
-_MARKERS = {"broker": "kafka", "spark": "spark", "s3_gateway": "s3"}
+_MARKERS = {"broker": "kafka", "spark": "spark", "s3_gateway": "s3", "hdfs_root": "hdfs"}
 
 
-_HEAVY = ("spark", "kafka", "dagster", "ui", "s3", "cluster", "slow")
+_HEAVY = ("spark", "kafka", "dagster", "ui", "s3", "hdfs", "cluster", "slow")
 
 
 _OF_A_FILE = re.compile(r"^pytestmark = (?:pytest\.mark\.\w+|\[[^]]*\])", re.MULTILINE)
@@ -222,3 +224,27 @@ def s3_lake(s3_gateway: tuple[str, Path]) -> S3Lake:
     lake = S3Lake(endpoint=url, bucket=f"lake-{uuid.uuid4().hex[:12]}", folder=objects)
     (objects / lake.bucket).mkdir()
     return lake
+
+
+@pytest.fixture(scope="session")
+def hdfs_root(java: None, tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
+    """Run an HDFS; give the URI of its name node."""
+    with running_hdfs(tmp_path_factory.mktemp("hdfs")) as root:
+        yield root
+
+
+@pytest.fixture
+def hdfs_lake(hdfs_root: str) -> HdfsLake:
+    """Give an empty lake in a folder of its own."""
+    return HdfsLake(root=hdfs_root, folder=f"lake-{uuid.uuid4().hex[:12]}")
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("s3_lake", marks=pytest.mark.s3, id="s3"),
+        pytest.param("hdfs_lake", marks=pytest.mark.hdfs, id="hdfs"),
+    ]
+)
+def store_lake(request: pytest.FixtureRequest) -> StoreLake:
+    """Give an empty lake in each kind of store that runs here."""
+    return request.getfixturevalue(request.param)

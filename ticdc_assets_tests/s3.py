@@ -26,7 +26,7 @@ VERSION: Final = "v1.8.0"
 _ACCESS_KEY, _SECRET_KEY = "the-key-of-tests", "no-log-may-show-this"
 
 SECRETS: Final = {"LAKE_ACCESS_KEY": _ACCESS_KEY, "LAKE_SECRET_KEY": _SECRET_KEY}
-"""What programs find in their environment."""
+"""The variables that the changefeeds file names."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,11 @@ class S3Lake:
             "access_key": {"env": "LAKE_ACCESS_KEY"},
             "secret_key": {"env": "LAKE_SECRET_KEY"},
         }
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        """What programs find in their environment."""
+        return SECRETS
 
 
 @dataclass(frozen=True)

@@ -203,11 +203,13 @@ print(own_digest(), sum(hex_digit.stats.cache_hits.values()))
 @pytest.mark.thorough
 def test_the_group_of_executors_is_what_they_are_asked_for(root: Path) -> None:
     from ticdc_assets.engine.shipping import LIBRARIES
+    from ticdc_assets.storage.stores import USED, Storage, Store
 
     groups = tomllib.loads((root / "pyproject.toml").read_text())["dependency-groups"]
     named = {re.split("[=<>]", item)[0] for item in groups["executors"]}
     modules = {name.replace("-", "_").replace("pyyaml", "yaml") for name in named}
-    assert modules - {"tzdata"} | {"delta"} == set(LIBRARIES)
+    of_stores = {name for scheme in USED for name in Store(scheme, "box", Storage()).libraries}
+    assert modules - {"tzdata"} | {"delta"} == set(LIBRARIES) | of_stores
 
 
 @pytest.mark.thorough

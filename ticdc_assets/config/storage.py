@@ -59,7 +59,6 @@ class StorageBlock:
     tenant_id: Annotated[str | None, _text] = None
     client_id: Annotated[str | None, _text] = None
     client_secret: Annotated[str | None, _secret] = None
-    user: Annotated[str | None, _text] = None
 
     def storage(self) -> Storage:
         """Return what the block says."""

@@ -46,7 +46,7 @@ from ticdc_assets.errors import TicdcError
 from ticdc_assets.isolation import first_sentence
 from ticdc_assets.own_files import PACKAGE, own_digest
 from ticdc_assets.progress import tell
-from ticdc_assets.storage.paths import AnyPath, remove_tree
+from ticdc_assets.storage.paths import AnyPath, RemotePath, remove_tree
 from ticdc_assets.user_cache import UnsafeFolderError, user_folder
 
 ANSWER_SECONDS = 300.0
@@ -199,7 +199,8 @@ def _asking(place: AnyPath, pause: float) -> Any:
     It is sent by value, and so is what it needs: a worker that lacks the package has to be able to
     say so.
     """
-    package, libraries, begun = PACKAGE, LIBRARIES, BEGUN
+    package, begun = PACKAGE, BEGUN
+    libraries = LIBRARIES + (place.store.libraries if isinstance(place, RemotePath) else ())
     # A path in a store is of a class of ours, so it is unpacked where its failure can be told.
     packed = pickle.dumps(place)
 
@@ -217,11 +218,11 @@ def _asking(place: AnyPath, pause: float) -> Any:
         wrote = f"{socket.gethostname()}-{uuid.uuid4().hex}"
         try:
             sees = (pickle.loads(packed) / begun).read_text(encoding="utf-8") == begun
-        except (ImportError, OSError):
+        except Exception:  # noqa: BLE001  # what lacks is told, and nothing is seen without it
             sees = False
         try:
             (pickle.loads(packed) / wrote).write_text(wrote, encoding="utf-8")
-        except (ImportError, OSError):
+        except Exception:  # noqa: BLE001
             wrote = ""
         # The worker's parent is its executor's one program that makes workers.
         name = f"{socket.gethostname()} {os.getppid()}"

@@ -19,6 +19,7 @@ import pyarrow.fs as fs
 
 from ticdc_assets.errors import ConfigError, NotFoundError, shorten
 from ticdc_assets.exports.compression import chunks_of
+from ticdc_assets.storage.stores import files_at
 from ticdc_assets.tso import MAX_TSO, physical_ms
 
 COMPRESSIONS: Final[Mapping[str, str]] = {
@@ -110,7 +111,7 @@ def opened_folder(folder: str) -> tuple[fs.FileSystem, str]:
     """
     try:
         if "://" in folder:
-            filesystem, path = fs.FileSystem.from_uri(folder)
+            filesystem, path = files_at(folder)
         else:
             filesystem, path = fs.LocalFileSystem(), folder
     except (pa.ArrowException, OSError, ValueError) as error:

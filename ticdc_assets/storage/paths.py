@@ -6,11 +6,12 @@ pays for nothing of this.
 
 A store has objects, not folders: a folder is there if an object is below it, making one does
 nothing, and nothing is renamed but by copies. An object is there whole or not at all, so to write
-one is what a rename is on a disk (`write_at_once`).
+one is what a rename is on a disk (`write_at_once`). HDFS is a file system: folders stay when they
+are empty, and files and folders are renamed at once, which is done as on a disk.
 
-Why running it again is safe: a tree is moved by copies first and deletions second, those of logs
-first and oldest first (`move`). A run killed in between leaves the tree whole where it was, or
-whole where it is to be, and never a table that looks like an older one.
+Why running it again is safe: in a store of objects a tree is moved by copies first and deletions
+second, those of logs first and oldest first (`move`). A run killed in between leaves the tree whole
+where it was, or whole where it is to be, and never a table that looks like an older one.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -214,9 +215,21 @@ class RemotePath:
 
     def write_bytes(self, data: bytes) -> int:
         """Write the object, in place of one of this name: nobody sees half of it."""
+        if not self.store.has_folders:
+            self._write(data)
+            return len(data)
+        staged = self.with_name(staged_name(self.name))
+        try:
+            staged._write(data)
+            self.files.move(staged.inside, self.inside)
+        except OSError:
+            staged.unlink(missing_ok=True)
+            raise
+        return len(data)
+
+    def _write(self, data: bytes) -> None:
         with self.files.open_output_stream(self.inside, compression=None) as stream:
             stream.write(data)
-        return len(data)
 
     def write_text(self, data: str, encoding: str = "utf-8") -> int:
         """Write a text as `write_bytes` does."""
@@ -354,12 +367,16 @@ def remove_tree(folder: AnyPath, *, quietly: bool = False) -> None:
 def move(folder: AnyPath, target: AnyPath) -> None:
     """Move a folder to a place where nothing is.
 
-    In a store everything is copied before anything is deleted, and logs are deleted first, oldest
-    entry first: a table that is half deleted lacks its first commits, which every reader notices,
-    and never its last ones.
+    In a store of objects everything is copied before anything is deleted, and logs are deleted
+    first, oldest entry first: a table that is half deleted lacks its first commits, which every
+    reader notices, and never its last ones.
     """
     if not isinstance(folder, RemotePath) or not isinstance(target, RemotePath):
         cast("Path", folder).rename(cast("Path", target))
+        return
+    if folder.store.has_folders:
+        target.files.create_dir(target.parent.inside)
+        folder.files.move(folder.inside, target.inside)
         return
     found = sorted(
         (item.below for item in files_below(folder)),
@@ -384,13 +401,18 @@ def copy(path: AnyPath, target: AnyPath) -> None:
         shutil.copyfile(cast("Path", path), cast("Path", target))
 
 
+def staged_name(name: str) -> str:
+    """Return a name that nobody else has, for a file until it is whole and takes its own name."""
+    return f".{name}-{uuid.uuid4().hex}"
+
+
 def write_at_once(path: AnyPath, text: str) -> None:
     """Write a text in place of what is there: readers see the one or the other, never half."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(path, RemotePath):
         path.write_text(text)
         return
-    staged = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
+    staged = path.with_name(staged_name(path.name))
     try:
         staged.write_text(text, encoding="utf-8")
         staged.replace(path)

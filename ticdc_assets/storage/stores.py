@@ -8,7 +8,8 @@ Credentials are in `Storage` alone, which shows none of them; it is pickled with
 workers. Nothing is connected to here, so doing it again is safe.
 
 Not handled: several stores in one lake; object versions; requester pays; access tokens of Google
-and SAS tokens of Azure, for which the platform's own credentials stand in.
+and SAS tokens of Azure, for which the platform's own credentials stand in. An HDFS is told nothing
+here: all three libraries read Hadoop's own files and variables.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -22,7 +23,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
-from ticdc_assets.errors import ConfigError, shorten
+from ticdc_assets.errors import ConfigError, PrerequisiteError, shorten
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -43,7 +44,6 @@ class Storage:
         tenant_id: of an Azure service principal.
         client_id: of an Azure service principal.
         client_secret: of an Azure service principal.
-        user: of an HDFS.
     """
 
     endpoint: str | None = None
@@ -56,7 +56,6 @@ class Storage:
     tenant_id: str | None = None
     client_id: str | None = None
     client_secret: str | None = None
-    user: str | None = None
 
     def __repr__(self) -> str:
         return f"Storage(endpoint={self.endpoint!r}, region={self.region!r}, …)"
@@ -75,7 +74,7 @@ USED: Final[Mapping[str, frozenset[str]]] = {
     ),
     "gs": frozenset(),
     "abfss": _OF_AZURE,
-    "hdfs": frozenset({"user"}),
+    "hdfs": frozenset(),
 }
 """The schemes of lakes, each with what its store can be told."""
 
@@ -104,7 +103,8 @@ class Store:
 
     Attributes:
         scheme: one of `USED`.
-        authority: what stands between scheme and path: a bucket, a container of an account, a host.
+        authority: what stands between scheme and path: a bucket, a container of an account, a name
+            node or a name service.
         storage: how it is reached.
     """
 
@@ -116,6 +116,16 @@ class Store:
     def root(self) -> str:
         """Its URI."""
         return f"{self.scheme}://{self.authority}"
+
+    @property
+    def has_folders(self) -> bool:
+        """Whether it is a file system: folders are there, and what is there is renamed at once."""
+        return self.scheme == "hdfs"
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """The modules that it is reached by, besides those of every lake."""
+        return ("hdfs_native",) if self.scheme == "hdfs" else ()
 
     @property
     def _account(self) -> str:
@@ -157,9 +167,6 @@ class Store:
             case "abfss":
                 found = {name: getattr(storage, name) for name in _OF_AZURE}
                 found["account_name"] = self._account.partition(".")[0]
-            case "hdfs":
-                host, _, port = self.authority.partition(":")
-                found = {"host": host or "default", "port": int(port or 0), "user": storage.user}
             case _:
                 found = {}
         return {name: value for name, value in found.items() if value is not None}
@@ -298,8 +305,9 @@ def _check_authority(scheme: str, authority: str) -> None:
             f"a lake at {scheme}://: expected no @ or : before the path; credentials are given by "
             "the block storage"
         )
-    elif not container and scheme != "hdfs":
-        raise ConfigError(f"a lake at {scheme}://: expected a bucket behind it")
+    elif not container:
+        wanted = "a host or a name service" if scheme == "hdfs" else "a bucket"
+        raise ConfigError(f"a lake at {scheme}://: expected {wanted} behind it")
 
 
 def _with_region(storage: Storage, env: Mapping[str, str]) -> Storage:
@@ -330,7 +338,33 @@ def _file_system(store: Store, _: Storage) -> "FileSystem":
         case "abfss":
             return fs.AzureFileSystem(**options)
         case _:
-            return fs.HadoopFileSystem(**options)
+            return _hdfs(store.root)
+
+
+def _hdfs(root: str) -> "FileSystem":
+    try:
+        from ticdc_assets.storage.hdfs import hdfs_files
+    except ImportError as error:
+        raise PrerequisiteError(
+            f"{root} needs the package hdfs-native ({error}); install ticdc-assets with the extra "
+            "hdfs, and the group executors for the workers of a Spark cluster"
+        ) from None
+    return hdfs_files(root)
+
+
+def files_at(uri: str) -> "tuple[FileSystem, str]":
+    """Return Arrow's file system of a URI that is no lake's, and the path in it.
+
+    Raises:
+        PrerequisiteError: the package that reaches such a store is not installed.
+        OSError, ValueError, pyarrow.ArrowException: it is none that Arrow opens.
+    """
+    from pyarrow import fs
+
+    parsed = urlsplit(uri)
+    if parsed.scheme in ("hdfs", "viewfs"):
+        return _hdfs(f"{parsed.scheme}://{parsed.netloc}"), parsed.path
+    return fs.FileSystem.from_uri(uri)
 
 
 def _flag(value: bool) -> str:

@@ -565,7 +565,7 @@ def test_a_process_holds_one_lease_of_a_changefeed(
 # Processes ----------------------------------------------------------------------------------------
 
 HOLDER = """
-import os, sys, time
+import json, os, sys, time
 from datetime import timedelta
 from pathlib import Path
 import pyarrow as pa
@@ -590,8 +590,7 @@ place = Path(root)
 if "://" in root:
     from ticdc_assets.storage.paths import remote_path
     from ticdc_assets.storage.stores import Storage
-    keys = {name: os.environ["LAKE_" + name.upper()] for name in ("access_key", "secret_key")}
-    place = remote_path(root, Storage(endpoint=os.environ["LAKE_ENDPOINT"], **keys), {})
+    place = remote_path(root, Storage(**json.loads(os.environ["LAKE_STORAGE"])), {})
 paths = LakePaths(root=place, changefeed="shop")
 began = time.monotonic()
 try:

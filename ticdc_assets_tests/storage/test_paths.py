@@ -1,6 +1,6 @@
 """A path in a store does as a path of this machine does: the same steps on both.
 
-The store is Arrow's own in memory here; on S3 the tests of the lake take these ways.
+A store of objects is Arrow's own in memory here; on S3 the tests of the lake take these ways.
 """
 
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from pyarrow import fs
 from ticdc_assets.storage import stores
 from ticdc_assets.storage.paths import (
     AnyPath,
+    RemotePath,
     at,
     below,
     copy,
@@ -28,12 +29,15 @@ from ticdc_assets.storage.paths import (
 from ticdc_assets.storage.stores import Storage
 
 
-@pytest.fixture(params=["folder", "store"])
+@pytest.fixture(params=["folder", "store", pytest.param("hdfs", marks=pytest.mark.hdfs)])
 def root(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[AnyPath]:
     if request.param == "folder":
         yield tmp_path / "lake"
+        return
+    if request.param == "hdfs":
+        yield request.getfixturevalue("hdfs_lake").path
         return
     memory = fs._MockFileSystem()
     memory.create_dir("box")
@@ -43,10 +47,14 @@ def root(
 
 def write(path: AnyPath, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.parent.exists() is False:
-        # The store in memory has folders, which S3 has not.
-        path.files.create_dir(path.parent.inside)  # type: ignore[union-attr]
+    make_folder(path.parent)
     path.write_text(text)
+
+
+def make_folder(folder: AnyPath) -> None:
+    # The store in memory has folders, which S3 has not.
+    if isinstance(folder, RemotePath) and folder.store.scheme == "s3":
+        folder.files.create_dir(folder.inside)
 
 
 def texts(folder: AnyPath) -> dict[str, str]:
@@ -115,9 +123,8 @@ def test_listing(root: AnyPath) -> None:
 def test_a_tree_is_moved(root: AnyPath) -> None:
     for name in ("a/_delta_log/00.json", "a/x", "a/b/y"):
         write(root / name, name)
-    if not isinstance(root, Path):
-        for folder in ("c/_delta_log", "c/b"):
-            root.files.create_dir((root / folder).inside)
+    for folder in ("c/_delta_log", "c/b"):
+        make_folder(root / folder)
     move(root / "a", root / "c")
     assert texts(root) == {
         "c/_delta_log/00.json": "a/_delta_log/00.json",
@@ -129,7 +136,7 @@ def test_a_tree_is_moved(root: AnyPath) -> None:
 def test_a_log_is_removed_first_and_oldest_first(
     root: AnyPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if isinstance(root, Path):
+    if isinstance(root, Path) or root.store.has_folders:
         pytest.skip("a folder is renamed")
     for name in ("a/part", "a/_delta_log/01.json", "a/_delta_log/00.json"):
         write(root / name, name)

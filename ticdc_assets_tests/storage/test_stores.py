@@ -1,13 +1,14 @@
 """What Arrow, delta-rs and Hadoop are told of the URI of a lake; nothing is connected to."""
 
 import pickle
+import sys
 
 import pytest
 
-from ticdc_assets.errors import ConfigError
+from ticdc_assets.errors import ConfigError, PrerequisiteError
 from ticdc_assets.jars import SPARK_JARS, spark_jars
 from ticdc_assets.storage.paths import remote_path
-from ticdc_assets.storage.stores import Storage, Store
+from ticdc_assets.storage.stores import Storage, Store, files_at
 
 KEYS = {"access_key": "an-id", "secret_key": "hidden", "session_token": "hidden too"}
 AZURE = "abfss://box@acc.dfs.core.windows.net/lake"
@@ -87,9 +88,18 @@ def test_an_azure_service_principal() -> None:
 
 def test_google_and_hdfs() -> None:
     assert store("gs://box/a").arrow_options() == {}
-    found = store("hdfs://name:8020/lake", user="me")
-    assert found.arrow_options() == {"host": "name", "port": 8020, "user": "me"}
+    found = store("hdfs://name:8020/lake")
+    assert (found.arrow_options(), found.delta_options()) == ({}, {})
     assert found.inside("lake/x") == "/lake/x"
+
+
+def test_hdfs_needs_a_package_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "ticdc_assets.storage.hdfs", raising=False)
+    monkeypatch.setitem(sys.modules, "hdfs_native", None)
+    with pytest.raises(PrerequisiteError, match=r"hdfs://name:1 needs .* the extra hdfs"):
+        _ = store("hdfs://name:1/lake").files
+    with pytest.raises(PrerequisiteError, match=r"the extra hdfs"):
+        files_at("hdfs://name:1/claims")
 
 
 @pytest.mark.parametrize(
@@ -116,6 +126,7 @@ def test_a_folder_needs_no_jars_but_deltas() -> None:
     [
         ("ftp://box/a", {}, "expected a folder or a URI of s3://"),
         ("s3:///a", {}, "expected a bucket"),
+        ("hdfs:///a", {}, "expected a host or a name service"),
         ("s3://id:hidden@box/a", {}, "credentials are given by the block storage"),
         ("s3://box/a?secret=hidden", {}, "a bucket and a prefix, no more"),
         ("s3://box/../a", {}, "a bucket and a prefix, no more"),

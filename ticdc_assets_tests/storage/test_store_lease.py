@@ -1,5 +1,6 @@
-"""The lease of a lake on S3: processes that share nothing but the bucket."""
+"""The lease of a lake in a store: processes that share nothing but the store."""
 
+import json
 import signal
 
 import pytest
@@ -12,19 +13,20 @@ from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import BusyError
 from ticdc_assets_tests.engine.test_lease import holding, line
-from ticdc_assets_tests.s3 import SECRETS, S3Lake
+from ticdc_assets_tests.stores import StoreLake
 
-pytestmark = [pytest.mark.s3, pytest.mark.timeout(300)]
-
-
-def env_of(lake: S3Lake) -> dict[str, str]:
-    return {**SECRETS, "LAKE_ENDPOINT": lake.endpoint}
+pytestmark = pytest.mark.timeout(300)
 
 
-def test_of_many_processes_one_writes(s3_lake: S3Lake) -> None:
-    """All begin at once, in a bucket that is empty."""
-    paths = LakePaths(root=s3_lake.path, changefeed="shop")
-    env = env_of(s3_lake)
+def env_of(lake: StoreLake) -> dict[str, str]:
+    storage = lake.path.store.storage
+    return {"LAKE_STORAGE": json.dumps({name: getattr(storage, name) for name in storage.given})}
+
+
+def test_of_many_processes_one_writes(store_lake: StoreLake) -> None:
+    """All begin at once, where nothing is yet."""
+    paths = LakePaths(root=store_lake.path, changefeed="shop")
+    env = env_of(store_lake)
     with (
         holding(paths, 10, commits=3, machine="a", env=env) as a,
         holding(paths, 10, commits=3, machine="b", env=env) as b,
@@ -38,9 +40,9 @@ def test_of_many_processes_one_writes(s3_lake: S3Lake) -> None:
     assert all(numbers.count(number) == 3 for number in numbers)
 
 
-def test_a_living_holder_is_told_and_a_stalled_one_is_refused(s3_lake: S3Lake) -> None:
-    paths = LakePaths(root=s3_lake.path, changefeed="shop")
-    env = env_of(s3_lake)
+def test_a_living_holder_is_told_and_a_stalled_one_is_refused(store_lake: StoreLake) -> None:
+    paths = LakePaths(root=store_lake.path, changefeed="shop")
+    env = env_of(store_lake)
     with holding(paths, 5, pause=0.01, machine="far", env=env) as stalled:
         assert line(stalled).startswith("held")
         told = pytest.raises(BusyError, match=r"process \d+ \(-c\) has had lease 1 since")

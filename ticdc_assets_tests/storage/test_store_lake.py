@@ -1,4 +1,4 @@
-"""A lake on S3 without Spark: by the commands, each in a process of its own, and by its parts."""
+"""A lake in a store without Spark: by the commands, each in its own process, and by its parts."""
 
 import json
 import time
@@ -37,17 +37,20 @@ from ticdc_assets.storage.paths import (
 from ticdc_assets.storage.stores import Storage
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.golden import Scenario, assert_same_rows, rows_of
+from ticdc_assets_tests.hdfs import HdfsLake, write_settings
+from ticdc_assets_tests.lake.test_golden_processes import assert_truth
 from ticdc_assets_tests.s3 import SECRETS, S3Lake
+from ticdc_assets_tests.stores import StoreLake
 
-pytestmark = [pytest.mark.s3, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 ROWS = pa.table({"a": pa.array([1, 2], pa.int64())})
 
 
 @pytest.fixture
-def table(s3_lake: S3Lake) -> RemotePath:
+def table(store_lake: StoreLake) -> RemotePath:
     """A table of two rows where a mirror would be."""
-    path = s3_lake.path / "feed" / "mirrors" / "1"
+    path = store_lake.path / "feed" / "mirrors" / "1"
     write_table(path, ROWS, overwrite=False, metadata={"tso": 1})
     return path
 
@@ -56,13 +59,13 @@ def table(s3_lake: S3Lake) -> RemotePath:
 
 
 def test_a_golden_scenario_by_every_command_that_needs_no_spark(
-    s3_lake: S3Lake,
+    store_lake: StoreLake,
     tmp_path: Path,
     golden_dir: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scenario = Scenario(golden_dir("simple-json", "shop"))
-    commands = Commands(tmp_path, s3_lake)
+    commands = Commands(tmp_path, store_lake)
     commands.add_scenario("feed", scenario)
     said: list[str] = []
 
@@ -91,17 +94,23 @@ def test_a_golden_scenario_by_every_command_that_needs_no_spark(
     for name, value in commands.env.items():
         monkeypatch.setenv(name, value)
     place = locate_mirror("feed", "shop", "orders")
-    assert str(place.path).startswith(f"s3://{s3_lake.bucket}/lake/feed/mirrors/")
+    assert str(place.path).startswith(f"{store_lake.path}/feed/mirrors/")
     assert read_mirror(None, "feed", "shop", "orders", engine="arrow").num_rows == place.rows
     named = json.loads(commands.paths("feed").by_name.read_text())
     assert {item["path"].partition("/")[0] for item in named["mirrors"]} == {"mirrors"}
     # What Dagster keeps is on this machine, and nothing else is.
     assert not (tmp_path / "lake").exists()
-    assert [path for path in tmp_path.iterdir() if "s3:" in path.name] == []
+    assert [path for path in tmp_path.iterdir() if ":" in path.name] == []
     said += [path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()]
     assert not any(SECRETS["LAKE_SECRET_KEY"] in text for text in said)
 
 
+def test_every_type(store_lake: StoreLake, tmp_path: Path, golden_dir: Callable[..., Path]) -> None:
+    folder = ("simple-json", "types")
+    assert_truth(folder, Scenario(golden_dir(*folder)), Commands(tmp_path, store_lake))
+
+
+@pytest.mark.s3
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -132,12 +141,29 @@ def test_a_store_that_cannot_be_reached_is_no_damaged_lake(
     assert secret not in done.stderr
 
 
+@pytest.mark.hdfs
+def test_a_name_node_that_is_away_is_no_damaged_lake(
+    tmp_path: Path, golden_dir: Callable[..., Path]
+) -> None:
+    commands = Commands(tmp_path, HdfsLake(root="hdfs://127.0.0.1:9", folder="any"))
+    commands.add_scenario("feed", Scenario(golden_dir("craft", "shop")))
+    # All clients read Hadoop's own settings; without this one they try again for minutes.
+    write_settings(tmp_path, "hdfs-site.xml", {"dfs.client.failover.max.attempts": 1})
+    done = commands.program("sync", "feed", env={"HADOOP_CONF_DIR": str(tmp_path)})
+    assert done.returncode == 1
+    assert "hdfs://127.0.0.1:9/any/lake" in done.stderr
+    assert "cannot be reached: Connection refused" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 # By its parts -----------------------------------------------------------------------------------
 
 
-def test_the_store_keeps_commits_apart(s3_lake: S3Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert store_probe.probe_commits(s3_lake.path) is None
-    assert list(files_below(s3_lake.path)) == []
+def test_the_store_keeps_commits_apart(
+    store_lake: StoreLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert store_probe.probe_commits(store_lake.path) is None
+    assert list(files_below(store_lake.path)) == []
     writers: list[object] = []
 
     def write(table: DeltaTable, rows: pa.Table, mode: Literal["append"]) -> None:
@@ -147,7 +173,7 @@ def test_the_store_keeps_commits_apart(s3_lake: S3Lake, monkeypatch: pytest.Monk
             write_deltalake(table, rows, mode=mode)
 
     monkeypatch.setattr(store_probe, "write_deltalake", write)
-    assert "took the place of the first" in str(store_probe.probe_commits(s3_lake.path))
+    assert "took the place of the first" in str(store_probe.probe_commits(store_lake.path))
     assert len(writers) == 2
 
 
@@ -165,6 +191,7 @@ def test_a_damaged_table_is_told_by_what_is_missing(table: RemotePath) -> None:
         open_table(table)
 
 
+@pytest.mark.s3
 def test_a_store_that_is_away_is_told(s3_lake: S3Lake) -> None:
     there = s3_lake.path.store.storage
     away = Storage(
@@ -233,8 +260,8 @@ def test_a_table_that_is_open_is_brought_to_what_was_committed(table: RemotePath
     assert (again.version(), len(read_rows(table))) == (1, 2)
 
 
-def test_folders_of_runs(s3_lake: S3Lake) -> None:
-    paths = LakePaths(root=s3_lake.path, changefeed="feed")
+def test_folders_of_runs(store_lake: StoreLake) -> None:
+    paths = LakePaths(root=store_lake.path, changefeed="feed")
     for prefix, left in ((WRITING, False), (READING, True)):
         scratch = Scratch(paths, prefix)
         place = scratch.folder() / "file"
@@ -245,8 +272,11 @@ def test_folders_of_runs(s3_lake: S3Lake) -> None:
         assert not place.exists()
 
 
-def test_one_writer_of_this_host(s3_lake: S3Lake) -> None:
-    paths, writer = LakePaths(root=s3_lake.path, changefeed="feed"), Writer(lease=timedelta(0, 5))
+def test_one_writer_of_this_host(store_lake: StoreLake) -> None:
+    paths, writer = (
+        LakePaths(root=store_lake.path, changefeed="feed"),
+        Writer(lease=timedelta(0, 5)),
+    )
     with (
         writer_lock(paths, writer),
         pytest.raises(BusyError, match="another sync of changefeed 'feed'"),
@@ -255,12 +285,12 @@ def test_one_writer_of_this_host(s3_lake: S3Lake) -> None:
         pass
 
 
-def test_which_changefeeds_there_are(s3_lake: S3Lake) -> None:
-    assert changefeeds_in(s3_lake.path) == []
+def test_which_changefeeds_there_are(store_lake: StoreLake) -> None:
+    assert changefeeds_in(store_lake.path) == []
     write_table(
-        LakePaths(root=s3_lake.path, changefeed="feed").raw_messages,
+        LakePaths(root=store_lake.path, changefeed="feed").raw_messages,
         ROWS,
         overwrite=False,
         metadata={},
     )
-    assert changefeeds_in(s3_lake.path) == ["feed"]
+    assert changefeeds_in(store_lake.path) == ["feed"]

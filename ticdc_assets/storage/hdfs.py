@@ -1,0 +1,213 @@
+"""HDFS as a file system of Arrow, by a client that needs neither Java nor libhdfs.
+
+In: the URI of a name node or of a name service. Out: a `pyarrow.fs.FileSystem` over the package
+hdfs-native, which is the client inside delta-rs too. Addresses of name services, the user and
+Kerberos come from where Hadoop's own clients have them: the files in `HADOOP_CONF_DIR`,
+`HADOOP_USER_NAME`, and the cache of tickets (docs/decisions/0079-hdfs-without-java.md).
+
+What is still written to a file is seen by others, so whoever replaces a file writes another one and
+moves it (`storage.paths`). Why doing something again is safe: nothing is kept here but the client.
+
+Not handled: links, times of access, rights; appending to a file.
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportUntypedBaseClass=false
+
+import errno
+import os
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pyarrow as pa
+from hdfs_native import Client, FileReader, FileStatus, FileWriter, WriteOptions
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileSystemHandler, FileType, PyFileSystem
+
+_FOLDER_RIGHTS: Final = 0o755
+_PIECE: Final = 4 << 20
+
+
+def hdfs_files(root: str) -> FileSystem:
+    """Return the file system of an HDFS; nothing is connected to yet.
+
+    Args:
+        root: `hdfs://host:port`, or `hdfs://service` of a name service that Hadoop's files tell.
+
+    Raises:
+        OSError: nobody says where the name service is.
+    """
+    return PyFileSystem(HdfsHandler(root))
+
+
+@contextmanager
+def _told() -> Generator[None]:
+    """Turn what the client says into an OSError: that is what a file system raises."""
+    try:
+        yield
+    except RuntimeError as error:
+        # Behind its first line there is the name node's whole stack.
+        raise OSError(str(error).partition("\\n")[0].partition("\n")[0]) from error
+
+
+class _Reader(FileReader):
+    """A file that is read."""
+
+    def read(self, size: int = -1) -> bytes:
+        with _told():
+            return super().read(size)
+
+
+class _Writer(FileWriter):
+    """A file that is written."""
+
+    def write(self, buf: Any) -> int:
+        with _told():
+            return super().write(buf)
+
+    def close(self) -> None:
+        with _told():
+            super().close()
+
+
+class HdfsHandler(FileSystemHandler):
+    """What Arrow asks of a file system, answered by hdfs-native.
+
+    It may be pickled: it connects anew where it arrives.
+
+    Args:
+        root: the URI of the name node or name service.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        with _told():
+            self._client = Client(root)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return HdfsHandler, (self._root,)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HdfsHandler) and other._root == self._root
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def get_type_name(self) -> str:
+        """Return the name of the kind of file system."""
+        return "hdfs-native"
+
+    def normalize_path(self, path: str) -> str:
+        """Return a path as it is."""
+        return path
+
+    # What is there -------------------------------------------------------------------------------
+
+    def get_file_info(self, paths: list[str]) -> list[FileInfo]:
+        """Return what there is at each of some paths."""
+        return [self._info(path) for path in paths]
+
+    def _info(self, path: str) -> FileInfo:
+        try:
+            with _told():
+                return _info_of(self._client.get_file_info(path))
+        except FileNotFoundError:
+            return FileInfo(path, FileType.NotFound)
+
+    def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
+        """Return what is in a folder, or below it."""
+        base = selector.base_dir
+        try:
+            with _told():
+                status = self._client.get_file_info(base)
+                if not status.isdir:
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), base)
+                return [
+                    _info_of(item) for item in self._client.list_status(base, selector.recursive)
+                ]
+        except FileNotFoundError:
+            if selector.allow_not_found:
+                return []
+            raise
+
+    # Changes -------------------------------------------------------------------------------------
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        """Make a folder, if it is not there."""
+        with _told():
+            self._client.mkdirs(path, _FOLDER_RIGHTS, recursive)
+
+    def delete_dir(self, path: str) -> None:
+        """Remove a folder with all that is in it, at once."""
+        self._delete(path, recursive=True)
+
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
+        """Remove what is in a folder."""
+        selector = FileSelector(path, allow_not_found=missing_dir_ok)
+        for info in self.get_file_info_selector(selector):
+            self._delete(info.path, recursive=True)
+
+    def delete_root_dir_contents(self) -> None:
+        """Refuse to remove all that there is."""
+        raise OSError(f"{self._root}: nobody removes a whole HDFS")
+
+    def delete_file(self, path: str) -> None:
+        """Remove a file."""
+        self._delete(path, recursive=False)
+
+    def _delete(self, path: str, *, recursive: bool) -> None:
+        with _told():
+            if not self._client.delete(path, recursive):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    def move(self, src: str, dest: str) -> None:
+        """Give a file or a folder another name at once, in place of a file or an empty folder."""
+        with _told():
+            self._client.rename(src, dest, overwrite=True)
+
+    def copy_file(self, src: str, dest: str) -> None:
+        """Copy a file; it takes its name when it is whole."""
+        staged = f"{dest}.copied"
+        with (
+            _told(),
+            _Reader(self._client.inner.read(src)) as source,
+            self._created(staged) as target,
+        ):
+            shutil.copyfileobj(source, target, _PIECE)
+        self.move(staged, dest)
+
+    def _created(self, path: str) -> "_Writer":
+        options = WriteOptions(overwrite=True, create_parent=True)
+        return _Writer(self._client.inner.create(path, options))
+
+    # Files ---------------------------------------------------------------------------------------
+
+    def open_input_stream(self, path: str) -> pa.NativeFile:
+        """Open a file to read it from its beginning."""
+        return self.open_input_file(path)
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        """Open a file to read it wherever in it."""
+        with _told():
+            return pa.PythonFile(_Reader(self._client.inner.read(path)), mode="r")
+
+    def open_output_stream(self, path: str, metadata: object) -> pa.NativeFile:
+        """Open a file to write it, in place of one of this name; folders above it are made."""
+        with _told():
+            return pa.PythonFile(self._created(path), mode="w")
+
+    def open_append_stream(self, path: str, metadata: object) -> pa.NativeFile:
+        """Refuse to append: nobody here does."""
+        raise OSError(f"{self._root}{path}: files are written once")
+
+
+def _info_of(status: "FileStatus") -> FileInfo:
+    return FileInfo(
+        status.path,
+        FileType.Directory if status.isdir else FileType.File,
+        size=None if status.isdir else status.length,
+        mtime_ns=status.modification_time * 1_000_000,
+    )
