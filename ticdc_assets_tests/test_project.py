@@ -209,7 +209,9 @@ def test_every_dependency_is_locked(root: Path, pyproject: dict[str, Any]) -> No
 def test_markers_have_a_sentence_each(pyproject: dict[str, Any]) -> None:
     markers = pyproject["tool"]["pytest"]["ini_options"]["markers"]
     names = [marker.partition(":")[0] for marker in markers]
-    assert names == [*("spark", "kafka", "dagster", "s3", "cluster", "ui", "thorough", "slow")]
+    assert names == [
+        *("spark", "kafka", "dagster", "s3", "hdfs", "cluster", "ui", "thorough", "slow")
+    ]
     assert all(re.fullmatch(r"[a-z0-9]+: .{20,}\.", marker) for marker in markers)
 
 
