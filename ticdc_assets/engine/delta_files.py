@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import orjson
 import pyarrow as pa
 
 from ticdc_assets.engine.deletion_vectors import DeletionVector
@@ -327,7 +328,7 @@ def _commit_actions(log: AnyPath, number: int) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            action = json.loads(line)
+            action = orjson.loads(line)
             if isinstance(action, dict):
                 for kind in ("add", "remove"):
                     if kind in action:

@@ -11,25 +11,31 @@ a folder that is removed afterwards, so running a query again is safe.
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ticdc_assets.storage.paths import AnyPath, RemotePath, located
+
+if TYPE_CHECKING:
+    import duckdb
 
 _MEMORY = "1GB"
 """What the engine may hold of rows before it writes them to files."""
 
 
 @contextmanager
-def asking(folder: AnyPath | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+def asking(folder: AnyPath | None = None) -> "Iterator[duckdb.DuckDBPyConnection]":
     """Yield a connection without tables.
 
     Args:
         folder: where to write what does not fit into memory; DuckDB's own choice if None. Of a
             folder in a store the machine's own takes the place.
     """
+    # A quarter of a second, which only those pay who ask.
+    import duckdb
+
     config: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": _MEMORY,
         "autoinstall_known_extensions": "false",
@@ -44,7 +50,9 @@ def asking(folder: AnyPath | None = None) -> Iterator[duckdb.DuckDBPyConnection]
         connection.close()
 
 
-def view_files(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[AnyPath]) -> None:
+def view_files(
+    connection: "duckdb.DuckDBPyConnection", name: str, files: Sequence[AnyPath]
+) -> None:
     """Give a connection the view `name` of Parquet files, at least one, which are of one lake."""
     if isinstance(files[0], RemotePath):
         # Arrow reads them: DuckDB would need an extension, and the credentials once more.

@@ -19,7 +19,7 @@ and so do the quarantined rows, which come before it; the totals come last, as t
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +30,6 @@ from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.engine.control import commit_metadata
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.events import SNAPSHOT_DDL, DdlEvent, Op
-from ticdc_assets.exports.images import ImageMaker
 from ticdc_assets.pipeline.change_files import (
     CHANGE_LOG_SCHEMA,
     DECODED_SCHEMA,
@@ -54,6 +53,9 @@ from ticdc_assets.pipeline.totals import NO_TOPIC
 from ticdc_assets.progress import tell
 from ticdc_assets.tso import physical_ms
 from ticdc_assets.wire.rows import ERROR, SNAPSHOT, event_columns
+
+if TYPE_CHECKING:
+    from ticdc_assets.exports.images import ImageMaker
 
 SNAPSHOT_COLUMNS = (
     *("batch", "landed_at", "database", "table"),
@@ -140,6 +142,9 @@ def row_decoder(seeds: Iterable[Seed], batch: int | None) -> Decode:
     by_place = {(item.seed, *item.name): item for item in seeds}
 
     def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # Its compiled loops take seconds, and Dagster loads this module.
+        from ticdc_assets.exports.images import ImageMaker
+
         makers: dict[tuple[int, str, str], ImageMaker] = {}
         for records in batches:
             for seed, own in _by_table(records, by_place):
@@ -174,7 +179,7 @@ def _by_table(
 
 
 def _decoded(
-    records: pa.RecordBatch, seed: Seed, maker: ImageMaker, batch: int | None
+    records: pa.RecordBatch, seed: Seed, maker: "ImageMaker", batch: int | None
 ) -> pa.RecordBatch:
     size = records.num_rows
     named = records.column("columns")[0].as_py()

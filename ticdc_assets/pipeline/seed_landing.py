@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -25,9 +26,11 @@ from ticdc_assets.engine.executing import Executor, executor
 from ticdc_assets.engine.files import FileWriter, WrittenFile
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.exports.folder import ExportFile, opened_folder
-from ticdc_assets.exports.rows import FilePart, read_rows, split_file
 from ticdc_assets.pipeline.seeds import APPLICATION, Seed
 from ticdc_assets.progress import tell
+
+if TYPE_CHECKING:
+    from ticdc_assets.exports.rows import FilePart
 
 SNAPSHOT_SCHEMA = pa.schema(
     [
@@ -70,7 +73,7 @@ class ExportPart:
     """
 
     number: int
-    part: FilePart
+    part: "FilePart"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -142,6 +145,9 @@ def _parts(
     runs_on: Executor, seeds: Sequence[Seed], files: Sequence[Sequence[ExportFile]]
 ) -> list[ExportPart]:
     """Split files into parts; large ones are looked through for the ends of rows by the workers."""
+    # Its compiled loops take seconds, and Dagster loads this module for a schema.
+    from ticdc_assets.exports.rows import split_file
+
     folder = seeds[0].folder
     dialects = [seed.dialect for seed in seeds]
     wanted = [(number, file) for number, own in enumerate(files) for file in own]
@@ -165,6 +171,8 @@ def _waves(parts: Sequence[ExportPart], workers: int) -> Iterator[Sequence[Expor
 def _landing(
     paths: LakePaths, seeds: Sequence[Seed]
 ) -> Callable[[Iterable[ExportPart]], Iterator[_Landed]]:
+    from ticdc_assets.exports.rows import read_rows
+
     table, folder = paths.snapshot_rows, seeds[0].folder
     known = [(seed.database, seed.table, seed.dialect) for seed in seeds]
     number, tso, landed_at = seeds[0].seed, seeds[0].tso, seeds[0].seeded_at
