@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from ticdc_assets.config import TableChoice
 from ticdc_assets.engine.executing import OnSpark
 from ticdc_assets.errors import ConfigError, NotFoundError
+from ticdc_assets.exports.images import ImageMaker
 from ticdc_assets.pipeline import seed_decoding, seed_landing
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.schema_tables import register_new
@@ -323,13 +324,13 @@ def test_what_a_later_program_can_read_is_redriven(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = Scene(spark, tmp_path)
-    made: Callable[..., object] = seed_decoding.ImageMaker.make
+    made: Callable[..., object] = ImageMaker.make
 
     def refusing(maker: object, rows: object, **options: object) -> object:
         return made(maker, rows, **options | {"problem": "not understood"})
 
     with monkeypatch.context() as patch:
-        patch.setattr(seed_decoding.ImageMaker, "make", refusing)
+        patch.setattr(ImageMaker, "make", refusing)
         found = scene.seed()
     count = sum(item.quarantined for item in found.tables)
     assert sum(item.rows for item in found.tables) == 0
