@@ -94,7 +94,7 @@ def test_later_changes_are_merged_into_what_workers_wrote(
     whole = golden_lakes.at_once("simple-json", "types")
     feed = whole.in_folder(tmp_path)
     treat_as_large(monkeypatch)
-    monkeypatch.setattr(change_files, "_READ_RECORDS", 3)
+    monkeypatch.setattr(change_files, "_READ_ROWS", 3)
     feed.land()
     feed.sync(until=whole.cut.tso - 1)
     feed.sync()

@@ -25,7 +25,8 @@ import sys
 import pyarrow as pa
 from pathlib import Path
 from ticdc_assets.capture import read_capture
-from ticdc_assets.pipeline.change_files import _written
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.pipeline.change_files import write_rows
 from ticdc_assets.pipeline.decoding import record_decoder
 from ticdc_assets.config import load_settings
 folder = Path(sys.argv[1])
@@ -40,7 +41,8 @@ batch = pa.RecordBatch.from_pydict({
     "key": pa.array([None] * size, pa.binary()),
     "value": pa.array([record.value for record in records], pa.binary()),
 })
-found = _written(record_decoder(changefeed, 1)([batch]), folder / "log", folder / "quarantine", 1)
+into = LakePaths(root=folder, changefeed="f")
+found = write_rows(record_decoder(changefeed, 1)([batch]), batch=1, into=into)
 assert found.errors == 0 and sum(row["rows"] for row in found.totals) == size, found
 lines = Path("/proc/self/status").read_text().splitlines()
 print(next(line.split()[1] for line in lines if line.startswith("VmHWM:")))
