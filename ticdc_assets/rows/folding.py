@@ -242,7 +242,7 @@ def _fold_each(all_operations: pa.Table, places: Numbers) -> FoldedRows:
             marked.pop(key, None)
             continue
         before = last.get(key)
-        if before is None or is_delete[before] or is_partial[before]:
+        if before is None or is_delete[before]:
             last[key] = number
         else:
             marked[key] = str(stamps[number])
@@ -388,9 +388,10 @@ def thinned(operations: pa.Table, *, keyed: bool, ddl_stamps: Sequence[int] = ()
     """Leave out of some operations what the fold of them and any others does not depend on.
 
     Of a key its first operation tells whether the row was there, its last whole one what the row
-    is, its last partial one the mark, its last fault what is in quarantine. A value that a DDL cast
-    counts if its row stood then, so what came last up to each such DDL stays too. Of a row without
-    a key every operation counts, but the values of one of them do for all.
+    is, its last fault what is in quarantine. All partial ones stay: the first behind a delete that
+    another part may have begins the row, the last is the mark. A value that a DDL cast counts if
+    its row stood then, so what came last up to each such DDL stays too. Of a row without a key
+    every operation counts, but the values of one of them do for all.
 
     Args:
         operations: operations on one table, in any order.
@@ -432,8 +433,8 @@ def thinned(operations: pa.Table, *, keyed: bool, ddl_stamps: Sequence[int] = ()
         found = np.maximum.reduceat(np.where(flags, numbers, -1), starts)
         return found[found >= 0]
 
-    for flags in (fits & ~partial, fits & partial):
-        valued[last_of(flags)] = True
+    valued[last_of(fits & ~partial)] = True
+    valued |= fits & partial
     kept[last_of(~fits)] = True
     kept[last_of(fits & (ranks >= 0))] = True
     first_fit = np.minimum.reduceat(np.where(fits, numbers, size), starts)

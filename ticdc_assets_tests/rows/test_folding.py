@@ -137,6 +137,38 @@ def shared_out(
     return pa.concat_tables([two, tables[2]])
 
 
+@settings(max_examples=400)
+@given(items=operations(), ts=st.integers(0, 6))
+@pytest.mark.thorough
+def test_a_fold_over_the_rows_of_an_earlier_one_is_the_fold_of_all(
+    items: list[dict[str, Any]], ts: int
+) -> None:
+    items = [item | {"casts": None, "missing": None} for item in items if not item["reason"]]
+    items = [item for item in items if item["sequence"]["rank"] >= 0]
+    whole = fold_operations(table_of(items, keyed=True), keyed=True)
+    early = [item for item in items if item["sequence"]["commit_ts"] <= ts]
+    late = [item for item in items if item["sequence"]["commit_ts"] > ts]
+    earlier = fold_operations(table_of(early, keyed=True), keyed=True).rows.to_pylist()
+    names = operation_schema(SCHEMA).names
+    there = [
+        {name: row[name] for name in names}
+        | {"sequence": row["sequence"] | {"rank": -1}, "is_partial": False}
+        for row in earlier
+        if row["copies"]
+    ]
+    later = fold_operations(table_of([*there, *late], keyed=True), keyed=True)
+    assert mirrored(later) == mirrored(whole)
+
+
+def mirrored(folded: FoldedRows) -> list[tuple[Any, ...]]:
+    """Return what a mirror has of a fold: keys, values, commit ts and rescued data."""
+    return sorted(
+        (row["key"], row["c1"], row["sequence"]["commit_ts"], row["rescued"])
+        for row in folded.rows.to_pylist()
+        if row["copies"]
+    )
+
+
 def test_a_key_that_changes_all_the_time_is_moved_as_few_rows() -> None:
     items = [operation("1", number) for number in range(5_000)]
     assert thinned(table_of(items, keyed=True), keyed=True).num_rows == 2
