@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias, cast
 from urllib.parse import parse_qsl, urlsplit
@@ -92,8 +93,13 @@ ALL_TABLES: Final = TableChoice(("*.*",))
 
 
 def _like(name: str, pattern: str) -> bool:
-    expression = ".*".join(re.escape(part) for part in pattern.lower().split("*"))
-    return re.fullmatch(expression, name.lower(), re.DOTALL) is not None
+    return _expression(pattern).fullmatch(name.lower()) is not None
+
+
+@lru_cache(maxsize=1024)
+def _expression(pattern: str) -> re.Pattern[str]:
+    text = ".*".join(re.escape(part) for part in pattern.lower().split("*"))
+    return re.compile(text, re.DOTALL)
 
 
 # --- how they are read ---

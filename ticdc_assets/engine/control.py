@@ -412,7 +412,19 @@ _LIST_LEVEL = re.compile(r"\.list\.(?:element|item)(?=\.|$)")
 def read_rows(path: AnyPath, condition: ds.Expression | None = None) -> list[dict[str, Any]]:
     """Return the rows of the table at `path` as dicts; [] if there is none."""
     table = read_table(path, condition)
-    return [] if table is None else table.to_pylist()
+    if table is None:
+        return []
+    names, values = table.column_names, map(_values, table.columns)
+    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """Return a column's values; Arrow takes four microseconds for each moment, so each once."""
+    if not pa.types.is_timestamp(column.type):
+        return column.to_pylist()
+    found = column.dictionary_encode().combine_chunks()
+    moments = found.dictionary.to_pylist()
+    return [None if at is None else moments[at] for at in found.indices.to_pylist()]
 
 
 def write_table(
