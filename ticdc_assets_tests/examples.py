@@ -8,7 +8,7 @@ from typing import Final
 
 from hypothesis import Phase, settings
 
-PROFILES: Final = {"quick": 10, "dev": 50, "deep": 2000}
+PROFILES: Final = {"quick": 10, "dev": 50, "deep": 500}
 """Each profile's examples of a property that does not say how many it wants."""
 
 
