@@ -420,7 +420,7 @@ def read_rows(path: AnyPath, condition: ds.Expression | None = None) -> list[dic
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
     """Return a column's values; Arrow takes four microseconds for each moment, so each once."""
-    if not pa.types.is_timestamp(column.type):
+    if not pa.types.is_timestamp(column.type) or not len(column):
         return column.to_pylist()
     found = column.dictionary_encode().combine_chunks()
     moments = found.dictionary.to_pylist()

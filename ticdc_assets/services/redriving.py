@@ -109,7 +109,7 @@ def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Re
         append_changes(spark, paths, found, batch=batch, landed=landed, redrive=True)
         added = add_to_groups(spark, paths, batch, found.totals)
         days = dict(Counter(days) + Counter(added.days))
-        known |= _in_log(paths, places)
+        known |= _in_log(paths, places, ds.field("batch") == batch)
     fixed = places & known
     close_rows(paths, "decode", fixed, Closing.REDRIVE)
     done = len(fixed)
@@ -142,14 +142,21 @@ class _Missing:
         return rows.filter(pa.array(is_missing, pa.bool_())), 0
 
 
-def _in_log(paths: LakePaths, places: Collection[Place]) -> frozenset[Place]:
-    """Return the places of records at which the change log has rows."""
+def _in_log(
+    paths: LakePaths, places: Collection[Place], within: ds.Expression | None = None
+) -> frozenset[Place]:
+    """Return the places of records at which the change log has rows.
+
+    Args:
+        paths: tables of the changefeed.
+        places: the places.
+        within: a condition on the rows; none if None.
+    """
     offsets = sorted({place[2] for place in places})
+    condition = ds.field("offset").isin(offsets)
     rows = read_table(
         paths.change_log,
-        (ds.field("offset") >= offsets[0])
-        & (ds.field("offset") <= offsets[-1])
-        & ds.field("offset").isin(offsets),
+        condition if within is None else condition & within,
         columns=list(PLACE),
     )
     if rows is None:
