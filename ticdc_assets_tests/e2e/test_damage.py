@@ -106,7 +106,9 @@ Done = subprocess.CompletedProcess[str]
 def ran(commands: Commands, *words: object) -> Done:
     """Run a command in this process and return what a program would."""
     result = commands.run(*words)
-    return subprocess.CompletedProcess(words, result.exit_code, result.stdout, result.stderr)
+    return subprocess.CompletedProcess(
+        list(map(str, words)), result.exit_code, result.stdout, result.stderr
+    )
 
 
 def sentence(commands: Commands, *words: object, by: Callable[..., Done] = Commands.program) -> str:
