@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import Writer
@@ -104,7 +105,7 @@ def test_a_watermark_far_in_the_future_does_not_count(shop: Shop) -> None:
 
 
 @pytest.mark.spark
-def test_a_cut_that_was_wrong_is_gone_back_behind(shop: Shop) -> None:
+def test_a_cut_that_was_wrong_is_gone_back_behind(shop: Shop, spark: SparkSession) -> None:
     shop.write()
     shop.done("sync", "shop")
     right, then = shop.changefeed.watermark_ts, truth_rows(shop.changefeed.truth())

@@ -90,6 +90,7 @@ def test_a_command_that_says_itself_what_it_does(monkeypatch: pytest.MonkeyPatch
     assert lines_of(work, monkeypatch).stderr == "0 s: one\n"
 
 
+@pytest.mark.dagster
 def test_commands_say_which_table_they_are_at(
     golden_dir: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

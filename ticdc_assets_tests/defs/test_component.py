@@ -88,6 +88,7 @@ def listed_assets(folder: Path) -> set[str]:
     return {asset["asset_key"] for asset in json.loads(done.stdout)["assets"]}
 
 
+@pytest.mark.dagster
 def test_our_own_definitions_pass_dg(root: Path) -> None:
     done = run_dg(root, "check", "defs")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -97,6 +98,7 @@ def test_our_own_definitions_pass_dg(root: Path) -> None:
     assert {f"{feed.name}/raw_messages", f"{feed.name}/mirrors"} <= listed_assets(root)
 
 
+@pytest.mark.dagster
 def test_components_of_a_project_are_checked_and_listed(project: Path) -> None:
     done = run_dg(project, "check", "defs")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -106,6 +108,7 @@ def test_components_of_a_project_are_checked_and_listed(project: Path) -> None:
     assert "ticdc_assets.ChangefeedComponent" in shown.stdout
 
 
+@pytest.mark.dagster
 def test_mistakes_are_told_with_their_key(project: Path) -> None:
     file = project / "shop_lake" / "defs" / "crm" / "defs.yaml"
     file.write_text(component("crm", lag_wern_seconds=1))

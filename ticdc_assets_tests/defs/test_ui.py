@@ -252,6 +252,7 @@ def test_an_asset_is_materialised_from_the_graph(
     wait_until(succeeded, "a run of schema_registry alone")
 
 
+@pytest.mark.slow
 def test_two_days_are_decoded_again(page: Page, server: str, instance: DagsterInstance) -> None:
     page.resize(1440, 900)
     page.open(f"{server}/assets/shop/change_log?view=partitions")
@@ -266,6 +267,7 @@ def test_two_days_are_decoded_again(page: Page, server: str, instance: DagsterIn
     assert backfilled(instance, "change_log") == 2
 
 
+@pytest.mark.slow
 def test_two_tables_are_folded_again(page: Page, server: str, instance: DagsterInstance) -> None:
     page.resize(1440, 900)
     page.open(f"{server}/assets/shop/mirrors?view=partitions")

@@ -1,6 +1,6 @@
 """Gaps in topics of a real broker, by the command line: what says that there is one, and going on.
 
-Commands that people type at a gap run as programs; the syncs around them in this process.
+The command that accepts a gap and the sync after it run as programs; all else in this process.
 """
 
 import json
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ticdc_assets.broker import LocalBroker
+from ticdc_assets_tests.commands import without_progress
 from ticdc_assets_tests.e2e.topics import FEED, WrittenFeed
 
 pytestmark = pytest.mark.kafka
@@ -24,6 +25,13 @@ def feed(broker: LocalBroker, topic: str, tmp_path: Path) -> WrittenFeed:
 
 
 def told(feed: WrittenFeed, *words: object, code: int) -> str:
+    """Run a command in this process and return all that it says."""
+    result = feed.commands.run(*words)
+    assert result.exit_code == code, result.output
+    return result.stdout + "".join(f"{line}\n" for line in without_progress(result.stderr))
+
+
+def program_told(feed: WrittenFeed, *words: object, code: int) -> str:
     """Run a command as a program and return all that it says."""
     done = feed.commands.program(*words)
     said = done.stdout + done.stderr
@@ -68,7 +76,7 @@ def test_going_on_after_records_have_expired(feed: WrittenFeed) -> None:
     assert f"landing is stopped by a {gap}" in said
     assert command in said
 
-    said = told(feed, "accept-gap", FEED, feed.topic, 1, code=0)
+    said = program_told(feed, "accept-gap", FEED, feed.topic, 1, code=0)
     assert f"accepted the loss of offsets {position} to {lost_until - 1} of topic" in said
     assert f"ticdc-assets sync {FEED}" in said
     said = told(feed, "accept-gap", FEED, feed.topic, 1, code=1)
@@ -76,7 +84,7 @@ def test_going_on_after_records_have_expired(feed: WrittenFeed) -> None:
     assert len(said.splitlines()) == 1
     assert gaps(feed, 0) == []
 
-    said = told(feed, "sync", FEED, code=0)
+    said = program_told(feed, "sync", FEED, code=0)
     assert "published: " in said
     landed = feed.landed()
     assert len(landed) == len(set(landed))

@@ -59,6 +59,7 @@ def test_spark_starts_without_an_archive(java: None, env: dict[str, str], tmp_pa
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_spark_starts_with_a_damaged_archive(
     java: None, env: dict[str, str], tmp_path: Path
 ) -> None:

@@ -380,20 +380,23 @@ def by_spark(spark: SparkSession, path: Path, operation: str) -> None:
             raise ValueError(operation)
 
 
-# Which operations leave the rows is told above, without Spark; here one of either kind will do.
-by_hand = pytest.mark.parametrize(
-    "operation",
-    [
-        "optimize",
-        "delete",
-        pytest.param("vacuum", marks=pytest.mark.slow),
-        pytest.param("append", marks=pytest.mark.slow),
-    ],
-)
+def by_hand(*by_day: str) -> pytest.MarkDecorator:
+    """Do each operation by hand, some of them at night only.
+
+    Which operations leave the rows is told above, without Spark; here one of either kind will do.
+    """
+    operations = ("optimize", "delete", "vacuum", "append")
+    return pytest.mark.parametrize(
+        "operation",
+        [
+            pytest.param(operation, marks=() if operation in by_day else pytest.mark.slow)
+            for operation in operations
+        ],
+    )
 
 
 @pytest.mark.spark
-@by_hand
+@by_hand("delete")
 def test_what_is_committed_right_behind_a_merge_is_not_published(
     operation: str, large: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -424,7 +427,7 @@ def test_what_is_committed_right_behind_a_merge_is_not_published(
 
 
 @pytest.mark.spark
-@by_hand
+@by_hand("optimize")
 def test_what_is_committed_before_a_merge_never_gets_into_a_cut(
     operation: str, large: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -559,26 +562,42 @@ def test_a_writer_that_never_stops_fails_the_mirror_in_one_sentence(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("operation", [pytest.param("vacuum", marks=pytest.mark.slow), "delete"])
+@pytest.mark.parametrize(
+    ("operation", "size"),
+    [
+        ("delete", "small"),
+        pytest.param("delete", "large", marks=pytest.mark.slow),
+        pytest.param("vacuum", "large", marks=pytest.mark.slow),
+    ],
+)
 def test_a_history_is_named_by_its_own_commit(
-    operation: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    operation: str,
+    size: str,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """By day the mirror itself is small, and Spark merges into its history alone."""
     found = Life(spark, tmp_path)
     keeping = replace(found.feed.changefeed, history=TableChoice(patterns=("*.*",)))
     found.feed = replace(found.feed, changefeed=keeping)
-    treat_as_large(monkeypatch)
+    if size == "large":
+        treat_as_large(monkeypatch)
     monkeypatch.setattr(history_writing, "SMALL_HISTORY_ROWS", 0)
     found.feed.write(found.changefeed.tick())
     mirror = found.synced()
     path = found.feed.paths.history(mirror.mirror_id)
     find, give = SparkCommit.find, history_writing.give_features
+    met: list[str] = []
 
     def finding(self: SparkCommit) -> Any:
         if self._table == path:
+            met.append("find")
             by_spark(spark, path, operation)
         return find(self)
 
     def giving(session: SparkSession, table: Path) -> None:
+        met.append("give")
         give(session, table)
         by_spark(spark, path, operation)
 
@@ -594,6 +613,7 @@ def test_a_history_is_named_by_its_own_commit(
         assert rows.count() == mirror.history_rows
         current = rows.where("_ticdc_valid_to is null").count()
         assert current == mirror.rows
+    assert set(met) == {"find", "give"}
 
 
 @pytest.mark.spark

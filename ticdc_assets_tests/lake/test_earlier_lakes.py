@@ -88,6 +88,7 @@ def test_a_lake_of_an_earlier_version_syncs_on(
     commands.done("verify", "shop")
 
 
+@pytest.mark.slow
 def test_large_mirrors_of_an_earlier_lake_are_renamed_in_place(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -158,7 +158,7 @@ def test_wide_odd_and_all_types(make, spark: SparkSession, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "size", ["small", "three large", pytest.param("large", marks=pytest.mark.slow)]
+    "size", ["small", *(pytest.param(x, marks=pytest.mark.slow) for x in ("three large", "large"))]
 )
 def test_a_shop_with_ddl_equals_its_truth_at_every_cut(
     size: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

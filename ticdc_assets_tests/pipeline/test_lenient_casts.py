@@ -27,7 +27,7 @@ from ticdc_assets_tests.pipeline.test_history import kept, wanted, with_history
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("large", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_all_ways_come_to_the_same_rows_counts_and_caveats(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, large: bool
 ) -> None:

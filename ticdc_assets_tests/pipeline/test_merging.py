@@ -33,7 +33,8 @@ def plans(spark: SparkSession) -> list[str]:
 @pytest.mark.parametrize(
     "types",
     [
-        ("double", "varchar(20)", "date"),
+        ("double",),
+        pytest.param(("double", "varchar(20)", "date"), marks=pytest.mark.slow),
         pytest.param(("bigint unsigned", "decimal(30,2)", "varbinary(9)"), marks=pytest.mark.slow),
     ],
     ids=", ".join,

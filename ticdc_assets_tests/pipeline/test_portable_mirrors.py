@@ -31,16 +31,16 @@ pytestmark = pytest.mark.spark
 T = ("d", "t")
 
 
-def upstream_of(*names: str) -> Upstream:
-    """Return an upstream with a table for each name, which has a column of that name."""
+def upstream_of(*tables: tuple[str, ...]) -> Upstream:
+    """Return an upstream with tables of columns of these names."""
     upstream = Upstream()
     upstream.create_database("d")
-    for number, name in enumerate(names):
+    for number, names in enumerate(tables):
         upstream.create_table(
             ("d", f"t{number}" if number else "t"),
             (
                 column("id", "bigint", nullable=False),
-                column(name, "varchar(40)"),
+                *(column(name, "varchar(40)") for name in names),
                 column("amount", "decimal(30,8)"),
                 column("at", "datetime(6)"),
                 column("seen", "timestamp(6)"),
@@ -67,7 +67,7 @@ def test_a_mirror_is_plain_until_it_is_large(
 ) -> None:
     monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 20)
     monkeypatch.setattr(overwriting, "PORTABLE_ROWS", 20)
-    upstream = upstream_of("v")
+    upstream = upstream_of(("v",))
     fill(upstream, T, rows=8)
     changefeed = StandInChangefeed(upstream, "feed", partitions=2)
     feed = Feed.of(spark, tmp_path)
@@ -108,7 +108,9 @@ def test_a_mirror_is_plain_until_it_is_large(
     assert feed.read(*T).count() == len(upstream.rows(T))
 
 
-@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+@pytest.mark.parametrize(
+    "large", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["small", "large"]
+)
 def test_mirrors_and_histories_that_are_to_be_portable_stay_so(
     large: bool, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,7 +120,7 @@ def test_mirrors_and_histories_that_are_to_be_portable_stay_so(
     monkeypatch.setattr(history_writing, "SMALL_HISTORY_ROWS", 5)
     if large:
         treat_as_large(monkeypatch)
-    upstream = upstream_of("v")
+    upstream = upstream_of(("v",))
     fill(upstream, T, rows=30)
     odd = ("d", "odd")
     upstream.create_table(
@@ -173,7 +175,7 @@ def test_a_mirror_that_has_features_keeps_them_and_it_is_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 5)
-    upstream = upstream_of("v")
+    upstream = upstream_of(("v",))
     fill(upstream, T, rows=30)
     changefeed = StandInChangefeed(upstream, "feed", partitions=2)
     feed = Feed.of(spark, tmp_path)
@@ -193,7 +195,7 @@ def test_a_mirror_that_has_features_keeps_them_and_it_is_said(
 def test_no_name_keeps_a_mirror_from_being_plain(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    upstream = upstream_of("v", "a b", "x,y;{}()=", "dotted.name", "back`tick", "名前 é")
+    upstream = upstream_of(("v",), ("a b", "x,y;{}()=", "dotted.name", "back`tick", "名前 é"))
     for name in upstream.tables:
         fill(upstream, name, rows=5)
     changefeed = StandInChangefeed(upstream, "feed", partitions=2)
@@ -225,7 +227,7 @@ def test_no_name_keeps_a_mirror_from_being_plain(
 
 
 def test_what_a_killed_run_left_ahead_is_written_over(spark: SparkSession, tmp_path: Path) -> None:
-    upstream = upstream_of("v")
+    upstream = upstream_of(("v",))
     fill(upstream, T, rows=8)
     changefeed = StandInChangefeed(upstream, "feed", partitions=2)
     feed = Feed.of(spark, tmp_path)
@@ -249,7 +251,7 @@ def test_what_a_killed_run_left_ahead_is_written_over(spark: SparkSession, tmp_p
 
 
 def test_rows_that_no_change_is_about_pass_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
-    upstream = upstream_of("v")
+    upstream = upstream_of(("v",))
     with upstream.transaction() as transaction:
         for number in range(30):
             zero = number % 3 == 0

@@ -54,7 +54,10 @@ def copied(whole: Feed, tmp_path: Path) -> Feed:
     return whole.in_folder(tmp_path)
 
 
-@pytest.mark.parametrize("way", ["as it is", "with deleted rows", "by Spark alone"])
+@pytest.mark.parametrize(
+    "way",
+    ["as it is", "with deleted rows", pytest.param("by Spark alone", marks=pytest.mark.slow)],
+)
 def test_it_reads_what_spark_reads(
     spark: SparkSession,
     tmp_path: Path,

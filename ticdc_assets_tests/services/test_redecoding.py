@@ -7,12 +7,14 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from delta.tables import DeltaTable
+from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Retention
-from ticdc_assets.engine.control import latest_version, read_rows
+from ticdc_assets.engine.control import latest_version, read_rows, read_table
 from ticdc_assets.engine.session import functions
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.pipeline import landing, mirrors
@@ -99,32 +101,35 @@ def groups(feed: Feed) -> list[dict[str, Any]]:
     return sorted(read_rows(feed.paths.change_groups), key=repr)
 
 
-def log_rows(feed: Feed) -> list[str]:
-    """Return the change log, whole."""
-    F = functions(feed.spark)
-    rows = feed.spark.read.format("delta").load(str(feed.paths.change_log))
-    return sorted(rows.select(F.to_json(F.struct("*")).alias("row")).toPandas()["row"])
+def log_rows(feed: Feed) -> list[dict[str, Any]]:
+    """Return the change log, whole, in an order of its own."""
+    return sorted(read_rows(feed.paths.change_log), key=repr)
 
 
 def damage(feed: Feed) -> None:
     """Lose, change and add rows of yesterday: row changes, a watermark and DDL."""
-    F = functions(feed.spark)
-    table = DeltaTable.forPath(feed.spark, str(feed.paths.change_log))
-    yesterday = f"landed_day = date'{YESTERDAY}'"
-    rows = feed.spark.read.format("delta").load(str(feed.paths.change_log)).where(yesterday)
-    extra = (
-        rows.where("kind = 'row' and table = 'bag'")
-        .orderBy("offset")
-        .limit(1)
-        .withColumn("index", F.lit(99))
-    )
-    extra.write.format("delta").mode("append").save(str(feed.paths.change_log))
-    table.delete(f"{yesterday} and kind = 'row' and table = 'keyed' and offset % 2 = 0")
-    table.delete(f"{yesterday} and kind in ('ddl', 'bootstrap') and table = 'keyed'")
-    table.delete(f"{yesterday} and kind = 'watermark' and partition = 0")
-    table.update(
-        f"{yesterday} and kind = 'row' and table = 'keyed'",
-        {"after": F.lit('{"id": "1", "v": "wrong"}')},
+    whole = read_table(feed.paths.change_log)
+    assert whole is not None
+    rows = [row for row in whole.to_pylist() if row["landed_day"] == YESTERDAY]
+    bag = [row for row in rows if (row["kind"], row["table"]) == ("row", BAG[1])]
+    wrong = [{**min(bag, key=lambda row: row["offset"]), "index": 99}]
+    for row in rows:
+        match row:
+            case {"kind": "row", "table": "keyed", "offset": offset}:
+                if offset % 2:
+                    wrong.append(row | {"after": '{"id": "1", "v": "wrong"}'})
+            case {"kind": "ddl" | "bootstrap", "table": "keyed"}:
+                pass
+            case {"kind": "watermark", "partition": 0}:
+                pass
+            case _:
+                wrong.append(row)
+    assert len(wrong) < len(rows)
+    write_deltalake(
+        str(feed.paths.change_log),
+        pa.Table.from_pylist(wrong, schema=whole.schema),
+        mode="overwrite",
+        predicate=f"landed_day = '{YESTERDAY}'",
     )
 
 

@@ -175,7 +175,9 @@ def test_a_table_is_incomplete_until_its_export(spark: SparkSession, tmp_path: P
         moment.table("d", "keyed")
 
 
-@pytest.mark.parametrize("is_large", [False, True], ids=["small", "large"])
+@pytest.mark.parametrize(
+    "is_large", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["small", "large"]
+)
 def test_seeded_between_syncs_and_one_table_again(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
 ) -> None:

@@ -788,6 +788,7 @@ def _as_read(event: Event) -> Event:
 
 @examples(150)
 @given(st.lists(events(), min_size=1, max_size=4))
+@pytest.mark.thorough
 def test_events_survive_the_way_there_and_back(sent: list[Event]) -> None:
     values = [record.value for record in encode(AVRO, sent)]
     wanted: list[Outcome] = [[_as_read(event)] for event in sent]
