@@ -137,7 +137,7 @@ def shared_out(
     return pa.concat_tables([two, tables[2]])
 
 
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(items=operations(), ts=st.integers(0, 6))
 @pytest.mark.thorough
 def test_a_fold_over_the_rows_of_an_earlier_one_is_the_fold_of_all(
