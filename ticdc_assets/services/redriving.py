@@ -109,7 +109,7 @@ def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Re
         append_changes(spark, paths, found, batch=batch, landed=landed, redrive=True)
         added = add_to_groups(spark, paths, batch, found.totals)
         days = dict(Counter(days) + Counter(added.days))
-        known |= _in_log(paths, places, ds.field("batch") == batch)
+        known |= _in_log(paths, places, since=batch)
     fixed = places & known
     close_rows(paths, "decode", fixed, Closing.REDRIVE)
     done = len(fixed)
@@ -142,21 +142,12 @@ class _Missing:
         return rows.filter(pa.array(is_missing, pa.bool_())), 0
 
 
-def _in_log(
-    paths: LakePaths, places: Collection[Place], within: ds.Expression | None = None
-) -> frozenset[Place]:
-    """Return the places of records at which the change log has rows.
-
-    Args:
-        paths: tables of the changefeed.
-        places: the places.
-        within: a condition on the rows; none if None.
-    """
+def _in_log(paths: LakePaths, places: Collection[Place], *, since: int = 0) -> frozenset[Place]:
+    """Return the places of records at which the change log has rows of batch `since` or later."""
     offsets = sorted({place[2] for place in places})
-    condition = ds.field("offset").isin(offsets)
     rows = read_table(
         paths.change_log,
-        condition if within is None else condition & within,
+        ds.field("offset").isin(offsets) & (ds.field("batch") >= since),
         columns=list(PLACE),
     )
     if rows is None:
