@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from click.testing import CliRunner, Result
 
@@ -21,6 +21,9 @@ from ticdc_assets_tests.golden import Rows, Scenario, rows_of
 from ticdc_assets_tests.stores import StoreLake
 
 PROGRAM = (sys.executable, "-m", "ticdc_assets.cli")
+
+Done: TypeAlias = "subprocess.CompletedProcess[str]"
+"""A command that has ended."""
 
 
 def without_progress(text: str) -> list[str]:
@@ -108,6 +111,13 @@ class Commands:
             main, [str(item) for item in arguments], env=self.env | env, catch_exceptions=False
         )
 
+    def here(self, *arguments: object, env: Mapping[str, str] | None = None) -> Done:
+        """Run a command here and return what `program` would."""
+        result = self.run(*arguments, **dict(env or {}))
+        return subprocess.CompletedProcess(
+            [*map(str, arguments)], result.exit_code, result.stdout, result.stderr
+        )
+
     def done(self, *arguments: object) -> str:
         """Run a command that succeeds and return its standard output."""
         result = self.run(*arguments)
@@ -159,7 +169,7 @@ class Commands:
 
     def program(
         self, *arguments: object, seconds: float = 300, env: Mapping[str, str] | None = None
-    ) -> "subprocess.CompletedProcess[str]":
+    ) -> Done:
         """Run a command as a program, its two outputs apart."""
         process = self.start(*arguments, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:

@@ -238,14 +238,11 @@ def test_every_command_says_why_at_once(secured: SecuredBroker, tmp_path: Path) 
         ("sync", "feed", "--follow", "--seconds", 60),
     ):
         began = time.monotonic()
-        if words[0] in ("sync", "play"):
-            done = commands.program(*words, env={"KAFKA_PASSWORD": WRONG})
-            code, told = done.returncode, done.stdout + done.stderr
-        else:
-            result = commands.run(*words, KAFKA_PASSWORD=WRONG)
-            code, told = result.exit_code, result.output
+        run = commands.program if words[0] in ("sync", "play") else commands.here
+        done = run(*words, env={"KAFKA_PASSWORD": WRONG})
         assert time.monotonic() - began < 60, words
-        assert code == 1, told
+        told = done.stdout + done.stderr
+        assert done.returncode == 1, told
         assert "refused the login: SASL authentication error: Authentication failed" in told
         assert f"correct {KEY}.sasl.username and {KEY}.sasl.password" in told
         assert "Traceback" not in told

@@ -32,7 +32,7 @@ from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.pipeline.cuts import require_cut
 from ticdc_assets.pipeline.damage import damage_told, damaged_mirrors, find_damage
 from ticdc_assets.pipeline.versions import mirror_in_spark
-from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.commands import Commands, Done
 from ticdc_assets_tests.defs.small_shop import ODD, ORDERS, SmallShop
 
 pytestmark = pytest.mark.spark
@@ -100,17 +100,6 @@ def mirror(commands: Commands, name: tuple[str, str]) -> Path:
     return found.path(paths)
 
 
-Done = subprocess.CompletedProcess[str]
-
-
-def ran(commands: Commands, *words: object) -> Done:
-    """Run a command in this process and return what a program would."""
-    result = commands.run(*words)
-    return subprocess.CompletedProcess(
-        list(map(str, words)), result.exit_code, result.stdout, result.stderr
-    )
-
-
 def sentence(commands: Commands, *words: object, by: Callable[..., Done] = Commands.program) -> str:
     """Run a command that ends with what is broken and return that."""
     done = by(commands, *words)
@@ -120,7 +109,7 @@ def sentence(commands: Commands, *words: object, by: Callable[..., Done] = Comma
     return told
 
 
-def type_repair(commands: Commands, told: str, by: Callable[..., Done] = ran) -> None:
+def type_repair(commands: Commands, told: str, by: Callable[..., Done] = Commands.here) -> None:
     """Type the first command that a sentence names."""
     found = re.search(r"`ticdc-assets ([^`]+)`", told)
     assert found is not None, told
@@ -141,7 +130,7 @@ def test_damaged_mirrors_are_seen_and_made_again_by_the_next_sync(
     told = sentence(lake, "tables", "shop")
     assert "the mirror of shop.orders" in told
     assert "is missing" in told
-    listed = json.loads(ran(lake, "tables", "shop", "--json").stdout)
+    listed = json.loads(lake.here("tables", "shop", "--json").stdout)
     assert {item["table"]: (item["incomplete"], item["damaged"]) for item in listed} == {
         ORDERS[1]: (True, told.removeprefix("Error: ")),
         ODD[1]: (False, None),
@@ -150,8 +139,8 @@ def test_damaged_mirrors_are_seen_and_made_again_by_the_next_sync(
     assert whole.returncode == 1
     assert sorted(whole.stdout.splitlines()) == [row for row in rows if '"a.b"' in row]
     assert told in whole.stderr
-    assert sentence(lake, "show", "shop", *ORDERS, by=ran) == told
-    assert sentence(lake, "status", "shop", by=ran) == told
+    assert sentence(lake, "show", "shop", *ORDERS, by=Commands.here) == told
+    assert sentence(lake, "status", "shop", by=Commands.here) == told
     doctor = lake.program("doctor")
     assert "FAIL  tables shop:" in doctor.stdout
     assert "backfill shop --table shop.orders" in doctor.stdout
@@ -167,7 +156,7 @@ def test_damaged_mirrors_are_seen_and_made_again_by_the_next_sync(
     assert done.stdout.count("made again: the mirror of") == 2
     assert dumped(lake) == rows
     assert find_damage(lake.paths("shop")) == []
-    again = ran(lake, "sync", "shop")
+    again = lake.here("sync", "shop")
     assert "unchanged: " in again.stdout
 
 
@@ -177,12 +166,12 @@ def test_a_mirror_is_made_again_by_the_command_that_is_named(
 ) -> None:
     older = require_cut(lake.paths("shop")).number
     breaks(mirror(lake, ODD))
-    type_repair(lake, sentence(lake, "tables", "shop", by=ran))
+    type_repair(lake, sentence(lake, "tables", "shop", by=Commands.here))
     assert dumped(lake) == rows
     cut = require_cut(lake.paths("shop"))
     assert cut.number == older + 1
     # The moment before is still read: from the change log, where its version is gone.
-    before = ran(lake, "dump", "shop", "--as-of", cut.tso)
+    before = lake.here("dump", "shop", "--as-of", cut.tso)
     assert sorted(before.stdout.splitlines()) == rows
 
 
@@ -197,15 +186,15 @@ def test_what_was_made_from_the_records_is_made_again(
     table = lake.paths("shop").base / name
     breaks(table)
     # The change log is read by what needs it only: a fold of a table.
-    told = sentence(lake, *(FOLD if name == "change_log" else ("sync", "shop")), by=ran)
-    doctor = ran(lake, "doctor")
+    told = sentence(lake, *(FOLD if name == "change_log" else ("sync", "shop")), by=Commands.here)
+    doctor = lake.here("doctor")
     assert doctor.returncode == 1
     (listed,) = [
         line for line in doctor.stdout.splitlines() if f"found {name} of changefeed" in line
     ]
     assert "`ticdc-assets rebuild shop`" in listed
     assert name in told
-    type_repair(lake, listed, by=Commands.program if name == "cuts" else ran)
+    type_repair(lake, listed, by=Commands.program if name == "cuts" else Commands.here)
     assert dumped(lake) == rows
     assert find_damage(lake.paths("shop")) == []
 
@@ -217,7 +206,7 @@ def test_landed_records_that_lost_their_end_are_landed_again(
     lake: Commands, rows: list[str]
 ) -> None:
     lose_end(lake.paths("shop").raw_messages)
-    told = sentence(lake, "sync", "shop", by=ran)
+    told = sentence(lake, "sync", "shop", by=Commands.here)
     assert "raw_messages of changefeed 'shop' is damaged: its newest commit is batch 1" in told
     type_repair(lake, told)
     assert dumped(lake) == rows
@@ -229,10 +218,10 @@ def test_landed_records_come_back_from_a_copy(
     table = lake.paths("shop").raw_messages
     shutil.copytree(table, tmp_path / "backup")
     empty_log(table)
-    told = sentence(lake, "sync", "shop", by=ran)
+    told = sentence(lake, "sync", "shop", by=Commands.here)
     assert "raw_messages of changefeed 'shop' is damaged: " in told
     assert "restore it from a copy" in told
-    assert sentence(lake, "rebuild", "shop", by=ran) == told
+    assert sentence(lake, "rebuild", "shop", by=Commands.here) == told
     shutil.rmtree(table)
     shutil.copytree(tmp_path / "backup", table)
     lake.done("sync", "shop")
@@ -299,7 +288,7 @@ def test_the_code_location_loads_whatever_is_broken(lake: Commands) -> None:
     )
     assert done.returncode == 0, done.stderr
     # The command line goes on reporting every mistake at once.
-    refused = ran(lake, "status", "crm")
+    refused = lake.here("status", "crm")
     assert refused.returncode == 1
     assert "changefeeds[2].format" in refused.stderr
     assert "changefeeds[2].timezone" in refused.stderr

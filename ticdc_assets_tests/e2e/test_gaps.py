@@ -4,13 +4,14 @@ The command that accepts a gap and the sync after it run as programs; all else i
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ticdc_assets.broker import LocalBroker
-from ticdc_assets_tests.commands import without_progress
+from ticdc_assets_tests.commands import Commands, Done, without_progress
 from ticdc_assets_tests.e2e.topics import FEED, WrittenFeed
 
 pytestmark = pytest.mark.kafka
@@ -24,17 +25,12 @@ def feed(broker: LocalBroker, topic: str, tmp_path: Path) -> WrittenFeed:
     return made
 
 
-def told(feed: WrittenFeed, *words: object, code: int) -> str:
-    """Run a command in this process and return all that it says."""
-    result = feed.commands.run(*words)
-    assert result.exit_code == code, result.output
-    return result.stdout + "".join(f"{line}\n" for line in without_progress(result.stderr))
-
-
-def program_told(feed: WrittenFeed, *words: object, code: int) -> str:
-    """Run a command as a program and return all that it says."""
-    done = feed.commands.program(*words)
-    said = done.stdout + done.stderr
+def told(
+    feed: WrittenFeed, *words: object, code: int, by: Callable[..., Done] = Commands.here
+) -> str:
+    """Run a command and return all that it says, but for how far it is."""
+    done = by(feed.commands, *words)
+    said = done.stdout + "".join(f"{line}\n" for line in without_progress(done.stderr))
     assert done.returncode == code, said
     assert "Traceback" not in said
     return said
@@ -76,7 +72,7 @@ def test_going_on_after_records_have_expired(feed: WrittenFeed) -> None:
     assert f"landing is stopped by a {gap}" in said
     assert command in said
 
-    said = program_told(feed, "accept-gap", FEED, feed.topic, 1, code=0)
+    said = told(feed, "accept-gap", FEED, feed.topic, 1, code=0, by=Commands.program)
     assert f"accepted the loss of offsets {position} to {lost_until - 1} of topic" in said
     assert f"ticdc-assets sync {FEED}" in said
     said = told(feed, "accept-gap", FEED, feed.topic, 1, code=1)
@@ -84,7 +80,7 @@ def test_going_on_after_records_have_expired(feed: WrittenFeed) -> None:
     assert len(said.splitlines()) == 1
     assert gaps(feed, 0) == []
 
-    said = program_told(feed, "sync", FEED, code=0)
+    said = told(feed, "sync", FEED, code=0, by=Commands.program)
     assert "published: " in said
     landed = feed.landed()
     assert len(landed) == len(set(landed))
