@@ -26,6 +26,7 @@ from ticdc_assets.rows.row_operations import operation_schema
 from ticdc_assets.rows.rows_of_work import Rows
 from ticdc_assets.schemas import IndexSchema, TableSchema
 from ticdc_assets.simulator.columns import column
+from ticdc_assets_tests.examples import examples
 
 SCHEMA = TableSchema(
     database="d",
@@ -137,7 +138,7 @@ def shared_out(
     return pa.concat_tables([two, tables[2]])
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(items=operations(), ts=st.integers(0, 6))
 @pytest.mark.thorough
 def test_a_fold_over_the_rows_of_an_earlier_one_is_the_fold_of_all(
