@@ -63,6 +63,13 @@ from ticdc_assets.wire.rows import (
 PIECE_BYTES: Final = 16 << 20
 """Bytes of content up to which records are decoded together."""
 
+FEW_BYTES: Final = 256 << 10
+"""Bytes of content up to which records in JSON are read one by one.
+
+That takes some milliseconds. A process that reads no more does without the compiled loops, which
+take more than a second to load. The rows are the same, to the last byte of their texts.
+"""
+
 
 def decode_batch(
     wire_format: WireFormat,
@@ -137,8 +144,11 @@ def runs_within(sizes: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, 
 
 def _decoded(wire_format: WireFormat, batch: pa.RecordBatch) -> SourcedRows:
     decode_rows, decode_regular = _DECODERS[wire_format], _REGULAR[wire_format]
-    large = _sizes(batch) > LEAST_BYTES_OF_TOO_MANY
-    if wire_format not in _COUNTED or not large.any():
+    sizes = _sizes(batch)
+    large = sizes > LEAST_BYTES_OF_TOO_MANY
+    if wire_format not in _IN_JSON or not large.any():
+        if wire_format in _IN_JSON and sizes.sum() <= FEW_BYTES:
+            return regular_and_others(batch, None, decode_rows)
         regular, members = decode_regular(batch), _MEMBERS.get(wire_format)
         if members is not None:
             regular = with_rewritten(batch, regular, members, decode_regular)
@@ -155,7 +165,7 @@ def _decoded(wire_format: WireFormat, batch: pa.RecordBatch) -> SourcedRows:
     return rows.joined(_sourced(counted, batch))
 
 
-_COUNTED: Final = frozenset(
+_IN_JSON: Final = frozenset(
     {WireFormat.SIMPLE_JSON, WireFormat.CANAL_JSON, WireFormat.OPEN_PROTOCOL}
 )
 """Formats in JSON: their reference decoders count values before they make any (`go_json`)."""
@@ -225,7 +235,7 @@ def _decompressed(
             finished.add(number, error_rows(error))
             continue
         content = len(record.key or b"") + len(record.value or b"")
-        if wire_format in _COUNTED and content > LEAST_BYTES_OF_TOO_MANY:
+        if wire_format in _IN_JSON and content > LEAST_BYTES_OF_TOO_MANY:
             # At once, without a copy among the others.
             finished.add(number, decoded_rows(DECODERS[wire_format], record))
         else:

@@ -13,8 +13,8 @@ Messages in exactly the bytes that TiCDC writes, and those that are written agai
 compiled loops (`decode_regular`), as in `simple_json_batch`; their beginning and the types of
 columns are decoded with their type, once for all messages that say the same.
 
-An image leaves as JSON text, as sent but for blanks between its tokens, unless it has binary
-columns: then it is written again with their base64. The shape of a table is the same from row to
+An image leaves as JSON text, as sent but for blanks between its tokens and for the values of binary
+columns, which are written in base64. The shape of a table is the same from row to
 row (in TiCDC's messages only the order of `mysqlType` is not), so it is kept for the next row of
 the table in the batch.
 """
@@ -24,6 +24,8 @@ the table in the batch.
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
 
+import re
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,7 +41,13 @@ from ticdc_assets.wire import canal_json
 from ticdc_assets.wire.byte_columns import Buffer, Ints, writing
 from ticdc_assets.wire.canal_json import MAX_ES, OPS, WATERMARK_TYPE
 from ticdc_assets.wire.column_rows import Part, parts_of, rows_of_parts
-from ticdc_assets.wire.json_records import REFUSALS, IrregularError, read_records
+from ticdc_assets.wire.json_records import (
+    REFUSALS,
+    IrregularError,
+    check_readable,
+    read_records,
+    without_blanks,
+)
 from ticdc_assets.wire.json_rewriting import Members
 from ticdc_assets.wire.rows import ROW, WATERMARK, Common, RegularRows, Rows, shape_text
 
@@ -135,7 +143,6 @@ _Tables: TypeAlias = dict[tuple[str, str, bytes, bytes], _Table]
 
 _decode_message: Final = msgspec.json.Decoder(_Message).decode
 _decode_image: Final = msgspec.json.Decoder(dict[str, str | None]).decode
-_encode_image: Final = msgspec.json.Encoder().encode
 
 _WORDS: Final = {kind: op.value for kind, op in OPS.items()}
 
@@ -310,6 +317,7 @@ def _row(tables: _Tables, _key: bytes | None, value: bytes) -> Sequence[Common]:
     Raises:
         IrregularError: it has another one; so do msgspec's errors, and those of text.
     """
+    check_readable(value)
     message = _decode_message(value)
     kind, data, old, extension = message.type, message.data, message.old, message.extension
     if message.isDdl:
@@ -388,17 +396,29 @@ def _known(message: _Message, tables: _Tables) -> _Table:
     return known
 
 
-def _image_text(image: dict[str, Any], sent: msgspec.Raw, binary: tuple[str, ...]) -> bytes:
-    """Return the JSON text of an image.
+def _image_text(image: dict[str, str | None], sent: msgspec.Raw, binary: tuple[str, ...]) -> bytes:
+    """Return the JSON text of an image: as sent without blanks, bytes in base64.
 
     Raises:
+        IrregularError: a name stands there twice.
         UnicodeEncodeError: a binary column has a code point that is no byte.
     """
-    changed = False
-    for name in binary:
-        text = image.get(name)
-        if text is not None:
-            # msgspec writes bytes as base64.
-            image[name] = text.encode("latin-1")
-            changed = True
-    return _encode_image(image) if changed else bytes(sent)
+    text = without_blanks(sent)
+    if not any(image.get(name) for name in binary):
+        return text
+    members = _IMAGE_MEMBERS.findall(text)
+    if len(members) != len(image):
+        raise IrregularError
+    return b"{%s}" % b",".join(
+        b"%s:%s" % (name, value if not content or column not in binary else _base64(content))
+        for (name, value), (column, content) in zip(members, image.items(), strict=True)
+    )
+
+
+def _base64(text: str) -> bytes:
+    return b'"%s"' % b64encode(text.encode("latin-1"))
+
+
+_STRING: Final = rb'"(?:[^"\\]|\\.)*+"'
+_IMAGE_MEMBERS: Final = re.compile(rb"(%s):(null|%s)" % (_STRING, _STRING))
+"""The members of an image without blanks."""

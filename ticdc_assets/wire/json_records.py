@@ -4,13 +4,15 @@ In: a batch of records, what takes the rows of one, and the format's reference d
 equal to what the reference says, to the last reason and position; the result depends on the records
 alone, so reading them again gives the same.
 
-This is the way of messages that the compiled loops do not know: options that few changefeeds have,
-and in Open Protocol blanks, members in another order and new members. They are parsed by
-msgspec, which skips what it does not know, and skipping is more lenient than the reference in two
-ways: it passes bytes that are no UTF-8, and any nesting. So the text of each record is looked at by
-a compiled loop before, and only one without these is given to what takes rows. That in turn raises
-`IrregularError`, or what msgspec raises, for every record that is of no shape it knows, and the
-reference says what such a record is.
+This is the way of few records, which are not worth loading the compiled loops for, and of messages
+that these do not know: options that few changefeeds have, and in Open Protocol blanks, members in
+another order and new members. Of a message that the loops know, the texts are the same, to the
+byte.
+
+The messages are parsed by msgspec, which skips what it does not know, and skipping is more lenient
+than the reference in two ways: it passes bytes that are no UTF-8, and any nesting. So what takes
+rows looks at a text before (`check_readable`). It raises `IrregularError`, or what msgspec raises,
+for every record that is of no shape it knows, and the reference says what such a record is.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -18,6 +20,7 @@ reference says what such a record is.
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
@@ -27,8 +30,6 @@ import pyarrow as pa
 
 from ticdc_assets.errors import WireError
 from ticdc_assets.events import Event
-from ticdc_assets.wire.byte_columns import Flags
-from ticdc_assets.wire.column_rows import part_of, parts_of
 from ticdc_assets.wire.go_json import MAX_DEPTH
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import (
@@ -44,6 +45,10 @@ Take: TypeAlias = Callable[[bytes | None, bytes], Sequence[Common]]
 """The common columns of the rows of a record, by its key and value."""
 
 
+_STRINGS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
+"""Strings in JSON; one that does not end goes to the end, so no text is searched twice."""
+
+
 class IrregularError(Exception):
     """The record is none that is taken here."""
 
@@ -56,8 +61,6 @@ def read_records(
     batch: pa.RecordBatch,
     take: Take,
     decode: Callable[[Record], list[Event]],
-    *,
-    framed: bool = False,
     texts: SchemaTexts = no_schema_texts,
 ) -> Rows:
     """Return the rows of the records of `batch`.
@@ -66,17 +69,15 @@ def read_records(
         batch: records with the columns key and value.
         take: takes the rows of a record, one at least, or raises one of `REFUSALS`.
         decode: the reference decoder.
-        framed: whether key and value hold texts behind their lengths, as Open Protocol's do.
         texts: the schemas of a record that has some, as sent.
     """
-    readable = _readable(batch, framed=framed).tolist()
     keys: list[bytes | None] = batch.column("key").to_pylist()
     values: list[bytes | None] = batch.column("value").to_pylist()
     rows = Rows()
     # Schemas are sent to each partition, and again and again; what says the same is read once.
     others: dict[Record, Sequence[tuple[Common, Rare | None]]] = {}
-    for number, (key, value, is_readable) in enumerate(zip(keys, values, readable, strict=True)):
-        if is_readable and value is not None:
+    for number, (key, value) in enumerate(zip(keys, values, strict=True)):
+        if value is not None:
             try:
                 found = take(key, value)
             except REFUSALS:
@@ -93,26 +94,28 @@ def read_records(
     return rows
 
 
-def _readable(batch: pa.RecordBatch, *, framed: bool) -> Flags:
-    """Say of each record whether its texts are UTF-8 and nest no deeper than is read."""
-    from ticdc_assets.wire import readable_loops
+def without_blanks(text: msgspec.Raw) -> bytes:
+    """Return a JSON text without blanks between its tokens."""
+    return msgspec.json.format(bytes(text), indent=-1)
 
-    found = np.zeros(batch.num_rows, np.bool_)
-    for first, part in parts_of(batch.column("value")):
-        records = slice(first, first + len(part.starts))
-        parts = [(part, 0 if framed else readable_loops.UNFRAMED)]
-        if framed:
-            keys = part_of(batch.column("key").slice(first, len(part.starts)))
-            parts.append((keys, readable_loops.BEHIND_VERSION))
-        found[records] = True
-        for texts, head in parts:
-            readable_loops.keep_readable(
-                texts.buffer.octets,
-                texts.buffer.words,
-                texts.starts,
-                texts.ends,
-                head,
-                MAX_DEPTH,
-                found[records],
-            )
-    return found
+
+def check_readable(text: bytes) -> None:
+    """See to it that a parser that skips members takes no text that the reference refuses.
+
+    Raises:
+        IrregularError: the text nests deeper than is read, if it is JSON.
+        UnicodeError: it is not UTF-8.
+    """
+    if not text.isascii():
+        text.decode()
+    # Nearly always there are not that many brackets at all.
+    if text.count(b"{") + text.count(b"[") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
+        raise IrregularError
+
+
+def _depth(text: bytes) -> int:
+    """Return how deep the arrays and objects of a JSON text are in each other."""
+    octets = np.frombuffer(_STRINGS.sub(b"", text), np.uint8)
+    opened, closed = (np.isin(octets, np.frombuffer(both, np.uint8)) for both in (b"{[", b"}]"))
+    steps = opened.astype(np.int64) - closed
+    return int(np.cumsum(steps).max(initial=0))

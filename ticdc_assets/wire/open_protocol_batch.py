@@ -50,7 +50,7 @@ from ticdc_assets.wire.byte_columns import Buffer, Ints, Octets, gathered_texts,
 from ticdc_assets.wire.column_rows import Part, part_of, parts_of, rows_of_parts
 from ticdc_assets.wire.column_types import mysql_type
 from ticdc_assets.wire.image_columns import double_texts, float_texts
-from ticdc_assets.wire.json_records import IrregularError, read_records
+from ticdc_assets.wire.json_records import IrregularError, check_readable, read_records
 from ticdc_assets.wire.open_protocol import MAX_FLAGS, NUMBER_SIZE, VERSION_BYTES
 from ticdc_assets.wire.open_values import (
     MAX_INTEGER,
@@ -258,7 +258,7 @@ def _not_shortest(buffer: Buffer, unsure: Ints) -> list[int]:
 def decode_rows(batch: pa.RecordBatch) -> Rows:
     """Return the rows of the records of `batch`."""
     plans: _Plans = {}
-    return read_records(batch, partial(_rows, plans), open_protocol.decode, framed=True)
+    return read_records(batch, partial(_rows, plans), open_protocol.decode)
 
 
 def _rows(plans: _Plans, key: bytes | None, value: bytes) -> Sequence[Common]:
@@ -274,8 +274,10 @@ def _rows(plans: _Plans, key: bytes | None, value: bytes) -> Sequence[Common]:
     while key_end < len(key):
         key_start, key_end = _frame(key, key_end)
         value_start, value_end = _frame(value, value_end)
-        fields = _decode_key(key[key_start:key_end])
-        part = value[value_start:value_end]
+        head, part = key[key_start:key_end], value[value_start:value_end]
+        check_readable(head)
+        check_readable(part)
+        fields = _decode_key(head)
         read = _row if fields.t == open_protocol.ROW else _watermark
         found.append(read(len(found), fields, part, plans))
     if value_end != len(value) or not found:

@@ -42,7 +42,12 @@ from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire import simple_json
 from ticdc_assets.wire.byte_columns import Buffer, Ints, gathered_texts
 from ticdc_assets.wire.column_rows import parts_of, rows_of_parts
-from ticdc_assets.wire.json_records import IrregularError, read_records
+from ticdc_assets.wire.json_records import (
+    IrregularError,
+    check_readable,
+    read_records,
+    without_blanks,
+)
 from ticdc_assets.wire.json_rewriting import Members
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import ROW, WATERMARK, Common, RegularRows, Rows
@@ -184,7 +189,7 @@ def _columns(buffer: Buffer, fields: Ints) -> "dict[str, pa.Array[Any]]":
 
 def decode_rows(batch: pa.RecordBatch) -> Rows:
     """Return the rows of the records of `batch`."""
-    return read_records(batch, _row, simple_json.decode, texts=_schema_texts)
+    return read_records(batch, _row, simple_json.decode, _schema_texts)
 
 
 def _row(_key: bytes | None, value: bytes) -> Sequence[Common]:
@@ -193,6 +198,7 @@ def _row(_key: bytes | None, value: bytes) -> Sequence[Common]:
     Raises:
         IrregularError: it has another one; so do msgspec's errors.
     """
+    check_readable(value)
     message = _decode_message(value)
     data, old, checksum = message.data, message.old, message.checksum
     images = _IMAGES.get(message.type)
@@ -223,8 +229,8 @@ def _row(_key: bytes | None, value: bytes) -> Sequence[Common]:
             message.table,
             message.tableID,
             message.schemaVersion,
-            bytes(old) if has_old else None,
-            bytes(data) if has_data else None,
+            without_blanks(old) if has_old else None,
+            without_blanks(data) if has_data else None,
             message.handleKeyOnly or False,
             message.claimCheckLocation or None,
             _encode(_decode_checksum(checksum)) if checksum else None,

@@ -2,9 +2,11 @@
 
 import json
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 
@@ -12,6 +14,7 @@ from ticdc_assets.errors import WireError
 from ticdc_assets.events import Bootstrap, DdlEvent, Event, Op, RowChange, Watermark
 from ticdc_assets.schemas import schema_from_json
 from ticdc_assets.wire import WireFormat, decode
+from ticdc_assets.wire import batch as batch_module
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import (
@@ -75,9 +78,15 @@ def decoded(value: Input, wire_format: WireFormat = WireFormat.SIMPLE_JSON) -> O
 def batch_decoded(
     values: Sequence[Input], wire_format: WireFormat = WireFormat.SIMPLE_JSON
 ) -> list[Outcome]:
-    """Return what the batch decoder says about each value."""
-    batch = decode_batch(wire_format, batch_of(values))
+    """Return what the batch decoder says about each value, the same of few and of many."""
+    records = batch_of(values)
+    with mock.patch.object(batch_module, "FEW_BYTES", sys.maxsize):
+        few = decode_batch(wire_format, records)
+    with mock.patch.object(batch_module, "FEW_BYTES", -1):
+        batch = decode_batch(wire_format, records)
     batch.validate(full=True)
+    few.validate(full=True)
+    assert few.to_pylist() == batch.to_pylist()
     assert batch.schema == CHANGE_SCHEMA
     outcomes: list[Outcome] = [[] for _ in values]
     for row in batch.to_pylist():

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
@@ -268,6 +270,20 @@ def test_cutting_golden_messages_anywhere_changes_nothing() -> None:
         for start in range(0, len(values), 97)
     ]
     assert pa.Table.from_batches(parts) == pa.Table.from_batches([whole])
+
+
+def test_few_records_are_read_without_the_compiled_loops() -> None:
+    """They take longer to load than such records to read; this process may have them already."""
+    program = (
+        "import sys\n"
+        "from ticdc_assets.wire import WireFormat\n"
+        "from ticdc_assets.wire.batch import decode_batch\n"
+        "from ticdc_assets_tests.wire.comparing import batch_of\n"
+        f"batch = decode_batch(WireFormat.SIMPLE_JSON, batch_of([{INSERT!r}] * 9))\n"
+        "print(batch.num_rows, 'numba' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("9 False\n", "")
 
 
 def test_most_messages_take_the_short_way() -> None:
