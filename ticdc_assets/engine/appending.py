@@ -1,4 +1,4 @@
-"""Append written files to the large tables, in one commit.
+"""Append written files to the large tables, or replace a partition by them, in one commit.
 
 In: files in the folder of `raw_messages`, `change_log` or `quarantine` that no commit names yet.
 Out: one commit on the table, with a transaction identifier and metadata.
@@ -31,6 +31,7 @@ from ticdc_assets.engine.commits import NamedCommit
 from ticdc_assets.engine.committing import commit_written, require_there
 from ticdc_assets.engine.control import LOG_RETENTION, is_portable, open_table
 from ticdc_assets.engine.files import WrittenFile
+from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.session import functions
 from ticdc_assets.engine.spark_commits import SparkCommit
 from ticdc_assets.storage.paths import AnyPath
@@ -87,6 +88,7 @@ def append_files(
     version: int,
     metadata: Mapping[str, Any] | None = None,
     layout: TableLayout = TableLayout(),
+    replaces: Mapping[str, str] | None = None,
 ) -> bool:
     """Append files in one commit, unless the table has seen `version` of `app_id`.
 
@@ -99,6 +101,7 @@ def append_files(
         version: which one.
         metadata: JSON object that the commit carries, if any.
         layout: what the table gets when it is created.
+        replaces: the values of partition columns; the files take the place of all rows with them.
 
     Returns:
         Whether there was a commit.
@@ -111,7 +114,7 @@ def append_files(
         return False
     if table is not None and not is_portable(table):
         require_there(path, files)
-        _append_by_spark(spark, path, files, schema, app_id, version, metadata)
+        _append_by_spark(spark, path, files, schema, app_id, version, metadata, replaces)
         return True
     commit_written(
         path,
@@ -123,6 +126,7 @@ def append_files(
         partition_by=layout.partition_by,
         configuration=layout.configuration,
         hooks=_HOOKS,
+        replaces=replaces,
     )
     _add_checkpoint(path)
     return True
@@ -136,6 +140,7 @@ def _append_by_spark(
     app_id: str,
     version: int,
     metadata: Mapping[str, Any] | None,
+    replaces: Mapping[str, str] | None,
 ) -> None:
     """Commit the rows of files to a table that only Spark writes; the files are removed then."""
     F = functions(spark)
@@ -148,13 +153,11 @@ def _append_by_spark(
             own = own.withColumn(name, F.lit(value).cast(columns[name].dataType))
         rows = rows.unionByName(own)
     commit = SparkCommit(spark, path, metadata)
-    (
-        commit.writer(rows)
-        .mode("append")
-        .option("txnAppId", app_id)
-        .option("txnVersion", version)
-        .save(str(path))
-    )
+    writer = commit.writer(rows).mode("append")
+    if replaces:
+        where = " and ".join(f"{quoted(name)} = '{value}'" for name, value in replaces.items())
+        writer = writer.mode("overwrite").option("replaceWhere", where)
+    (writer.option("txnAppId", app_id).option("txnVersion", version).save(str(path)))
     commit.find()
     for file in files:
         (path / file.path).unlink()

@@ -108,6 +108,7 @@ def commit_written(
     configuration: Mapping[str, str] | None = None,
     hooks: PostCommitHookProperties | None = None,
     overwrites: bool = False,
+    replaces: Mapping[str, str] | None = None,
 ) -> None:
     """Append files to a table, or make a table of them, in one commit.
 
@@ -123,6 +124,7 @@ def commit_written(
         hooks: what delta-rs does behind the commit.
         overwrites: whether the files take the place of all that the table has, and `schema` that of
             its columns.
+        replaces: the values of partition columns; the files take the place of all rows with them.
 
     Raises:
         LeaseLostError: the table has a commit of a newer lease.
@@ -158,9 +160,12 @@ def commit_written(
         else:
             table.create_write_transaction(
                 [*actions],
-                "overwrite" if overwrites else "append",
+                "overwrite" if overwrites or replaces else "append",
                 Schema.from_arrow(schema) if overwrites else table.schema(),
                 partition_by=list(partition_by),
+                partition_filters=[(name, "=", value) for name, value in replaces.items()]
+                if replaces
+                else None,
                 commit_properties=properties,
                 post_commithook_properties=hooks,
             )

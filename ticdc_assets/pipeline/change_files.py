@@ -15,7 +15,6 @@ Why running it again is safe: see `files`.
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportAttributeAccessIssue=false
 
-import pickle
 import uuid
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -26,7 +25,10 @@ from datetime import date
 from functools import cached_property, reduce
 from operator import or_
 from typing import Any, Protocol, TypeAlias
+from zlib import crc32
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -34,12 +36,19 @@ import pyarrow.dataset as ds
 from ticdc_assets.engine.appending import BOUNDED
 from ticdc_assets.engine.control import is_portable, open_table
 from ticdc_assets.engine.executing import executor
-from ticdc_assets.engine.files import FileWriter, WrittenFile, read_bounded, read_footer
-from ticdc_assets.engine.frames import Frame, copied_into, delta_frame
+from ticdc_assets.engine.files import (
+    FileWriter,
+    WrittenFile,
+    read_bounded,
+    read_bounded_as,
+    read_footer,
+)
+from ticdc_assets.engine.frames import copied_into, delta_frame
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import Session, functions
 from ticdc_assets.pipeline.quarantine import FAULT_SCHEMA, decode_faults
 from ticdc_assets.pipeline.totals import IMAGES, TOTALS_COLUMNS, Totals, joined_totals, totals_of
+from ticdc_assets.rows.rows_of_work import shared_out
 from ticdc_assets.storage.paths import AnyPath, remove_tree
 from ticdc_assets.wire.rows import CHANGE_SCHEMA, COORDINATES, ERROR
 
@@ -166,6 +175,42 @@ class Batches:
         return pa.Table.from_batches([rows]).filter(chosen).to_batches()
 
 
+@dataclass(frozen=True, slots=True)
+class Everything:
+    """All rows."""
+
+    def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
+        """Return whether a file may have some."""
+        return True
+
+    def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Return those among some rows."""
+        return [rows]
+
+    def condition(self, field: Callable[[str], Any]) -> Any:
+        """Return the condition, as an expression of Spark."""
+        return field("batch").isNotNull()
+
+
+@dataclass(frozen=True, slots=True)
+class OfDay:
+    """The rows of a partition: of a landing day (UTC)."""
+
+    day: date
+
+    def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
+        """Return whether a file may have some: it has those of one day alone."""
+        return bounds["partition.landed_day"] == self.day
+
+    def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Return those among some rows of a file that has some."""
+        return [rows]
+
+    def condition(self, field: Callable[[str], Any]) -> Any:
+        """Return the condition, as an expression of Spark."""
+        return field("landed_day") == self.day
+
+
 @dataclass(frozen=True)
 class Records:
     """The landed records at some coordinates.
@@ -217,7 +262,9 @@ class Records:
 
 
 @contextmanager
-def parts_of(spark: Session, table: AnyPath, chosen: Selection) -> Iterator[Parts]:
+def parts_of(
+    spark: Session, table: AnyPath, chosen: Selection, *, version: int | None = None
+) -> Iterator[Parts]:
     """Yield the row groups of a table that may hold chosen rows.
 
     The files of a table that somebody gave newer features of Delta do not tell which of their rows
@@ -227,8 +274,9 @@ def parts_of(spark: Session, table: AnyPath, chosen: Selection) -> Iterator[Part
         spark: the session, which is asked for nothing if the table is portable.
         table: `raw_messages` or `change_log`.
         chosen: the rows.
+        version: version of the table, the newest if None.
     """
-    opened = open_table(table)
+    opened = open_table(table, version)
     if opened is None:
         yield _parts([])
         return
@@ -238,7 +286,7 @@ def parts_of(spark: Session, table: AnyPath, chosen: Selection) -> Iterator[Part
         return
     copy = table.parent / f".copy-{uuid.uuid4().hex}"
     try:
-        rows = delta_frame(spark, table).where(chosen.condition(functions(spark).col))
+        rows = delta_frame(spark, table, version).where(chosen.condition(functions(spark).col))
         yield _parts(copied_into(rows, rows.columns, copy))
     finally:
         remove_tree(copy, quietly=True)
@@ -371,6 +419,35 @@ def rows_in(
         yield from chosen.of(rows)
 
 
+def changes_in(piece: tuple[AnyPath, int]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a piece of the change log, with all of its columns but the landing day.
+
+    A file that Spark or an older version wrote has other types, or lacks columns.
+    """
+    path, row_group = piece
+    schema = pa.schema([CHANGE_LOG_SCHEMA.field(name) for name in _FILE_COLUMNS])
+    return read_bounded_as(
+        path, row_group, schema, _FILE_COLUMNS, None, large=_PAYLOAD, most=_READ_ROWS
+    )
+
+
+def by_partition(rows: pa.RecordBatch, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield rows with the bucket that their topic and partition belong to."""
+    return shared_out(rows, _partition_numbers(rows), buckets)
+
+
+def by_record(rows: pa.RecordBatch, buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield rows with the bucket that their record belongs to."""
+    return shared_out(rows, _partition_numbers(rows) + rows.column("offset").to_numpy(), buckets)
+
+
+def _partition_numbers(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    topics = rows.column("topic").dictionary_encode()
+    hashes = [crc32(topic.encode()) for topic in topics.dictionary.to_pylist()]
+    own = np.array(hashes, np.int64)[topics.indices.to_numpy()]
+    return own + rows.column("partition").to_numpy()
+
+
 def write_rows(rows: Iterable[pa.RecordBatch], *, batch: int, into: LakePaths) -> DecodedFiles:
     """Write decoded rows, those of each landing day into a file, and the errors into another."""
     writers: dict[date, FileWriter] = {}
@@ -434,38 +511,41 @@ def _groups(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 # Totals -----------------------------------------------------------------------------------------
 
-_COUNTED = [name for name in TOTALS_COLUMNS if name != "landed_day"]
+COUNTED = [name for name in TOTALS_COLUMNS if name != "landed_day"]
 """The columns in files that totals are made of; the day is in none of them."""
 
 
-def totals_in_files(spark: Session, log: AnyPath, batch: int) -> list[Totals]:
-    """Return the totals of a batch of the change log."""
+def totals_in_files(
+    spark: Session,
+    log: AnyPath,
+    chosen: Selection,
+    *,
+    version: int | None = None,
+    watermarks: bool = True,
+) -> list[Totals]:
+    """Return the totals of rows of a change log.
+
+    Args:
+        spark: the session, which is asked for nothing if they are few.
+        log: the change log.
+        chosen: the rows.
+        version: version of the change log, the newest if None.
+        watermarks: whether groups have their watermarks.
+    """
 
     def counted(some: Iterable[tuple[AnyPath, int]]) -> Iterator[list[Totals]]:
         for piece in some:
-            for rows in rows_in(piece, Batches.one(batch), _COUNTED):
-                yield totals_of(_with_day(rows))
+            for rows in rows_in(piece, chosen, COUNTED):
+                groups = totals_of(with_day(rows))
+                yield groups if watermarks else [group | {"watermarks": []} for group in groups]
 
-    with parts_of(spark, log, Batches.one(batch)) as parts:
+    with parts_of(spark, log, chosen, version=version) as parts:
         runs_on = executor(spark, log, rows=parts.rows, size=0)
         found = runs_on.run(counted, parts.pieces, tasks=runs_on.workers)
     return joined_totals(group for groups in found for group in groups)
 
 
-def totals_of_frame(rows: Frame) -> list[Totals]:
-    """Return the totals of rows of the change log that Spark has, without watermarks."""
-
-    def counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        groups: list[Totals] = []
-        for batch in batches:
-            found = totals_of(_with_day(batch))
-            groups = joined_totals([*groups, *(group | {"watermarks": []} for group in found)])
-        yield pa.record_batch([[pickle.dumps(groups)]], names=["found"])
-
-    told: list[Any] = rows.select(*_COUNTED).mapInArrow(counted, "found binary").collect()
-    return joined_totals(group for row in told for group in pickle.loads(row["found"]))
-
-
-def _with_day(rows: pa.RecordBatch) -> pa.Table:
-    day = rows.column("landed_at").cast(pa.date32())
-    return pa.Table.from_batches([rows]).append_column("landed_day", day)
+def with_day(rows: pa.RecordBatch | pa.Table) -> pa.Table:
+    """Return rows of the change log with their landing day, which is in no file."""
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+    return table.append_column("landed_day", table["landed_at"].cast(pa.date32()))

@@ -11,7 +11,7 @@ as a whole.
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
@@ -20,10 +20,9 @@ import pyarrow as pa
 from ticdc_assets.changelog.plan import RowGroup, SeededTable
 from ticdc_assets.changelog.progress import PartitionProgress, advance_all
 from ticdc_assets.engine.control import commit_metadata, kept, read_rows, write_table
-from ticdc_assets.engine.frames import Frame, delta_frame
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import Session, functions, windows
-from ticdc_assets.pipeline.change_files import totals_in_files, totals_of_frame
+from ticdc_assets.engine.session import Session
+from ticdc_assets.pipeline.change_files import Batches, totals_in_files
 from ticdc_assets.pipeline.totals import GROUP_KEY, Totals, greatest, least, merged
 from ticdc_assets.wire.rows import SNAPSHOT, shape_from_text
 
@@ -234,7 +233,7 @@ def add_to_groups(
         new: its totals, if they are known.
     """
     if new is None:
-        new = totals_in_files(spark, paths.change_log, batch)
+        new = totals_in_files(spark, paths.change_log, Batches.one(batch))
     groups = {tuple(row[name] for name in GROUP_KEY): row for row in read_rows(paths.change_groups)}
     kinds, days = Counter[str](), Counter[date]()
     # A batch is of one day, but one of re-driven records may be of several.
@@ -261,116 +260,7 @@ def add_to_groups(
     return Added(kinds=dict(kinds), days=dict(days))
 
 
-def regroup(spark: Session, paths: LakePaths) -> None:
-    """Write `change_groups` anew after the newest commit of the change log, which corrected rows.
-
-    Where the change log was truncated, what was removed counts on as far as is known: as much as
-    the totals had beyond the change log before that commit and what that commit restored.
-    """
-    metadata = commit_metadata(paths.change_log)
-    batch, correction = metadata["batch"], Correction.from_json(metadata["redecode"])
-    known = read_groups(paths)
-    log = delta_frame(spark, paths.change_log)
-    groups = _all_totals(log)
-    if correction.truncated_ts:
-        before = delta_frame(spark, paths.change_log, correction.before)
-        then = _counted(before, log, batch)
-        _add_removed(groups, known, _all_totals(then), correction)
-    repairs = {(item.database, item.table): item for item in known.repairs}
-    for database, table, min_ts in correction.tables:
-        older = repairs.get((database, table))
-        repairs[database, table] = Repair(
-            database=database,
-            table=table,
-            batch=batch,
-            min_ts=min_ts if older is None else min(min_ts, older.min_ts),
-        )
-    compared = commit_metadata(paths.checksums).get("batch", 0)
-    rechecks = [item for item in known.rechecks if item.batch > compared]
-    if correction.batches is not None:
-        first, last = correction.batches
-        rechecks.append(Recheck(batch=batch, first=first, last=last))
-    anew = known.schemas_anew
-    if correction.schemas:
-        anew = SchemasAnew(batch=batch, kept_ts=correction.truncated_ts)
-    write_table(
-        paths.change_groups,
-        pa.Table.from_pylist(list(groups.values()), schema=GROUPS_SCHEMA),
-        overwrite=True,
-        metadata={
-            "batch": batch,
-            "repairs": [asdict(item) for item in repairs.values()],
-            "rechecks": [asdict(item) for item in rechecks],
-            "schemas_anew": asdict(anew),
-        },
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Correction:
-    """What a commit that corrects rows of the change log says of itself.
-
-    Attributes:
-        tables: (database, table, lowest commit ts) of corrected row changes; see `Repair`.
-        batches: first and last batch that had or have them, None if there are none.
-        schemas: whether DDL or bootstraps are among the corrected rows.
-        truncated_ts: TSO up to which the change log was truncated, 0 if it was not.
-        before: Delta version of the change log before it.
-    """
-
-    tables: tuple[tuple[str | None, str | None, int], ...]
-    batches: tuple[int, int] | None
-    schemas: bool
-    truncated_ts: int
-    before: int
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "Correction":
-        """Read what a commit carries."""
-        batches = values["batches"]
-        return cls(
-            **values
-            | {
-                "tables": tuple((item[0], item[1], item[2]) for item in values["tables"]),
-                "batches": None if batches is None else (batches[0], batches[1]),
-            }
-        )
-
-
-def _counted(before: Frame, log: Frame, batch: int) -> Frame:
-    """Return what was counted of the change log before a correction: what was lost, too.
-
-    What the correction added was counted when it was decoded first, but for what had been in
-    quarantine, which is of the correction's own batch.
-    """
-    F = functions(log.sparkSession)
-    place = ["topic", "partition", "offset", "index"]
-    lost = log.where(F.col("batch") < batch).join(before.select(*place), place, "left_anti")
-    return before.unionByName(lost.select(*before.columns))
-
-
-def _all_totals(log: Frame) -> dict[tuple[object, ...], dict[str, Any]]:
-    """Return the totals of a whole change log, by their keys."""
-    F = functions(log.sparkSession)
-    Window = windows(log.sparkSession)
-    places = Window.partitionBy("topic", "partition").orderBy("offset", "index")
-    above = F.max("commit_ts").over(places.rowsBetween(Window.unboundedPreceding, -1))
-    steps = (
-        log.where(F.col("kind") == "watermark")
-        .select("topic", "partition", (F.col("commit_ts") < above).alias("steps"))
-        .groupBy("topic", "partition")
-        .agg(F.count_if("steps").alias("steps"))
-        .collect()
-    )
-    steps_back = {(row["topic"], row["partition"]): row["steps"] for row in steps}
-    groups = _whole_groups(totals_of_frame(log))
-    for row in groups.values():
-        if row["kind"] == "watermark":
-            row["steps_back"] = steps_back.get((row["topic"], row["partition"]), 0)
-    return groups
-
-
-def _whole_groups(totals: Iterable[Totals]) -> dict[tuple[object, ...], Totals]:
+def whole_groups(totals: Iterable[Totals]) -> dict[tuple[object, ...], Totals]:
     """Return the totals of all days by their keys, without the steps back."""
     groups: dict[tuple[object, ...], Totals] = {}
     for found in totals:
@@ -384,43 +274,12 @@ def _whole_groups(totals: Iterable[Totals]) -> dict[tuple[object, ...], Totals]:
 _OF_A_DAY = ("landed_day", "watermarks")
 
 
-def _add_removed(
-    groups: dict[tuple[object, ...], dict[str, Any]],
-    known: ChangeGroups,
-    before: dict[tuple[object, ...], dict[str, Any]],
-    correction: Correction,
-) -> None:
-    """Add to totals what the known ones have of rows that were truncated."""
-    truncated = correction.truncated_ts
-    for row in known.rows:
-        key = tuple(row[name] for name in GROUP_KEY)
-        there, present = before.get(key, {}), groups.get(key)
-        removed = {
-            name: max(0, row[name] - there.get(name, 0))
-            for name in ("rows", "checksums", "steps_back")
-        }
-        is_below = row["min_ts"] is None or row["min_ts"] <= truncated
-        if not removed["rows"] or not is_below:
-            continue
-        newest = None if row["max_ts"] is None else min(row["max_ts"], truncated)
-        if present is None:
-            groups[key] = row | removed | {"max_ts": newest}
-            continue
-        groups[key] = present | {
-            **{name: present[name] + count for name, count in removed.items()},
-            "min_ts": least(present["min_ts"], row["min_ts"]),
-            "max_ts": greatest(present["max_ts"], newest),
-            "first_landed_at": min(present["first_landed_at"], row["first_landed_at"]),
-            "last_batch": present["last_batch"],
-        }
-
-
 def group_at_once(totals: Iterable[Totals], paths: LakePaths, batch: int) -> None:
     """Write `change_groups` for a change log that was written at once, up to batch `batch`.
 
     Steps back of watermarks are not counted: that takes them one by one, in order.
     """
-    _write_groups(paths, list(_whole_groups(totals).values()), batch)
+    _write_groups(paths, list(whole_groups(totals).values()), batch)
 
 
 def add_groups_below(paths: LakePaths, known: ChangeGroups, tso: int) -> None:

@@ -50,10 +50,11 @@ from ticdc_assets.pipeline.change_files import (
     Landed,
     decode_into_files,
 )
-from ticdc_assets.pipeline.change_statistics import add_to_groups, regroup
+from ticdc_assets.pipeline.change_statistics import add_to_groups
 from ticdc_assets.pipeline.damage import require_in_step
 from ticdc_assets.pipeline.positions import decoded_position
 from ticdc_assets.pipeline.quarantine import append_fault_files
+from ticdc_assets.pipeline.regrouping import regroup
 from ticdc_assets.pipeline.seed_decoding import decode_seeds
 from ticdc_assets.progress import tell
 from ticdc_assets.wire import WireFormat

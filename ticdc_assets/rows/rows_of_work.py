@@ -14,6 +14,7 @@ from itertools import pairwise
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset as ds
 
@@ -174,8 +175,15 @@ def in_buckets(operations: pa.RecordBatch, buckets: int) -> Iterator[tuple[int, 
             crc32(own if key.startswith("!") and own is not None else key.encode())
             for key, own in zip(keys, identities, strict=True)
         )
-    places = np.fromiter(hashes, np.int64, len(keys)) % buckets
-    ordered = operations.take(pa.array(np.argsort(places, kind="stable")))
+    yield from shared_out(operations, np.fromiter(hashes, np.int64, len(keys)), buckets)
+
+
+def shared_out(
+    rows: pa.RecordBatch, numbers: npt.NDArray[np.int64], buckets: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield rows with their bucket: the remainder of their number."""
+    places = numbers % buckets
+    ordered = rows.take(pa.array(np.argsort(places, kind="stable")))
     ends = np.cumsum(np.bincount(places, minlength=buckets)).tolist()
     for bucket, (begin, end) in enumerate(pairwise([0, *ends])):
         if end > begin:

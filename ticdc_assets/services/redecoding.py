@@ -5,7 +5,7 @@ In: landing days (UTC), their records in `raw_messages`, and the rows of these i
 were lost, changed or added, the differing rows are replaced, in one commit per day; the quarantine
 of the day's records is updated and the totals are computed again. If DDL or bootstraps differ, the
 next registering makes the schema registry again; and the next apply folds every table whose row
-changes differ. The commit records both (`change_statistics.Correction`), and so do the totals
+changes differ. The commit records both (`regrouping.Correction`), and so do the totals
 (`ChangeGroups.repairs`), so it does not matter which program runs next.
 
 `redecoded_days` compares and corrects one day. `redecode_ahead` does so only for records with
@@ -21,21 +21,32 @@ cannot be compared completely. A row whose landing day was changed is missing on
 on the other until that day is decoded again too.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass
-from datetime import UTC, date, timedelta
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false
 
-from pyspark.sql import SparkSession
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ticdc_assets.config import Changefeed
+from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import functions
+from ticdc_assets.engine.session import Session
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.pipeline.ahead import is_ahead, limit_ms
+from ticdc_assets.pipeline.change_files import Coordinates, Records, parts_of, rows_in
 from ticdc_assets.pipeline.change_statistics import read_groups
 from ticdc_assets.pipeline.decoding import Decoding, decode_new
 from ticdc_assets.pipeline.truncation_points import read_raw_truncation_point, read_truncation_point
 from ticdc_assets.services.redecoded_days import LandingDay, RedecodedDay
+from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.tso import LOGICAL_BITS
 from ticdc_assets.wire.rows import COORDINATES
 
@@ -59,7 +70,7 @@ class Redecoding:
 
 
 def redecode(
-    spark: SparkSession, paths: LakePaths, changefeed: Changefeed, days: Collection[date]
+    spark: Session, paths: LakePaths, changefeed: Changefeed, days: Collection[date]
 ) -> Redecoding:
     """Decode the landed records of `days` again and correct what differs.
 
@@ -81,7 +92,7 @@ def redecode(
 
 
 def redecode_ahead(
-    spark: SparkSession, paths: LakePaths, changefeed: Changefeed
+    spark: Session, paths: LakePaths, changefeed: Changefeed
 ) -> tuple[RedecodedDay, ...]:
     """Move what is too far ahead out of the change log into quarantine.
 
@@ -98,26 +109,61 @@ def redecode_ahead(
         for row in read_groups(paths).rows
     ):
         return ()
-    F = functions(spark)
-    at_ms = F.shiftright("commit_ts", LOGICAL_BITS)
     # Kafka's timestamp may still speak for some of them.
-    records = (
-        spark.read.format("delta")
-        .load(str(paths.change_log))
-        .where(at_ms > F.unix_millis("landed_at") + limit_ms(limit))
-        .select(*COORDINATES, "landed_day")
-        .distinct()
-        # What is only cached is made anew after a commit to the table, and then they are gone.
-        .localCheckpoint()
-    )
-    days = [row["landed_day"] for row in records.select("landed_day").distinct().collect()]
+    records = _ahead(spark, paths, limit)
     truncation_point = read_truncation_point(paths)
     return tuple(
         LandingDay(
-            spark, paths, changefeed, day, truncation_point, only=records.drop("landed_day")
+            spark, paths, changefeed, day, truncation_point, only=Records(frozenset(places))
         ).redecode()
-        for day in sorted(days)
+        for day, places in sorted(records.items())
     )
+
+
+def _ahead(spark: Session, paths: LakePaths, limit: float) -> dict[date, set[Coordinates]]:
+    """Return the records with events that are ahead of the moment they landed, by landing day."""
+    chosen = _Ahead(limit_ms(limit))
+
+    def found(some: Iterable[tuple[AnyPath, int]]) -> Iterator[tuple[date, Coordinates]]:
+        for piece in some:
+            for rows in rows_in(piece, chosen, [*COORDINATES, "commit_ts", "landed_at"]):
+                days = rows.column("landed_at").cast(pa.date32()).to_pylist()
+                places = zip(*(rows.column(name).to_pylist() for name in COORDINATES), strict=True)
+                yield from zip(days, places, strict=True)
+
+    with parts_of(spark, paths.change_log, chosen) as parts:
+        runs_on = executor(spark, paths.change_log, rows=parts.rows, size=0)
+        told = runs_on.run(found, parts.pieces, tasks=runs_on.workers)
+    records: defaultdict[date, set[Coordinates]] = defaultdict(set)
+    for day, place in told:
+        records[day].add(place)
+    return dict(records)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """Rows whose timestamp is so many milliseconds ahead of the moment that they landed."""
+
+    most_ms: int
+
+    def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
+        """Return whether a file may have some."""
+        newest, landed_at = bounds.get("max.commit_ts"), bounds.get("min.landed_at")
+        return newest is None or landed_at is None or self._is_ahead(newest, landed_at)
+
+    def _is_ahead(self, newest: int, landed_at: datetime) -> bool:
+        return is_ahead(newest, landed_at, self.most_ms / 1000)
+
+    def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Return those among some rows."""
+        at_ms = pc.shift_right(rows.column("commit_ts"), LOGICAL_BITS)
+        landed_ms = rows.column("landed_at").cast(pa.timestamp("ms", tz="UTC"), safe=False)
+        latest_ms = pc.add(landed_ms.cast(pa.int64()), self.most_ms)
+        return [rows.filter(pc.greater(at_ms, latest_ms))]
+
+    def condition(self, field: Callable[[str], Any]) -> Any:
+        """Return a condition that holds for them and for few others, as an expression of Spark."""
+        return field("commit_ts").isNotNull()
 
 
 def first_whole_day(paths: LakePaths) -> date:

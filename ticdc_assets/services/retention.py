@@ -28,25 +28,36 @@ Not handled: a row that lands after its place was removed looks like a replay; f
 Age counts from the publishing of a cut, so a changefeed that publishes none keeps everything.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from operator import or_
+from operator import and_, or_
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 from delta.tables import DeltaTable
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.control import commit_metadata, read_rows, read_table, write_table
+from ticdc_assets.engine.executing import Inline, executor
+from ticdc_assets.engine.files import WrittenFile
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.scratch import WRITING, Scratch
 from ticdc_assets.engine.session import functions
 from ticdc_assets.engine.spark_commits import carrying
 from ticdc_assets.pipeline.ahead import is_ahead
+from ticdc_assets.pipeline.change_files import (
+    CHANGE_LOG_SCHEMA,
+    RECORD_COLUMNS,
+    Batches,
+    parts_of,
+    rows_in,
+)
 from ticdc_assets.pipeline.change_statistics import ChangeGroups, read_groups
 from ticdc_assets.pipeline.cut_schema import CUT_SCHEMA
 from ticdc_assets.pipeline.cuts import Cut, read_cuts
@@ -54,6 +65,7 @@ from ticdc_assets.pipeline.decoding import (
     accepted_clocks,
     decoded_position,
     landed_up_to,
+    record_decoder,
 )
 from ticdc_assets.pipeline.quarantine import CLOSED_BY, Closing, read_quarantine
 from ticdc_assets.pipeline.schema_tables import SCHEMA_KINDS
@@ -66,9 +78,10 @@ from ticdc_assets.pipeline.truncation_points import (
 )
 from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.progress import tell
-from ticdc_assets.services.decoded_frames import decoded
+from ticdc_assets.rows.rows_of_work import KeptRows, kept, kept_rows
 from ticdc_assets.services.kept_cuts import kept_cuts, newest_of_days
-from ticdc_assets.wire.rows import PLACE, ROW, SNAPSHOT
+from ticdc_assets.storage.paths import AnyPath
+from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE, ROW, SNAPSHOT
 
 _OF_MIRRORS = (ROW, SNAPSHOT)
 """Kinds of rows of the change log that mirrors are made of."""
@@ -179,31 +192,28 @@ class _Lacking:
     schema_version: int | None = None
     places: tuple[tuple[str, int, int, int], ...] | None = None
 
-    def condition(self, spark: SparkSession) -> Column:
-        """Return the condition on rows of the change log that they are these."""
-        F = functions(spark)
+    def condition(self, field: Callable[[str], Any]) -> Any:
+        """Return the condition on rows of the change log that they are these.
+
+        Args:
+            field: a column by its name, of Spark or of pyarrow.
+        """
         found = (
-            F.col("kind").isin(*_OF_MIRRORS)
-            & (F.col("database") == F.lit(self.database))
-            & (F.col("table") == F.lit(self.table))
-            & F.col("commit_ts").between(self.min_ts, self.max_ts)
+            field("kind").isin(list(_OF_MIRRORS))
+            & (field("database") == self.database)
+            & (field("table") == self.table)
+            & (field("commit_ts") >= self.min_ts)
+            & (field("commit_ts") <= self.max_ts)
         )
         if self.schema_version is not None:
-            found &= F.col("schema_version") == self.schema_version
+            found &= field("schema_version") == self.schema_version
         if self.places is not None:
-            found &= reduce(or_, (_at(spark, place) for place in self.places))
-        return F.coalesce(found, F.lit(False))
+            found &= reduce(or_, (_at(field, place) for place in self.places))
+        return found
 
 
-def _at(spark: SparkSession, place: tuple[str, int, int, int]) -> Column:
-    F = functions(spark)
-    topic, partition, offset, index = place
-    return (
-        (F.col("topic") == F.lit(topic))
-        & (F.col("partition") == partition)
-        & (F.col("offset") == offset)
-        & (F.col("index") == index)
-    )
+def _at(field: Callable[[str], Any], place: tuple[str, int, int, int]) -> Any:
+    return reduce(and_, (field(name) == value for name, value in zip(PLACE, place, strict=True)))
 
 
 class _CutOff:
@@ -400,7 +410,9 @@ class _CutOff:
         """Remove what is at or below the base and in it; return how many rows."""
         F = functions(self._spark)
         lacking = self._lacking(base)
-        needed = reduce(or_, (item.condition(self._spark) for item in lacking), F.lit(False))
+        needed = F.coalesce(
+            reduce(or_, (item.condition(F.col) for item in lacking), F.lit(False)), F.lit(False)
+        )
         # Watermarks tell replays of what stays.
         first = min((item.min_ts for item in lacking), default=base.tso + 1)
         rows = F.col("kind").isin(*_OF_MIRRORS) & (F.col("commit_ts") <= base.tso) & ~needed
@@ -432,20 +444,19 @@ class _CutOff:
             notes.append("raw_messages is not truncated: its batches are no longer known")
             return 0
         count = self._cut_snapshot_rows(base)
-        F = functions(self._spark)
         path = str(self._paths.raw_messages)
-        records = self._spark.read.format("delta").load(path).where(F.col("batch") <= landed)
-        gone = self._in_base(records, base).cache()
-        try:
-            records_gone = gone.count()
+        with closing(Scratch(self._paths, WRITING)) as scratch:
+            gone = self._in_base(base, landed, scratch)
+            records_gone = gone.rows().count
             if self._dry_run or not records_gone:
                 return count + records_gone
+            F = functions(self._spark)
             own = carrying(self._spark, self._paths.raw_messages)
             (
                 DeltaTable.forPath(own.session(_making_base(base)), path)
                 .alias("t")
                 .merge(
-                    gone.alias("s"),
+                    gone.frame(self._spark).alias("s"),
                     (F.col("t.batch") <= landed)
                     & (F.col("t.topic") == F.col("s.topic"))
                     & (F.col("t.partition") == F.col("s.partition"))
@@ -455,8 +466,6 @@ class _CutOff:
                 .execute()
             )
             made = own.find()
-        finally:
-            gone.unpersist()
         return count + (0 if made is None else made.metrics.get("numTargetRowsDeleted", 0))
 
     def _cut_snapshot_rows(self, base: Cut) -> int:
@@ -484,26 +493,56 @@ class _CutOff:
             DeltaTable.forPath(self._spark, path).delete(condition)
         return count
 
-    def _in_base(self, records: DataFrame, base: Cut) -> DataFrame:
-        """Return the coordinates of records that are in the base in all that they say."""
-        F = functions(self._spark)
+    def _in_base(self, base: Cut, landed: int, scratch: Scratch) -> KeptRows:
+        """Return the coordinates of records that are in the base in all that they say.
+
+        Args:
+            base: the base.
+            landed: the newest landed batch whose records are looked at.
+            scratch: where the coordinates come if they may be many.
+        """
         # What a claim check completes is in the same row, at the same commit ts.
         changefeed = replace(self._changefeed, claim_check=None)
-        rows = decoded(records, changefeed, 0, clocks=accepted_clocks(self._paths))
-        above = F.when(F.col("kind") == "ddl", F.col("commit_ts") >= base.tso).otherwise(
-            F.col("commit_ts") > base.tso
-        )
-        needed = reduce(
+        decode = record_decoder(changefeed, 0, clocks=accepted_clocks(self._paths))
+        at = ds.field("commit_ts")
+        needed: ds.Expression = reduce(
             or_,
-            (item.condition(self._spark) for item in self._lacking(base)),
-            (F.col("kind") == "error") | F.coalesce(above, F.lit(False)),
+            (item.condition(ds.field) for item in self._lacking(base)),
+            (ds.field("kind") == ERROR)
+            | (at > base.tso)
+            | ((ds.field("kind") == "ddl") & (at == base.tso)),
         )
-        return (
-            rows.groupBy("topic", "partition", "offset")
-            .agg(F.max(needed).alias("needed"))
-            .where(~F.col("needed"))
-            .select("topic", "partition", "offset")
-        )
+        chosen = Batches(0, landed)
+
+        def gone(some: Iterable[tuple[AnyPath, int]]) -> Iterator[WrittenFile | pa.Table | None]:
+            for piece in some:
+                # All rows of a record come in one batch.
+                found = [
+                    _records_without(rows, needed)
+                    for rows in decode(rows_in(piece, chosen, RECORD_COLUMNS))
+                ]
+                if found:
+                    yield kept(pa.concat_tables(found), into)
+
+        with parts_of(self._spark, self._paths.raw_messages, chosen) as parts:
+            runs_on = executor(
+                self._spark, self._paths.change_log, rows=parts.rows, size=parts.size
+            )
+            into = None if isinstance(runs_on, Inline) else scratch.folder()
+            found = runs_on.run(gone, parts.pieces, tasks=max(runs_on.workers, len(parts.pieces)))
+        return kept_rows(found, _COORDINATES, COORDINATES, into)
+
+
+def _records_without(rows: pa.RecordBatch, needed: ds.Expression) -> pa.Table:
+    """Return the coordinates of decoded records of which no row is needed."""
+    table = pa.Table.from_batches([rows])
+    records, stay = (
+        found.group_by(list(COORDINATES)).aggregate([]) for found in (table, table.filter(needed))
+    )
+    return records.join(stay, list(COORDINATES), join_type="left anti", use_threads=False)
+
+
+_COORDINATES = pa.schema([CHANGE_LOG_SCHEMA.field(name) for name in COORDINATES])
 
 
 def _all_since(mirror: MirrorPlan, min_ts: int, max_ts: int) -> Iterable[_Lacking]:

@@ -1,4 +1,4 @@
-"""The totals of a batch: made of its files or of a frame, wherever that runs; all say the same."""
+"""The totals of a batch: the same wherever they are made."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.engine import executing
-from ticdc_assets.pipeline.change_files import totals_in_files, totals_of_frame
+from ticdc_assets.pipeline.change_files import Batches, Everything, totals_in_files
 from ticdc_assets.pipeline.change_statistics import read_groups
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.landing import land
@@ -36,13 +36,16 @@ def test_totals_are_the_same_whatever_they_are_made_of(
     groups = read_groups(shop.paths).rows
     (batch,) = {row["last_batch"] for row in groups}
 
-    here = totals_in_files(spark, shop.paths.change_log, batch)
+    here = totals_in_files(spark, shop.paths.change_log, Batches.one(batch))
 
     assert sum(row["rows"] for row in here if row["kind"] == "row") == 5
     assert max(len(row["watermarks"]) for row in here) > 1
     told = by_group(here, "watermarks", "landed_day")
     assert told == by_group([*groups], "steps_back")
-    frame = spark.read.format("delta").load(str(shop.paths.change_log))
-    assert by_group(totals_of_frame(frame), "watermarks", "landed_day") == told
+    every = totals_in_files(spark, shop.paths.change_log, Everything(), watermarks=False)
+    assert by_group(every, "watermarks", "landed_day") == told
+    assert not any(row["watermarks"] for row in every)
     monkeypatch.setattr(executing, "INLINE_ROWS", -1)
-    assert by_group(totals_in_files(spark, shop.paths.change_log, batch)) == by_group(here)
+    assert by_group(totals_in_files(spark, shop.paths.change_log, Batches.one(batch))) == by_group(
+        here
+    )

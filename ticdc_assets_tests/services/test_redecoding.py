@@ -14,6 +14,7 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Retention
+from ticdc_assets.engine import executing
 from ticdc_assets.engine.control import latest_version, read_rows, read_table
 from ticdc_assets.engine.session import functions
 from ticdc_assets.errors import NotFoundError
@@ -21,6 +22,7 @@ from ticdc_assets.pipeline import landing, mirrors
 from ticdc_assets.pipeline.landing import landed_days
 from ticdc_assets.pipeline.quarantine import count_open
 from ticdc_assets.pipeline.standing import Outcome
+from ticdc_assets.rows import rows_of_work
 from ticdc_assets.services import redecoded_days
 from ticdc_assets.services.redecoded_days import RedecodedDay
 from ticdc_assets.services.redecoding import redecode
@@ -145,7 +147,14 @@ def versions(feed: Feed) -> list[int | None]:
     ]
 
 
-def test_what_was_lost_changed_or_added_is_put_right(story: Story, feed: Feed) -> None:
+@pytest.mark.parametrize("runs_on", ["here", pytest.param("Spark", marks=pytest.mark.slow)])
+def test_what_was_lost_changed_or_added_is_put_right(
+    story: Story, feed: Feed, monkeypatch: pytest.MonkeyPatch, runs_on: str
+) -> None:
+    if runs_on == "Spark":
+        monkeypatch.setattr(executing, "INLINE_ROWS", -1)
+        # More than one bucket, so places come in files.
+        monkeypatch.setattr(rows_of_work, "_ROWS_PER_BUCKET", 20)
     before, totals, log = versions(feed), groups(feed), log_rows(feed)
     first = again(feed, [YESTERDAY, TODAY])
     assert [item.equal for item in first] == [True, True]
@@ -201,7 +210,12 @@ def test_a_killed_run_is_finished_and_syncs_go_on_between_days(
     assert all(item.equal for item in again(feed, [YESTERDAY, TODAY]))
 
 
-def test_quarantine_is_renewed(story: Story, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("runs_on", ["here", pytest.param("Spark", marks=pytest.mark.slow)])
+def test_quarantine_is_renewed(
+    story: Story, feed: Feed, monkeypatch: pytest.MonkeyPatch, runs_on: str
+) -> None:
+    if runs_on == "Spark":
+        monkeypatch.setattr(executing, "INLINE_ROWS", -1)
     F = functions(feed.spark)
     # A decoder that is broken: today's rows are lost to it, and so are told by their reason.
     (fault,) = read_rows(feed.paths.quarantine)
@@ -242,9 +256,12 @@ def test_quarantine_is_renewed(story: Story, feed: Feed, monkeypatch: pytest.Mon
     assert count_open(feed.paths).decode == 0
 
 
+@pytest.mark.parametrize("runs_on", ["here", pytest.param("Spark", marks=pytest.mark.slow)])
 def test_behind_a_truncation_totals_go_on_and_days_before_it_are_refused(
-    story: Story, feed: Feed
+    story: Story, feed: Feed, monkeypatch: pytest.MonkeyPatch, runs_on: str
 ) -> None:
+    if runs_on == "Spark":
+        monkeypatch.setattr(executing, "INLINE_ROWS", -1)
     keeping = replace(feed.changefeed, retention=Retention(change_log=timedelta(hours=1)))
     assert retain(feed.spark, feed.paths, keeping).changes
     totals, log = groups(feed), log_rows(feed)
@@ -263,3 +280,18 @@ def test_behind_a_truncation_totals_go_on_and_days_before_it_are_refused(
     assert log_rows(feed) == log
     assert feed.sync().outcome is Outcome.PUBLISHED
     assert feed.rows() == truth(story)
+
+
+def test_a_change_log_with_newer_features_is_corrected_by_spark(story: Story, feed: Feed) -> None:
+    log = log_rows(feed)
+    feed.spark.sql(
+        f"ALTER TABLE delta.`{feed.paths.change_log}` "
+        "SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+    )
+    feed.spark.sql(
+        f"DELETE FROM delta.`{feed.paths.change_log}` "
+        f"WHERE landed_day = date'{TODAY}' and kind = 'row'"
+    )
+    (day,) = again(feed, [TODAY])
+    assert day.restored
+    assert log_rows(feed) == log

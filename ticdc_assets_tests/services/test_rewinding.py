@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -31,7 +30,6 @@ from ticdc_assets.pipeline.landing import landed_days
 from ticdc_assets.pipeline.quarantine import count_open, read_quarantine
 from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets.services import redecoded_days, redriving, rewinding
-from ticdc_assets.services.decoded_frames import decoded
 from ticdc_assets.services.maintenance import maintain
 from ticdc_assets.services.redecoding import redecode, redecode_ahead
 from ticdc_assets.services.redriving import redrive
@@ -43,7 +41,6 @@ from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.tso import MAX_TSO, from_physical_ms
 from ticdc_assets.wire import WireFormat, encode
-from ticdc_assets_tests.engine.test_executing import in_order
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 from ticdc_assets_tests.services.test_verify import assert_clean
 from ticdc_assets_tests.simulator.builders import churn, fill
@@ -310,25 +307,19 @@ def test_only_the_limit_tells_what_counts(story: Story, feed: Feed) -> None:
         rewound(feed, number=story.right.number)
 
 
-def test_records_refused_as_ahead_are_the_same_from_files_and_from_frames(
-    story: Story, feed: Feed
-) -> None:
+def test_records_that_are_ahead_are_refused_in_their_files(story: Story, feed: Feed) -> None:
     landed = next(
         row["batch"]
         for row in read_rows(feed.paths.raw_messages)
         if row["value"] == mark(0, MAX_TSO).value
     )
     found = decoding._decoded_batch(feed.spark, feed.paths, feed.changefeed, landed=landed, batch=7)
-    raw = feed.spark.read.format("delta").load(str(feed.paths.raw_messages))
-    there = decoded(raw.where(f"batch = {landed}"), feed.changefeed, 7).toArrow()
     files = [pq.read_table(feed.paths.change_log / file.path) for file in found.changes]
-    here = in_order(pa.concat_tables(files))
-    good = in_order(there.filter(ds.field("kind") != "error").select(here.column_names))
-    assert here.equals(good.cast(here.schema), check_metadata=False)
+    here = pa.concat_tables(files)
+    assert "error" not in here["kind"].to_pylist()
     (file,) = found.faults
     faults = pq.read_table(feed.paths.quarantine / file.path)
     assert faults["reason"].to_pylist() == [TS_AHEAD] * 3
-    assert there["error_reason"].to_pylist().count(TS_AHEAD) == 3
     assert found.errors == 3
     assert sum(item["rows"] for item in found.totals) == here.num_rows
     assert max(item["max_ts"] or 0 for item in found.totals) < MAX_TSO

@@ -1,0 +1,514 @@
+"""Compare the records of one landing day, decoded again, with their rows in the change log.
+
+In: row groups of files of `raw_messages` and `change_log`, and the function from records to rows.
+Out: a `Comparing`: the places whose rows differ, the records that are refused now, and the faults
+in quarantine that are none any more. Nothing is committed.
+
+Each row goes to the bucket of its record as its place, a digest of its content, and a few columns;
+so a record is looked at as a whole, and images do not travel. Who executes that is said by the
+amount of work (`executing`). Places and faults are in this process if they are few, and else in
+files.
+
+Why running it again is safe: no commit names the files (`engine.files`).
+"""
+
+# pyarrow has no type information, so what comes from it is unknown to the checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from enum import StrEnum
+from functools import reduce
+from hashlib import blake2b
+from itertools import groupby
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ticdc_assets.engine.executing import Executor, executor
+from ticdc_assets.engine.files import FileWriter, WrittenFile
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.session import Session
+from ticdc_assets.events import SNAPSHOT_DDL
+from ticdc_assets.pipeline.ahead import TS_AHEAD
+from ticdc_assets.pipeline.change_files import (
+    CHANGE_LOG_SCHEMA,
+    RECORD_COLUMNS,
+    Coordinates,
+    Decode,
+    Everything,
+    OfDay,
+    Parts,
+    Records,
+    by_record,
+    changes_in,
+    parts_of,
+    rows_in,
+)
+from ticdc_assets.pipeline.quarantine import FAULT_SCHEMA, Place, decode_faults
+from ticdc_assets.pipeline.schema_tables import SCHEMA_KINDS
+from ticdc_assets.rows.rows_of_work import KeptRows, buckets_for, kept, kept_rows
+from ticdc_assets.storage.paths import AnyPath
+from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE, ROW, SNAPSHOT, WATERMARK
+
+_CONTENT = tuple(
+    name for name in CHANGE_LOG_SCHEMA.names if name not in (*PLACE, "batch", "landed_day")
+)
+_ERROR = ("error_reason", "error_position", "error_expected", "error_got")
+_DIGEST_BYTES = 16
+
+PLACE_SCHEMA = pa.schema([FAULT_SCHEMA.field(name) for name in PLACE])
+"""Places that differ, as `Comparing` has them."""
+
+
+class Side(StrEnum):
+    """Where a row is from."""
+
+    RECORD = "record"
+    CHANGE_LOG = "change_log"
+
+
+Piece: TypeAlias = tuple[Side, tuple[AnyPath, int]]
+"""A row group of `raw_messages` or of the change log."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Day:
+    """The row groups of a landing day.
+
+    Attributes:
+        raw: those of landed records.
+        log: those of the change log.
+        only: the records that count; all of the day if None.
+    """
+
+    raw: Parts
+    log: Parts
+    only: Records | None
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """All of them."""
+        return [
+            *((Side.RECORD, piece) for piece in self.raw.pieces),
+            *((Side.CHANGE_LOG, piece) for piece in self.log.pieces),
+        ]
+
+    @property
+    def rows(self) -> int:
+        """Rows in all of them."""
+        return self.raw.rows + self.log.rows
+
+    def executor(self, spark: Session, paths: LakePaths) -> Executor:
+        """Return what runs steps over all of them."""
+        size = self.raw.size + self.log.size
+        return executor(spark, paths.change_log, rows=self.rows, size=size)
+
+
+def day_of(
+    stack: ExitStack, spark: Session, paths: LakePaths, day: date, only: Records | None
+) -> Day:
+    """Return the row groups of a landing day, which are there until the stack is closed."""
+    raw, log = (
+        stack.enter_context(parts_of(spark, table, OfDay(day)))
+        for table in (paths.raw_messages, paths.change_log)
+    )
+    return Day(raw=raw, log=log, only=only)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenFaults:
+    """The open faults in quarantine.
+
+    Attributes:
+        decode: places of records that could not be decoded, by record.
+        apply: places of row changes that do not fit.
+    """
+
+    decode: Mapping[Coordinates, frozenset[Place]]
+    apply: frozenset[Place]
+
+    @classmethod
+    def of(cls, rows: Iterable[Mapping[str, Any]]) -> "OpenFaults":
+        """Return the faults of rows of the quarantine."""
+        places: dict[str, set[Place]] = {"decode": set(), "apply": set()}
+        for row in rows:
+            places[row["stage"]].add(tuple(row[name] for name in PLACE))
+        decode: defaultdict[Coordinates, set[Place]] = defaultdict(set)
+        for place in places["decode"]:
+            decode[place[:-1]].add(place)
+        return cls(
+            decode={record: frozenset(own) for record, own in decode.items()},
+            apply=frozenset(places["apply"]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparing:
+    """What comparing came to.
+
+    Attributes:
+        records: records that were decoded again.
+        changes: whether the change log has rows of the day that are of no export.
+        places: places whose rows are to be replaced (`PLACE_SCHEMA`).
+        replaced: places where the change log has other rows.
+        restored: places where it lacks rows.
+        removed: places where it has rows that no record gives.
+        removed_faults: faults of applying at these.
+        tables: lowest commit ts of differing rows by (database, table), by (None, None) of
+            watermarks.
+        schemas: whether DDL or bootstraps differ.
+        batches: batches of the change log that differing rows are of.
+        landed_batches: landed batches that rows in their place are of.
+        first_batches: the lowest batch of the change log by the moment its rows were landed at.
+        landings: the landed batches, with that moment.
+        refused: records that are refused now and keep their rows: by database, table and reason.
+        faults: files of new faults, relative to the folder of the quarantine.
+        quarantined: faults in these.
+        released: faults of decoding that are none any more.
+    """
+
+    records: int
+    changes: bool
+    places: KeptRows
+    replaced: int
+    restored: int
+    removed: int
+    removed_faults: frozenset[Place]
+    tables: Mapping[tuple[str | None, str | None], int]
+    schemas: bool
+    batches: frozenset[int]
+    landed_batches: frozenset[int]
+    first_batches: Mapping[datetime, int]
+    landings: frozenset[tuple[int, datetime]]
+    refused: Mapping[tuple[str | None, str | None, str], int]
+    faults: Sequence[WrittenFile]
+    quarantined: int
+    released: frozenset[Place]
+
+
+def compare(
+    spark: Session,
+    paths: LakePaths,
+    day: Day,
+    decode: Decode,
+    *,
+    known: OpenFaults,
+    batch: int,
+    folder: Callable[[], AnyPath],
+) -> Comparing:
+    """Compare the records of a day with their rows.
+
+    Args:
+        spark: the session, which is asked for nothing if they are few.
+        paths: tables of the changefeed.
+        day: the day.
+        decode: the function from records to rows, whose batch is the landed one.
+        known: the open faults.
+        batch: batch of the change log that new faults are of.
+        folder: gives a folder for places, if they may be many.
+    """
+    runs_on = day.executor(spark, paths)
+    buckets = buckets_for(day.rows, 0, runs_on.workers)
+    into = folder() if buckets > 1 else None
+    writing = _Writing(batch=batch, paths=paths, places=into)
+    only = day.only
+
+    def told(some: Iterable[Piece]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for side, piece in some:
+            if side is Side.RECORD:
+                found = decode(rows_in(piece, only or Everything(), RECORD_COLUMNS))
+            else:
+                found = changes_in(piece)
+            for rows in found:
+                yield from by_record(_told(rows, side), buckets)
+
+    def compared(_bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Bucket]:
+        rows = pa.Table.from_batches(list(batches))
+        yield _compared(rows, known, writing, only)
+
+    found = runs_on.reduce(
+        told, day.pieces, compared, tasks=max(buckets, runs_on.workers), buckets=buckets
+    )
+    return _joined(found, into)
+
+
+# Rows -------------------------------------------------------------------------------------------
+
+
+def _told(rows: pa.RecordBatch, side: Side) -> pa.RecordBatch:
+    """Return what is told of rows: place, digest, and what decides what becomes of them."""
+    if side is Side.CHANGE_LOG:
+        # Rows of exports came from no record.
+        is_exported = pc.or_(
+            pc.equal(rows.column("kind"), SNAPSHOT),
+            pc.fill_null(pc.equal(rows.column("ddl_type"), SNAPSHOT_DDL), False),
+        )
+        rows = rows.filter(pc.invert(is_exported))
+    is_error = pc.equal(rows.column("kind"), ERROR)
+    there = set(rows.schema.names)
+    return pa.RecordBatch.from_arrays(
+        [
+            *(rows.column(name) for name in _COPIED),
+            pa.repeat(side is Side.RECORD, rows.num_rows),
+            pc.if_else(is_error, pa.scalar(None, pa.binary()), _digests(rows)),
+            *(
+                rows.column(name) if name in there else pa.nulls(rows.num_rows, pa.string())
+                for name in _ERROR
+            ),
+        ],
+        names=[*_COPIED, "now", "digest", *_ERROR],
+    )
+
+
+_COPIED = (*PLACE, "kind", "database", "table", "commit_ts", "batch", "landed_at")
+
+
+def _digests(rows: pa.RecordBatch) -> "pa.Array[Any]":
+    """Return a digest of the content of each row."""
+    texts: list[pa.Array[Any]] = []
+    for name in _CONTENT:
+        column = rows.column(name)
+        if pa.types.is_temporal(column.type):
+            column = column.cast(pa.int64())
+        texts.append(column.cast(pa.string()))
+    # Lengths first: so no two rows have the same text.
+    lengths = [pc.fill_null(pc.binary_length(text).cast(pa.string()), "-") for text in texts]
+    joined = pc.binary_join_element_wise(
+        *lengths, *texts, ",", null_handling="replace", null_replacement=""
+    )
+    digests = [blake2b(text, digest_size=_DIGEST_BYTES).digest() for text in _bytes_of(joined)]
+    return pa.array(digests, pa.binary())
+
+
+def _bytes_of(texts: "pa.Array[Any]") -> list[bytes]:
+    return texts.cast(pa.binary()).to_pylist()
+
+
+# A bucket ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Writing:
+    """Where a bucket writes: faults of a batch, and places, which stay here if None."""
+
+    batch: int
+    paths: LakePaths
+    places: AnyPath | None
+
+
+@dataclass(kw_only=True)
+class _Bucket:
+    """What became of the records of a bucket; see `Comparing`."""
+
+    records: int
+    changes: bool
+    places: WrittenFile | pa.Table | None = None
+    counts: Counter[str] = field(default_factory=Counter[str])
+    removed_faults: set[Place] = field(default_factory=set[Place])
+    tables: dict[tuple[str | None, str | None], int] = field(
+        default_factory=dict[tuple[str | None, str | None], int]
+    )
+    schemas: bool = False
+    batches: set[int] = field(default_factory=set[int])
+    landed_batches: set[int] = field(default_factory=set[int])
+    first_batches: dict[datetime, int] = field(default_factory=dict[datetime, int])
+    landings: set[tuple[int, datetime]] = field(default_factory=set[tuple[int, datetime]])
+    refused: Counter[tuple[str | None, str | None, str]] = field(
+        default_factory=Counter[tuple[str | None, str | None, str]]
+    )
+    faults: WrittenFile | None = None
+    quarantined: int = 0
+    released: set[Place] = field(default_factory=set[Place])
+
+
+_Row: TypeAlias = dict[str, Any]
+
+
+def _compared(
+    rows: pa.Table, known: OpenFaults, writing: _Writing, only: Records | None
+) -> _Bucket:
+    """Return what became of the records of a bucket."""
+    now, there = (rows.filter(pc.equal(rows["now"], is_now)) for is_now in (True, False))
+    records = now.group_by(list(COORDINATES)).aggregate([])
+    bucket = _Bucket(
+        records=records.num_rows,
+        changes=there.num_rows > 0,
+        landings={
+            (row["batch"], row["landed_at"])
+            for row in now.group_by(["batch", "landed_at"]).aggregate([]).to_pylist()
+        },
+        first_batches={
+            row["landed_at"]: row["batch_min"]
+            for row in there.group_by("landed_at").aggregate([("batch", "min")]).to_pylist()
+        },
+    )
+    if only is not None:
+        rows = rows.join(records, list(COORDINATES), join_type="left semi", use_threads=False)
+    bucket.released |= _released(now, known)
+    places: list[Place] = []
+    faults: list[_Row] = []
+    for own in _records_to_see(rows):
+        differing, new = _seen(own, known, bucket)
+        places += differing
+        faults += new
+    columns = list(zip(*places, strict=True)) or [()] * len(PLACE)
+    table = pa.table([*map(pa.array, columns)], names=list(PLACE)).cast(PLACE_SCHEMA)
+    bucket.places = kept(table, writing.places)
+    if faults:
+        # Their own columns alone: they are of no schema of the change log.
+        schema = pa.schema([rows.schema.field(name) for name in (*_COPIED, *_ERROR)])
+        found = decode_faults(pa.Table.from_pylist(faults, schema=schema), writing.batch)
+        writer = FileWriter(writing.paths.quarantine, FAULT_SCHEMA)
+        writer.write(found)
+        bucket.faults, bucket.quarantined = writer.close(), found.num_rows
+    return bucket
+
+
+def _records_to_see(rows: pa.Table) -> Iterator[list[_Row]]:
+    """Yield the rows of each record that has an error, or rows that differ."""
+    signs = pc.if_else(rows["now"], 1, -1)
+    is_error = pc.equal(rows["kind"], ERROR)
+    sums = (
+        rows.append_column("sign", pc.if_else(is_error, 0, signs))
+        .append_column("errors", is_error.cast(pa.int64()))
+        .group_by([*PLACE, "digest"], use_threads=False)
+        .aggregate([("sign", "sum"), ("errors", "sum")])
+    )
+    to_see = sums.filter((ds.field("sign_sum") != 0) | (ds.field("errors_sum") > 0))
+    if not to_see.num_rows:
+        return
+    records = to_see.group_by(list(COORDINATES)).aggregate([])
+    own = rows.join(records, list(COORDINATES), join_type="left semi", use_threads=False)
+    ordered = own.sort_by([(name, "ascending") for name in PLACE]).to_pylist()
+    for _, found in groupby(ordered, key=_record_of):
+        yield list(found)
+
+
+def _record_of(row: _Row) -> Coordinates:
+    return row["topic"], row["partition"], row["offset"]
+
+
+def _place_of(row: _Row) -> Place:
+    return (*_record_of(row), row["index"])
+
+
+def _seen(
+    rows: Sequence[_Row], known: OpenFaults, bucket: _Bucket
+) -> tuple[list[Place], list[_Row]]:
+    """Return the places of a record that differ, and its new faults; count the rest.
+
+    Of a record that is refused now, the rows stay. But an event whose timestamp is too far ahead
+    goes to quarantine.
+    """
+    errors = [row for row in rows if row["kind"] == ERROR]
+    ahead = {_place_of(row) for row in errors if row["error_reason"] == TS_AHEAD}
+    differing: list[Place] = []
+    keeping: set[tuple[str | None, str | None]] = set()
+    keeps_rows = False
+    for place, own in groupby(rows, key=_place_of):
+        at_place = [row for row in own if row["kind"] != ERROR]
+        now, there = ([row for row in at_place if row["now"] is side] for side in (True, False))
+        if _digests_of(now) == _digests_of(there):
+            continue
+        if errors and not now and place not in ahead:
+            keeps_rows = True
+            keeping |= {(row["database"], row["table"]) for row in there}
+            continue
+        differing.append(place)
+        _count(place, now, there, known, bucket)
+    if errors:
+        reason = min(row["error_reason"] for row in errors)
+        bucket.refused.update((*table, reason) for table in keeping)
+    new = [
+        row
+        for row in errors
+        if (not keeps_rows or row["error_reason"] == TS_AHEAD)
+        and _place_of(row) not in known.decode.get(_record_of(row), ())
+    ]
+    return differing, new
+
+
+def _digests_of(rows: Iterable[_Row]) -> list[bytes]:
+    return sorted(row["digest"] for row in rows)
+
+
+def _count(
+    place: Place,
+    now: Sequence[_Row],
+    there: Sequence[_Row],
+    known: OpenFaults,
+    bucket: _Bucket,
+) -> None:
+    """Count a place that differs."""
+    bucket.counts["replaced" if now and there else "restored" if now else "removed"] += 1
+    if not now and place in known.apply:
+        bucket.removed_faults.add(place)
+    bucket.landed_batches |= {row["batch"] for row in now}
+    bucket.batches |= {row["batch"] for row in there}
+    for row in (*now, *there):
+        if row["kind"] in SCHEMA_KINDS:
+            bucket.schemas = True
+        elif row["kind"] in (ROW, WATERMARK):
+            is_row = row["kind"] == ROW
+            table = (row["database"], row["table"]) if is_row else (None, None)
+            ts = row["commit_ts"]
+            bucket.tables[table] = min(ts, bucket.tables.get(table, ts))
+
+
+def _released(now: pa.Table, known: OpenFaults) -> set[Place]:
+    """Return the known faults of records that are no errors now."""
+    if not known.decode:
+        return set()
+    offsets = pa.array(sorted({record[-1] for record in known.decode}), now["offset"].type)
+    near = now.filter(pc.is_in(now["offset"], value_set=offsets))
+    rows = near.select([*PLACE, "kind"]).to_pylist()
+    errors = {_place_of(row) for row in rows if row["kind"] == ERROR}
+    return {
+        place
+        for record in {_record_of(row) for row in rows}
+        for place in known.decode.get(record, ())
+        if place not in errors
+    }
+
+
+def _joined(found: Collection[_Bucket], folder: AnyPath | None) -> Comparing:
+    """Return what all buckets came to."""
+    counts = reduce(Counter.__add__, (item.counts for item in found), Counter[str]())
+    tables: dict[tuple[str | None, str | None], int] = {}
+    first_batches: dict[datetime, int] = {}
+    for item in found:
+        for table, ts in item.tables.items():
+            tables[table] = min(ts, tables.get(table, ts))
+        for moment, batch in item.first_batches.items():
+            first_batches[moment] = min(batch, first_batches.get(moment, batch))
+    return Comparing(
+        records=sum(item.records for item in found),
+        changes=any(item.changes for item in found),
+        places=kept_rows([item.places for item in found], PLACE_SCHEMA, PLACE, folder),
+        replaced=counts["replaced"],
+        restored=counts["restored"],
+        removed=counts["removed"],
+        removed_faults=frozenset[Place]().union(*(item.removed_faults for item in found)),
+        tables=tables,
+        schemas=any(item.schemas for item in found),
+        batches=frozenset[int]().union(*(item.batches for item in found)),
+        landed_batches=frozenset[int]().union(*(item.landed_batches for item in found)),
+        first_batches=first_batches,
+        landings=frozenset[tuple[int, datetime]]().union(*(item.landings for item in found)),
+        refused=reduce(
+            Counter.__add__,
+            (item.refused for item in found),
+            Counter[tuple[str | None, str | None, str]](),
+        ),
+        faults=[item.faults for item in found if item.faults is not None],
+        quarantined=sum(item.quarantined for item in found),
+        released=frozenset[Place]().union(*(item.released for item in found)),
+    )
