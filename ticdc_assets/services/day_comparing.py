@@ -5,9 +5,9 @@ Out: a `Comparing`: the places whose rows differ, the records that are refused n
 in quarantine that are none any more. Nothing is committed.
 
 Each row goes to the bucket of its record as its place, a digest of its content, and a few columns;
-so a record is looked at as a whole, and images do not travel. Who executes that is said by the
-amount of work (`executing`). Places and faults are in this process if they are few, and else in
-files.
+so a record is looked at as a whole, and images do not travel. The amount of work decides where that
+runs (`executing`). Places that differ stay in this process if the rows are few, else they are in
+files. New faults are in files of the quarantine.
 
 Why running it again is safe: no commit names the files (`engine.files`).
 """
@@ -273,22 +273,34 @@ _COPIED = (*PLACE, "kind", "database", "table", "commit_ts", "batch", "landed_at
 
 def _digests(rows: pa.RecordBatch) -> "pa.Array[Any]":
     """Return a digest of the content of each row."""
-    texts: list[pa.Array[Any]] = []
-    for name in _CONTENT:
-        column = rows.column(name)
-        if pa.types.is_temporal(column.type):
-            column = column.cast(pa.int64())
-        texts.append(column.cast(pa.string()))
-    # Lengths first: so no two rows have the same text.
-    lengths = [pc.fill_null(pc.binary_length(text).cast(pa.string()), "-") for text in texts]
-    joined = pc.binary_join_element_wise(
-        *lengths, *texts, ",", null_handling="replace", null_replacement=""
+    texts = {name: _text(rows.column(name)) for name in _CONTENT}
+    # Lengths first, so no two rows have the same bytes.
+    lengths = [
+        pc.fill_null(pc.binary_length(text).cast(pa.string()), "-") for text in texts.values()
+    ]
+    short = [text for name, text in texts.items() if name not in _LONG]
+    heads = pc.binary_join_element_wise(
+        *lengths, *short, ",", null_handling="replace", null_replacement=""
     )
-    digests = [blake2b(text, digest_size=_DIGEST_BYTES).digest() for text in _bytes_of(joined)]
-    return pa.array(digests, pa.binary())
+    hashes = [blake2b(head or b"", digest_size=_DIGEST_BYTES) for head in _bytes_of(heads)]
+    for name in _LONG:
+        for found, text in zip(hashes, _bytes_of(texts[name]), strict=True):
+            if text is not None:
+                found.update(text)
+    return pa.array([found.digest() for found in hashes], pa.binary())
 
 
-def _bytes_of(texts: "pa.Array[Any]") -> list[bytes]:
+_LONG = ("before", "after", "sql", "schema", "pre_schema")
+"""Columns of which Arrow could not join all that a row may have."""
+
+
+def _text(column: "pa.Array[Any]") -> "pa.Array[Any]":
+    if pa.types.is_temporal(column.type):
+        column = column.cast(pa.int64())
+    return column.cast(pa.string())
+
+
+def _bytes_of(texts: "pa.Array[Any]") -> list[bytes | None]:
     return texts.cast(pa.binary()).to_pylist()
 
 
