@@ -290,8 +290,8 @@ def test_most_messages_take_the_short_way() -> None:
     """The long way means the same, so only this sees a short way that is never taken."""
     spaced = json.dumps(json.loads(INSERT)).encode()
     (regular, long_way) = rows([b'{"new":1,' + spaced[1:], b'{"old":null,' + spaced[1:]])
-    assert '"age": null' in str(regular["after"])
-    assert '"age":null' in str(long_way["after"])
+    assert "\\u00e9" in str(regular["after"])
+    assert "\u00e9" in str(long_way["after"])
 
 
 @settings(deadline=None)
