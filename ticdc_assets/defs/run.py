@@ -31,6 +31,7 @@ import ticdc_assets
 from ticdc_assets.config import CHANGEFEEDS_VARIABLE, LAKE_VARIABLE, Settings
 from ticdc_assets.defs.active_runs import FOLLOW_TAG, end_orphans
 from ticdc_assets.defs.changefeeds import definitions_of
+from ticdc_assets.defs.event_log import opened_instance
 from ticdc_assets.defs.following import Followed
 from ticdc_assets.defs.home import HOME_VARIABLE, home_path
 from ticdc_assets.defs.steps import ChangefeedSteps, patient_lock, steps_of
@@ -386,7 +387,7 @@ def open_instance(settings: Settings) -> Iterator[DagsterInstance]:
     # What a run's processes read (compute logs, for one) goes by the variable.
     os.environ[HOME_VARIABLE] = home
     try:
-        with DagsterInstance.from_config(home) as instance:
+        with opened_instance(home) as instance:
             yield instance
     finally:
         if before is None:
