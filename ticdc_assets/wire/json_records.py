@@ -108,9 +108,13 @@ def check_readable(text: bytes) -> None:
     """
     if not text.isascii():
         text.decode()
-    # Nearly always there are not that many brackets at all.
-    if text.count(b"{") + text.count(b"[") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
+    # Nearly always there are not that many bytes, let alone brackets.
+    if len(text) > MAX_DEPTH and _brackets(text) > MAX_DEPTH and _depth(text) > MAX_DEPTH:
         raise IrregularError
+
+
+def _brackets(text: bytes) -> int:
+    return text.count(b"{") + text.count(b"[")
 
 
 def _depth(text: bytes) -> int:
