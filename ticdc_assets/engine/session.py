@@ -25,7 +25,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.logger import PySparkLogger
-from pyspark.sql import SparkSession, Window
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as _functions
 
 from ticdc_assets.config import SparkSettings, lake_path, load_spark_settings
@@ -231,12 +231,6 @@ def functions(spark: SparkSession):  # only inference can say which module's typ
     """
     _ = spark.sparkContext
     return _functions
-
-
-def windows(spark: SparkSession) -> type[Window]:
-    """Return what makes specifications of windows, once the session has started."""
-    _ = spark.sparkContext
-    return Window
 
 
 def get_spark(

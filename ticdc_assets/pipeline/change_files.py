@@ -117,6 +117,10 @@ class Parts:
     size: int
     largest: int
 
+    def tasks(self, workers: int) -> int:
+        """Return among how many tasks they are shared out, each of which writes a file."""
+        return 1 if self.largest >= _LARGE_RECORD else max(workers, self.size // _TASK_BYTES)
+
 
 class Selection(Protocol):
     """Which rows of a table are meant."""
@@ -390,10 +394,7 @@ def decode_into_files(
 
     with parts_of(spark, landed.table, landed.chosen) as parts:
         runs_on = executor(spark, into.change_log, rows=parts.rows, size=parts.size)
-        # Each task writes a file.
-        tasks = max(runs_on.workers, parts.size // _TASK_BYTES)
-        if parts.largest >= _LARGE_RECORD:
-            tasks = 1
+        tasks = parts.tasks(runs_on.workers)
         return joined_files(runs_on.run(decoded, parts.pieces, tasks=tasks))
 
 

@@ -106,6 +106,11 @@ class Day:
         """Rows in all of them."""
         return self.raw.rows + self.log.rows
 
+    def tasks(self, workers: int) -> int:
+        """Return among how many tasks they are shared out."""
+        found = [parts.tasks(workers) for parts in (self.raw, self.log)]
+        return 1 if 1 in found else sum(found)
+
     def executor(self, spark: Session, paths: LakePaths) -> Executor:
         """Return what runs steps over all of them."""
         size = self.raw.size + self.log.size

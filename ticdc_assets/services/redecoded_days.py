@@ -273,7 +273,7 @@ class LandingDay:
     def _written(
         self, day: Day, decode: Decode, differing: Rows, numbering: "_Numbering"
     ) -> DecodedFiles:
-        """Write the rows of the day: those that stay, and those that its records give elsewhere."""
+        """Write the rows of the day: those that stay, and others at places that differ."""
         only, own_day, into = day.only, self._day, self._paths
 
         def rows(some: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
@@ -293,7 +293,8 @@ class LandingDay:
             yield write_rows(found, batch=numbering.batch, into=into)
 
         runs_on = day.executor(self._spark, self._paths)
-        return joined_files(runs_on.run(written, day.pieces, tasks=runs_on.workers))
+        tasks = day.tasks(runs_on.workers)
+        return joined_files(runs_on.run(written, day.pieces, tasks=tasks))
 
 
 def _in_order(

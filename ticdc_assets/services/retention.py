@@ -529,7 +529,7 @@ class _CutOff:
                 self._spark, self._paths.change_log, rows=parts.rows, size=parts.size
             )
             into = None if isinstance(runs_on, Inline) else scratch.folder()
-            found = runs_on.run(gone, parts.pieces, tasks=max(runs_on.workers, len(parts.pieces)))
+            found = runs_on.run(gone, parts.pieces, tasks=parts.tasks(runs_on.workers))
         return kept_rows(found, _COORDINATES, COORDINATES, into)
 
 
