@@ -43,12 +43,10 @@ def opened_instance(home: str) -> DagsterInstance:
     """
     ref = InstanceRef.from_dir(home)
     own = ref.storage_data
-    if own is None or own.class_name != DagsterSqliteStorage.__name__:
-        return DagsterInstance.from_ref(ref)
-    config = {"module": __name__, "class": OpenStorage.__name__, "config": own.config_dict}
-    return DagsterInstance.from_ref(
-        InstanceRef.from_dir(home, overrides={"storage": {"custom": config}})
-    )
+    if own is not None and own.class_name == DagsterSqliteStorage.__name__:
+        opened = ConfigurableClassData(__name__, OpenStorage.__name__, own.config_yaml)
+        ref = ref._replace(storage_data=opened)
+    return DagsterInstance.from_ref(ref)
 
 
 class OpenEventLog(SqliteEventLogStorage):

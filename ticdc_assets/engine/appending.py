@@ -157,7 +157,7 @@ def _append_by_spark(
     if replaces:
         where = " and ".join(f"{quoted(name)} = '{value}'" for name, value in replaces.items())
         writer = writer.mode("overwrite").option("replaceWhere", where)
-    (writer.option("txnAppId", app_id).option("txnVersion", version).save(str(path)))
+    writer.option("txnAppId", app_id).option("txnVersion", version).save(str(path))
     commit.find()
     for file in files:
         (path / file.path).unlink()

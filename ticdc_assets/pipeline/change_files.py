@@ -215,6 +215,11 @@ class OfDay:
         return field("landed_day") == self.day
 
 
+def coordinates_of(rows: pa.RecordBatch) -> Iterator[Coordinates]:
+    """Yield the coordinates of the record that each row is of."""
+    return zip(*(rows.column(name).to_pylist() for name in COORDINATES), strict=True)
+
+
 @dataclass(frozen=True)
 class Records:
     """The landed records at some coordinates.
@@ -250,8 +255,8 @@ class Records:
         """Return those among some rows."""
         offsets = pa.array({place[-1] for place in self.places}, pa.int64())
         near = rows.filter(pc.is_in(rows.column("offset"), value_set=offsets))
-        places = zip(*(near.column(name).to_pylist() for name in COORDINATES), strict=True)
-        found = near.filter(pa.array([place in self.places for place in places], pa.bool_()))
+        is_chosen = [place in self.places for place in coordinates_of(near)]
+        found = near.filter(pa.array(is_chosen, pa.bool_()))
         return [found] if found.num_rows else []
 
     def condition(self, field: Callable[[str], Any]) -> Any:

@@ -48,6 +48,7 @@ from ticdc_assets.pipeline.change_files import (
     Decode,
     DecodedFiles,
     Landed,
+    coordinates_of,
     decode_into_files,
 )
 from ticdc_assets.pipeline.change_statistics import add_to_groups
@@ -59,7 +60,6 @@ from ticdc_assets.pipeline.seed_decoding import decode_seeds
 from ticdc_assets.progress import tell
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.batch import decode_pieces
-from ticdc_assets.wire.rows import COORDINATES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +226,7 @@ def record_decoder(
             found = pa.array([now] * rows.num_rows, landed_at.type)
         if not clocks:
             return found
-        accepted = pa.array([clocks.get(place) for place in _places(rows)], landed_at.type)
+        accepted = pa.array([clocks.get(place) for place in coordinates_of(rows)], landed_at.type)
         is_later = pc.fill_null(pc.greater(accepted, found), False)
         return pc.if_else(is_later, accepted, found)
 
@@ -269,9 +269,5 @@ def _of_records(
     values = records.column(name).cast(kind)
     if len(values.unique()) <= 1:
         return pa.array([values[0].as_py()] * rows.num_rows, kind)
-    by_place = dict(zip(_places(records), values.to_pylist(), strict=True))
-    return pa.array([by_place[place] for place in _places(rows)], kind)
-
-
-def _places(rows: pa.RecordBatch) -> Iterator[Coordinates]:
-    return zip(*(rows.column(name).to_pylist() for name in COORDINATES), strict=True)
+    by_place = dict(zip(coordinates_of(records), values.to_pylist(), strict=True))
+    return pa.array([by_place[place] for place in coordinates_of(rows)], kind)

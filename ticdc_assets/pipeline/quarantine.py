@@ -56,6 +56,10 @@ FAULT_SCHEMA = pa.schema(
 """`quarantine`: one row a fault."""
 
 
+PLACE_SCHEMA = pa.schema([FAULT_SCHEMA.field(name) for name in PLACE])
+"""The columns that say where an event is."""
+
+
 class Closing(StrEnum):
     """Why a row is not open any more."""
 
@@ -160,6 +164,13 @@ def places_in(rows: pa.Table | pa.RecordBatch) -> list[Place]:
     return list(zip(*(rows.column(name).to_pylist() for name in PLACE), strict=True))
 
 
+def table_of_places(places: Iterable[Place]) -> pa.Table:
+    """Return places as a table (`PLACE_SCHEMA`)."""
+    columns = list(zip(*places, strict=True)) or [()] * len(PLACE)
+    arrays = [pa.array(own, field.type) for own, field in zip(columns, PLACE_SCHEMA, strict=True)]
+    return pa.table(arrays, schema=PLACE_SCHEMA)
+
+
 def read_quarantine(
     paths: LakePaths, *, open_only: bool = True, tables: TableFilter | None = None
 ) -> list[dict[str, Any]]:
@@ -243,19 +254,10 @@ def _update(
     _give_column(paths)
     table = open_table(paths.quarantine)
     assert table is not None
-    wanted = pa.table(
-        [
-            *(
-                pa.array(own, FAULT_SCHEMA.field(name).type)
-                for name, own in zip(PLACE, zip(*found, strict=True), strict=True)
-            ),
-            *(
-                pa.repeat(pa.scalar(value, FAULT_SCHEMA.field(name).type), len(found))
-                for name, value in values.items()
-            ),
-        ],
-        names=[*PLACE, *(f"new_{name}" for name in values)],
-    )
+    wanted = table_of_places(found)
+    for name, value in values.items():
+        same_value = pa.repeat(pa.scalar(value, FAULT_SCHEMA.field(name).type), len(found))
+        wanted = wanted.append_column(f"new_{name}", same_value)
     same = " and ".join(f'old."{name}" = given."{name}"' for name in PLACE)
     with NamedCommit(paths.quarantine).on(table) as properties:
         (

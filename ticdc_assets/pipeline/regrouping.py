@@ -19,11 +19,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from ticdc_assets.changelog.progress import advance_all
 from ticdc_assets.engine.control import commit_metadata, write_table
 from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.paths import LakePaths
@@ -183,14 +183,12 @@ def _steps_back(
     ) -> Iterator[tuple[tuple[str, int], int]]:
         order = [(name, "ascending") for name in PLACE]
         rows = pa.Table.from_batches(list(batches)).sort_by(order)
-        for place in rows.group_by(["topic", "partition"]).aggregate([]).to_pylist():
-            own = rows.filter(
-                (ds.field("topic") == place["topic"])
-                & (ds.field("partition") == place["partition"])
-            )
-            stamps = own["commit_ts"].to_numpy()
-            above = np.maximum.accumulate(stamps)[:-1]
-            yield (place["topic"], place["partition"]), int((stamps[1:] < above).sum())
+        topics, partitions, stamps = (
+            rows[name].to_pylist() for name in ("topic", "partition", "commit_ts")
+        )
+        places = zip(topics, partitions, strict=True)
+        for place, progress in advance_all({}, zip(places, stamps, strict=True)).items():
+            yield place, progress.steps_back
 
     with parts_of(spark, log, Everything(), version=version) as parts:
         runs_on = executor(spark, log, rows=parts.rows, size=0)

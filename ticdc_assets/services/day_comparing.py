@@ -6,8 +6,8 @@ in quarantine that are none any more. Nothing is committed.
 
 Each row goes to the bucket of its record as its place, a digest of its content, and a few columns;
 so a record is looked at as a whole, and images do not travel. The amount of work decides where that
-runs (`executing`). Places that differ stay in this process if the rows are few, else they are in
-files. New faults are in files of the quarantine.
+runs (`executing`). Places that differ stay in this process if that is all done here, else they are
+in files. New faults are in files of the quarantine.
 
 Why running it again is safe: no commit names the files (`engine.files`).
 """
@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ticdc_assets.engine.executing import Executor, executor
+from ticdc_assets.engine.executing import Executor, Inline, executor
 from ticdc_assets.engine.files import FileWriter, WrittenFile
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import Session
@@ -47,12 +47,20 @@ from ticdc_assets.pipeline.change_files import (
     OfDay,
     Parts,
     Records,
+    Selection,
     by_record,
     changes_in,
     parts_of,
     rows_in,
 )
-from ticdc_assets.pipeline.quarantine import FAULT_SCHEMA, Place, decode_faults
+from ticdc_assets.pipeline.quarantine import (
+    FAULT_SCHEMA,
+    PLACE_SCHEMA,
+    Place,
+    decode_faults,
+    place_of,
+    table_of_places,
+)
 from ticdc_assets.pipeline.schema_tables import SCHEMA_KINDS
 from ticdc_assets.rows.rows_of_work import KeptRows, buckets_for, kept, kept_rows
 from ticdc_assets.storage.paths import AnyPath
@@ -63,9 +71,6 @@ _CONTENT = tuple(
 )
 _ERROR = ("error_reason", "error_position", "error_expected", "error_got")
 _DIGEST_BYTES = 16
-
-PLACE_SCHEMA = pa.schema([FAULT_SCHEMA.field(name) for name in PLACE])
-"""Places that differ, as `Comparing` has them."""
 
 
 class Side(StrEnum):
@@ -100,6 +105,11 @@ class Day:
             *((Side.RECORD, piece) for piece in self.raw.pieces),
             *((Side.CHANGE_LOG, piece) for piece in self.log.pieces),
         ]
+
+    @property
+    def chosen(self) -> Selection:
+        """Which of the landed records count."""
+        return self.only or Everything()
 
     @property
     def rows(self) -> int:
@@ -145,7 +155,7 @@ class OpenFaults:
         """Return the faults of rows of the quarantine."""
         places: dict[str, set[Place]] = {"decode": set(), "apply": set()}
         for row in rows:
-            places[row["stage"]].add(tuple(row[name] for name in PLACE))
+            places[row["stage"]].add(place_of(row))
         decode: defaultdict[Coordinates, set[Place]] = defaultdict(set)
         for place in places["decode"]:
             decode[place[:-1]].add(place)
@@ -222,14 +232,14 @@ def compare(
     """
     runs_on = day.executor(spark, paths)
     buckets = buckets_for(day.rows, 0, runs_on.workers)
-    into = folder() if buckets > 1 else None
+    into = None if isinstance(runs_on, Inline) else folder()
     writing = _Writing(batch=batch, paths=paths, places=into)
-    only = day.only
+    only, chosen = day.only, day.chosen
 
     def told(some: Iterable[Piece]) -> Iterator[tuple[int, pa.RecordBatch]]:
         for side, piece in some:
             if side is Side.RECORD:
-                found = decode(rows_in(piece, only or Everything(), RECORD_COLUMNS))
+                found = decode(rows_in(piece, chosen, RECORD_COLUMNS))
             else:
                 found = changes_in(piece)
             for rows in found:
@@ -376,9 +386,7 @@ def _compared(
         differing, new = _seen(own, known, bucket)
         places += differing
         faults += new
-    columns = list(zip(*places, strict=True)) or [()] * len(PLACE)
-    table = pa.table([*map(pa.array, columns)], names=list(PLACE)).cast(PLACE_SCHEMA)
-    bucket.places = kept(table, writing.places)
+    bucket.places = kept(table_of_places(places), writing.places)
     if faults:
         # Their own columns alone: they are of no schema of the change log.
         schema = pa.schema([rows.schema.field(name) for name in (*_COPIED, *_ERROR)])
@@ -413,10 +421,6 @@ def _record_of(row: _Row) -> Coordinates:
     return row["topic"], row["partition"], row["offset"]
 
 
-def _place_of(row: _Row) -> Place:
-    return (*_record_of(row), row["index"])
-
-
 def _seen(
     rows: Sequence[_Row], known: OpenFaults, bucket: _Bucket
 ) -> tuple[list[Place], list[_Row]]:
@@ -426,11 +430,11 @@ def _seen(
     goes to quarantine.
     """
     errors = [row for row in rows if row["kind"] == ERROR]
-    ahead = {_place_of(row) for row in errors if row["error_reason"] == TS_AHEAD}
+    ahead = {place_of(row) for row in errors if row["error_reason"] == TS_AHEAD}
     differing: list[Place] = []
     keeping: set[tuple[str | None, str | None]] = set()
     keeps_rows = False
-    for place, own in groupby(rows, key=_place_of):
+    for place, own in groupby(rows, key=place_of):
         at_place = [row for row in own if row["kind"] != ERROR]
         now, there = ([row for row in at_place if row["now"] is side] for side in (True, False))
         if _digests_of(now) == _digests_of(there):
@@ -448,7 +452,7 @@ def _seen(
         row
         for row in errors
         if (not keeps_rows or row["error_reason"] == TS_AHEAD)
-        and _place_of(row) not in known.decode.get(_record_of(row), ())
+        and place_of(row) not in known.decode.get(_record_of(row), ())
     ]
     return differing, new
 
@@ -487,7 +491,7 @@ def _released(now: pa.Table, known: OpenFaults) -> set[Place]:
     offsets = pa.array(sorted({record[-1] for record in known.decode}), now["offset"].type)
     near = now.filter(pc.is_in(now["offset"], value_set=offsets))
     rows = near.select([*PLACE, "kind"]).to_pylist()
-    errors = {_place_of(row) for row in rows if row["kind"] == ERROR}
+    errors = {place_of(row) for row in rows if row["kind"] == ERROR}
     return {
         place
         for record in {_record_of(row) for row in rows}

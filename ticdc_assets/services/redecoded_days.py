@@ -50,9 +50,9 @@ from ticdc_assets.pipeline.change_files import (
     Coordinates,
     Decode,
     DecodedFiles,
-    Everything,
     Records,
     changes_in,
+    coordinates_of,
     joined_files,
     rows_in,
     write_rows,
@@ -274,7 +274,7 @@ class LandingDay:
         self, day: Day, decode: Decode, differing: Rows, numbering: "_Numbering"
     ) -> DecodedFiles:
         """Write the rows of the day: those that stay, and others at places that differ."""
-        only, own_day, into = day.only, self._day, self._paths
+        chosen, own_day, into = day.chosen, self._day, self._paths
 
         def rows(some: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
             places = _Places(differing.table_here())
@@ -283,7 +283,7 @@ class LandingDay:
                     for batch in changes_in(piece):
                         yield batch.filter(pc.invert(places.has(batch)))
                     continue
-                records = rows_in(piece, only or Everything(), RECORD_COLUMNS)
+                records = rows_in(piece, chosen, RECORD_COLUMNS)
                 for batch in decode(item.filter(places.has_record(item)) for item in records):
                     good = pc.and_(places.has(batch), pc.not_equal(batch.column("kind"), ERROR))
                     yield numbering.numbered(batch.filter(good))
@@ -337,10 +337,9 @@ class _Numbering:
         """Return decoded rows with their batch in place of the landed one."""
         landed = rows.column("batch").to_pylist()
         if self.waiting:
-            records = zip(*(rows.column(name).to_pylist() for name in COORDINATES), strict=True)
             numbers = [
                 self.batch if record in self.waiting else self.batches[batch]
-                for record, batch in zip(records, landed, strict=True)
+                for record, batch in zip(coordinates_of(rows), landed, strict=True)
             ]
         else:
             numbers = [self.batches[batch] for batch in landed]
@@ -368,7 +367,8 @@ class _Places:
     """
 
     def __init__(self, rows: pa.Table) -> None:
-        (whole,) = rows.combine_chunks().to_batches() or [_no_rows(rows.schema)]
+        columns = [column.combine_chunks() for column in rows.columns]
+        whole = pa.RecordBatch.from_arrays(columns, schema=rows.schema)
         topics = whole.column("topic").unique().to_pylist()
         self._topics = {topic: number for number, topic in enumerate(topics)}
         self._places = np.sort(self._keys(whole, PLACE))
@@ -399,7 +399,3 @@ def _among(keys: _Keys, ordered: _Keys) -> "pa.Array[bool]":
         return pa.array(np.zeros(len(keys), np.bool_))
     near = np.minimum(np.searchsorted(ordered, keys), len(ordered) - 1)
     return pa.array(ordered[near] == keys)
-
-
-def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], schema)

@@ -41,7 +41,13 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import Session
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.pipeline.ahead import is_ahead, limit_ms
-from ticdc_assets.pipeline.change_files import Coordinates, Records, parts_of, rows_in
+from ticdc_assets.pipeline.change_files import (
+    Coordinates,
+    Records,
+    coordinates_of,
+    parts_of,
+    rows_in,
+)
 from ticdc_assets.pipeline.change_statistics import read_groups
 from ticdc_assets.pipeline.decoding import Decoding, decode_new
 from ticdc_assets.pipeline.truncation_points import read_raw_truncation_point, read_truncation_point
@@ -128,8 +134,7 @@ def _ahead(spark: Session, paths: LakePaths, limit: float) -> dict[date, set[Coo
         for piece in some:
             for rows in rows_in(piece, chosen, [*COORDINATES, "commit_ts", "landed_at"]):
                 days = rows.column("landed_at").cast(pa.date32()).to_pylist()
-                places = zip(*(rows.column(name).to_pylist() for name in COORDINATES), strict=True)
-                yield from zip(days, places, strict=True)
+                yield from zip(days, coordinates_of(rows), strict=True)
 
     with parts_of(spark, paths.change_log, chosen) as parts:
         runs_on = executor(spark, paths.change_log, rows=parts.rows, size=0)

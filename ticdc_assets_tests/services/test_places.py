@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.pipeline.change_files import CHANGE_LOG_SCHEMA
-from ticdc_assets.services.day_comparing import PLACE_SCHEMA, _digests
+from ticdc_assets.pipeline.quarantine import PLACE_SCHEMA, table_of_places
+from ticdc_assets.services.day_comparing import _digests
 from ticdc_assets.services.redecoded_days import _Places
 from ticdc_assets.wire.rows import COORDINATES, PLACE
 
@@ -28,7 +29,7 @@ def batch_of(found: list[tuple[str, int, int, int]]) -> pa.RecordBatch:
 def test_places_are_those_that_were_given(
     wanted: list[tuple[str, int, int, int]], asked: list[tuple[str, int, int, int]]
 ) -> None:
-    looked_up = _Places(pa.Table.from_batches([batch_of(wanted)]))
+    looked_up = _Places(table_of_places(wanted))
     rows = batch_of(asked)
     assert looked_up.has(rows).to_pylist() == [place in wanted for place in asked]
     records = {place[: len(COORDINATES)] for place in wanted}

@@ -94,6 +94,14 @@ def feed(story: Story, tmp_path: Path) -> Feed:
     return story[0].in_folder(tmp_path)
 
 
+@pytest.fixture(params=["here", pytest.param("Spark", marks=pytest.mark.slow)])
+def runs_on(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let steps run here or in Spark, there with more buckets than one."""
+    if request.param == "Spark":
+        monkeypatch.setattr(executing, "INLINE_ROWS", -1)
+        monkeypatch.setattr(rows_of_work, "_ROWS_PER_BUCKET", 20)
+
+
 def truth(story: Story) -> Rows:
     return truth_rows(story[1].truth())
 
@@ -147,14 +155,8 @@ def versions(feed: Feed) -> list[int | None]:
     ]
 
 
-@pytest.mark.parametrize("runs_on", ["here", pytest.param("Spark", marks=pytest.mark.slow)])
-def test_what_was_lost_changed_or_added_is_put_right(
-    story: Story, feed: Feed, monkeypatch: pytest.MonkeyPatch, runs_on: str
-) -> None:
-    if runs_on == "Spark":
-        monkeypatch.setattr(executing, "INLINE_ROWS", -1)
-        # More than one bucket, so places come in files.
-        monkeypatch.setattr(rows_of_work, "_ROWS_PER_BUCKET", 20)
+@pytest.mark.usefixtures("runs_on")
+def test_what_was_lost_changed_or_added_is_put_right(story: Story, feed: Feed) -> None:
     before, totals, log = versions(feed), groups(feed), log_rows(feed)
     first = again(feed, [YESTERDAY, TODAY])
     assert [item.equal for item in first] == [True, True]
@@ -210,12 +212,8 @@ def test_a_killed_run_is_finished_and_syncs_go_on_between_days(
     assert all(item.equal for item in again(feed, [YESTERDAY, TODAY]))
 
 
-@pytest.mark.parametrize("runs_on", ["here", pytest.param("Spark", marks=pytest.mark.slow)])
-def test_quarantine_is_renewed(
-    story: Story, feed: Feed, monkeypatch: pytest.MonkeyPatch, runs_on: str
-) -> None:
-    if runs_on == "Spark":
-        monkeypatch.setattr(executing, "INLINE_ROWS", -1)
+@pytest.mark.usefixtures("runs_on")
+def test_quarantine_is_renewed(story: Story, feed: Feed) -> None:
     F = functions(feed.spark)
     # A decoder that is broken: today's rows are lost to it, and so are told by their reason.
     (fault,) = read_rows(feed.paths.quarantine)
@@ -256,12 +254,10 @@ def test_quarantine_is_renewed(
     assert count_open(feed.paths).decode == 0
 
 
-@pytest.mark.parametrize("runs_on", ["here", pytest.param("Spark", marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("runs_on")
 def test_behind_a_truncation_totals_go_on_and_days_before_it_are_refused(
-    story: Story, feed: Feed, monkeypatch: pytest.MonkeyPatch, runs_on: str
+    story: Story, feed: Feed
 ) -> None:
-    if runs_on == "Spark":
-        monkeypatch.setattr(executing, "INLINE_ROWS", -1)
     keeping = replace(feed.changefeed, retention=Retention(change_log=timedelta(hours=1)))
     assert retain(feed.spark, feed.paths, keeping).changes
     totals, log = groups(feed), log_rows(feed)
