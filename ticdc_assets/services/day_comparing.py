@@ -249,9 +249,8 @@ def compare(
         rows = pa.Table.from_batches(list(batches))
         yield _compared(rows, known, writing, only)
 
-    found = runs_on.reduce(
-        told, day.pieces, compared, tasks=max(buckets, runs_on.workers), buckets=buckets
-    )
+    tasks = day.tasks(runs_on.workers)
+    found = runs_on.reduce(told, day.pieces, compared, tasks=tasks, buckets=buckets)
     return _joined(found, into)
 
 
