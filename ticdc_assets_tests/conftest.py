@@ -61,6 +61,15 @@ OF_THE_SESSION: Final = {
 }
 """Spark's settings that make the session of a run cheaper, and change nothing that it answers."""
 
+INTERPRETED: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Spark's settings for plans that run once over a few rows: to compile them costs more.
+
+Programs that tests start, and the slow tests, use generated code, as users do.
+"""
+
 register_profiles()
 
 
@@ -183,11 +192,12 @@ def broker(class_archive: None, tmp_path_factory: pytest.TempPathFactory) -> Gen
 
 
 @pytest.fixture(scope="session")
-def spark(class_archive: None) -> "SparkSession":
+def spark(request: pytest.FixtureRequest, class_archive: None) -> "SparkSession":
     """The Spark session of this process; it ends with it."""
     from ticdc_assets.engine.session import get_spark
 
-    return get_spark(OF_THE_SESSION)
+    is_by_day = "not slow" in request.config.option.markexpr
+    return get_spark({**OF_THE_SESSION, **(INTERPRETED if is_by_day else {})})
 
 
 @pytest.fixture(scope="session")

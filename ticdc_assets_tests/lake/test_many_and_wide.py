@@ -28,7 +28,7 @@ def _synced(folder: Path, events: Iterable[Event], tables: int) -> float:
     (folder / "changefeeds.yaml").write_text(
         "changefeeds: [{name: f, format: simple-json, timezone: UTC, source: {capture: c.jsonl}}]"
     )
-    write_compressed(folder / "c.jsonl", [*events, watermark(FIRST_TS + 10**9)], Compression.NONE)
+    write_compressed(folder / "c.jsonl", [*events, watermark(FIRST_TS + 10**10)], Compression.NONE)
     began = _cpu_seconds()
     done = sync(folder, "f", commands.env)
     assert done.status == 0, done.output
