@@ -14,7 +14,7 @@ temporary folder are written, and the same change log gives the same result.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
@@ -24,7 +24,7 @@ import pyarrow as pa
 from ticdc_assets.changelog.carrying import handover_steps
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.changelog.resolve import casts_after
-from ticdc_assets.engine.executing import INLINE_ROWS, Inline, OnSpark, executor
+from ticdc_assets.engine.executing import Inline, OnSpark, executor
 from ticdc_assets.engine.files import row_groups
 from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.paths import LakePaths
@@ -32,11 +32,7 @@ from ticdc_assets.engine.session import functions
 from ticdc_assets.pipeline.change_reading import ChangeReader, columns_in
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.totals import IMAGES
-from ticdc_assets.pipeline.versions import (
-    mirror_in_pieces,
-    mirror_in_spark,
-    mirror_rows,
-)
+from ticdc_assets.pipeline.versions import mirror_in_spark, mirror_rows
 from ticdc_assets.rows.bag_operations import bag_operations
 from ticdc_assets.rows.fold_runs import (
     Folded,
@@ -68,14 +64,12 @@ class _RowsBefore:
     Attributes:
         rows: the rows.
         convert: the function from them to operations.
-        pieces: the rows in batches of bounded size; None where it takes Spark.
         is_settled: whether they are what `convert` would make of them, so that those which no
             change is about need not be converted.
     """
 
     rows: Rows
     convert: ArrowMap
-    pieces: Callable[[], Iterator[pa.RecordBatch]] | None = None
     is_settled: bool = False
 
 
@@ -105,7 +99,7 @@ class ChangeFolding(ChangeReader):
             with_rows: whether to fold the changes over the rows of `base`.
             for_merge: whether the rows are to be the source of a MERGE.
             in_pieces: whether the values are too large to be held, so that the result is to be in
-                pieces; it is so only if no row comes from another table or the base cut.
+                pieces.
             table: folder of the table that files of rows are written for; None if nobody names
                 them.
             watched: keys of operations whose newest whole change is asked for.
@@ -130,7 +124,7 @@ class ChangeFolding(ChangeReader):
             before = [
                 rows for part, fold in given for rows in self._rows_of_part(mirror, part, fold)
             ]
-        if in_pieces and all(item.pieces is not None for item in before):
+        if in_pieces:
             fold = self._in_pieces(mirror, before, above, until, frozenset(watched))
         else:
             fold = self._over(
@@ -156,8 +150,7 @@ class ChangeFolding(ChangeReader):
 
         def operations() -> Iterator[pa.RecordBatch]:
             for item in before:
-                assert item.pieces is not None
-                yield from item.convert(item.pieces())
+                yield from item.convert(item.rows.read())
             yield from conversion(self.change_pieces(mirror, above, until))
 
         made = fold_in_pieces(operations, mirror.schema)
@@ -267,7 +260,6 @@ class ChangeFolding(ChangeReader):
         zone = self._changefeed.timezone
         return _RowsBefore(
             rows=self._mirror_rows(base, self._paths),
-            pieces=mirror_in_pieces(self._paths, base),
             convert=mirror_operations(base.table_schema, mirror, zone, since_ts),
             is_settled=not is_touched(mirror, base.table_schema, since_ts)
             and base.table_schema.columns == mirror.schema.columns
@@ -291,8 +283,6 @@ class ChangeFolding(ChangeReader):
             F = functions(self._spark)
             frame = frame.where(F.col(quoted(layout.commit_ts)) > above)
         frame = frame.select(*map(quoted, layout.names))
-        if cut.rows <= INLINE_ROWS:
-            return Rows.here(frame.toArrow().cast(layout.arrow))
         return self.copied(frame, layout.arrow)
 
     def _rows_of_part(

@@ -19,7 +19,7 @@ import pyarrow.dataset as ds
 from ticdc_assets.changelog.history_changes import VersionEvent
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
 from ticdc_assets.config import Changefeed
-from ticdc_assets.engine.executing import INLINE_ROWS, Inline, executor
+from ticdc_assets.engine.executing import Inline, executor
 from ticdc_assets.engine.files import WrittenFile
 from ticdc_assets.engine.frames import Frame, quoted
 from ticdc_assets.engine.paths import LakePaths
@@ -28,7 +28,7 @@ from ticdc_assets.engine.session import Session, functions
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.cuts import LAYOUT, MirrorCut
 from ticdc_assets.pipeline.versions import (
-    history_here,
+    history_as_stored,
     history_in_spark,
     mirror_in_spark,
 )
@@ -191,7 +191,8 @@ class HistoryFolding:
         layout = HistoryLayout(schema=base.cut.table_schema)
         target = version_schema(layout.schema)
         if base.cut.history_version is not None:
-            here = history_here(self._paths, base.cut)
+            stored = history_as_stored(self._paths, base.cut)
+            here = None if stored is None else stored.here_if_few().table
             if here is not None:
                 is_head = pa.array([False] * here.num_rows)
                 partial_ts = pa.nulls(here.num_rows, pa.string())
@@ -206,8 +207,6 @@ class HistoryFolding:
         frame = frame.withColumns(
             {"is_head": F.lit(False), "partial_ts": F.lit(None).cast("string")}
         )
-        if base.rows <= INLINE_ROWS:
-            return Rows.here(frame.toArrow().cast(target))
         return self._changes.copied(frame, target)
 
     def _mirror_rows(self, cut: MirrorCut) -> Frame:

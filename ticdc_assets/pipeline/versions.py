@@ -1,7 +1,7 @@
 """Read a mirror, or its history, at the Delta version that a cut names.
 
 In: a mirror of a cut. Out: its rows with the columns of `MirrorLayout`, or its history's with those
-of `HistoryLayout`: in Spark, in this process, in pieces, or as a relation of SQL. All reading of
+of `HistoryLayout`: in Spark, for a step, in batches, or as a relation of SQL. All reading of
 versions goes through this module.
 
 In versions of earlier programs, the column of rescued data is `_ticdc_extra`. The schema of the
@@ -11,7 +11,7 @@ a column of that name, both programs add underscores to theirs, so the two are n
 Nothing is written, and versions do not change: reading again gives the same.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -20,7 +20,6 @@ from deltalake import DeltaTable, Field
 
 from ticdc_assets.engine.control import dataset_of, is_portable, open_table, reading
 from ticdc_assets.engine.delta_files import DataFile, data_files
-from ticdc_assets.engine.executing import INLINE_ROWS
 from ticdc_assets.engine.frames import Frame, delta_frame, quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.repairs import damaged
@@ -85,7 +84,7 @@ def mirror_rows(paths: LakePaths, mirror: MirrorCut, above: int | None = None) -
         above: leave out rows whose last change is not above this commit ts; none if None.
 
     Returns:
-        Rows with the columns of `MirrorLayout`, in its order; few of them are read already.
+        Rows with the columns of `MirrorLayout`, in its order; few and small ones are read already.
     """
     layout = MirrorLayout(schema=mirror.table_schema)
     path = mirror.path(paths)
@@ -102,7 +101,7 @@ def mirror_rows(paths: LakePaths, mirror: MirrorCut, above: int | None = None) -
             stamps = files.rows(pa.schema([layout.arrow.field(layout.commit_ts)]))
             left = replace(stamps, condition=condition).read()
             rows = replace(rows, condition=condition, count=sum(item.num_rows for item in left))
-        return Rows.here(rows.table_here()) if rows.count <= INLINE_ROWS else rows
+        return rows.here_if_few()
 
 
 def mirror_as_stored(paths: LakePaths, mirror: MirrorCut) -> Rows | None:
@@ -150,14 +149,6 @@ def mirror_in_sql(paths: LakePaths, mirror: MirrorCut) -> str:
     return _in_sql(mirror.path(paths), mirror.version, mirror.table_schema)
 
 
-def mirror_in_pieces(
-    paths: LakePaths, mirror: MirrorCut
-) -> Callable[[], Iterator[pa.RecordBatch]] | None:
-    """Return what yields the rows in batches of bounded size, or None if only Spark reads them."""
-    rows = mirror_as_stored(paths, mirror)
-    return None if rows is None else rows.read
-
-
 # Histories --------------------------------------------------------------------------------------
 
 
@@ -165,12 +156,6 @@ def history_in_spark(spark: Session, paths: LakePaths, mirror: MirrorCut) -> Fra
     """Return the history of a mirror as a cut names it; the mirror must have one."""
     path, version = _history(paths, mirror)
     return _in_spark(spark, path, version, mirror.table_schema)
-
-
-def history_here(paths: LakePaths, mirror: MirrorCut) -> pa.Table | None:
-    """Return the history of a mirror as a cut names it, or None if only Spark reads it."""
-    path, version = _history(paths, mirror)
-    return _here(path, version, mirror.table_schema)
 
 
 def stored_history(paths: LakePaths, mirror: MirrorCut) -> StoredRows | None:
@@ -274,14 +259,6 @@ def _as_stored(table: AnyPath, version: int, schema: TableSchema) -> Rows | None
         return None
     with reading(table, version):
         return files.rows(files.schema)
-
-
-def _here(table: AnyPath, version: int, schema: TableSchema) -> pa.Table | None:
-    rows = _as_stored(table, version, schema)
-    if rows is None or rows.count > INLINE_ROWS:
-        return None
-    with reading(table, version):
-        return rows.table_here()
 
 
 def _stored(table: AnyPath, version: int, schema: TableSchema) -> StoredRows | None:

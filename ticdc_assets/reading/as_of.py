@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 
@@ -75,10 +74,10 @@ class TableRows:
         """The rows in Spark, with the columns of `MirrorLayout`."""
         return self.made()
 
-    def here(self) -> pa.Table | None:
-        """Return the rows in this process, None if they are many or only Spark reads them."""
+    def few(self) -> Rows | None:
+        """Return the rows for this process to read, None if they are many or only Spark can."""
         rows = self.stored()
-        return rows.table_here() if rows is not None and rows.count <= INLINE_ROWS else None
+        return rows if rows is not None and rows.count <= INLINE_ROWS else None
 
 
 class AsOf:

@@ -9,6 +9,7 @@ print it, including values that no typed column can hold.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Literal, overload
 
 import orjson
@@ -303,11 +304,12 @@ def iterate_rows(
     up to `_ROWS_AT_ONCE` rows comes in one piece, a larger one a partition at a time.
     """
     for table in tables:
-        here = table.here()
+        few = table.few()
         key = list(table.schema.handle_key) if by_key else []
-        if here is not None:
-            batches = _sorted(here, key).slice(0, limit).to_batches()
-            for text in _texts(batches, table.schema, table.hidden, timezone):
+        if few is not None:
+            batches = _sorted(few.table_here(), key).to_batches() if key else few.read()
+            texts = _texts(batches, table.schema, table.hidden, timezone)
+            for text in islice(texts, limit):
                 yield table.database, table.table, text
             continue
         rows = table.frame.orderBy(*map(quoted, key)) if key else table.frame

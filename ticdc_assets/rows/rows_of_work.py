@@ -9,7 +9,7 @@ Why running it again is safe: see `files`; the folders belong to one run (`scrat
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from zlib import crc32
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ticdc_assets.engine.deletion_vectors import DeletionVector
+from ticdc_assets.engine.executing import INLINE_BYTES, INLINE_ROWS
 from ticdc_assets.engine.files import (
     FileWriter,
     WrittenFile,
@@ -54,7 +55,7 @@ class Rows:
         large: which of these may have large values.
         condition: which of the rows in the files are meant, by the names of `schema`; all if None.
         count: how many rows, about.
-        size: their bytes, about; 0 if nobody knows.
+        size: their bytes before compression, about; 0 if nobody knows.
     """
 
     schema: pa.Schema
@@ -92,6 +93,11 @@ class Rows:
             large=texts_of(schema, names),
             count=sum(footer.num_rows for _, footer in footers)
             - sum(item.cardinality for item in deleted.values()),
+            size=sum(
+                footer.row_group(number).total_byte_size
+                for _, footer in footers
+                for number in range(footer.num_row_groups)
+            ),
         )
 
     def read(self) -> Iterator[pa.RecordBatch]:
@@ -104,6 +110,23 @@ class Rows:
         if self.table is not None:
             return self.table
         return pa.Table.from_batches(list(self.read()), self.schema)
+
+    def here_if_few(self) -> "Rows":
+        """Return the rows in this process if a step would run here; else with their true size.
+
+        What a file says of its size is too little if it has equal values once (a dictionary).
+        """
+        if self.table is not None or self.count > INLINE_ROWS or self.size > INLINE_BYTES:
+            return self
+        batches: list[pa.RecordBatch] = []
+        rows = size = 0
+        for batch in self.read():
+            batches.append(batch)
+            rows += batch.num_rows
+            size += batch.nbytes
+            if size > INLINE_BYTES:
+                return replace(self, size=size * self.count // rows)
+        return Rows.here(pa.Table.from_batches(batches, self.schema))
 
     def parts(self) -> "list[RowPart]":
         """Return the parts that steps read."""

@@ -25,7 +25,7 @@ from ticdc_assets.engine.control import commit_metadata, read_table, write_table
 from ticdc_assets.engine.executing import Executor, OnSpark
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.observe.status_reading import read_status
-from ticdc_assets.pipeline import change_folding, change_reading, history, mirror_making, versions
+from ticdc_assets.pipeline import change_folding, change_reading, history, mirror_making
 from ticdc_assets.pipeline.cut_schema import CUT_SCHEMA
 from ticdc_assets.pipeline.cuts import Cut, newest_cut
 from ticdc_assets.pipeline.decoding import decode_new
@@ -40,6 +40,7 @@ from ticdc_assets.reading.mirrors import (
     published_table,
     read_mirror,
 )
+from ticdc_assets.rows import rows_of_work
 from ticdc_assets.simulator.commits import Truth
 from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.wire import WireFormat
@@ -55,7 +56,7 @@ def treat_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (change_folding, history):
         monkeypatch.setattr(module, "executor", on_spark)
-    for module in (change_folding, change_reading, history, mirror_making, versions):
+    for module in (change_reading, mirror_making, rows_of_work):
         monkeypatch.setattr(module, "INLINE_ROWS", -1)
     monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
     threshold = "spark.sql.optimizer.runtime.bloomFilter.applicationSideScanSizeThreshold"

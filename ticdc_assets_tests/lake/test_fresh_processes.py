@@ -18,8 +18,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from ticdc_assets.engine import executing
 from ticdc_assets.engine.session import LazySession
-from ticdc_assets.pipeline import change_folding, change_reading, mirror_making, overwriting
+from ticdc_assets.pipeline import change_reading, mirror_making, overwriting
 from ticdc_assets.pipeline.cuts import MirrorCut, require_cut
+from ticdc_assets.rows import rows_of_work
 from ticdc_assets.simulator.alterations import DropColumn
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
@@ -113,7 +114,8 @@ def story(tmp_path_factory: pytest.TempPathFactory, java: None) -> Story:
     with pytest.MonkeyPatch.context() as patch:
         # All of it is small, so that no Spark is started here.
         for owner, limit in (
-            (change_folding, "INLINE_ROWS"),
+            (rows_of_work, "INLINE_ROWS"),
+            (rows_of_work, "INLINE_BYTES"),
             (change_reading, "INLINE_ROWS"),
             (change_reading, "INLINE_BYTES"),
             (mirror_making, "INLINE_ROWS"),
