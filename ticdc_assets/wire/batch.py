@@ -46,7 +46,12 @@ from ticdc_assets.wire import (
 )
 from ticdc_assets.wire.compression import Compression, decompressed
 from ticdc_assets.wire.go_json import LEAST_BYTES_OF_TOO_MANY
-from ticdc_assets.wire.json_rewriting import Members, with_rewritten
+from ticdc_assets.wire.json_rewriting import (
+    Rewriting,
+    rewritten_open,
+    rewritten_values,
+    with_rewritten,
+)
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import (
     CHANGE_SCHEMA,
@@ -149,9 +154,9 @@ def _decoded(wire_format: WireFormat, batch: pa.RecordBatch) -> SourcedRows:
     if wire_format not in _IN_JSON or not large.any():
         if wire_format in _IN_JSON and sizes.sum() <= FEW_BYTES:
             return regular_and_others(batch, None, decode_rows)
-        regular, members = decode_regular(batch), _MEMBERS.get(wire_format)
-        if members is not None:
-            regular = with_rewritten(batch, regular, members, decode_regular)
+        regular, rewriting = decode_regular(batch), REWRITINGS.get(wire_format)
+        if rewriting is not None:
+            regular = with_rewritten(batch, regular, rewriting, decode_regular)
         return regular_and_others(batch, regular, decode_rows)
     numbers = np.flatnonzero(~large)
     names = [*COORDINATES, "key", "value"]
@@ -267,8 +272,9 @@ _REGULAR: Final[Mapping[WireFormat, Callable[[pa.RecordBatch], RegularRows | Non
 }
 """Reads the regular records of a batch at once, and leaves the others to the decoder of rows."""
 
-_MEMBERS: Final[Mapping[WireFormat, Members]] = {
-    WireFormat.SIMPLE_JSON: simple_json_batch.MEMBERS,
-    WireFormat.CANAL_JSON: canal_json_batch.MEMBERS,
+REWRITINGS: Final[Mapping[WireFormat, Rewriting]] = {
+    WireFormat.SIMPLE_JSON: partial(rewritten_values, simple_json_batch.MEMBERS),
+    WireFormat.CANAL_JSON: partial(rewritten_values, canal_json_batch.MEMBERS),
+    WireFormat.OPEN_PROTOCOL: partial(rewritten_open, open_protocol_batch.MEMBERS),
 }
-"""The members of formats whose records are written again if they are not regular as they are."""
+"""Writes the records of a format again that are not regular as they are."""

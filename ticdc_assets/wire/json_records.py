@@ -5,9 +5,8 @@ equal to what the reference says, to the last reason and position; the result de
 alone, so reading them again gives the same.
 
 This is the way of few records, which are not worth loading the compiled loops for, and of messages
-that these do not know: options that few changefeeds have, and in Open Protocol blanks, members in
-another order and new members. Of a message that the loops know, the texts are the same, to the
-byte.
+that these do not know: options that few changefeeds have. Of a message that the loops know, the
+texts are the same, to the byte.
 
 The messages are parsed by msgspec, which skips what it does not know, and skipping is more lenient
 than the reference in two ways: it passes bytes that are no UTF-8, and any nesting. So what takes

@@ -1,11 +1,12 @@
 """Records in JSON that differ from TiCDC's in their bytes alone: the same in TiCDC's bytes.
 
-In: the values of records, and the members that their format looks at. Out: which of them can be
-written again so that they mean the same in the bytes of today's TiCDC, and these texts, for what
-reads such texts (`decode_regular` of a format). The result depends on the records alone.
+In: records, and the members that their format looks at. Out: which of them can be written again so
+that they mean the same in the bytes of today's TiCDC, and these records, for what reads such
+(`decode_regular` of a format). The result depends on the records alone.
 
 That is for another order, blanks, and new members of a later version. What a record may not have
-for that, and why the new text means the same, is said in `rewriting_loops`.
+for that, and why the new text means the same, is said in `rewriting_loops`. In Open Protocol, whose
+columns are objects too, `open_rewriting_loops` goes through texts with the same loops.
 """
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
@@ -13,16 +14,16 @@ for that, and why the new text means the same, is said in `rewriting_loops`.
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from ticdc_assets.wire.byte_columns import Ints, writing
-from ticdc_assets.wire.column_rows import Part, parts_of
+from ticdc_assets.wire.byte_columns import Ints, Writing, writing
+from ticdc_assets.wire.column_rows import Part, part_of, parts_of
 from ticdc_assets.wire.rows import RegularRows, takeable
 
 if TYPE_CHECKING:
@@ -44,43 +45,101 @@ class Members:
     inside: "tuple[str, Members] | None" = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenMembers:
+    """The members that Open Protocol looks at.
+
+    Attributes:
+        key: those of a key.
+        value: those of a value; each is an object with a member for each column.
+        column: those of a column.
+    """
+
+    key: Members
+    value: Members
+    column: Members
+
+
+Rewriting: TypeAlias = Callable[[pa.RecordBatch], "tuple[Ints, pa.RecordBatch]"]
+"""Writes records again: gives the numbers of those for which it can, and these."""
+
 _NO_MEMBERS: Final = Members(regular=(), others=())
 
 
 def with_rewritten(
     batch: pa.RecordBatch,
     regular: RegularRows | None,
-    members: Members,
+    rewriting: Rewriting,
     decode_regular: Callable[[pa.RecordBatch], RegularRows | None],
 ) -> RegularRows | None:
     """Return the regular rows of a batch, and those of records that are regular when written again.
 
     Args:
-        batch: records with the column value.
+        batch: records with the columns key and value.
         regular: the rows of those that are regular as they are.
-        members: the members of a message.
+        rewriting: writes those of the format again.
         decode_regular: reads the regular ones of a batch.
     """
     rest = np.ones(batch.num_rows, np.bool_)
     if regular is not None:
         rest[regular.sources] = False
-    numbers, column = np.flatnonzero(rest), batch.column("value")
+    numbers = np.flatnonzero(rest)
+    batch = batch.select(["key", "value"])
     if len(numbers) < batch.num_rows:
-        column = takeable(column).take(pa.array(numbers))
-    sources: list[Ints] = []
-    texts: list[pa.Array[Any]] = []
-    for first, part in parts_of(column):
-        written, values = _rewritten(part, members)
-        sources.append(numbers[first + written])
-        texts.append(values)
-    if not any(map(len, sources)):
-        return regular
-    again = pa.RecordBatch.from_arrays([pa.concat_arrays(texts)], names=["value"])
-    found = decode_regular(again)
+        columns = [takeable(column).take(pa.array(numbers)) for column in batch.columns]
+        batch = pa.RecordBatch.from_arrays(columns, names=["key", "value"])
+    written, again = rewriting(batch)
+    found = decode_regular(again) if len(written) else None
     if found is None:
         return regular
-    found = RegularRows(sources=np.concatenate(sources)[found.sources], columns=found.columns)
+    found = RegularRows(sources=numbers[written][found.sources], columns=found.columns)
     return found if regular is None else regular.joined(found)
+
+
+def rewritten_values(members: Members, batch: pa.RecordBatch) -> "tuple[Ints, pa.RecordBatch]":
+    """Return which records can be written again whose value is one text, and their values.
+
+    Args:
+        members: the members of a value.
+        batch: records with the column value.
+    """
+    found = [
+        (first + numbers, values)
+        for first, part in parts_of(batch.column("value"))
+        for numbers, values in [_rewritten(part, members)]
+    ]
+    return _joined([numbers for numbers, _ in found], value=[values for _, values in found])
+
+
+def rewritten_open(members: OpenMembers, batch: pa.RecordBatch) -> "tuple[Ints, pa.RecordBatch]":
+    """Return which records of Open Protocol can be written again, and these.
+
+    Args:
+        members: the members of keys, values and columns.
+        batch: records with the columns key and value.
+    """
+    found = [
+        (first + numbers, keys, values)
+        for first, part in parts_of(batch.column("value"))
+        for own in [part_of(batch.column("key").slice(first, len(part.starts)))]
+        for numbers, keys, values in [_rewritten_open(own, part, members)]
+    ]
+    return _joined(
+        [numbers for numbers, _, _ in found],
+        key=[keys for _, keys, _ in found],
+        value=[values for _, _, values in found],
+    )
+
+
+def _joined(
+    numbers: "Sequence[Ints]", **columns: "list[pa.Array[Any]]"
+) -> "tuple[Ints, pa.RecordBatch]":
+    nothing = pa.array([], pa.binary())
+    arrays = [pa.concat_arrays([nothing, *arrays]) for arrays in columns.values()]
+    return (
+        np.concatenate([np.empty(0, np.int64), *numbers]),
+        pa.RecordBatch.from_arrays(arrays, names=list(columns)),
+    )
 
 
 def _rewritten(part: Part, members: Members) -> "tuple[Ints, pa.Array[Any]]":
@@ -93,7 +152,7 @@ def _rewritten(part: Part, members: Members) -> "tuple[Ints, pa.Array[Any]]":
         inner = members.regular.index(name)
     sizes = part.ends - part.starts
     scratch, written = writing(3 * int(sizes.max())), writing(int(sizes.sum()))
-    numbers, ends = np.empty(len(sizes), np.int64), np.zeros(len(sizes) + 1, np.int64)
+    numbers, ends = np.empty(len(sizes), np.int64), np.empty(len(sizes), np.int64)
     count = rewriting_loops.rewritten(
         part.buffer.octets,
         part.buffer.words,
@@ -105,11 +164,47 @@ def _rewritten(part: Part, members: Members) -> "tuple[Ints, pa.Array[Any]]":
         rewriting_loops.Sheet(scratch.octets, scratch.words),
         rewriting_loops.Sheet(written.octets, written.words),
         numbers,
-        ends[1:],
+        ends,
     )
-    offsets = pa.py_buffer(ends[: count + 1].astype(np.int32))
-    texts = pa.Array.from_buffers(pa.binary(), count, [None, offsets, pa.py_buffer(written.octets)])
-    return numbers[:count], texts
+    return numbers[:count], _texts(written, ends[:count])
+
+
+def _rewritten_open(
+    keys: Part, part: Part, members: OpenMembers
+) -> "tuple[Ints, pa.Array[Any], pa.Array[Any]]":
+    """Return which records of a part can be written again, their keys and their values."""
+    from ticdc_assets.wire import open_loops, open_rewriting_loops, rewriting_loops
+
+    key_sizes, sizes = keys.ends - keys.starts, part.ends - part.starts
+    longest = max(int(key_sizes.max()), int(sizes.max()))
+    scratch = writing(4 * longest + open_rewriting_loops.GAP)
+    key_texts, texts = writing(int(key_sizes.sum())), writing(int(sizes.sum()))
+    again = open_rewriting_loops.Again(
+        rewriting_loops.Sheet(key_texts.octets, key_texts.words),
+        rewriting_loops.Sheet(texts.octets, texts.words),
+        *(np.empty(len(sizes), np.int64) for _ in range(3)),
+    )
+    count = open_rewriting_loops.open_rewritten(
+        open_loops.Texts(keys.buffer.octets, keys.buffer.words, keys.starts, keys.ends),
+        open_loops.Texts(part.buffer.octets, part.buffer.words, part.starts, part.ends),
+        open_rewriting_loops.OpenNames(
+            _names(members.key), _names(members.value), _names(members.column)
+        ),
+        rewriting_loops.Sheet(scratch.octets, scratch.words),
+        again,
+    )
+    return (
+        again.numbers[:count],
+        _texts(key_texts, again.key_ends[:count]),
+        _texts(texts, again.value_ends[:count]),
+    )
+
+
+def _texts(written: Writing, ends: Ints) -> "pa.Array[Any]":
+    """Return texts that were written one behind the other."""
+    offsets = np.concatenate([np.zeros(1, np.int32), ends.astype(np.int32)])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(written.octets)]
+    return pa.Array.from_buffers(pa.binary(), len(ends), buffers)
 
 
 @cache

@@ -20,7 +20,8 @@ would read in another way, is closed as follows (tests try each):
 Records in exactly the bytes that TiCDC writes are read by compiled loops (`decode_regular`): every
 byte of them that is not inside a string is compared with what it must be, see `open_loops`; all
 that stands before a value is decoded with its type, once for all images that say the same. The
-others are read one by one (`decode_rows`). Both write the same text.
+others are written again in these bytes if they mean the same (`json_rewriting`), or read one by one
+(`decode_rows`). Both write the same text.
 
 What a list of names, type codes and flags means is worked out once a batch, not once a row.
 """
@@ -51,6 +52,7 @@ from ticdc_assets.wire.column_rows import Part, part_of, parts_of, rows_of_parts
 from ticdc_assets.wire.column_types import mysql_type
 from ticdc_assets.wire.image_columns import double_texts, float_texts
 from ticdc_assets.wire.json_records import IrregularError, check_readable, read_records
+from ticdc_assets.wire.json_rewriting import Members, OpenMembers
 from ticdc_assets.wire.open_protocol import MAX_FLAGS, NUMBER_SIZE, VERSION_BYTES
 from ticdc_assets.wire.open_values import (
     MAX_INTEGER,
@@ -65,6 +67,13 @@ from ticdc_assets.wire.open_values import (
     spelling,
 )
 from ticdc_assets.wire.rows import ROW, WATERMARK, Common, RegularRows, Rows, shape_text
+
+MEMBERS: Final = OpenMembers(
+    key=Members(regular=("ts", "scm", "tbl", "rid", "ptn", "t"), others=("ohk", "ccl")),
+    value=Members(regular=("u", "p", "d"), others=()),
+    column=Members(regular=("t", "h", "f", "v"), others=()),
+)
+"""What is looked at in records, see `open_protocol`."""
 
 _Integer = Annotated[int, msgspec.Meta(ge=0, le=MAX_TSO)]
 _Value: TypeAlias = int | float | str | None

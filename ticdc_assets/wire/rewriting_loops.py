@@ -83,7 +83,7 @@ class Sheet(NamedTuple):
 
 
 @compiled
-def _blanks_end(octets: Octets, words: Words, at: int, end: int) -> int:
+def blanks_end(octets: Octets, words: Words, at: int, end: int) -> int:
     """Return the place behind the blanks at a place, if there are any."""
     while at < end and _BLANK[octets[at]]:
         at += 1
@@ -142,7 +142,7 @@ def _value(
             at += 1
         elif byte <= _SPACE:
             place = copied(words, kept, at, written, place)
-            kept = _blanks_end(octets, words, at, end)
+            kept = blanks_end(octets, words, at, end)
             if kept == at:
                 break
             at = kept
@@ -189,7 +189,7 @@ def _number_of(words: Words, at: int, end: int, texts: Words, likely: int) -> in
 
 
 @compiled
-def _members(
+def members_copied(
     octets: Octets,
     words: Words,
     at: int,
@@ -220,18 +220,18 @@ def _members(
     last, ordered = np.int64(-1), True
     if at >= end or octets[at] != OPEN:
         return -1, place, ordered
-    at = _blanks_end(octets, words, at + 1, end)
+    at = blanks_end(octets, words, at + 1, end)
     while at < end and octets[at] == QUOTE:
         behind = unescaped_end(octets, words, at + 1, end) + 1
         if behind <= 0:
             break
         which = _number_of(words, at, behind, texts, last + 1)
-        at = _blanks_end(octets, words, behind, end)
+        at = blanks_end(octets, words, behind, end)
         if at >= end or octets[at] != COLON:
             break
         if which >= kept or (which >= 0 and found[which, 0] >= 0):
             break
-        at = _blanks_end(octets, words, at + 1, end)
+        at = blanks_end(octets, words, at + 1, end)
         at, copy_end = _value(octets, words, at, end, written, place)
         if at < 0:
             break
@@ -240,19 +240,19 @@ def _members(
             place = copy_end
             ordered = ordered and which > last
             last = which
-        at = _blanks_end(octets, words, at, end)
+        at = blanks_end(octets, words, at, end)
         if at >= end:
             break
         if octets[at] == CLOSE:
             return at + 1, place, ordered
         if octets[at] != COMMA:
             break
-        at = _blanks_end(octets, words, at + 1, end)
+        at = blanks_end(octets, words, at + 1, end)
     return -1, place, ordered
 
 
 @compiled
-def _object_written(
+def object_written(
     names: Names, found: Ints, values: Words, octets: Octets, words: Words, place: int
 ) -> int:
     """Write an object of the members that were found, and return the place behind it.
@@ -320,27 +320,29 @@ def rewritten(
     count, place = 0, np.int64(0)
     for number in range(len(starts)):
         start, end = starts[number], ends[number]
-        at = _blanks_end(octets, words, start, end)
-        at, used, ordered = _members(octets, words, at, end, names, found, sheet_words, np.int64(0))
+        at = blanks_end(octets, words, start, end)
+        at, used, ordered = members_copied(
+            octets, words, at, end, names, found, sheet_words, np.int64(0)
+        )
         if (
             at < 0
-            or _blanks_end(octets, words, at, end) != end
+            or blanks_end(octets, words, at, end) != end
             or not is_utf8(octets, words, start, end)
         ):
             continue
         if inner >= 0 and found[inner, 0] >= 0:
             value, value_end = found[inner, 0], found[inner, 1]
-            behind, used, inner_ordered = _members(
+            behind, used, inner_ordered = members_copied(
                 sheet, sheet_words, value, value_end, inner_names, inner_found, sheet_words, used
             )
             if behind != value_end:
                 continue
             ordered = ordered and inner_ordered
             found[inner, 0] = used
-            found[inner, 1] = _object_written(
+            found[inner, 1] = object_written(
                 inner_names, inner_found, sheet_words, sheet, sheet_words, used
             )
-        behind = _object_written(names, found, sheet_words, text, text_words, place)
+        behind = object_written(names, found, sheet_words, text, text_words, place)
         if ordered and behind - place == end - start:
             continue
         numbers[count], text_ends[count] = number, behind

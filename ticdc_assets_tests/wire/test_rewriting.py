@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -10,13 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ticdc_assets.wire import WireFormat, canal_json_batch, simple_json_batch
-from ticdc_assets.wire.batch import decode_batch
-from ticdc_assets.wire.json_rewriting import Members, with_rewritten
+from ticdc_assets.wire import WireFormat, simple_json_batch
+from ticdc_assets.wire.batch import REWRITINGS, decode_batch
+from ticdc_assets.wire.json_rewriting import Members, rewritten_values, with_rewritten
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import RegularRows
 from ticdc_assets_tests.wire import golden
-from ticdc_assets_tests.wire.comparing import assert_equal, batch_decoded, batch_of
+from ticdc_assets_tests.wire.comparing import (
+    Input,
+    assert_equal,
+    batch_decoded,
+    batch_of,
+    record_of,
+)
 from ticdc_assets_tests.wire.differing import Difference, differing
 from ticdc_assets_tests.wire.simple_messages import DELETE, INSERT, WATERMARK
 from ticdc_assets_tests.wire.test_json_loops import (
@@ -24,71 +32,87 @@ from ticdc_assets_tests.wire.test_json_loops import (
     CANAL_INSERT,
     CANAL_UPDATE,
     DECODERS,
+    OPEN,
+    OPEN_DELETE,
+    OPEN_KEY,
+    OPEN_OLD,
+    OPEN_PARTITION_KEY,
+    OPEN_VALUE,
     SIMPLE_UPDATE,
+    open_record,
 )
 
 SIMPLE, CANAL = WireFormat.SIMPLE_JSON, WireFormat.CANAL_JSON
-MEMBERS = {SIMPLE: simple_json_batch.MEMBERS, CANAL: canal_json_batch.MEMBERS}
-PLAIN = [
+OPEN_FORMAT = WireFormat.OPEN_PROTOCOL
+IN_ONE_TEXT = [
     *((SIMPLE, value) for value in (INSERT, SIMPLE_UPDATE, DELETE, WATERMARK)),
     *((CANAL, value) for value in (CANAL_INSERT, CANAL_UPDATE, CANAL_DELETE)),
 ]
+PLAIN = [
+    *((wire_format, Record(key=None, value=value)) for wire_format, value in IN_ONE_TEXT),
+    *((OPEN_FORMAT, record) for record in OPEN),
+]
 
 
-def written_again(wire_format: WireFormat, values: Sequence[bytes | None]) -> dict[int, bytes]:
-    """Return the new texts of those that have one, by number."""
-    texts: list[bytes] = []
+def written_again(wire_format: WireFormat, values: Sequence[Input]) -> dict[int, Record]:
+    """Return the new records of those that have one, by number."""
+    records: list[Record] = []
 
     def kept(batch: pa.RecordBatch) -> RegularRows:
-        texts.extend(batch.column("value").to_pylist())
+        records.extend(Record(key=row.get("key"), value=row["value"]) for row in batch.to_pylist())
         return RegularRows(sources=np.arange(batch.num_rows), columns={})
 
-    found = with_rewritten(batch_of(values), None, MEMBERS[wire_format], kept)
-    return {} if found is None else dict(zip(found.sources.tolist(), texts, strict=True))
+    found = with_rewritten(batch_of(values), None, REWRITINGS[wire_format], kept)
+    return {} if found is None else dict(zip(found.sources.tolist(), records, strict=True))
 
 
-def other_of(wire_format: WireFormat, value: bytes, *differences: Difference) -> bytes:
-    record = Record(key=None, value=value)
+def other_of(wire_format: WireFormat, value: Input, *differences: Difference) -> Record:
+    record = record_of(value)
     for difference in differences:
         record = differing(record, wire_format, difference)
-    assert record.value is not None
-    return record.value
+    return record
 
 
 @pytest.mark.parametrize("difference", Difference)
-@pytest.mark.parametrize(("wire_format", "value"), PLAIN)
-def test_the_new_text_is_that_of_ticdc(
-    wire_format: WireFormat, value: bytes, difference: Difference
+@pytest.mark.parametrize(("wire_format", "record"), PLAIN)
+def test_the_new_record_is_that_of_ticdc(
+    wire_format: WireFormat, record: Record, difference: Difference
 ) -> None:
     for another in Difference:
-        other = other_of(wire_format, value, difference, another)
-        assert written_again(wire_format, [other]) == ({} if other == value else {0: value})
-        assert batch_decoded([other], wire_format) == batch_decoded([value], wire_format)
+        other = other_of(wire_format, record, difference, another)
+        assert written_again(wire_format, [other]) == ({} if other == record else {0: record})
+        assert batch_decoded([other], wire_format) == batch_decoded([record], wire_format)
 
 
 @golden.needs_golden
 @pytest.mark.parametrize("difference", Difference)
 @pytest.mark.parametrize(
-    ("wire_format", "folder"), [(SIMPLE, "simple-json/shop"), (CANAL, "canal-json/shop")]
+    ("wire_format", "folder"),
+    [(SIMPLE, "simple-json/shop"), (CANAL, "canal-json/shop"), (OPEN_FORMAT, "open/shop")],
 )
 @pytest.mark.thorough
 def test_plain_golden_messages_are_plain_again(
     wire_format: WireFormat, folder: str, difference: Difference
 ) -> None:
-    values = [message.value for message in golden.messages(folder)]
-    regular = DECODERS[wire_format](batch_of(values))
+    is_open = wire_format is OPEN_FORMAT
+    records = [
+        Record(key=message.key if is_open else None, value=message.value)
+        for message in golden.messages(folder)
+    ]
+    regular = DECODERS[wire_format](batch_of(records))
     assert regular is not None
-    same = [values[number] or b"" for number in regular.sources.tolist()]
-    others = [other_of(wire_format, value, difference) for value in same]
+    same = [records[number] for number in np.unique(regular.sources).tolist()]
+    others = [other_of(wire_format, record, difference) for record in same]
     assert written_again(wire_format, others) == {
-        number: value for number, value in enumerate(same) if others[number] != value
+        number: record for number, record in enumerate(same) if others[number] != record
     }
 
 
 def test_what_is_plain_or_another_message_is_not_written_again() -> None:
     assert not written_again(SIMPLE, [INSERT, WATERMARK, None, b"", b" ", b"{}", b"[]", b"1"])
     assert not written_again(CANAL, [CANAL_INSERT, CANAL_UPDATE, CANAL_DELETE])
-    for name in MEMBERS[SIMPLE].others:
+    assert not written_again(OPEN_FORMAT, OPEN)
+    for name in simple_json_batch.MEMBERS.others:
         assert not written_again(
             SIMPLE, [INSERT.replace(b'"data"', b'"%s":1, "data"' % name.encode())]
         )
@@ -140,9 +164,35 @@ def placed(value: bytes) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize(("wire_format", "value"), PLAIN)
+@pytest.mark.parametrize(("wire_format", "value"), IN_ONE_TEXT)
 def test_members_twice_or_under_other_names(wire_format: WireFormat, value: bytes) -> None:
     assert_equal(placed(value), wire_format)
+
+
+@pytest.mark.thorough
+def test_members_of_open_protocol_twice_or_under_other_names() -> None:
+    column, shown = b'{"t":3,"f":0,"v":1}', b'{"d":{"a":%s}}'
+    records = [open_record((key, OPEN_DELETE)) for key in placed(OPEN_PARTITION_KEY)]
+    records += [open_record((OPEN_KEY, value)) for value in placed(OPEN_VALUE)]
+    records += [open_record((OPEN_KEY, value)) for value in placed(OPEN_OLD)]
+    records += [open_record((OPEN_KEY, shown % other)) for other in placed(column)]
+    assert_equal(records, OPEN_FORMAT)
+    for key in (b"ohk", b"ccl"):
+        another = OPEN_KEY.replace(b'"t":', b'"%s": 1, "t":' % key)
+        assert not written_again(OPEN_FORMAT, [open_record((another, OPEN_DELETE))])
+
+
+def test_records_of_open_protocol_are_written_again_as_a_whole_or_not_at_all() -> None:
+    plain, blank = (OPEN_KEY, OPEN_DELETE), (OPEN_KEY + b" ", OPEN_DELETE)
+    odd = (OPEN_KEY, OPEN_DELETE + b" ,")
+    records = [
+        open_record(*parts)
+        for parts in [(plain, blank), (blank, odd), (odd, blank), (blank, plain), (plain, plain)]
+    ]
+    assert written_again(OPEN_FORMAT, records) == dict.fromkeys([0, 3], records[4])
+    assert_equal(records, OPEN_FORMAT)
+    for key, value in ((b"", b""), (None, None), (b"\0" * 7, b" "), (records[0].key, b"")):
+        assert not written_again(OPEN_FORMAT, [Record(key=key, value=value)])
 
 
 BYTES = b'"\\\0\x1f/0919-.,:{}[]ntue \x80\xc3\xed\xf4\xff'
@@ -155,20 +205,28 @@ BYTES = b'"\\\0\x1f/0919-.,:{}[]ntue \x80\xc3\xed\xf4\xff'
         (Difference.LAST, Difference.NESTED, Difference.BLANKS),
     ],
 )
-@pytest.mark.parametrize(("wire_format", "value"), PLAIN)
+@pytest.mark.parametrize(("wire_format", "record"), PLAIN)
 @pytest.mark.thorough
 def test_damage_anywhere(
-    wire_format: WireFormat, value: bytes, differences: tuple[Difference, ...]
+    wire_format: WireFormat, record: Record, differences: tuple[Difference, ...]
 ) -> None:
-    other = other_of(wire_format, value, *differences)
+    other = other_of(wire_format, record, *differences)
+    records = [
+        *(replace(other, value=value) for value in damages(other.value or b"")),
+        *(replace(other, key=key) for key in damages(other.key or b"")),
+    ]
+    assert_equal([*records, other], wire_format)
+
+
+def damages(other: bytes) -> list[bytes]:
+    """Return a text with another byte at each place, without one, and cut at each."""
     damaged = [
         other[:place] + bytes((byte,)) + other[place + 1 :]
         for place in range(len(other))
         for byte in BYTES[place % 5 :: 5]
     ]
     cut = [part for place in range(len(other)) for part in (other[:place], other[place:])]
-    gone = [other[:place] + other[place + 1 :] for place in range(len(other))]
-    assert_equal([*damaged, *cut, *gone, other], wire_format)
+    return [*damaged, *cut, *(other[:place] + other[place + 1 :] for place in range(len(other)))]
 
 
 BLANKS = st.text(" \t\n\r", max_size=2).map(str.encode) | st.just(b"")
@@ -219,7 +277,7 @@ def members_of(value: bytes) -> list[tuple[bytes, bytes]]:
 
 
 @settings(deadline=None)
-@given(st.data(), st.sampled_from(PLAIN))
+@given(st.data(), st.sampled_from(IN_ONE_TEXT))
 def test_members_in_any_order_among_any_others(
     data: st.DataObject, regular: tuple[WireFormat, bytes]
 ) -> None:
@@ -234,6 +292,50 @@ def test_members_in_any_order_among_any_others(
     texts = written_again(wire_format, [drawn])
     if texts:
         assert batch_decoded([texts[0]], wire_format) == batch_decoded([drawn], wire_format)
+
+
+OPEN_COLUMNS = st.lists(
+    st.tuples(
+        st.sampled_from([b'"a"', b'"b"', b'"c d"', b'"\xc3\xa9"', b'"\\u0061"', b'""']),
+        st.sampled_from([(b"3", b"-1"), (b"3", b"null"), (b"15", b'"x]\\n"'), (b"5", b"1.5")]),
+        st.sampled_from([[], [(b'"h"', b"true")], [(b'"h"', b"false")]]),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_rows_of_open_protocol_in_any_order_among_any_others(data: st.DataObject) -> None:
+    def drawn(members: Sequence[tuple[bytes, bytes]], most: int) -> bytes:
+        own = data.draw(st.permutations(members))
+        names = st.sampled_from([name for name, _ in members]) | TEXTS
+        for item in data.draw(st.lists(st.tuples(names, ANY_JSON), max_size=most)):
+            own.insert(data.draw(st.integers(0, len(own))), item)
+        return data.draw(composed(own))
+
+    def image() -> bytes:
+        columns = [
+            (name, drawn([(b'"t"', code), *key, (b'"f"', b"1"), (b'"v"', value)], 1))
+            for name, (code, value), key in data.draw(OPEN_COLUMNS)
+        ]
+        return data.draw(composed(columns))
+
+    parts: list[tuple[bytes, bytes]] = []
+    for _ in range(data.draw(st.integers(1, 2))):
+        names = data.draw(st.sampled_from([b"u", b"d", b"up"]))
+        parts.append(
+            (
+                drawn(members_of(data.draw(st.sampled_from([OPEN_KEY, OPEN_PARTITION_KEY]))), 1),
+                drawn([(b'"%c"' % name, image()) for name in names], 1),
+            )
+        )
+    record = open_record(*parts)
+    assert_equal([record, *OPEN], OPEN_FORMAT)
+    again = written_again(OPEN_FORMAT, [record])
+    if again:
+        assert batch_decoded([again[0]], OPEN_FORMAT) == batch_decoded([record], OPEN_FORMAT)
 
 
 @pytest.mark.parametrize("opened", [b"[", b'{"a":', b'{"a" : ', b"[1, "])
@@ -257,7 +359,7 @@ def test_members_may_be_told_apart_by_any_names() -> None:
         texts.extend(batch.column("value").to_pylist())
         return RegularRows(sources=np.arange(batch.num_rows), columns={})
 
-    found = with_rewritten(batch_of(values), None, members, kept)
+    found = with_rewritten(batch_of(values), None, partial(rewritten_values, members), kept)
     assert found is not None
     assert found.sources.tolist() == [0, 2, 3]
     assert texts == [b'{"a":3,"ab":2,"b":1}', b'{"a":2}', b"{}"]
