@@ -411,6 +411,7 @@ def test_lines_equal_the_truth(folder: str) -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.thorough
 def test_every_known_difference_happens(folder: str) -> None:
     result = compared(folder)
     for difference in DIFFERENCES:
