@@ -19,7 +19,13 @@ import pyarrow as pa
 
 from ticdc_assets.changelog.plan import RowGroup, SeededTable
 from ticdc_assets.changelog.progress import PartitionProgress, advance_all
-from ticdc_assets.engine.control import commit_metadata, kept, read_rows, write_table
+from ticdc_assets.engine.control import (
+    commit_metadata,
+    kept,
+    read_rows,
+    read_table,
+    write_table,
+)
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.change_files import Batches, totals_in_files
@@ -234,13 +240,19 @@ def add_to_groups(
     """
     if new is None:
         new = totals_in_files(spark, paths.change_log, Batches.one(batch))
-    groups = {tuple(row[name] for name in GROUP_KEY): row for row in read_rows(paths.change_groups)}
+    there = _stored_groups(paths)
+    keys = zip(*(there[name].to_pylist() for name in GROUP_KEY), strict=True)
+    places = {key: number for number, key in enumerate(keys)}
+    # Of thousands of groups, those that the batch has rows of.
+    groups: dict[tuple[object, ...], Totals] = {}
     kinds, days = Counter[str](), Counter[date]()
     # A batch is of one day, but one of re-driven records may be of several.
     for row in sorted(new, key=lambda row: row["landed_day"]):
         key = tuple(row[name] for name in GROUP_KEY)
         watermarks = row.pop("watermarks")
         present = groups.get(key)
+        if present is None and key in places:
+            (present,) = there.slice(places.pop(key), 1).to_pylist()
         kinds[row["kind"]] += row["rows"]
         days[row.pop("landed_day")] += row["rows"]
         place = (row["topic"], row["partition"])
@@ -256,8 +268,21 @@ def add_to_groups(
         ]
         row["steps_back"] = after.steps_back
         groups[key] = row if present is None else merged(present, row)
-    _write_groups(paths, list(groups.values()), batch)
+    others = there.take(pa.array(places.values(), pa.int64()))
+    changed = pa.Table.from_pylist(list(groups.values()), schema=GROUPS_SCHEMA)
+    _write_groups(paths, pa.concat_tables([others, changed]), batch)
     return Added(kinds=dict(kinds), days=dict(days))
+
+
+def _stored_groups(paths: LakePaths) -> pa.Table:
+    """Return the groups as they are stored; tables of older versions lack columns."""
+    found = read_table(paths.change_groups)
+    if found is None:
+        return GROUPS_SCHEMA.empty_table()
+    lacking = [item for item in GROUPS_SCHEMA if item.name not in found.column_names]
+    for item in lacking:
+        found = found.append_column(item, pa.nulls(found.num_rows, item.type))
+    return found.select(GROUPS_SCHEMA.names).cast(GROUPS_SCHEMA)
 
 
 def whole_groups(totals: Iterable[Totals]) -> dict[tuple[object, ...], Totals]:
@@ -279,7 +304,8 @@ def group_at_once(totals: Iterable[Totals], paths: LakePaths, batch: int) -> Non
 
     Steps back of watermarks are not counted: that takes them one by one, in order.
     """
-    _write_groups(paths, list(whole_groups(totals).values()), batch)
+    groups = pa.Table.from_pylist(list(whole_groups(totals).values()), schema=GROUPS_SCHEMA)
+    _write_groups(paths, groups, batch)
 
 
 def add_groups_below(paths: LakePaths, known: ChangeGroups, tso: int) -> None:
@@ -307,13 +333,14 @@ def add_groups_below(paths: LakePaths, known: ChangeGroups, tso: int) -> None:
             "max_ts": greatest(present["max_ts"], span["max_ts"]),
             "first_landed_at": min(present["first_landed_at"], row["first_landed_at"]),
         }
-    _write_groups(paths, list(groups.values()), own.batch)
+    changed = pa.Table.from_pylist(list(groups.values()), schema=GROUPS_SCHEMA)
+    _write_groups(paths, changed, own.batch)
 
 
-def _write_groups(paths: LakePaths, groups: list[dict[str, Any]], batch: int) -> None:
+def _write_groups(paths: LakePaths, groups: pa.Table, batch: int) -> None:
     write_table(
         paths.change_groups,
-        pa.Table.from_pylist(groups, schema=GROUPS_SCHEMA),
+        groups,
         overwrite=True,
         # What was corrected is said on.
         metadata=commit_metadata(paths.change_groups) | {"batch": batch},

@@ -83,7 +83,7 @@ def complete(history: SchemaHistory, seen: Iterable[SeenShape], timezone: str) -
     """
     history = with_virtual_columns(history)
     shapes = list(seen)
-    if not shapes and all(map(_has_schemas, history.ddls)):
+    if not shapes and all(map(_needs_nothing, history.ddls)):
         return history
     return Catalog(timezone).walk(history, shapes)
 
@@ -112,6 +112,16 @@ class _Tables:
 
 def _has_schemas(ddl: RegisteredDdl) -> bool:
     return ddl.event.schema is not None or ddl.event.pre_schema is not None
+
+
+def _needs_nothing(ddl: RegisteredDdl) -> bool:
+    """Return whether a DDL says all by itself; those of databases matter to texts alone."""
+    return _has_schemas(ddl) or ddl.statement.action in _OF_DATABASES
+
+
+_OF_DATABASES = frozenset(
+    {DdlAction.CREATE_DATABASE, DdlAction.ALTER_DATABASE, DdlAction.DROP_DATABASE}
+)
 
 
 def _folded(name: Name) -> Name:

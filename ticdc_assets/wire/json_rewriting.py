@@ -103,12 +103,13 @@ def rewritten_values(members: Members, batch: pa.RecordBatch) -> "tuple[Ints, pa
         members: the members of a value.
         batch: records with the column value.
     """
-    found = [
-        (first + numbers, values)
-        for first, part in parts_of(batch.column("value"))
-        for numbers, values in [_rewritten(part, members)]
-    ]
-    return _joined([numbers for numbers, _ in found], value=[values for _, values in found])
+    numbers: list[Ints] = []
+    values: list[pa.Array[Any]] = []
+    for first, part in parts_of(batch.column("value")):
+        found, texts = _rewritten(part, members)
+        numbers.append(first + found)
+        values.append(texts)
+    return _joined(numbers, value=values)
 
 
 def rewritten_open(members: OpenMembers, batch: pa.RecordBatch) -> "tuple[Ints, pa.RecordBatch]":
@@ -118,17 +119,16 @@ def rewritten_open(members: OpenMembers, batch: pa.RecordBatch) -> "tuple[Ints, 
         members: the members of keys, values and columns.
         batch: records with the columns key and value.
     """
-    found = [
-        (first + numbers, keys, values)
-        for first, part in parts_of(batch.column("value"))
-        for own in [part_of(batch.column("key").slice(first, len(part.starts)))]
-        for numbers, keys, values in [_rewritten_open(own, part, members)]
-    ]
-    return _joined(
-        [numbers for numbers, _, _ in found],
-        key=[keys for _, keys, _ in found],
-        value=[values for _, _, values in found],
-    )
+    numbers: list[Ints] = []
+    keys: list[pa.Array[Any]] = []
+    values: list[pa.Array[Any]] = []
+    for first, part in parts_of(batch.column("value")):
+        own = part_of(batch.column("key").slice(first, len(part.starts)))
+        found, key_texts, texts = _rewritten_open(own, part, members)
+        numbers.append(first + found)
+        keys.append(key_texts)
+        values.append(texts)
+    return _joined(numbers, key=keys, value=values)
 
 
 def _joined(
