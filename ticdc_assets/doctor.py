@@ -238,7 +238,9 @@ def check_store(lake: RemotePath) -> Check:
     return Check(
         name="lake",
         ok=finding is None,
-        found=f"{lake}" if finding is None else f"{lake}: {finding}",
+        found=f"{lake}, which keeps both of two commits made at once"
+        if finding is None
+        else f"{lake}: {finding}",
         needed=needed,
         fix=""
         if finding is None

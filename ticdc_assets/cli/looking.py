@@ -17,7 +17,7 @@ import click
 
 from ticdc_assets.cli.base import end_with, feed_of, main, note, reported_errors
 from ticdc_assets.cli.completing import changefeed_argument, changefeeds_argument, table_arguments
-from ticdc_assets.cli.printing import print_json, print_table, shown_text
+from ticdc_assets.cli.printing import in_total, print_json, print_table, shown_text
 from ticdc_assets.config import load_settings
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import ConfigError, LakeDamagedError, PrerequisiteError, TicdcError
@@ -312,7 +312,7 @@ def _print_status(item: "Status", source_error: str | None) -> None:
     if item.tables:
         worst = Table(
             title=shown_text(f"{name}: tables, worst first"),
-            caption=f"{len(item.tables)} tables in total",
+            caption=in_total(len(item.tables), "table"),
         )
         for title in ("database", "table", "rows", "lag", "state"):
             worst.add_column(title, justify="right" if title in {"rows", "lag"} else "left")

@@ -36,7 +36,7 @@ def print_rows(
     from rich.rule import Rule
     from rich.table import Table
 
-    caption = f"{total} rows in total"
+    caption = in_total(total, "row")
     console = _console()
     listing = Table(title=shown_text(title), caption=caption)
     width = 1
@@ -64,6 +64,11 @@ def print_rows(
 
 
 _LEAST_WIDTH = 12
+
+
+def in_total(count: int, noun: str) -> str:
+    """Return the caption of a list that shows some of so many rows, or tables."""
+    return f"{count} {noun}{'' if count == 1 else 's'} in total"
 
 
 def shown_value(value: str | None) -> "Text":
