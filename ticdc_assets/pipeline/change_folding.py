@@ -483,7 +483,7 @@ def is_touched(mirror: MirrorPlan, base: TableSchema, since_ts: int) -> bool:
     return (
         any(step.changes_rows for step in mirror.steps_since(base.version))
         or base.handle_key != mirror.schema.handle_key
-        or _types(base) != _types(mirror.schema)
+        or (base.columns != mirror.schema.columns and _types(base) != _types(mirror.schema))
         or is_removed_from(mirror, since_ts)
     )
 
