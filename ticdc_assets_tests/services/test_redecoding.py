@@ -37,17 +37,25 @@ from ticdc_assets_tests.simulator.builders import churn, fill
 
 pytestmark = pytest.mark.spark
 
-TODAY = datetime.now(UTC).date()
-YESTERDAY = TODAY - timedelta(days=1)
+BEGAN = datetime.now(UTC)
+TODAY, YESTERDAY = BEGAN.date(), BEGAN.date() - timedelta(days=1)
 KEYED, BAG, LEFT_ALONE = ("d", "keyed"), ("d", "bag"), ("d", "quiet")
 
 
-class Yesterday(datetime):
-    """A clock that is a day behind."""
+class Today(datetime):
+    """A clock that stands still, as the run may go on over midnight."""
 
     @classmethod
     def now(cls, tz: Any = None) -> datetime:
-        return datetime.now(tz) - timedelta(days=1)
+        return BEGAN
+
+
+class Yesterday(datetime):
+    """The same a day before."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:
+        return BEGAN - timedelta(days=1)
 
 
 class Killed(BaseException):
@@ -75,16 +83,21 @@ def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stor
     feed = Feed.of(spark, tmp_path_factory.mktemp("story"))
     feed.write(changefeed.tick())
     feed.write([changefeed.inject(1, key=None, value=b"{")])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(landing, "datetime", Yesterday)
-        patch.setattr(mirrors, "datetime", Yesterday)
-        feed.sync()
+    sync_at(feed, Yesterday)
     upstream.alter_table(KEYED, AddColumn(column=column("n", "int", default="7")))
     churn(upstream, steps=8, seed=1)
     feed.write(changefeed.tick())
-    feed.sync()
+    sync_at(feed, Today)
     assert landed_days(feed.paths) == [YESTERDAY, TODAY]
     return feed, changefeed, upstream
+
+
+def sync_at(feed: Feed, clock: type[datetime]) -> None:
+    """Sync by another clock than the machine's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(landing, "datetime", clock)
+        patch.setattr(mirrors, "datetime", clock)
+        feed.sync()
 
 
 @pytest.fixture
