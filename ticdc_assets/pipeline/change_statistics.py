@@ -269,8 +269,7 @@ def add_to_groups(
         row["steps_back"] = after.steps_back
         groups[key] = row if present is None else merged(present, row)
     others = there.take(pa.array(places.values(), pa.int64()))
-    changed = pa.Table.from_pylist(list(groups.values()), schema=GROUPS_SCHEMA)
-    _write_groups(paths, pa.concat_tables([others, changed]), batch)
+    _write_groups(paths, pa.concat_tables([others, _table_of(groups)]), batch)
     return Added(kinds=dict(kinds), days=dict(days))
 
 
@@ -304,8 +303,7 @@ def group_at_once(totals: Iterable[Totals], paths: LakePaths, batch: int) -> Non
 
     Steps back of watermarks are not counted: that takes them one by one, in order.
     """
-    groups = pa.Table.from_pylist(list(whole_groups(totals).values()), schema=GROUPS_SCHEMA)
-    _write_groups(paths, groups, batch)
+    _write_groups(paths, _table_of(whole_groups(totals)), batch)
 
 
 def add_groups_below(paths: LakePaths, known: ChangeGroups, tso: int) -> None:
@@ -333,8 +331,11 @@ def add_groups_below(paths: LakePaths, known: ChangeGroups, tso: int) -> None:
             "max_ts": greatest(present["max_ts"], span["max_ts"]),
             "first_landed_at": min(present["first_landed_at"], row["first_landed_at"]),
         }
-    changed = pa.Table.from_pylist(list(groups.values()), schema=GROUPS_SCHEMA)
-    _write_groups(paths, changed, own.batch)
+    _write_groups(paths, _table_of(groups), own.batch)
+
+
+def _table_of(groups: dict[tuple[object, ...], Totals]) -> pa.Table:
+    return pa.Table.from_pylist(list(groups.values()), schema=GROUPS_SCHEMA)
 
 
 def _write_groups(paths: LakePaths, groups: pa.Table, batch: int) -> None:

@@ -23,7 +23,6 @@ from ticdc_assets.wire.json_loops import (
     QUOTE,
     Ints,
     Octets,
-    is_utf8,
     length_at,
     unescaped_end,
 )
@@ -31,9 +30,9 @@ from ticdc_assets.wire.open_loops import Texts
 from ticdc_assets.wire.rewriting_loops import (
     Names,
     Sheet,
-    blanks_end,
     members_copied,
     object_written,
+    text_copied,
 )
 
 _VERSION_SIZE: Final = 8
@@ -166,13 +165,8 @@ def _text_written(
         The place behind it, -1 if it is not to be written again; and whether it is the same.
     """
     sheet, sheet_words = scratch
-    at = blanks_end(octets, words, start, end)
-    at, used, same = members_copied(octets, words, at, end, names, found, sheet_words, np.int64(0))
-    if (
-        at < 0
-        or blanks_end(octets, words, at, end) != end
-        or not is_utf8(octets, words, start, end)
-    ):
+    used, same = text_copied(octets, words, start, end, names, found, sheet_words)
+    if used < 0:
         return -1, same
     if column.kept:
         for number in range(names.kept):

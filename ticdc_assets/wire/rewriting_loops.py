@@ -252,6 +252,36 @@ def members_copied(
 
 
 @compiled
+def text_copied(
+    octets: Octets, words: Words, start: int, end: int, names: Names, found: Ints, written: Words
+) -> tuple[int, bool]:
+    """Copy the values of those members of a text of one object that have a name, without blanks.
+
+    Args:
+        octets: the bytes.
+        words: the eight bytes at each place.
+        start: where the text begins.
+        end: where it ends.
+        names: the names.
+        found: as of `members_copied`.
+        written: where it is copied to from the first place on, by words.
+
+    Returns:
+        The place behind the copies, -1 if the text is not to be written again; and whether these
+        members have TiCDC's order.
+    """
+    at = blanks_end(octets, words, start, end)
+    at, used, ordered = members_copied(octets, words, at, end, names, found, written, np.int64(0))
+    if (
+        at < 0
+        or blanks_end(octets, words, at, end) != end
+        or not is_utf8(octets, words, start, end)
+    ):
+        return -1, ordered
+    return used, ordered
+
+
+@compiled
 def object_written(
     names: Names, found: Ints, values: Words, octets: Octets, words: Words, place: int
 ) -> int:
@@ -320,15 +350,8 @@ def rewritten(
     count, place = 0, np.int64(0)
     for number in range(len(starts)):
         start, end = starts[number], ends[number]
-        at = blanks_end(octets, words, start, end)
-        at, used, ordered = members_copied(
-            octets, words, at, end, names, found, sheet_words, np.int64(0)
-        )
-        if (
-            at < 0
-            or blanks_end(octets, words, at, end) != end
-            or not is_utf8(octets, words, start, end)
-        ):
+        used, ordered = text_copied(octets, words, start, end, names, found, sheet_words)
+        if used < 0:
             continue
         if inner >= 0 and found[inner, 0] >= 0:
             value, value_end = found[inner, 0], found[inner, 1]
