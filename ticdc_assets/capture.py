@@ -24,12 +24,14 @@ import binascii
 import zlib
 from base64 import b64encode
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from gzip import compress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Annotated, Any, Final, Self, cast
 
+import msgspec
 import orjson
 
 from ticdc_assets.errors import SourceUnavailableError, TicdcError, shorten
@@ -169,19 +171,21 @@ class CaptureReader(Iterator[CaptureRecord]):
         with self._file:
             for chunk in self._chunks():
                 # Only the new bytes can hold the end of the line: a long line stays linear.
-                start, end = 0, chunk.find(b"\n")
-                while end >= 0:
-                    rest += chunk[start:end]
-                    yield from self._records_of(rest)
-                    rest = bytearray()
-                    start, end = end + 1, chunk.find(b"\n", end + 1)
-                rest += chunk[start:]
+                *lines, end = chunk.split(b"\n")
+                if lines:
+                    lines[0] = bytes(rest + lines[0])
+                    rest.clear()
+                for line in lines:
+                    record = self._record_of(line)
+                    if record is not None:
+                        yield record
+                rest += end
                 if len(rest) > self._max_line_bytes:
                     self.line += 1
                     raise self._error(f"a line of at most {self._max_line_bytes} bytes", "more")
-            yield from self._last(rest)
+            yield from self._last(bytes(rest))
 
-    def _last(self, rest: bytearray) -> Iterator[CaptureRecord]:
+    def _last(self, rest: bytes) -> Iterator[CaptureRecord]:
         if not rest.strip():
             return
         try:
@@ -193,15 +197,24 @@ class CaptureReader(Iterator[CaptureRecord]):
         if not isinstance(parsed, dict):
             self.incomplete_tail = True
             return
-        yield from self._records_of(rest)
+        record = self._record_of(rest)
+        if record is not None:
+            yield record
         self.open_line = True
 
-    def _records_of(self, line: bytearray) -> Iterator[CaptureRecord]:
+    def _record_of(self, line: bytes) -> CaptureRecord | None:
+        """Return the record of a line, None if the line is blank or its record is not wanted."""
         self.line += 1
         if len(line) > self._max_line_bytes:
             raise self._error(f"a line of at most {self._max_line_bytes} bytes", "more")
-        if not line.strip():
-            return
+        if not line or line.isspace():
+            return None
+        if self._wanted is not None:
+            # Of a file that grows nearly all records are not wanted.
+            with suppress(msgspec.MsgspecError):
+                place = _PLACES.decode(line)
+                if not self._wanted(place.topic, place.partition, place.offset):
+                    return None
         try:
             parsed = orjson.loads(line)
         except orjson.JSONDecodeError as error:
@@ -212,9 +225,7 @@ class CaptureReader(Iterator[CaptureRecord]):
         topic = self._topic(fields)
         partition = self._integer(fields, "partition", 0, _MAX_INT32)
         offset = self._integer(fields, "offset", 0, _MAX_INT64)
-        if self._wanted is not None and not self._wanted(topic, partition, offset):
-            return
-        yield CaptureRecord(
+        return CaptureRecord(
             topic=topic,
             partition=partition,
             offset=offset,
@@ -295,6 +306,17 @@ class CaptureReader(Iterator[CaptureRecord]):
 
     def _error(self, expected: str, got: str) -> CaptureError:
         return CaptureError(str(self.path), self.line, expected, got)
+
+
+class _Place(msgspec.Struct):
+    """The fields of a line that say where its record was."""
+
+    topic: Annotated[str, msgspec.Meta(min_length=1)]
+    partition: Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT32)]
+    offset: Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT64)]
+
+
+_PLACES = msgspec.json.Decoder(_Place)
 
 
 class CaptureWriter:

@@ -4,6 +4,9 @@ import dagster as dg
 
 from ticdc_assets.config import load_settings
 from ticdc_assets.defs.changefeeds import all_definitions
+from ticdc_assets.garbage import look_seldom
+
+look_seldom()
 
 
 @dg.definitions

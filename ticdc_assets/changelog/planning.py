@@ -246,7 +246,7 @@ class _Builder:
         present = self._names.get(name)
         if present is not None and schema.table_id in present.ids:
             self._note(present, ddl)
-            spread_by_create(present, ddl.statement, self._named)
+            spread_by_create(present, ddl.beyond_schemas, self._named)
             return
         if present is not None:
             self._unbind(present, ddl.event.commit_ts)
@@ -254,7 +254,7 @@ class _Builder:
         lineage.floor_ts = ddl.event.commit_ts
         lineage.is_whole = True
         self._note(lineage, ddl)
-        spread_by_create(lineage, ddl.statement, self._named)
+        spread_by_create(lineage, ddl.beyond_schemas, self._named)
 
     def _erase(self, ddl: RegisteredDdl) -> None:
         """End a table: by DROP, or because another one is created that is not understood."""
@@ -293,10 +293,10 @@ class _Builder:
         if lineage is None:
             lineage = self._begin(name, schema, after_ts=self._freed.get(name, 0))
         self._exported.begin(lineage, ddl, schema)
-        spread_by_create(lineage, ddl.statement, self._named)
+        spread_by_create(lineage, ddl.beyond_schemas, self._named)
 
     def _alter(self, ddl: RegisteredDdl) -> None:
-        event, statement = ddl.event, ddl.statement
+        event, statement = ddl.event, ddl.beyond_schemas
         changes = [change.partition for change in statement.changes if change.partition is not None]
         for change in changes:
             if change.action is PartitionAction.EXCHANGE:
@@ -385,7 +385,7 @@ class _Builder:
         lineage.is_whole = all(part.lineage.is_whole for part in parts)
 
     def _query(self, ddl: RegisteredDdl) -> None:
-        event, statement = ddl.event, ddl.statement
+        event, statement = ddl.event, ddl.beyond_schemas
         match statement.action:
             case DdlAction.DROP_DATABASE if statement.database is not None:
                 database = statement.database.lower()
@@ -402,7 +402,7 @@ class _Builder:
     def _recover(self, ddl: RegisteredDdl) -> None:
         event = ddl.event
         if event.schema is None:
-            self._ignore(str(ddl.statement.action))
+            self._ignore(str(ddl.beyond_schemas.action))
             return
         name = (event.schema.database, event.schema.table)
         gone = next(
@@ -549,7 +549,7 @@ class _Builder:
         self, lineage: Lineage, ddl: RegisteredDdl, schemas: Sequence[TableSchema] = ()
     ) -> None:
         """Take over what a DDL says of the table's structure, by its schemas or these."""
-        event, statement = ddl.event, ddl.statement
+        event, statement = ddl.event, ddl.beyond_schemas
         for schema in schemas or (event.pre_schema, event.schema):
             if schema is not None:
                 lineage.versions.setdefault(schema.version, schema)

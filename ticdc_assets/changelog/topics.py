@@ -13,7 +13,6 @@ databases goes to the default topic and names no table.
 Names are compared without case, as upstream does.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -159,26 +158,9 @@ _MAKING = frozenset(
 )
 
 
-_CREATES_TABLE = re.compile(r"\s*CREATE\s+TABLE\b", re.IGNORECASE)
-
-
-def _created(ddl: RegisteredDdl) -> TableSchema | None:
-    """Return the schema of the table that a DDL creates, if that is all it does, else None.
-
-    It is told without reading the text through: a look at thousands of tables is a look at as many
-    of these, and no status waits for them.
-    """
-    event = ddl.event
-    plain = event.ddl_type == "CREATE" and event.pre_schema is None
-    return event.schema if plain and _CREATES_TABLE.match(event.sql) else None
-
-
 def _concerned(ddl: RegisteredDdl) -> set[_Name]:
     """Return the tables by whose names a DDL found its topic: as they were before it."""
-    created = _created(ddl)
-    if created is not None:
-        return {_of_schema(created)}
-    event, statement = ddl.event, ddl.statement
+    event, statement = ddl.event, ddl.beyond_schemas
     if statement.action in _WITHOUT_TABLES or _exchanges(ddl):
         return set()
     if event.pre_schema is not None:
@@ -205,15 +187,13 @@ def _exchanges(ddl: RegisteredDdl) -> bool:
     """Whether a DDL is of two tables, both of which stay: which of them found the topic is open."""
     return any(
         change.partition is not None and change.partition.action is PartitionAction.EXCHANGE
-        for change in ddl.statement.changes
+        for change in ddl.beyond_schemas.changes
     )
 
 
 def _renames(ddl: RegisteredDdl) -> set[tuple[_Name, _Name]]:
     """Return the (old, new) names that a DDL tells of."""
-    if _created(ddl) is not None:
-        return set()
-    event, statement = ddl.event, ddl.statement
+    event, statement = ddl.event, ddl.beyond_schemas
     if event.pre_schema is not None and event.schema is not None:
         names = (_of_schema(event.pre_schema), _of_schema(event.schema))
         return set() if names[0] == names[1] or _exchanges(ddl) else {names}
@@ -229,9 +209,7 @@ def _renames(ddl: RegisteredDdl) -> set[tuple[_Name, _Name]]:
 
 
 def _gone(ddl: RegisteredDdl, known: set[_Name]) -> set[_Name]:
-    if _created(ddl) is not None:
-        return set()
-    event, statement = ddl.event, ddl.statement
+    event, statement = ddl.event, ddl.beyond_schemas
     if statement.action is DdlAction.DROP_DATABASE and statement.database is not None:
         database = statement.database.lower()
         return {name for name in known if name[0] == database}
@@ -242,10 +220,7 @@ def _gone(ddl: RegisteredDdl, known: set[_Name]) -> set[_Name]:
 
 
 def _made(ddl: RegisteredDdl) -> set[_Name]:
-    created = _created(ddl)
-    if created is not None:
-        return {_of_schema(created)}
-    event, statement = ddl.event, ddl.statement
+    event, statement = ddl.event, ddl.beyond_schemas
     if statement.action in _WITHOUT_TABLES or event.ddl_type == "ERASE":
         return set()
     if event.schema is not None:

@@ -11,8 +11,13 @@ Commands import Spark, Delta and Dagster inside their functions, and only if the
 `--help` and errors in the configuration must not take seconds.
 """
 
+from ticdc_assets.garbage import look_seldom
+
+# Before the imports: they make most of the objects.
+look_seldom()
+
 # Importing a module adds its commands to `main`.
-from ticdc_assets.cli import (  # noqa: F401
+from ticdc_assets.cli import (  # noqa: E402, F401
     captures,
     looking,
     machine,
@@ -22,6 +27,6 @@ from ticdc_assets.cli import (  # noqa: F401
     syncing,
     verifying,
 )
-from ticdc_assets.cli.base import main
+from ticdc_assets.cli.base import main  # noqa: E402
 
 __all__ = ["main"]

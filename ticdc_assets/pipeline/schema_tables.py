@@ -459,8 +459,9 @@ def _name_ends(history: SchemaHistory) -> dict[tuple[str, str], list[int]]:
     names = {(version.schema.database, version.schema.table) for version in history.versions}
     for ddl in history.ddls:
         before, after = ddl.event.pre_schema, ddl.event.schema
-        if ddl.statement.action is DdlAction.DROP_DATABASE and ddl.statement.database is not None:
-            database = ddl.statement.database.lower()
+        statement = ddl.beyond_schemas
+        if statement.action is DdlAction.DROP_DATABASE and statement.database is not None:
+            database = statement.database.lower()
             for name in names:
                 if name[0].lower() == database:
                     ends.setdefault(name, []).append(ddl.event.commit_ts)

@@ -202,8 +202,11 @@ def capture_ranges(source: CaptureSource) -> dict[TopicPartition, OffsetRange]:
     ranges: dict[TopicPartition, tuple[int, int]] = {}
 
     def seen(topic: str, partition: int, offset: int) -> bool:
-        first, end = ranges.get((topic, partition), (offset, offset + 1))
-        ranges[topic, partition] = (min(first, offset), max(end, offset + 1))
+        first, end = ranges.get((topic, partition), (offset, offset))
+        if offset >= end:
+            ranges[topic, partition] = (first, offset + 1)
+        elif offset < first:
+            ranges[topic, partition] = (offset, end)
         return False
 
     with CaptureReader(source.path, wanted=seen) as records:

@@ -45,8 +45,8 @@ class ColumnOrders:
         exported = is_snapshot(ddl.event)
         order = _names(after) if exported else ()
         if not order:
-            order = self._told.before(ddl.statement, before, after)
-            order = _after(ddl.statement, order or _names(before or after), _names(after))
+            order = self._told.before(ddl.beyond_schemas, before, after)
+            order = _after(ddl.beyond_schemas, order or _names(before or after), _names(after))
         self._told.remember(after, order, exported=exported)
 
     def ordered(self, schema: TableSchema) -> TableSchema:

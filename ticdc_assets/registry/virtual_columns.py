@@ -62,8 +62,8 @@ class _Told:
         marked_before = None if before is None else self.marked(before)
         marked_after = None
         if after is not None:
-            told = self._names.before(ddl.statement, before, after)
-            names, exported = _after(ddl.statement, told), is_snapshot(ddl.event)
+            told = self._names.before(ddl.beyond_schemas, before, after)
+            names, exported = _after(ddl.beyond_schemas, told), is_snapshot(ddl.event)
             self._names.remember(after, names, exported=exported)
             marked_after = self.marked(after)
         if marked_before == before and marked_after == after:
