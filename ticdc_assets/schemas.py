@@ -17,6 +17,8 @@ from enum import IntFlag
 from functools import lru_cache
 from typing import Any, cast
 
+import orjson
+
 from ticdc_assets.errors import WireError, shorten
 from ticdc_assets.tso import MAX_TSO
 
@@ -299,7 +301,7 @@ def schema_from_json(value: Any, position: str) -> TableSchema:
     """
     reader = _Reader(value, position)
     columns = tuple(
-        _column_from_json(item, f"{position}.columns[{number}]")
+        _column(item, f"{position}.columns", number)
         for number, item in enumerate(reader.array("columns"))
     )
     names = [column.name for column in columns]
@@ -368,6 +370,19 @@ def schema_to_json(schema: TableSchema) -> dict[str, Any]:
             for index in schema.indexes
         ],
     }
+
+
+def _column(value: Any, position: str, number: int) -> ColumnSchema:
+    """Return a column; equal ones are one object, as thousands of tables have a lot of them."""
+    try:
+        return _known_column(orjson.dumps(value))
+    except (WireError, orjson.JSONEncodeError):
+        return _column_from_json(value, f"{position}[{number}]")
+
+
+@lru_cache(maxsize=16_384)
+def _known_column(text: bytes) -> ColumnSchema:
+    return _column_from_json(orjson.loads(text), "")
 
 
 def _column_from_json(value: Any, position: str) -> ColumnSchema:

@@ -120,9 +120,10 @@ def _ended(
             for name in names
             if exists.get(name, name in oldest_row and oldest_row[name] <= commit_ts)
         }
-        settled = settle(pairs, present, in_order=of_one_partition(ddls))
-        last = {settled.tables[number]: pairs[number].new for number in settled.order}
-        after |= {name: name in last.values() for name in names}
+        if pairs:
+            settled = settle(pairs, present, in_order=of_one_partition(ddls))
+            last = {settled.tables[number]: pairs[number].new for number in settled.order}
+            after |= {name: name in last.values() for name in names}
         exists |= after
         for name, there in after.items():
             if there:

@@ -409,9 +409,11 @@ def _without_lists(leaf: str) -> str:
 _LIST_LEVEL = re.compile(r"\.list\.(?:element|item)(?=\.|$)")
 
 
-def read_rows(path: AnyPath, condition: ds.Expression | None = None) -> list[dict[str, Any]]:
-    """Return the rows of the table at `path` as dicts; [] if there is none."""
-    table = read_table(path, condition)
+def read_rows(
+    path: AnyPath, condition: ds.Expression | None = None, *, columns: list[str] | None = None
+) -> list[dict[str, Any]]:
+    """Return the rows of the table at `path` as dicts, of some columns or all; [] if none is."""
+    table = read_table(path, condition, columns=columns)
     if table is None:
         return []
     names, values = table.column_names, map(_values, table.columns)

@@ -153,9 +153,14 @@ class LakePaths:
         """The same for the one that makes side places."""
         return self.root / self.changefeed / "verify_lease"
 
+    @property
+    def mirrors(self) -> AnyPath:
+        """Folder of the mirrors."""
+        return self.base / "mirrors"
+
     def mirror(self, mirror_id: str) -> AnyPath:
         """Table of one mirror; `mirror_id` is made of a table id's digits and a counter."""
-        return self.base / "mirrors" / _checked(mirror_id)
+        return self.mirrors / _checked(mirror_id)
 
     def history(self, mirror_id: str) -> AnyPath:
         """Table of the history of one mirror."""

@@ -44,12 +44,10 @@ def check_files(paths: LakePaths, mirror: MirrorCut, *, footers: bool = False) -
         LakeDamagedError: it is not.
     """
     name = (mirror.database, mirror.table)
-    for table, version in (
-        (mirror.path(paths), mirror.version),
-        (paths.history(mirror.mirror_id), mirror.history_version),
-    ):
-        if version is None:
-            continue
+    versions = [(mirror.path(paths), mirror.version)]
+    if mirror.history_version is not None:
+        versions.append((paths.history(mirror.mirror_id), mirror.history_version))
+    for table, version in versions:
         # An apply looks at each mirror, and so does the check behind it.
         finding = kept(
             table,

@@ -49,6 +49,7 @@ def _named_cut(paths: LakePaths) -> int | None:
 def _manifest(paths: LakePaths, cut: Cut) -> dict[str, Any]:
     # A mirror that could not be made has the rows of an older cut.
     behind = {(item.database, item.table): item.tso for item in cut.failed}
+    folder = below(paths.mirrors, paths.base)
     return {
         "changefeed": paths.changefeed,
         "cut": cut.number,
@@ -58,7 +59,7 @@ def _manifest(paths: LakePaths, cut: Cut) -> dict[str, Any]:
             {
                 "database": item.database,
                 "table": item.table,
-                "path": str(below(item.path(paths), paths.base)),
+                "path": f"{folder}/{item.mirror_id}",
                 "version": item.version,
                 "tso": behind.get((item.database, item.table)) or cut.tso,
                 "rows": item.rows,

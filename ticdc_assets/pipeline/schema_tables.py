@@ -208,7 +208,8 @@ def _kept(history: SchemaHistory, kept_ts: int) -> SchemaHistory:
 
 
 def _registered(paths: LakePaths) -> set[tuple[str, str]]:
-    return {(row["source"], row["schema"]) for row in read_rows(paths.schema_registry)}
+    rows = read_rows(paths.schema_registry, columns=["source", "schema"])
+    return {(row["source"], row["schema"]) for row in rows}
 
 
 def _content(version: SchemaVersion) -> tuple[str, str | None]:
@@ -342,8 +343,13 @@ def _sent_history(paths: LakePaths) -> SchemaHistory:
     return kept(paths.schema_registry, "history as sent", lambda: read_history(paths))
 
 
+_VERSION_COLUMNS = ["schema", "source", "sql", "commit_ts", *(name for name, _ in _PLACE)]
+"""Columns of `schema_registry` that a version is made of; the others are for people."""
+
+
 def _sent_versions(paths: LakePaths) -> tuple[SchemaVersion, ...]:
-    versions = (_version_of(row) for row in read_rows(paths.schema_registry))
+    rows = read_rows(paths.schema_registry, columns=_VERSION_COLUMNS)
+    versions = (_version_of(row) for row in rows)
     return tuple(version for version in versions if version.source not in INFERRED_SOURCES)
 
 
