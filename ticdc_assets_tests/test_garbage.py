@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-
 _PYTHONS_OWN = (700, 10, 10)
 
 
