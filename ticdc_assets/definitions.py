@@ -1,12 +1,15 @@
 """What Dagster loads: the definitions of every changefeed that is configured."""
 
-import dagster as dg
-
-from ticdc_assets.config import load_settings
-from ticdc_assets.defs.changefeeds import all_definitions
 from ticdc_assets.garbage import look_seldom
 
+# Before the imports: they make most of the objects.
 look_seldom()
+
+import dagster as dg  # noqa: E402
+
+from ticdc_assets.config import load_settings  # noqa: E402
+from ticdc_assets.defs.changefeeds import all_definitions  # noqa: E402
+from ticdc_assets.engine.control import keeping  # noqa: E402
 
 
 @dg.definitions
@@ -15,4 +18,6 @@ def definitions() -> dg.Definitions:
 
     An entry with mistakes is a failing check; the other changefeeds are as ever.
     """
-    return all_definitions(load_settings(partly=True))
+    # Dagster asks twice while it loads a location.
+    with keeping("definitions"):
+        return all_definitions(load_settings(partly=True))
