@@ -41,7 +41,7 @@ from ticdc_assets.pipeline import decoding, mirrors, schema_tables, validity
 FRESHNESS = "Freshness"
 
 _TIMED: tuple[tuple[str, ModuleType, str], ...] = (
-    ("change_groups", decoding, "add_to_groups"),
+    ("change_groups", decoding, "add_to_statistics"),
     ("reading the history", schema_tables, "read_history"),
     ("completing the history", schema_tables, "complete"),
     ("planning", validity, "build_plan"),

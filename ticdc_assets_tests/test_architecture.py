@@ -48,3 +48,11 @@ def test_the_sizes_it_tells_are_those_of_the_code(page: str) -> None:
 
     assert f"up to {INLINE_ROWS:,} rows" in page
     assert f"Mirrors of up to {SMALL_MIRROR_ROWS:,} rows" in page
+
+
+def test_no_module_is_longer_than_a_reader_can_hold(root: Path) -> None:
+    lengths = {
+        str(path.relative_to(root)): len(path.read_text(encoding="utf-8").splitlines())
+        for path in (root / "ticdc_assets").rglob("*.py")
+    }
+    assert {name: lines for name, lines in lengths.items() if lines > 600} == {}

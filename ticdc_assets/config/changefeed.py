@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias, cast
 from urllib.parse import parse_qsl, urlsplit
@@ -36,6 +35,7 @@ from ticdc_assets.config.reading import (
     unexpected,
 )
 from ticdc_assets.config.sources import FROM_ENV, MODEL, CaptureSource, Source, read_source
+from ticdc_assets.config.table_choice import ALL_TABLES, TableChoice
 from ticdc_assets.cron import cron_mistake
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire.compression import Compression, supports
@@ -65,41 +65,6 @@ _OWNER = re.compile(r"team:\S+|[A-Za-z0-9_][A-Za-z0-9._%+-]*@[A-Za-z0-9.-]+\.[A-
 
 _NO_CLAIM_CHECKS = {WireFormat.CRAFT}
 _NO_RAW_VALUES = {WireFormat.OPEN_PROTOCOL}
-
-
-@dataclass(frozen=True, slots=True, config=MODEL)
-class TableChoice:
-    """Some tables of a changefeed.
-
-    Args:
-        patterns: `database.table`; in both parts `*` stands for any characters.
-    """
-
-    patterns: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.patterns)
-
-    def includes(self, database: str, table: str) -> bool:
-        """Return whether a table is one of them; case does not matter, as it does not upstream."""
-        return any(
-            _like(database, pattern.partition(".")[0]) and _like(table, pattern.partition(".")[2])
-            for pattern in self.patterns
-        )
-
-
-ALL_TABLES: Final = TableChoice(("*.*",))
-"""Every table."""
-
-
-def _like(name: str, pattern: str) -> bool:
-    return _expression(pattern).fullmatch(name.lower()) is not None
-
-
-@lru_cache(maxsize=1024)
-def _expression(pattern: str) -> re.Pattern[str]:
-    text = ".*".join(re.escape(part) for part in pattern.lower().split("*"))
-    return re.compile(text, re.DOTALL)
 
 
 # --- how they are read ---

@@ -47,7 +47,7 @@ from ticdc_assets.defs.table_schemas import (
     schema_registry_columns,
 )
 from ticdc_assets.errors import ConfigError, NotFoundError, TicdcError
-from ticdc_assets.pipeline.change_statistics import read_groups
+from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.cuts import Cut, require_cut
 from ticdc_assets.pipeline.mirrors import apply_changes
 from ticdc_assets.pipeline.standing import Applying, Outcome
@@ -282,7 +282,7 @@ def _apply_changes(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             step = Syncing(steps, spark.spark_session, context.instance).apply(
                 until=None
                 if config.until is None
-                else config.cut(es_only=read_groups(steps.paths).es_only),
+                else config.cut(es_only=read_statistics(steps.paths).es_only),
                 refold_quarantined=config.refold_quarantined,
             )
         _log(context, step.events)

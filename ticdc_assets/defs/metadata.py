@@ -16,7 +16,7 @@ from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.defs.table_schemas import mirror_columns, table_of
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.observe.status import ACCOUNT_COUNTS
-from ticdc_assets.pipeline.change_statistics import ChangeGroups
+from ticdc_assets.pipeline.change_statistics import ChangeStatistics
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut
 from ticdc_assets.pipeline.decoding import Decoding
 from ticdc_assets.pipeline.landing import Landing
@@ -77,7 +77,9 @@ def rate_metadata(count: int, seconds: float) -> Metadata:
     return metadata
 
 
-def decoding_metadata(decoding: Decoding, groups: ChangeGroups, paths: LakePaths) -> Metadata:
+def decoding_metadata(
+    decoding: Decoding, statistics: ChangeStatistics, paths: LakePaths
+) -> Metadata:
     """Return the metadata of a decoding."""
     return {
         "changes": dg.MetadataValue.int(sum(decoding.changes.values())),
@@ -88,7 +90,7 @@ def decoding_metadata(decoding: Decoding, groups: ChangeGroups, paths: LakePaths
         "quarantined": dg.MetadataValue.int(decoding.quarantined),
         "batch": dg.MetadataValue.int(decoding.batch),
         "batches": dg.MetadataValue.int(decoding.batches),
-        "dagster/row_count": dg.MetadataValue.int(sum(row["rows"] for row in groups.rows)),
+        "dagster/row_count": dg.MetadataValue.int(sum(row["rows"] for row in statistics.rows)),
         "watermarks": table_of(
             "topic string, partition int, watermark string, time string, steps_back int",
             [
@@ -98,7 +100,7 @@ def decoding_metadata(decoding: Decoding, groups: ChangeGroups, paths: LakePaths
                     _moment_of(progress.watermark_ts),
                     progress.steps_back,
                 )
-                for place, progress in sorted(groups.progress().items())
+                for place, progress in sorted(statistics.progress().items())
             ],
         ),
         "path": dg.MetadataValue.path(str(paths.change_log)),

@@ -53,7 +53,7 @@ from ticdc_assets.defs.schema_metadata import schema_metadata
 from ticdc_assets.defs.steps import ChangefeedSteps
 from ticdc_assets.engine.control import partition_days
 from ticdc_assets.exports.dialect import CsvDialect
-from ticdc_assets.pipeline.change_statistics import read_groups
+from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.checksums import compare_new
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut
 from ticdc_assets.pipeline.decoding import decode_new
@@ -218,7 +218,10 @@ class Syncing:
             redriving = steps.note(redrive(self._spark, steps.paths, steps.changefeed))
             redriven = redriving_metadata(redriving)
             days.update(redriving.days)
-        groups, counts = read_groups(steps.paths), count_open(steps.paths, steps.changefeed.tables)
+        statistics, counts = (
+            read_statistics(steps.paths),
+            count_open(steps.paths, steps.changefeed.tables),
+        )
         changes = sum(decoding.changes.get(kind, 0) for kind in ("row", "ddl", "snapshot"))
         new_data = NewData.WATERMARKS if decoding.batches else NewData.NOTHING
         return Step(
@@ -227,7 +230,7 @@ class Syncing:
             reports=(
                 Report(
                     asset=names.asset("decode_messages"),
-                    metadata=decoding_metadata(decoding, groups, steps.paths)
+                    metadata=decoding_metadata(decoding, statistics, steps.paths)
                     | rate_metadata(sum(decoding.changes.values()), monotonic() - began)
                     | redriven,
                     data_version=DECODED,
@@ -267,7 +270,10 @@ class Syncing:
             refold_quarantined: whether to fold again every table with row changes in quarantine.
         """
         steps, began = self._steps, monotonic()
-        groups, before = read_groups(steps.paths), count_open(steps.paths, steps.changefeed.tables)
+        statistics, before = (
+            read_statistics(steps.paths),
+            count_open(steps.paths, steps.changefeed.tables),
+        )
         applying = steps.note(
             apply_changes(
                 self._spark,
@@ -277,12 +283,12 @@ class Syncing:
                 refold=_quarantined_tables(steps) if refold_quarantined else (),
             )
         )
-        compare_new(self._spark, steps.paths, steps.changefeed, groups=groups)
+        compare_new(self._spark, steps.paths, steps.changefeed, statistics=statistics)
         changed = changed_mirrors(applying)
         # Also to be told is that a batch was looked at which no cut has: nobody else would know.
         looked_at = max(self._looked_at, applying.cut.batch if applying.cut else 0)
-        self._looked_at = groups.batch
-        new = applying.outcome is Outcome.PUBLISHED or groups.batch > looked_at
+        self._looked_at = statistics.batch
+        new = applying.outcome is Outcome.PUBLISHED or statistics.batch > looked_at
         new_data = NewData.WATERMARKS if new else NewData.NOTHING
         return Step(
             said=f"{applying.outcome}: {applying.reason}",
@@ -292,7 +298,7 @@ class Syncing:
                     asset=steps.names.asset("apply_changes"),
                     metadata=applying_metadata(
                         applying,
-                        groups.batch,
+                        statistics.batch,
                         utc_now(),
                         limit=steps.changefeed.dagster.table_events,
                     )

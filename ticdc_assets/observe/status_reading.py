@@ -20,7 +20,7 @@ from ticdc_assets.observe.lag import split_lag, waiting_since
 from ticdc_assets.observe.status import NEW_TOPIC, ChangeTimes, Ending, Status, TopicStatus
 from ticdc_assets.observe.table_status import table_statuses
 from ticdc_assets.pipeline.accepted_gaps import read_accepted
-from ticdc_assets.pipeline.change_statistics import ChangeGroups, read_groups
+from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.pipeline.checksums import read_checksums
 from ticdc_assets.pipeline.cuts import Cut, newest_cut
 from ticdc_assets.pipeline.faults import Faults, is_mirrored_fault
@@ -54,20 +54,20 @@ def read_status(
         gaps: the gaps that were seen with it.
     """
     cut = newest_cut(paths)
-    groups = read_groups(paths)
+    statistics = read_statistics(paths)
     landing = newest_landing(paths)
     known = () if landing is None else partitions_of(landing)
     partitions = known if source is None else _with_times(source, known)
     landed_at = landing["landed_at"] if landing else None
-    progress = groups.progress()
-    watermark = read_watermark(paths, groups=groups, cut=cut)
+    progress = statistics.progress()
+    watermark = read_watermark(paths, statistics=statistics, cut=cut)
     faults = read_faults(paths, changefeed.tables)
     landed_batch = commit_metadata(paths.raw_messages).get("batch", 0)
     decoded_batch = decoded_position(paths)[1]
     now_ms = round(now.timestamp() * 1000)
     ending = None
     if changefeed.has_ended and cut is not None and landed_batch <= decoded_batch:
-        ending = _ending(cut, watermark, groups, partitions, now_ms)
+        ending = _ending(cut, watermark, statistics, partitions, now_ms)
     # What is finished does not get later: its lags are those at its end.
     measured_ms = now_ms if ending is None else physical_ms(ending.tso)
     lag = None
@@ -76,7 +76,7 @@ def read_status(
             measured_ms,
             physical_ms(cut.tso),
             landed_ms=_landed_ms(
-                cut, watermark, groups, known if landed_batch > decoded_batch else ()
+                cut, watermark, statistics, known if landed_batch > decoded_batch else ()
             ),
             waiting_since_ms=waiting_since(partitions, landed_at),
         )
@@ -85,13 +85,14 @@ def read_status(
         at=now,
         cut=cut,
         watermark=watermark,
-        es_only=groups.es_only,
+        es_only=statistics.es_only,
         progress=progress,
         times=ChangeTimes(
-            oldest=groups.oldest_change,
-            newest=groups.newest_change,
+            oldest=statistics.oldest_change,
+            newest=statistics.newest_change,
             first_watermark=min(
-                (row["min_ts"] for row in groups.rows if row["kind"] == "watermark"), default=None
+                (row["min_ts"] for row in statistics.rows if row["kind"] == "watermark"),
+                default=None,
             ),
         ),
         partitions=tuple(partitions),
@@ -99,11 +100,11 @@ def read_status(
         landed_at=landed_at,
         landed_batch=landed_batch,
         decoded_batch=decoded_batch,
-        log_batch=groups.batch,
-        log_rows=_log_rows(groups),
+        log_batch=statistics.batch,
+        log_rows=_log_rows(statistics),
         steps_back=sum(item.steps_back for item in progress.values()),
         topics=_topics(partitions, watermark),
-        tables=table_statuses(cut, faults, measured_ms, last_changes=_last_changes(groups)),
+        tables=table_statuses(cut, faults, measured_ms, last_changes=_last_changes(statistics)),
         lag=lag,
         faults=faults,
         conflicts=tuple(
@@ -123,24 +124,24 @@ def read_status(
 def _ending(
     cut: Cut,
     watermark: GlobalWatermark,
-    groups: ChangeGroups,
+    statistics: ChangeStatistics,
     partitions: Iterable[PartitionOffsets],
     now_ms: int,
 ) -> Ending | None:
     """Return the end of a source that has ended, if the newest cut has all that one can have."""
-    newest = groups.newest_change or 0
-    last_ts = newest if groups.es_only else watermark.watermark_ts or 0
+    newest = statistics.newest_change or 0
+    last_ts = newest if statistics.es_only else watermark.watermark_ts or 0
     cut_ms = physical_ms(cut.tso)
     # A cut that is in the future tells of clocks that differ, and is no end yet.
     if any(item.backlog for item in partitions) or not physical_ms(last_ts) <= cut_ms <= now_ms:
         return None
-    if groups.es_only:
+    if statistics.es_only:
         return Ending(tso=cut.tso, has_rest=False)
     # A DDL belongs to the cuts above its commit ts, a row to that at it too.
     is_left = any(
         row["max_ts"] is not None
         and (row["max_ts"] > cut.tso or (row["kind"] == "ddl" and row["max_ts"] == cut.tso))
-        for row in groups.rows
+        for row in statistics.rows
         if row["kind"] in ("row", "ddl")
     )
     return Ending(tso=cut.tso, has_rest=is_left)
@@ -149,11 +150,11 @@ def _ending(
 def _landed_ms(
     cut: Cut,
     watermark: GlobalWatermark,
-    groups: ChangeGroups,
+    statistics: ChangeStatistics,
     undecoded: Sequence[PartitionOffsets],
 ) -> int:
     """Return the physical time up to which everything has landed."""
-    landed_ts = groups.newest_change if groups.es_only else watermark.watermark_ts
+    landed_ts = statistics.newest_change if statistics.es_only else watermark.watermark_ts
     times = [physical_ms(cut.tso if landed_ts is None else landed_ts)]
     times += [item.newest_ms for item in undecoded if item.newest_ms is not None]
     return max(times)
@@ -198,18 +199,18 @@ def read_faults(paths: LakePaths, tables: TableFilter | None = None) -> tuple[Fa
     )
 
 
-def _last_changes(groups: ChangeGroups) -> dict[tuple[str, str], int]:
+def _last_changes(statistics: ChangeStatistics) -> dict[tuple[str, str], int]:
     last: dict[tuple[str, str], int] = {}
-    for row in groups.rows:
+    for row in statistics.rows:
         if row["kind"] == "row" and row["max_ts"] is not None:
             name = (row["database"], row["table"])
             last[name] = max(last.get(name, 0), row["max_ts"])
     return last
 
 
-def _log_rows(groups: ChangeGroups) -> dict[str, int]:
+def _log_rows(statistics: ChangeStatistics) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for row in groups.rows:
+    for row in statistics.rows:
         counts[row["kind"]] = counts.get(row["kind"], 0) + row["rows"]
     return dict(sorted(counts.items()))
 

@@ -1,8 +1,8 @@
 """Statistics of the change log, by table and schema.
 
-In: totals of each batch (`totals`). Out: `change_groups`, a small table with the number of rows and
-the range of commit ts for each kind, table and cited schema, and the watermark of each partition.
-With it, the changes of a mirror and their completeness are known without reading a row. Its newest
+In: totals of each batch (`totals`). Out: the table `change_groups`, with the number of rows and the
+range of commit ts for each kind, table and cited schema, and the watermark of each partition. With
+it, the changes of a mirror and their completeness are known without reading a row. Its newest
 commit names the last batch included, and the corrections.
 
 Why writing it again is safe: each batch is added once, by its number, and the table is overwritten
@@ -122,7 +122,7 @@ class SchemasAnew:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeGroups:
+class ChangeStatistics:
     """The change log in numbers, cumulative over all batches.
 
     Attributes:
@@ -211,14 +211,14 @@ class ChangeGroups:
         return max((row["last_batch"] for row in self.rows if row["kind"] in kinds), default=0)
 
 
-def read_groups(paths: LakePaths) -> ChangeGroups:
+def read_statistics(paths: LakePaths) -> ChangeStatistics:
     """Return the newest totals; needs no Spark."""
-    return kept(paths.change_groups, "groups", lambda: _read_groups(paths))
+    return kept(paths.change_groups, "groups", lambda: _read_statistics(paths))
 
 
-def _read_groups(paths: LakePaths) -> ChangeGroups:
+def _read_statistics(paths: LakePaths) -> ChangeStatistics:
     metadata = commit_metadata(paths.change_groups)
-    return ChangeGroups(
+    return ChangeStatistics(
         batch=metadata.get("batch", 0),
         rows=tuple(read_rows(paths.change_groups)),
         repairs=tuple(Repair(**item) for item in metadata.get("repairs", ())),
@@ -227,7 +227,7 @@ def _read_groups(paths: LakePaths) -> ChangeGroups:
     )
 
 
-def add_to_groups(
+def add_to_statistics(
     spark: Session, paths: LakePaths, batch: int, new: list[Totals] | None = None
 ) -> Added:
     """Add batch `batch` of the change log to `change_groups`; return what it has.
@@ -298,7 +298,7 @@ def whole_groups(totals: Iterable[Totals]) -> dict[tuple[object, ...], Totals]:
 _OF_A_DAY = ("landed_day", "watermarks")
 
 
-def group_at_once(totals: Iterable[Totals], paths: LakePaths, batch: int) -> None:
+def write_statistics_at_once(totals: Iterable[Totals], paths: LakePaths, batch: int) -> None:
     """Write `change_groups` for a change log that was written at once, up to batch `batch`.
 
     Steps back of watermarks are not counted: that takes them one by one, in order.
@@ -306,13 +306,13 @@ def group_at_once(totals: Iterable[Totals], paths: LakePaths, batch: int) -> Non
     _write_groups(paths, _table_of(whole_groups(totals)), batch)
 
 
-def add_groups_below(paths: LakePaths, known: ChangeGroups, tso: int) -> None:
+def add_statistics_below(paths: LakePaths, known: ChangeStatistics, tso: int) -> None:
     """Add to `change_groups` what another change log had at or below `tso` and this one lacks.
 
     What this one still has of a group is all that may be counted of it, so only the span in time
     of a group grows; a group that it has nothing of gets no rows.
     """
-    own = read_groups(paths)
+    own = read_statistics(paths)
     groups = {tuple(row[name] for name in GROUP_KEY): row for row in own.rows}
     for row in known.rows:
         if row["min_ts"] is not None and row["min_ts"] > tso:

@@ -23,7 +23,7 @@ from ticdc_assets.engine.session import Session
 from ticdc_assets.events import Op, RowChange
 from ticdc_assets.pipeline.agreement import Agreement, Checksums
 from ticdc_assets.pipeline.change_files import Batches, parts_of, rows_in
-from ticdc_assets.pipeline.change_statistics import ChangeGroups
+from ticdc_assets.pipeline.change_statistics import ChangeStatistics
 from ticdc_assets.pipeline.schema_tables import read_history
 from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.schemas import TableSchema
@@ -75,15 +75,15 @@ def compare_new(
     paths: LakePaths,
     changefeed: Changefeed,
     *,
-    groups: ChangeGroups,
+    statistics: ChangeStatistics,
 ) -> None:
     """Compare the checksums of every batch that was not, and of those with rows that waited."""
-    if not groups.checksums:
+    if not statistics.checksums:
         return
     known = {row["batch"]: row for row in read_rows(paths.checksums)}
     done = commit_metadata(paths.checksums).get("batch", 0)
     waiting = [number for number, row in known.items() if row[Agreement.WAITING]]
-    for item in groups.rechecks:
+    for item in statistics.rechecks:
         if item.batch > done:
             # Rows of them were corrected, maybe all taken away.
             known = {
@@ -92,9 +92,9 @@ def compare_new(
                 if not item.first <= number <= item.last
             }
             waiting += range(item.first, item.last + 1)
-    if done == groups.batch and not waiting:
+    if done == statistics.batch and not waiting:
         return
-    batches = {*waiting, *range(done + 1, groups.batch + 1)}
+    batches = {*waiting, *range(done + 1, statistics.batch + 1)}
     schemas, timezone = _schemas(read_history(paths)), changefeed.timezone
     for span in _spans(batches):
         known.update(_compared(spark, paths.change_log, span, schemas, timezone))
@@ -102,7 +102,7 @@ def compare_new(
         paths.checksums,
         pa.Table.from_pylist([known[number] for number in sorted(known)], schema=CHECKSUMS_SCHEMA),
         overwrite=True,
-        metadata={"batch": groups.batch},
+        metadata={"batch": statistics.batch},
     )
 
 

@@ -51,7 +51,7 @@ from ticdc_assets.pipeline.change_files import (
     coordinates_of,
     decode_into_files,
 )
-from ticdc_assets.pipeline.change_statistics import add_to_groups
+from ticdc_assets.pipeline.change_statistics import add_to_statistics
 from ticdc_assets.pipeline.damage import require_in_step
 from ticdc_assets.pipeline.positions import decoded_position
 from ticdc_assets.pipeline.quarantine import append_fault_files
@@ -99,7 +99,7 @@ def decode_new(spark: Session, paths: LakePaths, changefeed: Changefeed) -> Deco
             again = _decoded_batch(spark, paths, changefeed, landed=done, batch=batch)
             _append_faults(spark, paths, again, batch)
         if "redecode" not in last:
-            days.update(add_to_groups(spark, paths, batch).days)
+            days.update(add_to_statistics(spark, paths, batch).days)
     for added in decode_seeds(spark, paths):
         changes.update(added.kinds)
         days.update(added.days)
@@ -111,7 +111,7 @@ def decode_new(spark: Session, paths: LakePaths, changefeed: Changefeed) -> Deco
         found = _decoded_batch(spark, paths, changefeed, landed=number, batch=batch)
         append_changes(spark, paths, found, batch=batch, landed=number)
         _append_faults(spark, paths, found, batch)
-        added = add_to_groups(spark, paths, batch, found.totals)
+        added = add_to_statistics(spark, paths, batch, found.totals)
         changes.update(added.kinds)
         days.update(added.days)
         quarantined += found.errors

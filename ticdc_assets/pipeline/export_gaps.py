@@ -9,19 +9,21 @@ the export's TSO, nothing is missing; if it is above, changes may be missing.
 """
 
 from ticdc_assets.changelog.plan import Caveat, MirrorPlan
-from ticdc_assets.pipeline.change_statistics import ChangeGroups
+from ticdc_assets.pipeline.change_statistics import ChangeStatistics
 
 
-def export_gap(mirror: MirrorPlan, groups: ChangeGroups, start_ts: int | None) -> Caveat | None:
+def export_gap(
+    mirror: MirrorPlan, statistics: ChangeStatistics, start_ts: int | None
+) -> Caveat | None:
     """Return the caveat of a mirror that may lack changes behind the export it begins with.
 
     Args:
         mirror: its plan.
-        groups: the change log in numbers.
+        statistics: the change log in numbers.
         start_ts: the TSO that the changefeed was created with, None if nobody said it.
     """
     exported = mirror.exported
-    begin = groups.first_watermark if start_ts is None else start_ts
+    begin = statistics.first_watermark if start_ts is None else start_ts
     if exported is not None and begin is not None and begin > exported.ts:
         told = "the first watermark is at" if start_ts is None else "the changefeed starts at"
         reason = (
@@ -30,5 +32,5 @@ def export_gap(mirror: MirrorPlan, groups: ChangeGroups, start_ts: int | None) -
         )
         return Caveat(reason=reason, since_ts=exported.ts)
     parts = mirror.handover.parts if mirror.handover is not None else ()
-    found = (export_gap(part.plan, groups, start_ts) for part in parts)
+    found = (export_gap(part.plan, statistics, start_ts) for part in parts)
     return next((caveat for caveat in found if caveat is not None), None)

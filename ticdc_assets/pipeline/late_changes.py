@@ -27,7 +27,7 @@ from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.change_folding import ChangeFolding
-from ticdc_assets.pipeline.change_statistics import ChangeGroups
+from ticdc_assets.pipeline.change_statistics import ChangeStatistics
 from ticdc_assets.pipeline.cuts import Cut
 from ticdc_assets.pipeline.truncation_points import BELOW, marks_below
 from ticdc_assets.pipeline.validity import Knowledge, LateRows
@@ -85,7 +85,7 @@ class LateChanges:
         spark: the session.
         paths: tables of the changefeed.
         changes: where changes are read.
-        groups: the statistics of the change log.
+        statistics: the statistics of the change log.
         known: what is known of schemas and changes.
         last: the last cut, None before the first.
     """
@@ -95,14 +95,14 @@ class LateChanges:
         spark: Session,
         paths: LakePaths,
         changes: ChangeFolding,
-        groups: ChangeGroups,
+        statistics: ChangeStatistics,
         known: Knowledge,
         last: Cut | None,
     ) -> None:
         self._spark = spark
         self._paths = paths
         self._changes = changes
-        self._groups = groups
+        self._statistics = statistics
         self._known = known
         self._last = last
         self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
@@ -118,12 +118,14 @@ class LateChanges:
         Returns:
             How many were replays, how many were late, and what is to be folded in.
         """
-        if self._last is None or self._groups.batch <= self._last.batch:
+        if self._last is None or self._statistics.batch <= self._last.batch:
             return 0, 0, []
         if not self._changes.has_late_rows(self._last.batch, self._last.tso):
             return 0, 0, []
         # The last millisecond of a cut without TSO, else nothing.
-        open_ts = from_physical_ms(physical_ms(self._last.tso)) if self._groups.es_only else MAX_TSO
+        open_ts = (
+            from_physical_ms(physical_ms(self._last.tso)) if self._statistics.es_only else MAX_TSO
+        )
         batch, tso = self._last.batch, self._last.tso
         first = min(
             pc.min(rows.column("commit_ts")).as_py()
@@ -194,7 +196,7 @@ class LateChanges:
         if (
             truncation_point.cut is None
             or self._last is None
-            or self._groups.batch <= self._last.batch
+            or self._statistics.batch <= self._last.batch
         ):
             return 0
         return self._changes.count_unplaced(batch=self._last.batch)

@@ -60,7 +60,7 @@ from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, gap_caveats
 from ticdc_assets.pipeline.accounts import account_changes
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.change_reading import GATHERED_ROWS
-from ticdc_assets.pipeline.change_statistics import ChangeGroups
+from ticdc_assets.pipeline.change_statistics import ChangeStatistics
 from ticdc_assets.pipeline.cuts import (
     FAILED,
     LAYOUT,
@@ -121,18 +121,18 @@ def apply_changes(
     found = standing(paths, changefeed, until=until, refold=refold, complete_ts=complete_ts)
     if found.ended is not None:
         return found.ended
-    groups, last, tso, damages = found.groups, found.last, found.tso, found.damages
+    statistics, last, tso, damages = found.statistics, found.last, found.tso, found.damages
     remove_forgotten(paths)
     scratch = Scratch(paths, WRITING)
     changes = ChangeFolding(
         spark,
         paths,
         changefeed,
-        batch=groups.batch,
+        batch=statistics.batch,
         scratch=scratch,
         truncation_point=truncation_point,
     )
-    run = _Run(changes, spark, paths, changefeed, groups, last, tso, damages, found.gaps)
+    run = _Run(changes, spark, paths, changefeed, statistics, last, tso, damages, found.gaps)
     try:
         cut = run.make(frozenset(refold), only)
     finally:
@@ -199,7 +199,7 @@ class _Run:
         spark: Session,
         paths: LakePaths,
         changefeed: Changefeed,
-        groups: ChangeGroups,
+        statistics: ChangeStatistics,
         last: Cut | None,
         tso: int,
         damages: Mapping[str, LakeDamagedError],
@@ -209,12 +209,12 @@ class _Run:
         self._spark = spark
         self._paths = paths
         self._changefeed = changefeed
-        self._groups = groups
+        self._statistics = statistics
         self._last = last
         self._tso = tso
-        self._known = Knowledge.of(paths, changefeed.timezone, groups)
+        self._known = Knowledge.of(paths, changefeed.timezone, statistics)
         self._changes = changes
-        self._late = LateChanges(spark, paths, changes, groups, self._known, last)
+        self._late = LateChanges(spark, paths, changes, statistics, self._known, last)
         self._before = {item.mirror_id: item for item in last.mirrors} if last else {}
         self._failed_before = {item.mirror_id: item for item in last.failed} if last else {}
         self._damages = damages
@@ -232,7 +232,7 @@ class _Run:
             )
         replays, late_rows, late = self._late.rows()
         below = self._late.caveats(plan)
-        lost = gap_caveats(self._paths, self._gaps, plan.mirrors, self._groups.rows, self._tso)
+        lost = gap_caveats(self._paths, self._gaps, plan.mirrors, self._statistics.rows, self._tso)
         # A mirror that is broken is made again: the change log has all of it.
         then = None if self._last is None else self._known.plan(self._last.tso)
         stale = self._stale(plan, refold, late) | self._damages.keys()
@@ -274,13 +274,13 @@ class _Run:
                 assert isinstance(table, MirrorPlan)
                 mirrors.append(self._mirror_cut(table, result, held, below, lost))
         mirrors.sort(key=lambda item: (item.database, item.table))
-        progress = self._groups.progress().values()
+        progress = self._statistics.progress().values()
         faults = read_quarantine(self._paths)
         return Cut(
             number=self._last.number + 1 if self._last else 1,
             tso=self._tso,
             published_at=datetime.now(UTC),
-            batch=self._groups.batch,
+            batch=self._statistics.batch,
             mirrors=tuple(mirrors),
             held=tuple(held),
             quarantined=sum(row["stage"] == "decode" for row in faults),
@@ -288,7 +288,7 @@ class _Run:
             late=late_rows,
             steps_back=sum(item.steps_back for item in progress),
             ignored=dict(plan.ignored),
-            es_only=self._groups.es_only,
+            es_only=self._statistics.es_only,
             unplaced=self._late.unplaced(),
             tables=filter_text(tables),
             failed=tuple(failed),
@@ -344,7 +344,7 @@ class _Run:
             self._paths,
             self._changefeed,
             self._changes,
-            batch=self._groups.batch,
+            batch=self._statistics.batch,
             tso=self._tso,
             last_tso=0 if self._last is None else self._last.tso,
         )
@@ -434,7 +434,7 @@ class _Run:
     def _held_rows(self, mirror: MirrorPlan | None, group: HeldGroup, rows: int) -> HeldRows:
         since = min(
             row["first_landed_at"]
-            for row in self._groups.rows
+            for row in self._statistics.rows
             if row["kind"] == "row"
             and (row["database"], row["table"], row["schema_version"])
             == (group.database, group.table, group.schema_version)
@@ -507,14 +507,14 @@ class _Run:
         if mirror.mirror_id in below:
             caveats.append(below[mirror.mirror_id])
         caveats += lost.get(mirror.mirror_id, ())
-        gap = export_gap(mirror, self._groups, self._changefeed.start_ts)
+        gap = export_gap(mirror, self._statistics, self._changefeed.start_ts)
         if gap is not None:
             caveats.append(str(gap))
         if not mirror.schema.handle_key:
             caveats.append(
                 "no key: a bag of rows, replays that no watermark tells are counted twice"
             )
-        if self._groups.es_only:
+        if self._statistics.es_only:
             caveats.append("not a consistent cut: the messages have no commit ts")
         caveats += cast_caveats(made.casts)
         return MirrorCut(

@@ -40,11 +40,11 @@ from ticdc_assets.pipeline.change_files import (
 )
 from ticdc_assets.pipeline.change_statistics import (
     GROUPS_SCHEMA,
-    ChangeGroups,
+    ChangeStatistics,
     Recheck,
     Repair,
     SchemasAnew,
-    read_groups,
+    read_statistics,
     whole_groups,
 )
 from ticdc_assets.pipeline.totals import (
@@ -104,7 +104,7 @@ def regroup(spark: Session, paths: LakePaths) -> None:
     """
     metadata = commit_metadata(paths.change_log)
     batch, correction = metadata["batch"], Correction.from_json(metadata["redecode"])
-    known = read_groups(paths)
+    known = read_statistics(paths)
     groups = _all_totals(spark, paths.change_log)
     if correction.truncated_ts:
         lost = _lost(spark, paths.change_log, correction.before, batch)
@@ -242,7 +242,7 @@ def _lost(spark: Session, log: AnyPath, before: int, batch: int) -> pa.Table:
 
 def _add_removed(
     groups: dict[tuple[object, ...], dict[str, Any]],
-    known: ChangeGroups,
+    known: ChangeStatistics,
     before: dict[tuple[object, ...], dict[str, Any]],
     correction: Correction,
 ) -> None:

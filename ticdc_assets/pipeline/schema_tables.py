@@ -29,7 +29,7 @@ from ticdc_assets.engine.control import (
 )
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.events import DdlEvent
-from ticdc_assets.pipeline.change_statistics import ChangeGroups, read_groups
+from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.registry.catalog import complete
 from ticdc_assets.registry.ddl import DdlAction
 from ticdc_assets.registry.history import (
@@ -164,27 +164,27 @@ def register_new(paths: LakePaths, changefeed: Changefeed) -> Registering:
     After DDL or bootstraps were corrected, all of them are registered anew. Where messages carry no
     schemas, those that DDL text and rows tell are registered as inferred. It needs no Spark.
     """
-    groups = read_groups(paths)
+    statistics = read_statistics(paths)
     done = commit_metadata(paths.schema_registry).get("batch", 0)
-    changed = is_anew = groups.schemas_anew.batch > done
-    if is_anew or groups.newest_batch(SCHEMA_KINDS) > done:
+    changed = is_anew = statistics.schemas_anew.batch > done
+    if is_anew or statistics.newest_batch(SCHEMA_KINDS) > done:
         history = read_history(paths)
         if is_anew:
-            history, done = _kept(history, groups.schemas_anew.kept_ts), 0
-        if groups.newest_batch(SCHEMA_KINDS) > done:
-            changed |= _add_new(paths, history, done, groups.batch)
-        shapes = seen_shapes(groups.row_groups())
+            history, done = _kept(history, statistics.schemas_anew.kept_ts), 0
+        if statistics.newest_batch(SCHEMA_KINDS) > done:
+            changed |= _add_new(paths, history, done, statistics.batch)
+        shapes = seen_shapes(statistics.row_groups())
         completed = complete(history, shapes, changefeed.timezone)
     else:
         history = _sent_history(paths)
-        completed = completed_history(paths, groups, changefeed.timezone)
+        completed = completed_history(paths, statistics, changefeed.timezone)
     if completed is not history:
         # New rows alone may prove a schema, and a late one may change what follows from it.
         changed |= _registered(paths) != {_content(version) for version in completed.versions}
-    if changed or groups.newest_batch(SCHEMA_KINDS) > done:
-        write_history(paths, history, completed, groups.batch)
+    if changed or statistics.newest_batch(SCHEMA_KINDS) > done:
+        write_history(paths, history, completed, statistics.batch)
     return Registering(
-        batch=max(done, groups.batch),
+        batch=max(done, statistics.batch),
         changed=changed,
         schema_versions=len(completed.versions),
         ddls=len(history.ddls),
@@ -323,18 +323,20 @@ def read_history(paths: LakePaths) -> SchemaHistory:
     return history
 
 
-def completed_history(paths: LakePaths, groups: ChangeGroups, timezone: str) -> SchemaHistory:
+def completed_history(
+    paths: LakePaths, statistics: ChangeStatistics, timezone: str
+) -> SchemaHistory:
     """Return the history with what its messages lack; needs no Spark.
 
     Args:
         paths: tables of the changefeed.
-        groups: the change log in numbers.
+        statistics: the change log in numbers.
         timezone: the changefeed's time zone (IANA name).
     """
     return kept(
         paths.schema_registry,
-        f"completed by batch {groups.batch}",
-        lambda: complete(_sent_history(paths), seen_shapes(groups.row_groups()), timezone),
+        f"completed by batch {statistics.batch}",
+        lambda: complete(_sent_history(paths), seen_shapes(statistics.row_groups()), timezone),
     )
 
 

@@ -41,7 +41,7 @@ from ticdc_assets.pipeline.change_files import (
     joined_files,
     write_rows,
 )
-from ticdc_assets.pipeline.change_statistics import Added, add_to_groups
+from ticdc_assets.pipeline.change_statistics import Added, add_to_statistics
 from ticdc_assets.pipeline.quarantine import append_fault_files
 from ticdc_assets.pipeline.seeds import (
     APPLICATION,
@@ -89,7 +89,7 @@ def _decode_seed(spark: Session, paths: LakePaths, number: int) -> Added:
         metadata={"batch": batch, "landed": metadata.get("landed", 0), "seed": number},
         layout=BY_LANDING_DAY,
     )
-    return add_to_groups(spark, paths, batch, found.totals)
+    return add_to_statistics(spark, paths, batch, found.totals)
 
 
 def decoded_files(

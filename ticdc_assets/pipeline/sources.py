@@ -27,7 +27,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import LandingGapError, NotFoundError
 from ticdc_assets.kafka.administration import OffsetRange, list_ranges, start_offsets
 from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, append_accepted
-from ticdc_assets.pipeline.change_statistics import read_groups
+from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.positions import (
     PartitionOffsets,
     Position,
@@ -326,13 +326,13 @@ def accept(paths: LakePaths, changefeed: Changefeed, topic: str, partition: int)
         raise NotFoundError(_no_gap(changefeed.name, state, place))
     if gap.to_offset is None:
         raise gap.error
-    groups = read_groups(paths)
-    after_ts = groups.progress().get(place, PartitionProgress()).watermark_ts
-    if groups.es_only:
+    statistics = read_statistics(paths)
+    after_ts = statistics.progress().get(place, PartitionProgress()).watermark_ts
+    if statistics.es_only:
         after_ts = max(
             (
                 row["max_ts"] or 0
-                for row in groups.rows
+                for row in statistics.rows
                 if (row["topic"], row["partition"]) == place
             ),
             default=0,

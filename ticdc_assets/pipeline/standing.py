@@ -16,7 +16,7 @@ from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.pipeline.accepted_gaps import AcceptedGap, close_accepted
-from ticdc_assets.pipeline.change_statistics import ChangeGroups, read_groups
+from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.pipeline.cuts import LAYOUT, Cut, filter_text, newest_cut
 from ticdc_assets.pipeline.damage import damaged_mirrors
 from ticdc_assets.pipeline.publishing import name_mirrors
@@ -60,7 +60,7 @@ class Standing:
     """Where the mirrors stand before an apply.
 
     Attributes:
-        groups: the change log in numbers.
+        statistics: the change log in numbers.
         last: the newest cut, None before the first.
         watermark: the global watermark.
         gaps: the gaps that were accepted.
@@ -69,7 +69,7 @@ class Standing:
         ended: how the apply ends, None if there is something to do.
     """
 
-    groups: ChangeGroups
+    statistics: ChangeStatistics
     last: Cut | None
     watermark: GlobalWatermark
     gaps: Sequence[AcceptedGap]
@@ -93,11 +93,11 @@ def standing(
 
     The caller holds the changefeed's writer lock. The arguments are those of `apply_changes`.
     """
-    groups = read_groups(paths)
+    statistics = read_statistics(paths)
     last = newest_cut(paths)
-    watermark = read_watermark(paths, groups=groups, cut=last)
+    watermark = read_watermark(paths, statistics=statistics, cut=last)
     tso = 0 if last is None else last.tso
-    gaps = close_accepted(paths, es_only=groups.es_only)
+    gaps = close_accepted(paths, es_only=statistics.es_only)
     if last is not None:
         # A run may have been killed behind its cut.
         name_mirrors(paths, last)
@@ -109,7 +109,7 @@ def standing(
         if outcome is not None:
             ended = Applying(outcome=outcome, reason=reason, cut=last, watermark=watermark)
         return Standing(
-            groups=groups,
+            statistics=statistics,
             last=last,
             watermark=watermark,
             gaps=gaps,
@@ -125,8 +125,8 @@ def standing(
             f"the mirrors are at {last.moment}, beyond {wanted}; nothing was changed",
         )
     # Without commit ts nothing says what is complete: everything that landed is applied.
-    limit = groups.newest_change if groups.es_only else watermark.watermark_ts
-    waits = bool(watermark.waiting) and not groups.es_only
+    limit = statistics.newest_change if statistics.es_only else watermark.watermark_ts
+    waits = bool(watermark.waiting) and not statistics.es_only
     if complete_ts is not None:
         limit, waits = max(limit or 0, complete_ts), False
     if limit is None or waits:
@@ -135,7 +135,7 @@ def standing(
             Outcome.WAITING,
             f"no watermark yet from {waiting}" if waiting else "no partition is known yet",
         )
-    if groups.es_only:
+    if statistics.es_only:
         limit = es_cut(physical_ms(limit))
     tso = limit if until is None else min(until, limit)
     if last is not None and tso < last.tso:
@@ -147,7 +147,7 @@ def standing(
     damages = damaged_mirrors(paths, last)
     if (
         last is not None
-        and (tso, groups.batch) == (last.tso, last.batch)
+        and (tso, statistics.batch) == (last.tso, last.batch)
         and not refold
         and not damages
         and not last.failed

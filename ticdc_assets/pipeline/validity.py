@@ -22,7 +22,7 @@ from ticdc_assets.changelog.plan import (
 )
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.pipeline.change_statistics import ChangeGroups, Repair, read_groups
+from ticdc_assets.pipeline.change_statistics import ChangeStatistics, Repair, read_statistics
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut
 from ticdc_assets.pipeline.schema_tables import completed_history
 from ticdc_assets.registry.history import SchemaHistory
@@ -75,12 +75,14 @@ class Knowledge:
             self._by_name.setdefault(group.name, []).append(group)
 
     @classmethod
-    def of(cls, paths: LakePaths, timezone: str, groups: ChangeGroups | None = None) -> "Knowledge":
+    def of(
+        cls, paths: LakePaths, timezone: str, statistics: ChangeStatistics | None = None
+    ) -> "Knowledge":
         """Read what is known; needs no Spark."""
-        groups = read_groups(paths) if groups is None else groups
-        row_groups = groups.row_groups()
-        history = completed_history(paths, groups, timezone)
-        return cls(history, row_groups, groups.repairs, timezone, groups.exported_rows())
+        statistics = read_statistics(paths) if statistics is None else statistics
+        row_groups = statistics.row_groups()
+        history = completed_history(paths, statistics, timezone)
+        return cls(history, row_groups, statistics.repairs, timezone, statistics.exported_rows())
 
     def plan(self, tso: int) -> Plan:
         """Return how each table comes from the change log at a TSO."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from ticdc_assets.changelog.progress import GlobalWatermark, TopicFacts, global_watermark
 from ticdc_assets.changelog.topics import TopicRows, topic_tables
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.pipeline.change_statistics import ChangeGroups, read_groups
+from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.pipeline.cuts import Cut, newest_cut
 from ticdc_assets.pipeline.positions import PartitionOffsets, known_partitions
 from ticdc_assets.pipeline.schema_tables import read_ddls
@@ -24,27 +24,29 @@ _OF_TABLES = frozenset({"row", "bootstrap"})
 def read_watermark(
     paths: LakePaths,
     *,
-    groups: ChangeGroups | None = None,
+    statistics: ChangeStatistics | None = None,
     cut: Cut | None = None,
 ) -> GlobalWatermark:
     """Return the global watermark; what the caller has read already need not be read again."""
-    groups = read_groups(paths) if groups is None else groups
+    statistics = read_statistics(paths) if statistics is None else statistics
     cut = newest_cut(paths) if cut is None else cut
     return global_watermark(
-        groups.progress(),
-        topic_facts(known_partitions(paths), groups, read_ddls(paths)),
+        statistics.progress(),
+        topic_facts(known_partitions(paths), statistics, read_ddls(paths)),
         published_ts=0 if cut is None else cut.tso,
     )
 
 
 def topic_facts(
-    partitions: Iterable[PartitionOffsets], groups: ChangeGroups, ddls: Iterable[RegisteredDdl]
+    partitions: Iterable[PartitionOffsets],
+    statistics: ChangeStatistics,
+    ddls: Iterable[RegisteredDdl],
 ) -> tuple[TopicFacts, ...]:
     """Return what is known of each topic that was landed from or looked at."""
     by_topic: dict[str, list[PartitionOffsets]] = {}
     for item in partitions:
         by_topic.setdefault(item.topic, []).append(item)
-    decoded = {row["topic"] for row in groups.rows} - {NO_TOPIC}
+    decoded = {row["topic"] for row in statistics.rows} - {NO_TOPIC}
     tables = topic_tables(
         ddls,
         (
@@ -55,7 +57,7 @@ def topic_facts(
                 min_ts=row["min_ts"] or 0,
                 max_ts=row["max_ts"] or 0,
             )
-            for row in groups.rows
+            for row in statistics.rows
             if row["kind"] in _OF_TABLES and row["database"] is not None
         ),
     )

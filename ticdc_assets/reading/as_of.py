@@ -31,7 +31,7 @@ from ticdc_assets.engine.scratch import READING, Scratch
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.pipeline.accepted_gaps import gap_caveats, read_accepted
 from ticdc_assets.pipeline.change_folding import ChangeFolding, hidden_columns
-from ticdc_assets.pipeline.change_statistics import read_groups
+from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, cast_caveats, read_cuts, require_cut
 from ticdc_assets.pipeline.export_gaps import export_gap
 from ticdc_assets.pipeline.truncation_points import BELOW, read_truncation_point
@@ -103,7 +103,7 @@ class AsOf:
         self._timezone = changefeed.timezone
         self._wire_format = changefeed.wire_format
         self._start_ts = changefeed.start_ts
-        self._groups = read_groups(paths)
+        self._statistics = read_statistics(paths)
         newest = require_cut(paths)
         wanted = moment_text(tso, es_only=newest.es_only)
         if tso > newest.tso:
@@ -111,7 +111,7 @@ class AsOf:
                 f"nothing is known as of {wanted} yet: the newest cut is at {newest.moment}; run: "
                 f"ticdc-assets sync {paths.changefeed}"
             )
-        oldest = self._groups.oldest_change
+        oldest = self._statistics.oldest_change
         if oldest is None or tso < oldest:
             known = "none" if oldest is None else moment_text(oldest, es_only=newest.es_only)
             raise NotFoundError(f"nothing is kept as of {wanted}: the oldest change is at {known}")
@@ -137,7 +137,7 @@ class AsOf:
             item.mirror_id: [caveat for caveat in item.caveats if caveat.startswith(BELOW)]
             for item in newest.mirrors
         }
-        self._known = Knowledge.of(paths, changefeed.timezone, self._groups)
+        self._known = Knowledge.of(paths, changefeed.timezone, self._statistics)
         self._base: Cut | None = max(
             (cut for cut in read_cuts(paths) if cut.tso <= tso),
             key=lambda cut: (cut.tso, cut.number),
@@ -153,7 +153,7 @@ class AsOf:
     def _lost(self) -> dict[str, list[str]]:
         """The caveats of tables that may lack changes of accepted gaps."""
         gaps = read_accepted(self._paths)
-        return gap_caveats(self._paths, gaps, self.plan.mirrors, self._groups.rows, self._tso)
+        return gap_caveats(self._paths, gaps, self.plan.mirrors, self._statistics.rows, self._tso)
 
     def table(self, database: str, table: str) -> TableRows:
         """Return the rows of one table.
@@ -234,7 +234,7 @@ class AsOf:
         warnings = [str(caveat) for caveat in (*mirror.caveats, *damage)]
         warnings += self._marks_below.get(mirror.mirror_id, [])
         warnings += self._lost.get(mirror.mirror_id, [])
-        gap = export_gap(mirror, self._groups, self._start_ts)
+        gap = export_gap(mirror, self._statistics, self._start_ts)
         if gap is not None:
             warnings.append(str(gap))
         warnings += cast_caveats(casts)

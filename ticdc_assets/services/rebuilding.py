@@ -58,7 +58,11 @@ from ticdc_assets.pipeline.change_files import (
     Landed,
     decode_into_files,
 )
-from ticdc_assets.pipeline.change_statistics import add_groups_below, group_at_once, read_groups
+from ticdc_assets.pipeline.change_statistics import (
+    add_statistics_below,
+    read_statistics,
+    write_statistics_at_once,
+)
 from ticdc_assets.pipeline.cuts import Cut, newest_cut
 from ticdc_assets.pipeline.decoding import accepted_clocks, landed_up_to, record_decoder
 from ticdc_assets.pipeline.mirrors import apply_changes
@@ -263,7 +267,7 @@ class _Rebuild:
             conflicts=known.conflicts,
         )
         write_history(side, kept, kept, batch=0)
-        add_groups_below(side, read_groups(self._paths), truncation_point.tso)
+        add_statistics_below(side, read_statistics(self._paths), truncation_point.tso)
 
     # Decoding ---------------------------------------------------------------------------------
 
@@ -291,7 +295,7 @@ class _Rebuild:
             layout=BY_LANDING_DAY,
         )
         exported = self._decode_seeds(side, landed, names)
-        group_at_once([*found.totals, *exported], side, landed)
+        write_statistics_at_once([*found.totals, *exported], side, landed)
         return found
 
     def _decode_seeds(

@@ -6,7 +6,7 @@ were lost, changed or added, the differing rows are replaced, in one commit per 
 of the day's records is updated and the totals are computed again. If DDL or bootstraps differ, the
 next registering makes the schema registry again; and the next apply folds every table whose row
 changes differ. The commit records both (`regrouping.Correction`), and so do the totals
-(`ChangeGroups.repairs`), so it does not matter which program runs next.
+(`ChangeStatistics.repairs`), so it does not matter which program runs next.
 
 `redecoded_days` compares and corrects one day. `redecode_ahead` does so only for records with
 events whose timestamp is too far ahead (`ahead`).
@@ -48,7 +48,7 @@ from ticdc_assets.pipeline.change_files import (
     parts_of,
     rows_in,
 )
-from ticdc_assets.pipeline.change_statistics import read_groups
+from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.decoding import Decoding, decode_new
 from ticdc_assets.pipeline.truncation_points import read_raw_truncation_point, read_truncation_point
 from ticdc_assets.services.redecoded_days import LandingDay, RedecodedDay
@@ -112,7 +112,7 @@ def redecode_ahead(
     limit = changefeed.max_ahead_seconds
     if not any(
         row["max_ts"] is not None and is_ahead(row["max_ts"], row["first_landed_at"], limit)
-        for row in read_groups(paths).rows
+        for row in read_statistics(paths).rows
     ):
         return ()
     # Kafka's timestamp may still speak for some of them.

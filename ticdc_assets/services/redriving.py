@@ -29,7 +29,7 @@ from ticdc_assets.pipeline.change_files import (
     decode_into_files,
     write_rows,
 )
-from ticdc_assets.pipeline.change_statistics import add_to_groups
+from ticdc_assets.pipeline.change_statistics import add_to_statistics
 from ticdc_assets.pipeline.decoding import (
     append_changes,
     decode_new,
@@ -107,7 +107,7 @@ def redrive(spark: SparkSession, paths: LakePaths, changefeed: Changefeed) -> Re
     )
     if found.changes:
         append_changes(spark, paths, found, batch=batch, landed=landed, redrive=True)
-        added = add_to_groups(spark, paths, batch, found.totals)
+        added = add_to_statistics(spark, paths, batch, found.totals)
         days = dict(Counter(days) + Counter(added.days))
         known |= _in_log(paths, places, since=batch)
     fixed = places & known
@@ -193,6 +193,6 @@ def _redrive_exports(spark: SparkSession, paths: LakePaths) -> _RedrivenExports:
         return _RedrivenExports(decoded=0, days={})
     found = write_rows(good.to_batches(), batch=batch, into=paths)
     append_changes(spark, paths, found, batch=batch, landed=done, redrive=True)
-    added = add_to_groups(spark, paths, batch, found.totals)
+    added = add_to_statistics(spark, paths, batch, found.totals)
     close_rows(paths, "decode", places_in(good), Closing.REDRIVE)
     return _RedrivenExports(decoded=good.num_rows, days=added.days)

@@ -28,12 +28,12 @@ Not handled: a row that lands after its place was removed looks like a replay; f
 Age counts from the publishing of a cut, so a changefeed that publishes none keeps everything.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from operator import and_, or_
+from operator import or_
 from typing import Any
 
 import pyarrow as pa
@@ -41,7 +41,6 @@ import pyarrow.dataset as ds
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
-from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.control import commit_metadata, read_rows, read_table, write_table
 from ticdc_assets.engine.executing import Inline, executor
@@ -58,7 +57,7 @@ from ticdc_assets.pipeline.change_files import (
     parts_of,
     rows_in,
 )
-from ticdc_assets.pipeline.change_statistics import ChangeGroups, read_groups
+from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.pipeline.cut_schema import CUT_SCHEMA
 from ticdc_assets.pipeline.cuts import Cut, read_cuts
 from ticdc_assets.pipeline.decoding import (
@@ -80,11 +79,9 @@ from ticdc_assets.pipeline.validity import Knowledge
 from ticdc_assets.progress import tell
 from ticdc_assets.rows.rows_of_work import KeptRows, kept, kept_rows
 from ticdc_assets.services.kept_cuts import kept_cuts, newest_of_days
+from ticdc_assets.services.lacking_rows import OF_MIRRORS, LackingRows, all_since
 from ticdc_assets.storage.paths import AnyPath
-from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE, ROW, SNAPSHOT
-
-_OF_MIRRORS = (ROW, SNAPSHOT)
-"""Kinds of rows of the change log that mirrors are made of."""
+from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +127,7 @@ def retain(
         read_truncation_point(paths),
         read_raw_truncation_point(paths),
     )
-    groups, cuts = read_groups(paths), read_cuts(paths)
+    statistics, cuts = read_statistics(paths), read_cuts(paths)
     if not cuts:
         return Retaining(
             truncation_point=truncation_point, raw_truncation_point=raw_truncation_point
@@ -138,10 +135,10 @@ def retain(
     retention = changefeed.retention
     notes: list[str] = []
     changes = records = 0
-    if groups.batch != decoded_position(paths)[0]:
+    if statistics.batch != decoded_position(paths)[0]:
         notes.append("nothing is truncated: a sync must first finish a killed run")
     else:
-        run = _CutOff(spark, paths, changefeed, groups, cuts, truncation_point, dry_run)
+        run = _CutOff(spark, paths, changefeed, statistics, cuts, truncation_point, dry_run)
         base = run.base(now, retention.change_log, truncation_point, "change_log", notes)
         if base is not None:
             tell("removing old changes from change_log")
@@ -172,50 +169,6 @@ def _moved(base: Cut, before: TruncationPoint, removed: int) -> TruncationPoint:
 # Truncating -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Lacking:
-    """Row changes at or below a base that it lacks, or that are needed to place what it lacks.
-
-    Attributes:
-        database: database they cite.
-        table: table they cite.
-        min_ts: lowest commit ts.
-        max_ts: highest commit ts.
-        schema_version: schema version they cite, None if any.
-        places: coordinates they stand at, None if anywhere.
-    """
-
-    database: str
-    table: str
-    min_ts: int
-    max_ts: int
-    schema_version: int | None = None
-    places: tuple[tuple[str, int, int, int], ...] | None = None
-
-    def condition(self, field: Callable[[str], Any]) -> Any:
-        """Return the condition on rows of the change log that they are these.
-
-        Args:
-            field: a column by its name, of Spark or of pyarrow.
-        """
-        found = (
-            field("kind").isin(list(_OF_MIRRORS))
-            & (field("database") == self.database)
-            & (field("table") == self.table)
-            & (field("commit_ts") >= self.min_ts)
-            & (field("commit_ts") <= self.max_ts)
-        )
-        if self.schema_version is not None:
-            found &= field("schema_version") == self.schema_version
-        if self.places is not None:
-            found &= reduce(or_, (_at(field, place) for place in self.places))
-        return found
-
-
-def _at(field: Callable[[str], Any], place: tuple[str, int, int, int]) -> Any:
-    return reduce(and_, (field(name) == value for name, value in zip(PLACE, place, strict=True)))
-
-
 class _CutOff:
     """One retention: finds bases and removes what is below them."""
 
@@ -224,7 +177,7 @@ class _CutOff:
         spark: SparkSession,
         paths: LakePaths,
         changefeed: Changefeed,
-        groups: ChangeGroups,
+        statistics: ChangeStatistics,
         cuts: Sequence[Cut],
         truncation_point: TruncationPoint,
         dry_run: bool,
@@ -235,12 +188,12 @@ class _CutOff:
         self._cuts = cuts
         self._truncation_point = truncation_point
         self._dry_run = dry_run
-        self._known = Knowledge.of(paths, changefeed.timezone, groups)
+        self._known = Knowledge.of(paths, changefeed.timezone, statistics)
         # By the ids: a table may have been left out of older cuts by another name.
         self._mirrored = {mirror.mirror_id for mirror in cuts[-1].mirrors}
         self._registered = commit_metadata(paths.schema_registry).get("batch", 0)
-        self._newest_schemas = groups.newest_batch(SCHEMA_KINDS)
-        self._compared = _compared(paths, groups)
+        self._newest_schemas = statistics.newest_batch(SCHEMA_KINDS)
+        self._compared = _compared(paths, statistics)
         self._tsos = {item.tso for item in read_seeds(paths)}
         self._faults = [
             row for row in read_quarantine(paths, open_only=False) if row["stage"] == "apply"
@@ -333,13 +286,13 @@ class _CutOff:
         )
         return found is not None and found.num_rows > 0
 
-    def _lacking(self, base: Cut) -> list[_Lacking]:
+    def _lacking(self, base: Cut) -> list[LackingRows]:
         """Return what the base lacks and what is needed to place it."""
         plan = self._known.plan(base.tso)
         faults = self._open_faults(base)
         had = {mirror.mirror_id for mirror in base.mirrors}
         lacking = [
-            _Lacking(
+            LackingRows(
                 database=group.database,
                 table=group.table,
                 min_ts=group.min_ts,
@@ -362,10 +315,10 @@ class _CutOff:
                 first = min(
                     [group.min_ts for group in mirror.held] + [row["commit_ts"] for row in own]
                 )
-                lacking += _all_since(mirror, first, base.tso)
+                lacking += all_since(mirror, first, base.tso)
                 continue
             lacking += (
-                _Lacking(
+                LackingRows(
                     database=group.database,
                     table=group.table,
                     min_ts=group.min_ts,
@@ -375,7 +328,7 @@ class _CutOff:
                 for group in mirror.held
             )
             lacking += (
-                _Lacking(
+                LackingRows(
                     database=row["database"],
                     table=row["table"],
                     min_ts=row["commit_ts"],
@@ -397,7 +350,7 @@ class _CutOff:
             return []
         rows = read_table(
             self._paths.change_log,
-            ds.field("kind").isin(_OF_MIRRORS)
+            ds.field("kind").isin(OF_MIRRORS)
             & ds.field("commit_ts").isin(sorted(set(places.values()))),
             columns=[*PLACE, "database", "table", "commit_ts"],
         )
@@ -415,7 +368,7 @@ class _CutOff:
         )
         # Watermarks tell replays of what stays.
         first = min((item.min_ts for item in lacking), default=base.tso + 1)
-        rows = F.col("kind").isin(*_OF_MIRRORS) & (F.col("commit_ts") <= base.tso) & ~needed
+        rows = F.col("kind").isin(*OF_MIRRORS) & (F.col("commit_ts") <= base.tso) & ~needed
         watermarks = (F.col("kind") == "watermark") & (F.col("commit_ts") < first)
         watermarks &= F.col("commit_ts") <= base.tso
         bootstraps = (F.col("kind") == "bootstrap") & (
@@ -545,22 +498,10 @@ def _records_without(rows: pa.RecordBatch, needed: ds.Expression) -> pa.Table:
 _COORDINATES = pa.schema([CHANGE_LOG_SCHEMA.field(name) for name in COORDINATES])
 
 
-def _all_since(mirror: MirrorPlan, min_ts: int, max_ts: int) -> Iterable[_Lacking]:
-    for binding in mirror.bindings:
-        until = max_ts if binding.until_ts is None else min(max_ts, binding.until_ts)
-        if until >= min_ts:
-            yield _Lacking(
-                database=binding.database,
-                table=binding.table,
-                min_ts=max(min_ts, binding.after_ts + 1),
-                max_ts=until,
-            )
-
-
-def _compared(paths: LakePaths, groups: ChangeGroups) -> int:
+def _compared(paths: LakePaths, statistics: ChangeStatistics) -> int:
     """Return up to which batch the row checksums were compared."""
-    if not groups.checksums:
-        return groups.batch
+    if not statistics.checksums:
+        return statistics.batch
     return commit_metadata(paths.checksums).get("batch", 0)
 
 

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import LakeDamagedError, NotFoundError
-from ticdc_assets.pipeline.change_statistics import read_groups
+from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.cuts import Cut, Rewind, read_cuts, require_cut
 from ticdc_assets.pipeline.damage import check_files
 from ticdc_assets.pipeline.decoding import decode_new
@@ -95,7 +95,7 @@ def rewind(
         cut = replace(
             older.again(before),
             quarantined=count_open(paths).decode,
-            steps_back=sum(item.steps_back for item in read_groups(paths).progress().values()),
+            steps_back=sum(item.steps_back for item in read_statistics(paths).progress().values()),
             rewind=Rewind(
                 number=older.number, from_number=before.number, from_tso=before.tso, by=by
             ),

@@ -31,7 +31,7 @@ from ticdc_assets.exports.dialect import CsvDialect
 from ticdc_assets.exports.folder import Export, ExportedTable, read_export
 from ticdc_assets.exports.tables import ExportedSchema, exported_schema
 from ticdc_assets.pipeline.ahead import is_ahead
-from ticdc_assets.pipeline.change_statistics import read_groups
+from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.landing_files import RAW_SCHEMA
 from ticdc_assets.pipeline.quarantine import Closing, close_rows, place_of, read_quarantine
@@ -175,7 +175,7 @@ def seed(
 
 def _require_above(paths: LakePaths, export: Export) -> None:
     """Refuse an export whose TSO the change log does not reach back to, or has none to compare."""
-    if read_groups(paths).es_only:
+    if read_statistics(paths).es_only:
         raise ConfigError(
             "the messages of the changefeed carry no commit ts, so an export cannot be placed "
             "among them: set `enable-tidb-extension=true` in the sink URI"
@@ -266,7 +266,7 @@ def _close_former(paths: LakePaths, seeds: Sequence[Seed]) -> None:
 
 def _counted(paths: LakePaths, seeds: Iterable[tuple[Seed, bool]]) -> Iterator[SeededRows]:
     """Yield what the lake has of tables, each with whether it is new."""
-    rows = read_groups(paths).exported_rows()
+    rows = read_statistics(paths).exported_rows()
     faults = Counter(
         (row["database"], row["table"], row["partition"], row["commit_ts"])
         for row in read_quarantine(paths)
@@ -342,7 +342,7 @@ def seed_balance(paths: LakePaths) -> list[SeedBalance]:
         groups = pa.Table.from_batches([batch]).group_by(["batch", "database", "table"])
         for row in groups.aggregate([([], "count_all")]).to_pylist():
             landed[row["batch"], row["database"], row["table"]] += row["count_all"]
-    rows = read_groups(paths).exported_rows()
+    rows = read_statistics(paths).exported_rows()
     faults = Counter(
         (row["database"], row["table"], row["partition"])
         for row in read_quarantine(paths)

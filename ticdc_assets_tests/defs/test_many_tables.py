@@ -162,7 +162,7 @@ def test_many_mirrors_are_no_assets_and_that_is_said(
 
 READS: tuple[tuple[Any, str], ...] = (
     (checks, "read_status"),
-    (change_statistics, "_read_groups"),
+    (change_statistics, "_read_statistics"),
     (cuts, "_read_newest"),
     (schema_tables, "read_history"),
     (schema_tables, "complete"),
@@ -190,7 +190,7 @@ def test_a_sync_reads_each_small_table_once_a_version(
         counted(module, name)
     few.sync(TABLES[2])
     assert counts["read_status"] == counts["judge"] == 1, "one status for all checks"
-    assert counts["_read_groups"] == 1
+    assert counts["_read_statistics"] == 1
     assert counts["_read_newest"] == 2, "the last cut and the new one"
     assert counts["read_history"] == counts["complete"] == 1
     # Each mirror of both cuts, and that which changed at its new version.

@@ -199,16 +199,17 @@ def test_both_executors_write_the_same_tables(
     tables = ["raw_messages", "change_log", *(["quarantine"] if mine.quarantined else [])]
     for table in tables:
         assert_same_table(getattr(here.paths, table), getattr(there.paths, table))
-    groups = [
+    statistics = [
         [
             {key: value for key, value in row.items() if key not in NOW}
-            for row in change_statistics.read_groups(feed.paths).rows
+            for row in change_statistics.read_statistics(feed.paths).rows
         ]
         for feed in (here, there)
     ]
     assert [
-        sorted(found, key=lambda row: repr([row[name] for name in GROUP_KEY])) for found in groups
-    ] == [sorted(groups[0], key=lambda row: repr([row[name] for name in GROUP_KEY]))] * 2
+        sorted(found, key=lambda row: repr([row[name] for name in GROUP_KEY]))
+        for found in statistics
+    ] == [sorted(statistics[0], key=lambda row: repr([row[name] for name in GROUP_KEY]))] * 2
 
 
 @pytest.mark.spark
@@ -288,7 +289,7 @@ def test_both_executors_in_turns_and_over_checkpoints(
         places = list(zip(*(rows.column(name).to_pylist() for name in PLACE[:3]), strict=True))
         assert len(set(places)) == len(places)
     assert commit_metadata(feed.paths.change_log) == {"batch": 22, "landed": 22, "redrive": False}
-    assert change_statistics.read_groups(feed.paths).batch == 22
+    assert change_statistics.read_statistics(feed.paths).batch == 22
 
 
 @pytest.mark.spark
@@ -323,9 +324,9 @@ def test_what_one_executor_left_half_done_the_other_finishes(
     assert faults is not None
     assert log is not None
     assert faults.num_rows == 1
-    groups = change_statistics.read_groups(feed.paths)
-    assert groups.batch == 1
-    assert sum(row["rows"] for row in groups.rows) == log.num_rows
+    statistics = change_statistics.read_statistics(feed.paths)
+    assert statistics.batch == 1
+    assert sum(row["rows"] for row in statistics.rows) == log.num_rows
 
 
 @pytest.mark.parametrize("death", list(DEATHS)[:4])
@@ -360,9 +361,9 @@ def test_a_killed_run_is_finished_without_spark(
     ]
     assert [len(found) for found in records[::2]] == [raw.num_rows, 2]
     assert records[0] == records[1] | records[2]
-    groups = change_statistics.read_groups(feed.paths)
-    assert groups.batch == 2
-    assert sum(row["rows"] for row in groups.rows) == log.num_rows
+    statistics = change_statistics.read_statistics(feed.paths)
+    assert statistics.batch == 2
+    assert sum(row["rows"] for row in statistics.rows) == log.num_rows
     events = set(zip(*(log.column(name).to_pylist() for name in PLACE), strict=True))
     assert len(events) == log.num_rows
 

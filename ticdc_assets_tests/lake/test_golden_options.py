@@ -15,7 +15,7 @@ from ticdc_assets.events import Op, RowChange
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check, Level, Verdict
 from ticdc_assets.pipeline.agreement import Agreement, Checksums
-from ticdc_assets.pipeline.change_statistics import read_groups
+from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.checksums import compare_new, read_checksums
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.rows.mirror_rows import PARTIAL
@@ -139,7 +139,7 @@ def said(feed: Feed) -> Verdict:
 
 
 def compare(feed: Feed) -> Checksums:
-    compare_new(feed.spark, feed.paths, feed.changefeed, groups=read_groups(feed.paths))
+    compare_new(feed.spark, feed.paths, feed.changefeed, statistics=read_statistics(feed.paths))
     return read_checksums(feed.paths)
 
 
@@ -151,7 +151,7 @@ def test_checksums_agree_however_the_rows_come(
     for _ in range(2):
         feed.sync(max_records=len(scenario.records) // 2 + 1)
         checksums = compare(feed)
-    assert checksums.counts[Agreement.AGREES] == read_groups(feed.paths).checksums > 0
+    assert checksums.counts[Agreement.AGREES] == read_statistics(feed.paths).checksums > 0
     assert sum(checksums.counts.values()) == checksums.counts[Agreement.AGREES]
     assert said(feed).level is Level.OK
     assert compare(feed) == checksums
@@ -180,7 +180,7 @@ def test_a_row_that_is_not_what_its_checksum_says_is_found(
     feed.write(renumbered([*rows, *schemas]))
     feed.sync(max_records=len(rows))
     waiting = compare(feed)
-    assert waiting.counts[Agreement.WAITING] == read_groups(feed.paths).checksums > 0
+    assert waiting.counts[Agreement.WAITING] == read_statistics(feed.paths).checksums > 0
     assert said(feed).level is Level.OK
     feed.sync()
     found = compare(feed)

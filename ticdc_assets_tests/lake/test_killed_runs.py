@@ -62,8 +62,8 @@ def _at(owner: Any, name: str, call: int, *, first: bool) -> Callable[[pytest.Mo
 DEATHS = {
     "raw landed, not logged": before(landing, "_log_landing"),
     "change log appended, errors and totals missing": after(decoding, "append_changes"),
-    "errors quarantined, totals missing": before(decoding, "add_to_groups"),
-    "totals written": after(decoding, "add_to_groups"),
+    "errors quarantined, totals missing": before(decoding, "add_to_statistics"),
+    "totals written": after(decoding, "add_to_statistics"),
     "DDL history written, registry missing": after(schema_tables, "write_table", 1),
     "conflicts written, registry missing": after(schema_tables, "write_table", 2),
     "registry written": after(schema_tables, "write_table", 3),

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from ticdc_assets.engine import executing
 from ticdc_assets.pipeline.change_files import Batches, Everything, totals_in_files
-from ticdc_assets.pipeline.change_statistics import read_groups
+from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.landing import land
 from ticdc_assets.pipeline.totals import GROUP_KEY
@@ -33,15 +33,15 @@ def test_totals_are_the_same_whatever_they_are_made_of(
     shop.send()
     land(spark, shop.paths, shop.changefeed)
     decode_new(spark, shop.paths, shop.changefeed)
-    groups = read_groups(shop.paths).rows
-    (batch,) = {row["last_batch"] for row in groups}
+    statistics = read_statistics(shop.paths).rows
+    (batch,) = {row["last_batch"] for row in statistics}
 
     here = totals_in_files(spark, shop.paths.change_log, Batches.one(batch))
 
     assert sum(row["rows"] for row in here if row["kind"] == "row") == 5
     assert max(len(row["watermarks"]) for row in here) > 1
     told = by_group(here, "watermarks", "landed_day")
-    assert told == by_group([*groups], "steps_back")
+    assert told == by_group([*statistics], "steps_back")
     every = totals_in_files(spark, shop.paths.change_log, Everything(), watermarks=False)
     assert by_group(every, "watermarks", "landed_day") == told
     assert not any(row["watermarks"] for row in every)

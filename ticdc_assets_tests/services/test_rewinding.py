@@ -24,7 +24,7 @@ from ticdc_assets.events import Watermark
 from ticdc_assets.observe.series import read_cut_history
 from ticdc_assets.pipeline import decoding, quarantine
 from ticdc_assets.pipeline.ahead import TS_AHEAD
-from ticdc_assets.pipeline.change_statistics import read_groups
+from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.cuts import Rewind, newest_cut, read_cuts, void_numbers
 from ticdc_assets.pipeline.landing import landed_days
 from ticdc_assets.pipeline.quarantine import count_open, read_quarantine
@@ -178,7 +178,7 @@ def versions(feed: Feed) -> dict[tuple[str, str], list[str]]:
 
 
 def progress(feed: Feed) -> dict[tuple[str, int], int]:
-    found = read_groups(feed.paths).progress()
+    found = read_statistics(feed.paths).progress()
     return {place: item.watermark_ts for place, item in found.items()}
 
 

@@ -257,7 +257,7 @@ STEPS = {
     "before the rows are landed": (seed_landing, "append_files"),
     "before they are decoded": (seed_decoding, "decode_into_files"),
     "before the change log has them": (seed_decoding, "append_files"),
-    "before they are counted": (seed_decoding, "add_to_groups"),
+    "before they are counted": (seed_decoding, "add_to_statistics"),
 }
 
 

@@ -1,0 +1,74 @@
+"""Row changes that retention keeps below a base cut, because the cut lacks them.
+
+In: a mirror and what its cut lacks. Out: conditions on rows of the change log, for Spark
+or pyarrow. Pure: nothing is read here.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
+from typing import Any
+
+from ticdc_assets.changelog.plan import MirrorPlan
+from ticdc_assets.wire.rows import PLACE, ROW, SNAPSHOT
+
+OF_MIRRORS = (ROW, SNAPSHOT)
+"""Kinds of rows of the change log that mirrors are made of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LackingRows:
+    """Row changes at or below a base that it lacks, or that are needed to place what it lacks.
+
+    Attributes:
+        database: database they cite.
+        table: table they cite.
+        min_ts: lowest commit ts.
+        max_ts: highest commit ts.
+        schema_version: schema version they cite, None if any.
+        places: coordinates they stand at, None if anywhere.
+    """
+
+    database: str
+    table: str
+    min_ts: int
+    max_ts: int
+    schema_version: int | None = None
+    places: tuple[tuple[str, int, int, int], ...] | None = None
+
+    def condition(self, field: Callable[[str], Any]) -> Any:
+        """Return the condition on rows of the change log that they are these.
+
+        Args:
+            field: a column by its name, of Spark or of pyarrow.
+        """
+        found = (
+            field("kind").isin(list(OF_MIRRORS))
+            & (field("database") == self.database)
+            & (field("table") == self.table)
+            & (field("commit_ts") >= self.min_ts)
+            & (field("commit_ts") <= self.max_ts)
+        )
+        if self.schema_version is not None:
+            found &= field("schema_version") == self.schema_version
+        if self.places is not None:
+            found &= reduce(or_, (_at(field, place) for place in self.places))
+        return found
+
+
+def _at(field: Callable[[str], Any], place: tuple[str, int, int, int]) -> Any:
+    return reduce(and_, (field(name) == value for name, value in zip(PLACE, place, strict=True)))
+
+
+def all_since(mirror: MirrorPlan, min_ts: int, max_ts: int) -> Iterator[LackingRows]:
+    """Yield the row changes of a mirror between two commit ts, by the names it had then."""
+    for binding in mirror.bindings:
+        until = max_ts if binding.until_ts is None else min(max_ts, binding.until_ts)
+        if until >= min_ts:
+            yield LackingRows(
+                database=binding.database,
+                table=binding.table,
+                min_ts=max(min_ts, binding.after_ts + 1),
+                max_ts=until,
+            )
