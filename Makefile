@@ -121,7 +121,7 @@ versitygw: ## Build the S3 gateway that tests use, once (Go)
 		fi; \
 	fi
 
-# Three hours and more, each part whatever becomes of the others: all golden streams in processes of
+# About an hour, each part whatever becomes of the others: all golden streams in processes of
 # their own and by Spark, storms, long histories, each part of the bench on very little; the property
 # tests with many examples; a minute of damage for each format.
 .PHONY: test-nightly
@@ -184,7 +184,7 @@ pictures: setup ## Make the pictures of the documents again: the UI and the repo
 	TICDC_SCREENSHOTS=$(CURDIR)/docs/images $(BIN)/pytest -q ticdc_assets_tests/defs/test_ui.py
 
 .PHONY: bench
-bench: setup ## Run the benchmarks and print their tables (about 45 minutes)
+bench: setup ## Run the benchmarks and print their tables (about 40 minutes)
 	@$(BIN)/python -m bench $(foreach name,$(ONLY),--only $(name))
 
 # FORMAT= one format or ddl, SECONDS= or COUNT= of each format, SEED= of an earlier run. A FORMAT that

@@ -19,10 +19,18 @@ import pyspark
 import pytest
 
 from ticdc_assets.ports import free_port
+from ticdc_assets.storage.paths import AnyPath
 
 ROOT = Path(__file__).resolve().parent.parent
 HOST = "127.0.0.1"
 _DEPLOY = "org.apache.spark.deploy"
+
+
+def found(folder: AnyPath, pattern: str) -> list[AnyPath]:
+    """Return the files below a folder in which a sync makes and removes folders meanwhile."""
+    while True:
+        with suppress(FileNotFoundError):
+            return list(folder.rglob(pattern))
 
 
 @dataclass
@@ -107,9 +115,9 @@ class Cluster:
         worker.wait(30)
         return len(programs)
 
-    def shuffled(self) -> set[Path]:
+    def shuffled(self) -> set[str]:
         """Return the files by which rows are on their way from one executor to another."""
-        return set(self.folder.glob("local-*/**/shuffle_*"))
+        return set(map(str, found(self.folder, "shuffle_*")))
 
     def texts(self) -> Iterator[tuple[str, str]]:
         """Yield all that master, workers and executors logged, with a name of each."""

@@ -23,7 +23,7 @@ from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.storage.paths import AnyPath
-from ticdc_assets_tests.clusters import Cluster, cluster, executor_environment
+from ticdc_assets_tests.clusters import Cluster, cluster, executor_environment, found
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.golden import Rows, rows_of
 from ticdc_assets_tests.lake.feeds import truth_rows
@@ -209,12 +209,12 @@ def test_a_cluster_with_a_bare_python_syncs_and_shows_no_secret(
 
 def commits(folder: AnyPath) -> int:
     """Return how many Delta commits there are at or below a folder."""
-    return sum(1 for _ in folder.rglob("*.json"))
+    return len(found(folder, "*.json"))
 
 
 def merges(mirrors: AnyPath) -> int:
     """Return how many commits of MERGE there are."""
-    return sum('"operation":"MERGE"' in log.read_text() for log in mirrors.rglob("*.json"))
+    return sum('"operation":"MERGE"' in log.read_text() for log in found(mirrors, "*.json"))
 
 
 @dataclass(frozen=True)
@@ -238,8 +238,9 @@ def moment(what: str, feed: Feed, made: Cluster) -> Moment:
 
     def files() -> set[str]:
         # A fold sends rows to their buckets first; a MERGE may need no shuffle.
-        found = made.shuffled() if what == "folding" else folder.rglob("*.parquet")
-        return set(map(str, found))
+        if what == "folding":
+            return made.shuffled()
+        return set(map(str, found(folder, "*.parquet")))
 
     def done() -> int:
         # Before a MERGE there may be a commit that lets the mirror have deletion vectors.
@@ -270,14 +271,18 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(
         program = feed.commands.start(
             *("sync", FEED), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        deadline = time.monotonic() + 600
-        while not wanted.begun() and program.poll() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        is_amid = program.poll() is None and not wanted.ended()
-        assert made.kill_worker(1) > 1  # with its executor
-        made.add_worker()
-        told, _ = program.communicate(timeout=600)
+        try:
+            deadline = time.monotonic() + 600
+            while not wanted.begun() and program.poll() is None:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            is_amid = program.poll() is None and not wanted.ended()
+            assert made.kill_worker(1) > 1  # with its executor
+            made.add_worker()
+            told, _ = program.communicate(timeout=600)
+        finally:
+            program.kill()
+            program.communicate()
         assert program.returncode == 0, told.decode()
     assert is_amid
     assert feed.rows == feed.truth
