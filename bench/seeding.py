@@ -23,6 +23,7 @@ from bench.measuring import Memory, MemoryWatch, Sample, cpu_seconds
 from bench.pipeline import Feed
 from bench.results import Part, Result, Shares
 from bench.traffic import DATABASE
+from ticdc_assets.engine.executing import INLINE_ROWS
 from ticdc_assets.engine.session import get_spark
 from ticdc_assets.pipeline.cuts import require_cut
 from ticdc_assets.pipeline.schema_tables import register_new
@@ -33,7 +34,8 @@ from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Upstream
 
 SECTION = "Exports"
-WARM_UP_ROWS = 20_000
+WARM_UP_ROWS = 2 * INLINE_ROWS
+"""More than this process does by itself: Spark's workers are there, and their loops compiled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,18 @@ def test_commands_look_for_garbage_seldom(module: str, *, seldom: bool) -> None:
     assert (told != f"{_PYTHONS_OWN}\n") is seldom
 
 
+def test_commands_end_without_a_look_at_all_objects() -> None:
+    program = """
+import atexit, gc
+atexit.register(lambda: print(gc.get_freeze_count() > 10_000))
+import ticdc_assets.cli
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    ).stdout
+    assert told == "True\n"
+
+
 def test_what_is_garbage_is_still_collected() -> None:
     program = """
 import gc, weakref
