@@ -17,6 +17,11 @@ _NEW_OBJECTS = 500_000
 """How many objects may be new before it looks; about 50 MB, if all of them were garbage."""
 
 
+def pass_over_imports() -> None:
+    """Let Python look at no object that is there now, where that is what imports made."""
+    gc.freeze()
+
+
 def look_seldom() -> None:
     """Let Python look for cycles after many new objects, and not at its end; it may be repeated."""
     gc.set_threshold(_NEW_OBJECTS, 10, 100)

@@ -11,8 +11,9 @@ as a whole.
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -121,7 +122,7 @@ class SchemasAnew:
     kept_ts: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ChangeStatistics:
     """The change log in numbers, cumulative over all batches.
 
@@ -131,8 +132,6 @@ class ChangeStatistics:
         repairs: what was corrected by decoding records again, at most one a table.
         rechecks: batches whose checksums are to be compared again.
         schemas_anew: since when the schema registry is to be made anew.
-        es_only: whether there are changes without commit ts, so that no TSO can be a cut.
-        first_watermark: the lowest watermark of any partition, None before the first.
     """
 
     batch: int
@@ -140,17 +139,23 @@ class ChangeStatistics:
     repairs: tuple[Repair, ...] = ()
     rechecks: tuple[Recheck, ...] = ()
     schemas_anew: SchemasAnew = SchemasAnew()
-    es_only: bool = field(init=False)
-    first_watermark: int | None = field(init=False)
 
-    def __post_init__(self) -> None:
-        # Asked for each table, of which there may be as many as groups.
-        object.__setattr__(self, "es_only", any(row["es_only"] for row in self.rows))
+    # Asked for each table, of which there may be as many as groups.
+
+    @cached_property
+    def es_only(self) -> bool:
+        """Whether there are changes without commit ts, so that no TSO can be a cut."""
+        return any(row["es_only"] for row in self.rows)
+
+    @cached_property
+    def first_watermark(self) -> int | None:
+        """The lowest watermark of any partition, None before the first."""
         found = (row["min_ts"] for row in self.rows if row["kind"] == "watermark")
-        object.__setattr__(self, "first_watermark", min(found, default=None))
+        return min(found, default=None)
 
-    def row_groups(self) -> list[RowGroup]:
-        """Return the row changes, one group per schema or shape cited, over all partitions."""
+    @cached_property
+    def row_groups(self) -> tuple[RowGroup, ...]:
+        """The row changes, one group per schema or shape cited, over all partitions."""
         groups: dict[tuple[object, ...], RowGroup] = {}
         for row in self.rows:
             if row["kind"] != "row":
@@ -169,7 +174,7 @@ class ChangeStatistics:
                 large_bytes=row.get("large_bytes") or 0,
             )
             groups[group.key] = group.joined(groups.get(group.key))
-        return list(groups.values())
+        return tuple(groups.values())
 
     def exported_rows(self) -> dict[SeededTable, int]:
         """Return how many rows of exports there are."""

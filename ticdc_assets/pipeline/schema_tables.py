@@ -173,7 +173,7 @@ def register_new(paths: LakePaths, changefeed: Changefeed) -> Registering:
             history, done = _kept(history, statistics.schemas_anew.kept_ts), 0
         if statistics.newest_batch(SCHEMA_KINDS) > done:
             changed |= _add_new(paths, history, done, statistics.batch)
-        shapes = seen_shapes(statistics.row_groups())
+        shapes = seen_shapes(statistics.row_groups)
         completed = complete(history, shapes, changefeed.timezone)
     else:
         history = _sent_history(paths)
@@ -336,7 +336,7 @@ def completed_history(
     return kept(
         paths.schema_registry,
         f"completed by batch {statistics.batch}",
-        lambda: complete(_sent_history(paths), seen_shapes(statistics.row_groups()), timezone),
+        lambda: complete(_sent_history(paths), seen_shapes(statistics.row_groups), timezone),
     )
 
 

@@ -10,7 +10,7 @@ no row change at or below the cut landed after it, and if no row change of it wa
 Only the given values are read, and the same values give the same answer.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ticdc_assets.changelog.plan import (
@@ -58,7 +58,7 @@ class Knowledge:
     def __init__(
         self,
         history: SchemaHistory,
-        row_groups: list[RowGroup],
+        row_groups: Sequence[RowGroup],
         repairs: Collection[Repair],
         timezone: str,
         exported: Mapping[SeededTable, int],
@@ -80,7 +80,7 @@ class Knowledge:
     ) -> "Knowledge":
         """Read what is known; needs no Spark."""
         statistics = read_statistics(paths) if statistics is None else statistics
-        row_groups = statistics.row_groups()
+        row_groups = statistics.row_groups
         history = completed_history(paths, statistics, timezone)
         return cls(history, row_groups, statistics.repairs, timezone, statistics.exported_rows())
 
