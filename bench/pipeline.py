@@ -8,7 +8,9 @@ what the package adds.
     an append of ten rows by Spark  beside   a control table's write and read by delta-rs
 """
 
+import uuid
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from bench.measuring import Sample, measure
 from bench.orders import create_orders
 from bench.results import SLOWER, Result
 from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource, Settings
-from ticdc_assets.engine.control import read_rows, write_table
+from ticdc_assets.engine.control import keeping, read_rows, write_table
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.pipeline.cuts import newest_cut
 from ticdc_assets.pipeline.decoding import decode_new
@@ -87,12 +89,14 @@ class Feed:
 
     def apply(self, refold: Sequence[TableName] = ()) -> None:
         """Do the last step of a sync."""
-        apply_changes(self.spark, self.paths, self.changefeed, refold=refold)
+        with _one_sync():
+            apply_changes(self.spark, self.paths, self.changefeed, refold=refold)
 
     def sync(self) -> None:
         """Land, decode, register and apply once, without Dagster around it."""
-        self.prepare()
-        self.apply()
+        with _one_sync():
+            self.prepare()
+            apply_changes(self.spark, self.paths, self.changefeed)
 
     def read(self, name: TableName) -> DataFrame:
         """Return the rows of a mirror at the newest cut."""
@@ -100,6 +104,11 @@ class Feed:
             changefeeds=(self.changefeed,), lake=self.paths.root, path=self.paths.root / "none"
         )
         return read_mirror(self.spark, self.changefeed.name, *name, settings=settings)
+
+
+def _one_sync() -> AbstractContextManager[None]:
+    """Keep what one sync works out, and nothing of an earlier one, as a run of Dagster does."""
+    return keeping(uuid.uuid4().hex)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

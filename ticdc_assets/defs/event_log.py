@@ -25,6 +25,8 @@ from dagster import DagsterInstance
 from dagster._core.instance.ref import InstanceRef
 from dagster._core.storage.event_log import SqliteEventLogStorage
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME
+from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
+from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from dagster._serdes import ConfigurableClassData
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -46,6 +48,13 @@ def opened_instance(home: str) -> DagsterInstance:
     if own is not None and own.class_name == DagsterSqliteStorage.__name__:
         opened = ConfigurableClassData(__name__, OpenStorage.__name__, own.config_yaml)
         ref = ref._replace(storage_data=opened)
+    logs = ref.compute_logs_data
+    if logs.class_name == LocalComputeLogManager.__name__:
+        # What a command prints is on its terminal; to have it in a folder too takes four programs.
+        none = ConfigurableClassData(
+            NoOpComputeLogManager.__module__, NoOpComputeLogManager.__name__, "{}"
+        )
+        ref = ref._replace(compute_logs_data=none)
     return DagsterInstance.from_ref(ref)
 
 

@@ -34,7 +34,7 @@ from ticdc_assets.engine.commits import (
     object_of,
 )
 from ticdc_assets.engine.deletion_vectors import DeletionVectorError
-from ticdc_assets.engine.delta_files import broken, has_commits, lost_log, passed_over
+from ticdc_assets.engine.delta_files import broken, has_commits, is_ahead, lost_log, passed_over
 from ticdc_assets.engine.fencing import LEASE
 from ticdc_assets.engine.files import open_parquet
 from ticdc_assets.engine.repairs import damaged
@@ -53,10 +53,13 @@ def open_table(path: AnyPath, version: int | None = None) -> DeltaTable | None:
     Raises:
         LakeDamagedError: it is broken, or lacks the version that is asked for.
     """
+    if version is None and (found := _opened_before(path)) is not None:
+        return found
     table = None
     with reading(path, version):
         # Where there is no folder, it would be made.
         is_remote = isinstance(path, RemotePath)
+        began = _changed(path)
         if is_remote or (path / LOG).is_dir():
             try:
                 table = _newest(path) if is_remote and version is None else opened(path, version)
@@ -70,7 +73,37 @@ def open_table(path: AnyPath, version: int | None = None) -> DeltaTable | None:
     finding = passed_over(path, table.version())
     if finding is not None:
         raise damaged(path, finding)
+    store = _KEEPER.get()
+    if version is None and store is not None and began is not None:
+        store[path, _OPEN] = (table.version(), (began, table))
     return table
+
+
+def _opened_before(path: AnyPath) -> DeltaTable | None:
+    """Return the table in a folder as this sync opened it, if nothing was committed since.
+
+    To open it, delta-rs reads each commit since the last checkpoint and what each file holds. A
+    commit changes the time of the log's folder, and has the next number however soon it came.
+    """
+    store = _KEEPER.get()
+    version, (began, table) = (store or {}).get((path, _OPEN), (None, (None, None)))
+    # Who commits by an open table brings it to a later version.
+    if version is None or table.version() != version or _changed(path) != began:
+        return None
+    return None if is_ahead(path, version) else table
+
+
+def _changed(path: AnyPath) -> int | None:
+    """Return when a file came into the log of a table in a folder or left it; None in a store."""
+    if isinstance(path, RemotePath):
+        return None
+    try:
+        return (path / LOG).stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+_OPEN = "open"
 
 
 def opened(path: AnyPath, version: int | None = None) -> DeltaTable:
@@ -237,6 +270,10 @@ def latest_version(path: AnyPath) -> int | None:
 
 def commit_metadata(path: AnyPath) -> dict[str, Any]:
     """Return the JSON object of the newest commit that carries one, or {}."""
+    return dict(kept(path, "metadata of its commits", lambda: _newest_memory(path)))
+
+
+def _newest_memory(path: AnyPath) -> dict[str, Any]:
     table = open_table(path)
     if table is None:
         return {}
