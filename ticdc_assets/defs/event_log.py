@@ -10,6 +10,9 @@ the newest runs stay open, and that of a new run is a copy of an empty one. SQLi
 the disk after each event, as its documentation advises for databases with such a log. If the
 machine stops, the last events of a run may be missing; the lake needs none of them.
 
+Dagster's own store of what a step prints is left out: it starts four programs for each run, and
+what a command prints is on its terminal. One that somebody configured is used.
+
 Why this is safe: only `_connect` is another one. If a later Dagster does not call it, its own is
 used. Other programs, such as the web server, read and write the files at the same time.
 """
@@ -50,7 +53,6 @@ def opened_instance(home: str) -> DagsterInstance:
         ref = ref._replace(storage_data=opened)
     logs = ref.compute_logs_data
     if logs.class_name == LocalComputeLogManager.__name__:
-        # What a command prints is on its terminal; to have it in a folder too takes four programs.
         none = ConfigurableClassData(
             NoOpComputeLogManager.__module__, NoOpComputeLogManager.__name__, "{}"
         )

@@ -6,6 +6,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance
 from dagster._core.storage.event_log import SqliteEventLogStorage
+from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 
 from ticdc_assets.defs.event_log import OpenEventLog, opened_instance
@@ -83,6 +84,21 @@ def test_another_storage_is_left_as_it_is(home: str) -> None:
     (Path(home) / "dagster.yaml").write_text(settings)
     with opened_instance(home) as opened:
         assert not isinstance(opened.event_log_storage, OpenEventLog)
+
+
+def test_what_a_command_prints_is_kept_where_somebody_asks_for_it(home: str) -> None:
+    with opened_instance(home) as opened:
+        assert isinstance(opened.compute_log_manager, NoOpComputeLogManager)
+    settings = (
+        "compute_logs:\n  module: ticdc_assets_tests.defs.test_event_log\n  class: AnotherPlace\n"
+    )
+    (Path(home) / "dagster.yaml").write_text(settings)
+    with opened_instance(home) as opened:
+        assert isinstance(opened.compute_log_manager, AnotherPlace)
+
+
+class AnotherPlace(NoOpComputeLogManager):
+    """A place for what is printed that somebody else configured."""
 
 
 class AnotherStorage(DagsterSqliteStorage):
