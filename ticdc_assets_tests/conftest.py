@@ -136,6 +136,11 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
+def pytest_unconfigure() -> None:
+    """Let Python free what there is: DuckDB's library prints what is not freed at the end."""
+    gc.unfreeze()
+
+
 @contextmanager
 def own_settings() -> Generator[None]:
     """Put back, at the end, what was set of the settings; programs set them for their own."""

@@ -10,7 +10,7 @@ from ticdc_assets.cli.completing import changefeed_argument
 from ticdc_assets.cli.waiting import end_progress_lines
 from ticdc_assets.config import KafkaSource, Settings, load_settings
 from ticdc_assets.errors import TicdcError
-from ticdc_assets.garbage import pass_over_imports
+from ticdc_assets.garbage import pass_over_all
 from ticdc_assets.tso import cut_of
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _sync_one(settings: Settings, name: str, until: str | None, max_records: int
             return
     from ticdc_assets.defs.run import run_sync
 
-    pass_over_imports()
+    pass_over_all()  # what imports made
     report = run_sync(settings, name, until=until, max_records=max_records)
     for line in sync_lines(name, report):
         click.echo(line)

@@ -150,8 +150,8 @@ _parse = lru_cache(maxsize=4096)(parse_ddl)
 
 _CREATES_TABLE = re.compile(r"\s*CREATE\s+TABLE\b", re.IGNORECASE)
 # A digit may stand before a word: that of the version in an executable comment.
-_SAYS_MORE = re.compile(r"(?<![A-Za-z_$])(?:PARTITION|LIKE|AS|SELECT)(?![\w$])", re.IGNORECASE)
-"""A word before partitions, the table to be like, a generated column's expression, or a query."""
+_SAYS_MORE = re.compile(r"(?<![A-Za-z_$])(?:PARTITION|LIKE|AS)(?![\w$])", re.IGNORECASE)
+"""A word before partitions, the table to be like, or a generated column's expression."""
 
 
 def _is_told_by_schema(sql: str) -> bool:

@@ -36,7 +36,8 @@ def require_nothing_beyond(sql: str) -> None:
         column for column in statement.defined_columns if column.generated is GeneratedKind.VIRTUAL
     ]
     assert statement.action is DdlAction.CREATE_TABLE
-    told = (statement.like, statement.query, statement.partitioning, virtual)
+    # The rows of a query come as changes.
+    told = (statement.like, statement.partitioning, virtual)
     assert not any(told)
     assert not statement.changes
     assert not statement.renames
@@ -68,7 +69,6 @@ def test_a_table_that_its_schema_tells_is_not_read_through(sql: str) -> None:
         "CREATE TABLE t1 (a int, b int generated always as (a + 1) virtual)",
         "CREATE TABLE t1 (a int, b int /*!50706AS (a + 1) */)",
         "CREATE TABLE t1 AS SELECT 1 AS a",
-        "CREATE TABLE t1 SELECT 1 a",
         "CREATE VIEW t1 AS SELECT 1",
         "CREATE TEMPORARY TABLE t1 (a int)",
         "/* first */ CREATE TABLE t1 (a int)",
