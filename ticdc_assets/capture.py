@@ -211,7 +211,7 @@ class CaptureReader(Iterator[CaptureRecord]):
             return None
         if self._wanted is not None:
             # Of a file that grows nearly all records are not wanted.
-            with suppress(msgspec.MsgspecError):
+            with suppress(msgspec.MsgspecError, RecursionError):
                 place = _PLACES.decode(line)
                 if not self._wanted(place.topic, place.partition, place.offset):
                     return None
@@ -225,6 +225,8 @@ class CaptureReader(Iterator[CaptureRecord]):
         topic = self._topic(fields)
         partition = self._integer(fields, "partition", 0, _MAX_INT32)
         offset = self._integer(fields, "offset", 0, _MAX_INT64)
+        if self._wanted is not None and not self._wanted(topic, partition, offset):
+            return None
         return CaptureRecord(
             topic=topic,
             partition=partition,

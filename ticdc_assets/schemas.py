@@ -12,6 +12,7 @@ fields it does not know, so that a newer TiCDC may add some.
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntFlag
 from functools import lru_cache
@@ -374,10 +375,15 @@ def schema_to_json(schema: TableSchema) -> dict[str, Any]:
 
 def _column(value: Any, position: str, number: int) -> ColumnSchema:
     """Return a column; equal ones are one object, as thousands of tables have a lot of them."""
-    try:
-        return _known_column(orjson.dumps(value))
-    except (WireError, orjson.JSONEncodeError):
-        return _column_from_json(value, f"{position}[{number}]")
+    with suppress(WireError, orjson.JSONEncodeError):
+        text = orjson.dumps(value, option=orjson.OPT_PASSTHROUGH_DATACLASS)
+        if len(text) <= _KEPT_CHARACTERS:
+            return _known_column(text)
+    return _column_from_json(value, f"{position}[{number}]")
+
+
+_KEPT_CHARACTERS = 1_024
+"""Texts of columns that are kept, so that all of them take at most some MiB."""
 
 
 @lru_cache(maxsize=16_384)

@@ -252,6 +252,24 @@ def test_a_missing_file_is_an_unavailable_source(tmp_path: Path) -> None:
         assert caught.value.retriable
 
 
+@pytest.mark.parametrize("depth", [10, 990, 1_000, 1_010, 5_000])
+def test_deep_headers_are_read_or_named(tmp_path: Path, depth: int) -> None:
+    path = tmp_path / "capture.jsonl"
+    headers = "[" * depth + "]" * depth
+    line = (
+        '{"topic":"t","partition":0,"offset":%d,"timestamp":1,"key":null,"value":null,"headers":%s}'
+    )
+    path.write_text("\n".join(line % (offset, headers) for offset in range(3)))
+    for wanted in (None, lambda _topic, _partition, offset: offset == 1):
+        reader = CaptureReader(path, wanted=wanted)
+        if depth > 1_020:
+            with pytest.raises(CaptureError):
+                next(reader)
+        else:
+            found = [record.offset for record in reader]
+            assert found == ([0, 1, 2] if wanted is None else [1])
+
+
 @golden.needs_golden
 def test_golden_messages_are_a_capture() -> None:
     folder = "simple-json/corrupt"
