@@ -95,7 +95,7 @@ PURE = not spark and not kafka and not dagster and not ui and not s3 and not hdf
 FAST = $(PURE) and not thorough
 
 .PHONY: test
-test: setup chromium postgresql ## Run all tests but those marked slow, hdfs or cluster
+test: setup chromium postgresql versitygw ## Run all tests but those marked slow, hdfs or cluster
 	@$(PYTEST) -m "not slow and not hdfs and not cluster"
 
 # A lake in a store and Spark on a cluster: what needs a real S3 or HDFS, or workers of their own.
@@ -104,8 +104,8 @@ test-cluster: WORKERS =
 test-cluster: setup versitygw ## Run the tests of lakes on S3 and HDFS and of Spark clusters
 	@$(PYTEST) -m "s3 or hdfs or cluster" --ignore ticdc_assets_tests/storage/test_s3_golden.py
 
-# A real S3 over a folder, built once (some minutes) into the user's cache. Without Go the tests that
-# need it skip and say so.
+# A real S3 over a folder, built once (a minute) into the user's cache. Without Go the tests that need
+# it skip and say so.
 VERSITYGW := v1.8.0
 TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ticdc_assets_tools
 .PHONY: versitygw
@@ -113,8 +113,9 @@ versitygw: ## Build the S3 gateway that tests use, once (Go)
 	@folder="$(TOOLS)/versitygw/$(VERSITYGW)"; \
 	if [ ! -x "$$folder/versitygw" ]; then \
 		if command -v go >/dev/null; then \
-			echo "building versitygw $(VERSITYGW) into $$folder, some minutes, once"; \
-			GOBIN="$$folder" nice go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW) || \
+			echo "building versitygw $(VERSITYGW) into $$folder, a minute, once"; \
+			limit=$$(command -v timeout >/dev/null && echo "timeout 900" || true); \
+			GOBIN="$$folder" nice $$limit go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW) || \
 			echo "versitygw could not be built: the tests of S3 will be skipped."; \
 		else \
 			echo "go is missing: the tests of S3 will be skipped."; \
