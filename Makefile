@@ -104,7 +104,7 @@ test-cluster: WORKERS =
 test-cluster: setup versitygw ## Run the tests of lakes on S3 and HDFS and of Spark clusters
 	@$(PYTEST) -m "s3 or hdfs or cluster" --ignore ticdc_assets_tests/storage/test_s3_golden.py
 
-# A real S3 over a folder, built once (a minute) into the user's cache. Without Go the tests that need
+# A real S3 over a folder, built once (one or two minutes) into the user's cache. Without Go the tests that need
 # it skip and say so.
 VERSITYGW := v1.8.0
 TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/ticdc_assets_tools
@@ -113,7 +113,7 @@ versitygw: ## Build the S3 gateway that tests use, once (Go)
 	@folder="$(TOOLS)/versitygw/$(VERSITYGW)"; \
 	if [ ! -x "$$folder/versitygw" ]; then \
 		if command -v go >/dev/null; then \
-			echo "building versitygw $(VERSITYGW) into $$folder, a minute, once"; \
+			echo "building versitygw $(VERSITYGW) into $$folder, one or two minutes, once"; \
 			limit=$$(command -v timeout >/dev/null && echo "timeout 900" || true); \
 			GOBIN="$$folder" nice $$limit go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW) || \
 			echo "versitygw could not be built: the tests of S3 will be skipped."; \
