@@ -43,12 +43,26 @@ _LOCK = Lock()
 
 def compiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Return `function`, compiled when it is called; numbers overflow as the machine's do."""
+    return _compiled(function, inlined=False)
+
+
+def inlined(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Return `function` in the same way, but as a part of each compiled function that calls it.
+
+    A call passes seven numbers for each array. A function of several arrays that is called for each
+    value takes a fifth less time without the call.
+    """
+    return _compiled(function, inlined=True)
+
+
+def _compiled(function: Callable[_P, _R], *, inlined: bool) -> Callable[_P, _R]:
+    options = {"nogil": True, "boundscheck": False, "forceinline": inlined}
     if _folder() is None:
-        return cast("Callable[_P, _R]", numba.njit(nogil=True, boundscheck=False)(function))
+        return cast("Callable[_P, _R]", numba.njit(**options)(function))
     # numba has one setting for the whole process; it reads it when a function is decorated, and
     # then not again.
     with _LOCK, _setting("CACHE_LOCATOR_CLASSES", f"{__name__}.{KeptPlace.__name__}"):
-        made = numba.njit(nogil=True, boundscheck=False, cache=True)(function)
+        made = numba.njit(**options, cache=True)(function)
     return cast("Callable[_P, _R]", made)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from ticdc_assets.compiled import compiled
+from ticdc_assets.compiled import compiled, inlined
 from ticdc_assets.values.word_loops import LAST_BYTE, Words, copied
 from ticdc_assets.wire.character_loops import code_point, in_base64
 from ticdc_assets.wire.json_loops import (
@@ -80,7 +80,7 @@ ROW_FIELDS: Final = 8
 of what was written of the images before and after."""
 
 
-@compiled
+@inlined
 def _primary_key_end(octets: Octets, words: Words, at: int, end: int) -> int:
     """Return the place behind an array of strings, or null."""
     none = max(passed(words, at, _NULL_ALONE), passed(words, at, _EMPTY_ARRAY))
@@ -95,7 +95,7 @@ def _primary_key_end(octets: Octets, words: Words, at: int, end: int) -> int:
     return -1
 
 
-@compiled
+@inlined
 def _sql_types(
     octets: Octets, words: Words, at: int, end: int, names: Ints, used: int
 ) -> tuple[int, int]:
@@ -118,7 +118,7 @@ def _sql_types(
     return -1, 0
 
 
-@compiled
+@inlined
 def _slot_of(words: Words, start: int, end: int, mask: int) -> int:
     """Return the number of the slot where a name is looked for first."""
     # Beginning and end of a long one; nothing is read before the first byte, as all have a head.
@@ -133,7 +133,7 @@ def _slot_of(words: Words, start: int, end: int, mask: int) -> int:
     return np.int64(mixed >> HALF) & mask
 
 
-@compiled
+@inlined
 def _types_in_slots(
     octets: Octets, words: Words, at: int, end: int, slots: Ints, first: int, mask: int
 ) -> tuple[int, int]:
@@ -172,7 +172,7 @@ def _types_in_slots(
     return -1, 0
 
 
-@compiled
+@inlined
 def _same_types(
     octets: Octets, words: Words, at: int, end: int, description: Ints, slots: Ints, stamp: int
 ) -> int:
@@ -340,7 +340,7 @@ def canal_heads(
     return known, used
 
 
-@compiled
+@inlined
 def _as_described(
     octets: Octets,
     words: Words,
@@ -363,7 +363,7 @@ def _as_described(
     return _same_types(octets, words, types, end, description, slots, stamp)
 
 
-@compiled
+@inlined
 def _latin1(octets: Octets, at: int, end: int, written: Octets) -> int:
     """Write the bytes that the characters of a string are, and return how many, or -1."""
     place = 0
@@ -376,7 +376,7 @@ def _latin1(octets: Octets, at: int, end: int, written: Octets) -> int:
     return place
 
 
-@compiled
+@inlined
 def _canal_image(
     octets: Octets,
     words: Words,

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ticdc_assets.compiled import compiled
+from ticdc_assets.compiled import compiled, inlined
 from ticdc_assets.values.word_loops import Words, copied
 from ticdc_assets.wire.json_loops import (
     CLOSE,
@@ -70,7 +70,7 @@ UNSURE_FIELDS: Final = 4
 """Number of the row, way, begin and end of a number that may not be in its shortest form."""
 
 
-@compiled
+@inlined
 def _open_key(octets: Octets, words: Words, start: int, end: int, fields: Ints) -> bool:
     """Return whether the key of a row stands between two places, and fill its fields."""
     fields[3], at = natural(octets, passed(words, start, _KEY_HEAD), end)
@@ -91,7 +91,7 @@ def _open_key(octets: Octets, words: Words, start: int, end: int, fields: Ints) 
     return passed(words, at, _KEY_END) == end and is_utf8(octets, words, start, end)
 
 
-@compiled
+@inlined
 def _open_column(
     octets: Octets,
     words: Words,
@@ -140,7 +140,7 @@ def _open_column(
     return column
 
 
-@compiled
+@inlined
 def _open_image(
     octets: Octets,
     words: Words,

@@ -120,6 +120,9 @@ _decode_key: Final = msgspec.json.Decoder(_Key).decode
 _decode_row: Final = msgspec.json.Decoder(_Row).decode
 _encode: Final = msgspec.json.Encoder().encode
 
+_LONGEST_SURE: Final = 300
+"""Bytes of a number without exponent that is less than 1e300."""
+
 _NEGATIVE_ZERO: Final = re.compile(rb"-0[ \t\r\n,}]")
 _decode_described: Final = msgspec.json.Decoder(dict[str, _Column]).decode
 _OPS: Final = pa.array([Op.INSERT.value, Op.UPDATE.value, Op.DELETE.value])
@@ -245,22 +248,23 @@ def _not_shortest(buffer: Buffer, unsure: Ints) -> list[int]:
     """
     from ticdc_assets.wire import open_value_loops
 
-    content = buffer.octets.data
     rows: list[int] = []
     for way, kind, texts_of in (
         (open_value_loops.FLOAT_WAY, np.float32, float_texts),
         (open_value_loops.DOUBLE_WAY, np.float64, double_texts),
     ):
-        own = unsure[unsure[:, 1] == way]
-        if not len(own):
-            continue
-        sent = [bytes(content[begin:end]) for begin, end in own[:, 2:].tolist()]
+        numbers, _, begins, ends = unsure[unsure[:, 1] == way].T
+        # What has a number that may be too large for 64 bits is left to the reference.
+        is_long = ends - begins > _LONGEST_SURE
+        rows += numbers[is_long].tolist()
+        numbers, begins, ends = numbers[~is_long], begins[~is_long], ends[~is_long]
+        sent = gathered_texts(buffer, begins, ends)
         with np.errstate(over="ignore"):
-            numbers = np.array([float(text) for text in sent]).astype(kind)
-        is_finite = np.isfinite(numbers)
-        written = texts_of(np.where(is_finite, numbers, kind(0)))
-        same = np.asarray(pc.equal(written, pa.array(sent, pa.binary())))
-        rows += own[~(same & is_finite), 0].tolist()
+            values = sent.cast(pa.float64()).to_numpy().astype(kind)
+        is_finite = np.isfinite(values)
+        written = texts_of(np.where(is_finite, values, kind(0)))
+        same = np.asarray(pc.equal(written, sent.cast(pa.binary())))
+        rows += numbers[~(same & is_finite)].tolist()
     return rows
 
 

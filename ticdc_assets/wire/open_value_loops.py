@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from ticdc_assets.compiled import compiled
+from ticdc_assets.compiled import inlined
 from ticdc_assets.values.word_loops import Words, copied
 from ticdc_assets.wire.character_loops import (
     bytes_in_text,
@@ -60,7 +60,7 @@ _FIVES: Final = np.array([5**power for power in range(10)], np.int64)
 """How the values of a column become text."""
 
 
-@compiled
+@inlined
 def _integer_end(octets: Octets, at: int, end: int, signed: bool) -> int:
     """Return the place behind an integer of 64 bits that is none of -0, or -1."""
     negative = octets[at] == MINUS
@@ -85,7 +85,7 @@ def _integer_end(octets: Octets, at: int, end: int, signed: bool) -> int:
     return at if number < most or (number == most and octets[at - 1] <= ZERO + last) else -1
 
 
-@compiled
+@inlined
 def _number_end(octets: Octets, at: int, end: int, digits: int, more: bool) -> tuple[int, bool]:
     """Return the place behind a number without exponent and needless zeros, and whether it is sure.
 
@@ -133,7 +133,7 @@ def _number_end(octets: Octets, at: int, end: int, digits: int, more: bool) -> t
     return at, exact
 
 
-@compiled
+@inlined
 def _unquoted(octets: Octets, end: int) -> int:
     """Replace text quoted by Go by the bytes that it stands for, and return how many.
 
@@ -174,7 +174,7 @@ def _unquoted(octets: Octets, end: int) -> int:
     return place
 
 
-@compiled
+@inlined
 def value_written(
     octets: Octets,
     words: Words,

@@ -9,7 +9,7 @@ updates and deletes with nothing but their images.
 
 from typing import Final
 
-from ticdc_assets.compiled import compiled
+from ticdc_assets.compiled import compiled, inlined
 from ticdc_assets.values.word_loops import Words
 from ticdc_assets.wire.json_loops import (
     CLOSE,
@@ -54,7 +54,7 @@ SIMPLE_FIELDS: Final = 13
 database, that of the table, the image before and the image after, 0 and 0 where there is none."""
 
 
-@compiled
+@inlined
 def _simple_image(octets: Octets, words: Words, at: int, end: int) -> int:
     """Return the place behind the image that begins at a place, or -1.
 
@@ -79,7 +79,7 @@ def _simple_image(octets: Octets, words: Words, at: int, end: int) -> int:
     return -1
 
 
-@compiled
+@inlined
 def _simple_message(octets: Octets, words: Words, start: int, end: int, fields: Ints) -> int:
     """Return the kind of a message, and fill its other fields."""
     at = passed(words, start, _WATERMARK_HEAD)
