@@ -13,7 +13,7 @@ a sync would start again from the beginning.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import date
@@ -53,57 +53,15 @@ def open_table(path: AnyPath, version: int | None = None) -> DeltaTable | None:
     Raises:
         LakeDamagedError: it is broken, or lacks the version that is asked for.
     """
-    if version is None and (found := _opened_before(path)) is not None:
-        return found
-    table = None
     with reading(path, version):
-        # Where there is no folder, it would be made.
-        is_remote = isinstance(path, RemotePath)
-        began = _changed(path)
-        if is_remote or (path / LOG).is_dir():
-            try:
-                table = _newest(path) if is_remote and version is None else opened(path, version)
-            except TableNotFoundError:
-                table = None
-    if table is None:
-        finding = _absence(path, version)
-        if finding is not None:
-            raise damaged(path, finding)
-        return None
-    finding = passed_over(path, table.version())
+        try:
+            table = _newest(path) if version is None else _at(path, version)
+        except TableNotFoundError:
+            table = None
+    finding = _absence(path, version) if table is None else passed_over(path, table.version())
     if finding is not None:
         raise damaged(path, finding)
-    store = _KEEPER.get()
-    if version is None and store is not None and began is not None:
-        store[path, _OPEN] = (table.version(), (began, table))
     return table
-
-
-def _opened_before(path: AnyPath) -> DeltaTable | None:
-    """Return the table in a folder as this sync opened it, if nothing was committed since.
-
-    To open it, delta-rs reads each commit since the last checkpoint and what each file holds. A
-    commit changes the time of the log's folder, and has the next number however soon it came.
-    """
-    store = _KEEPER.get()
-    version, (began, table) = (store or {}).get((path, _OPEN), (None, (None, None)))
-    # Who commits by an open table brings it to a later version.
-    if version is None or table.version() != version or _changed(path) != began:
-        return None
-    return None if is_ahead(path, version) else table
-
-
-def _changed(path: AnyPath) -> int | None:
-    """Return when a file came into the log of a table in a folder or left it; None in a store."""
-    if isinstance(path, RemotePath):
-        return None
-    try:
-        return (path / LOG).stat().st_mtime_ns
-    except OSError:
-        return None
-
-
-_OPEN = "open"
 
 
 def opened(path: AnyPath, version: int | None = None) -> DeltaTable:
@@ -111,44 +69,66 @@ def opened(path: AnyPath, version: int | None = None) -> DeltaTable:
     return DeltaTable(str(path), version=version, storage_options=delta_options(path))
 
 
-def _newest(path: RemotePath) -> DeltaTable | None:
-    """Open a table in a store, or give the one that was opened before if nothing was committed.
+def _at(path: AnyPath, version: int) -> DeltaTable | None:
+    # Where there is no folder, delta-rs would make one.
+    is_there = isinstance(path, RemotePath) or (path / LOG).is_dir()
+    return opened(path, version) if is_there else None
 
-    To open it asks for each commit since the last checkpoint; one listing tells whether there is
-    another one. Its newest commit is known by its number, its size and its time, so a table that
-    was made anew in this place is another one.
+
+def _newest(path: AnyPath) -> DeltaTable | None:
+    """Open a table, or give the one that was opened before if nothing was committed since.
+
+    To open it, delta-rs reads each commit since the last checkpoint and what each file holds; in a
+    store, each of them is a question.
     """
-    listed = (path / LOG).listed(deep=False)
-    if not listed:
+    # Before the table is opened: a commit that comes meanwhile makes another mark.
+    mark = _mark(path)
+    if mark is None:
         return None
-    entries = [
-        (entry.name, info.size, info.mtime_ns)
-        for entry, info in listed
-        if entry.name.endswith(".json") and entry.name[:-5].isdigit()
-    ]
-    if not entries:
-        return opened(path)  # it begins with a checkpoint, or is damaged
-    newest = max(entries)
     with _LOCK:
-        known = _OPENED.get(path)
+        known = _OPENED.pop(path, None)
     # Who commits by an open table brings it to a later version.
-    if known is not None and known[0] == newest and known[1].version() == int(newest[0][:-5]):
-        return known[1]
-    table = opened(path)
+    if known is None or known[:2] != (mark, known[2].version()) or _is_passed(path, known[1]):
+        table = opened(path)
+        known = mark, table.version(), table
     with _LOCK:
-        _OPENED.pop(path, None)
-        _OPENED[path] = (newest, table)
+        _OPENED[path] = known
         while len(_OPENED) > _KEPT_OPEN:
             del _OPENED[next(iter(_OPENED))]
-    return table
+    return known[2]
 
 
-_KEPT_OPEN = 32
-"""Tables in a store that a process keeps open: those of a changefeed, and some mirrors."""
+def _mark(path: AnyPath) -> Hashable | None:
+    """Return a value that changes when a file comes into a table's log; None if there is no log.
+
+    In a folder it is the time of the log; in a store the number, size and time of the newest
+    commit, by which a table that was made anew in this place is another one.
+    """
+    if isinstance(path, RemotePath):
+        listed = (path / LOG).listed(deep=False)
+        commits = [
+            (entry.name, info.size, info.mtime_ns)
+            for entry, info in listed
+            if entry.name.endswith(".json") and entry.name[:-5].isdigit()
+        ]
+        # Without a commit it begins with a checkpoint, or is damaged.
+        return max(commits, default="") if listed else None
+    log = path / LOG
+    return log.stat().st_mtime_ns if log.is_dir() else None
+
+
+def _is_passed(path: AnyPath, version: int) -> bool:
+    """Return whether there is a commit that the mark may not tell."""
+    # A folder's time has the ticks of a clock; the mark of a store names the commit.
+    return not isinstance(path, RemotePath) and is_ahead(path, version)
+
+
+_KEPT_OPEN = 64
+"""Tables that a process keeps open: those of a changefeed, and some mirrors."""
 
 _LOCK = Lock()
-_OPENED: dict[RemotePath, tuple[tuple[str, int, int | None], DeltaTable]] = {}
-"""By its place, the newest commit of a table in a store and the table at it."""
+_OPENED: dict[AnyPath, tuple[Hashable, int, DeltaTable]] = {}
+"""By its place a table that was opened, with its mark and its version; the last used are last."""
 
 
 _MADE_AFTER: Mapping[str, Collection[str]] = {
@@ -218,8 +198,9 @@ def keeping(of: str) -> Iterator[None]:
     """Keep what is worked out of a version of a table, for whoever asks again within this.
 
     The steps and checks of one sync ask for the same small tables again and again, which with
-    thousands of tables are not small. Nothing is kept but for one sync: a table that is broken
-    later is noticed by the next. Threads that are begun within it keep nothing.
+    thousands of tables are not small. Nothing is kept but for one sync, and each opens the tables
+    in folders itself: one that was broken without a trace in its log's folder is noticed. Threads
+    that are begun within it keep nothing but open tables.
 
     Args:
         of: names the sync; another name forgets what was kept.
@@ -227,6 +208,9 @@ def keeping(of: str) -> Iterator[None]:
     if of not in _KEPT:
         _KEPT.clear()
         _KEPT[of] = {}
+        with _LOCK:
+            for path in [path for path in _OPENED if not isinstance(path, RemotePath)]:
+                del _OPENED[path]
     before = _KEEPER.set(_KEPT[of])
     try:
         yield

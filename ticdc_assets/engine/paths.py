@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from ticdc_assets.storage.paths import LOG, AnyPath, names_in
 
+MIRRORS, HISTORIES = "mirrors", "histories"
+"""Names of the folders that hold the tables of mirrors and of histories."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakePaths:
@@ -154,17 +157,25 @@ class LakePaths:
         return self.root / self.changefeed / "verify_lease"
 
     @property
-    def mirrors(self) -> AnyPath:
-        """Folder of the mirrors."""
-        return self.base / "mirrors"
+    def row_folders(self) -> tuple[AnyPath, AnyPath]:
+        """The folders of mirrors and of histories."""
+        return self.base / MIRRORS, self.base / HISTORIES
+
+    def mirror_below(self, mirror_id: str) -> str:
+        """Return where a mirror's table is below `base`, as other programs are told.
+
+        Args:
+            mirror_id: id of the mirror, made of a table id's digits and a counter.
+        """
+        return f"{MIRRORS}/{_checked(mirror_id)}"
 
     def mirror(self, mirror_id: str) -> AnyPath:
-        """Table of one mirror; `mirror_id` is made of a table id's digits and a counter."""
-        return self.mirrors / _checked(mirror_id)
+        """Table of one mirror."""
+        return self.base / self.mirror_below(mirror_id)
 
     def history(self, mirror_id: str) -> AnyPath:
         """Table of the history of one mirror."""
-        return self.base / "histories" / _checked(mirror_id)
+        return self.base / HISTORIES / _checked(mirror_id)
 
 
 def changefeeds_in(root: AnyPath) -> list[str]:

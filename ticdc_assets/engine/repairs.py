@@ -8,14 +8,14 @@ lake.
 
 import shlex
 
-from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.paths import HISTORIES, MIRRORS, LakePaths
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.storage.paths import AnyPath
 
 SOURCE_TABLE = "raw_messages"
 """The table that all others are made from."""
 
-_OF_MIRRORS = {"mirrors": "the mirror", "histories": "the history"}
+_OF_MIRRORS = {MIRRORS: "the mirror", HISTORIES: "the history"}
 
 
 def damaged(

@@ -16,7 +16,7 @@ from typing import Any
 
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.pipeline.cuts import Cut, append_cut
-from ticdc_assets.storage.paths import below, write_at_once
+from ticdc_assets.storage.paths import write_at_once
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -49,7 +49,6 @@ def _named_cut(paths: LakePaths) -> int | None:
 def _manifest(paths: LakePaths, cut: Cut) -> dict[str, Any]:
     # A mirror that could not be made has the rows of an older cut.
     behind = {(item.database, item.table): item.tso for item in cut.failed}
-    folder = below(paths.mirrors, paths.base)
     return {
         "changefeed": paths.changefeed,
         "cut": cut.number,
@@ -59,7 +58,7 @@ def _manifest(paths: LakePaths, cut: Cut) -> dict[str, Any]:
             {
                 "database": item.database,
                 "table": item.table,
-                "path": f"{folder}/{item.mirror_id}",
+                "path": paths.mirror_below(item.mirror_id),
                 "version": item.version,
                 "tso": behind.get((item.database, item.table)) or cut.tso,
                 "rows": item.rows,

@@ -51,7 +51,7 @@ def set_aside(paths: LakePaths, writer: Writer) -> AnyPath:
             keep.add(paths.landings)
         folder = paths.base / "set_aside" / f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
         folder.mkdir(parents=True)
-        for table in (*paths.tables, paths.mirrors, paths.base / "histories"):
+        for table in (*paths.tables, *paths.row_folders):
             if table not in keep and table.exists():
                 require_lease(table)
                 move(table, folder / table.name)

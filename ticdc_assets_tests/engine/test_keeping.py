@@ -1,5 +1,6 @@
 """Tables that one sync opens again are read again only if something was committed."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from ticdc_assets.engine import control
 from ticdc_assets.engine.control import (
     commit_metadata,
     keeping,
@@ -42,13 +44,40 @@ def numbers(path: Path) -> list[Any]:
 
 
 def test_a_table_is_opened_once_a_sync(table: Path) -> None:
-    assert open_table(table) is not open_table(table)
+    first = open_table(table)
+    assert open_table(table) is first
+    assert open_table(table, 1) is not first
     with keeping("one"):
-        first = open_table(table)
-        assert open_table(table) is first
-        assert open_table(table, 1) is not first
-    with keeping("two"):
-        assert open_table(table) is not first
+        second = open_table(table)
+        assert second is not first
+        assert open_table(table) is second
+    with keeping("one"):
+        assert open_table(table) is second
+
+
+def test_a_sync_sees_what_was_broken_without_a_trace(table: Path) -> None:
+    log = table / "_delta_log"
+    with keeping("one"):
+        assert numbers(table) == [0, 1, 2]
+    times = log.stat()
+    (log / f"{1:020}.json").write_bytes(b"{")
+    os.utime(log, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with keeping("two"), pytest.raises(LakeDamagedError):
+        open_table(table)
+
+
+def test_only_so_many_tables_are_kept_open(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "_KEPT_OPEN", 2)
+    others = [table.parent / name for name in ("cuts", "quarantine")]
+    for other in others:
+        add(other, 1)
+    first = open_table(table)
+    assert open_table(others[0]) is not None
+    assert open_table(table) is first, "the two used last"
+    second = open_table(others[1])
+    assert open_table(table) is first
+    assert open_table(others[0]) is not None
+    assert open_table(others[1]) is not second
 
 
 def test_commits_of_others_are_seen_at_once(table: Path) -> None:
