@@ -56,7 +56,7 @@ def inlined(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def _compiled(function: Callable[_P, _R], *, inlined: bool) -> Callable[_P, _R]:
-    options = {"nogil": True, "boundscheck": False, "forceinline": inlined}
+    options: dict[str, Any] = {"nogil": True, "boundscheck": False, "forceinline": inlined}
     if _folder() is None:
         return cast("Callable[_P, _R]", numba.njit(**options)(function))
     # numba has one setting for the whole process; it reads it when a function is decorated, and

@@ -182,7 +182,7 @@ def code_columns() -> dict[str, dict[str, str]]:
         change_files,
         change_statistics,
         checksums,
-        cut_schema,
+        cuts,
         landing,
         landing_files,
         quarantine,
@@ -201,7 +201,7 @@ def code_columns() -> dict[str, dict[str, str]]:
         "ddl_history": from_arrow_schema(schema_tables.DDL_SCHEMA),
         "schema_conflicts": from_arrow_schema(schema_tables.CONFLICT_SCHEMA),
         "checksums": from_arrow_schema(checksums.CHECKSUMS_SCHEMA),
-        "cuts": from_arrow_schema(cut_schema.CUT_SCHEMA),
+        "cuts": from_arrow_schema(cuts.CUT_SCHEMA),
         "snapshot_rows": from_arrow_schema(seed_landing.SNAPSHOT_SCHEMA),
         "seeds": from_arrow_schema(seeds.SEEDS_SCHEMA),
     }

@@ -31,6 +31,7 @@ import pyarrow.dataset as ds
 from ticdc_assets.changelog.plan import Caveat, MirrorPlan
 from ticdc_assets.engine.control import commit_metadata, read_rows, read_table, write_table
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.row_schema import fields_of
 from ticdc_assets.pipeline.totals import NO_TOPIC
 from ticdc_assets.registry.history import folded_name
 
@@ -96,22 +97,7 @@ class AcceptedGap:
         return asdict(self) | {"accepted_at": self.accepted_at.isoformat(timespec="seconds")}
 
 
-ACCEPTED_GAPS_SCHEMA = pa.schema(
-    [
-        ("number", pa.int64()),
-        ("accepted_at", pa.timestamp("us", tz="UTC")),
-        ("accepted_by", pa.string()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("topic_id", pa.string()),
-        ("from_offset", pa.int64()),
-        ("to_offset", pa.int64()),
-        ("offset_base", pa.int64()),
-        ("cause", pa.string()),
-        ("after_ts", pa.int64()),
-        ("until_ts", pa.int64()),
-    ]
-)
+ACCEPTED_GAPS_SCHEMA = pa.schema(fields_of(AcceptedGap, partition=pa.int32()))
 """`accepted_gaps`: one row a gap."""
 
 

@@ -31,8 +31,8 @@ from ticdc_assets.engine.control import (
 )
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.repairs import damaged
+from ticdc_assets.engine.row_schema import fields_of
 from ticdc_assets.errors import NotFoundError
-from ticdc_assets.pipeline.cut_schema import CUT_SCHEMA
 from ticdc_assets.schemas import TableSchema, schema_from_text
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.tso import cut_of, moment_text
@@ -484,6 +484,24 @@ def same_content(cut: Cut, last: Cut) -> bool:
     return content(cut) == content(last)
 
 
+_STORED_CAVEATS = "marks"
+"""What the caveats of a mirror are called in the table, by all versions of the package."""
+
+_CASTS = pa.list_(
+    pa.struct([("column", pa.string()), ("ddl_ts", pa.int64()), ("values", pa.int64())])
+)
+_MIRROR = pa.struct(
+    [
+        field.with_name(_STORED_CAVEATS) if field.name == "caveats" else field
+        for field in fields_of(MirrorCut, lenient_casts=_CASTS)
+    ]
+)
+CUT_SCHEMA = pa.schema(
+    fields_of(Cut, mirrors=pa.list_(_MIRROR), ignored=pa.string(), layout=pa.int32())
+)
+"""`cuts`: one row a published cut."""
+
+
 def append_cut(paths: LakePaths, cut: Cut) -> None:
     """Append `cut` to the cuts, which is the moment readers see it; `publishing` is who calls."""
     row = {field.name: getattr(cut, field.name) for field in fields(cut)}
@@ -498,10 +516,6 @@ def append_cut(paths: LakePaths, cut: Cut) -> None:
         overwrite=False,
         metadata={"number": cut.number, "tso": cut.tso},
     )
-
-
-_STORED_CAVEATS = "marks"
-"""What the caveats of a mirror are called in the table, by all versions of the package."""
 
 
 def _stored_mirror(mirror: MirrorCut) -> dict[str, Any]:

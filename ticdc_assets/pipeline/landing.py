@@ -40,6 +40,7 @@ from ticdc_assets.engine.control import commit_metadata, partition_days, write_t
 from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.files import WrittenFile
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.row_schema import fields_of
 from ticdc_assets.engine.session import Session
 from ticdc_assets.kafka.administration import OffsetRange, list_twice
 from ticdc_assets.pipeline.damage import require_in_step
@@ -369,22 +370,7 @@ _LANDINGS_SCHEMA = pa.schema(
         ("landed_at", pa.timestamp("us", tz="UTC")),
         ("batch", pa.int64()),
         ("records", pa.int64()),
-        (
-            "partitions",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("topic", pa.string()),
-                        ("partition", pa.int32()),
-                        ("earliest", pa.int64()),
-                        ("end", pa.int64()),
-                        ("landed", pa.int64()),
-                        ("settled", pa.bool_()),
-                        ("newest_ms", pa.int64()),
-                    ]
-                )
-            ),
-        ),
+        ("partitions", pa.list_(pa.struct(fields_of(PartitionOffsets, partition=pa.int32())))),
     ]
 )
 

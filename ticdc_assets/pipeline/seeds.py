@@ -20,30 +20,13 @@ import pyarrow.dataset as ds
 
 from ticdc_assets.engine.control import open_table, read_rows, write_table
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.row_schema import fields_of
 from ticdc_assets.exports.dialect import CsvDialect
 from ticdc_assets.schemas import TableSchema, schema_from_text, schema_to_text
 from ticdc_assets.storage.paths import AnyPath
 
 APPLICATION = "seed"
 """Application of the transaction identifiers that number seeds."""
-
-SEEDS_SCHEMA = pa.schema(
-    [
-        ("seed", pa.int64()),
-        ("database", pa.string()),
-        ("table", pa.string()),
-        ("tso", pa.int64()),
-        ("folder", pa.string()),
-        ("fingerprint", pa.string()),
-        ("create_sql", pa.string()),
-        ("schema", pa.string()),
-        ("notes", pa.list_(pa.string())),
-        ("dialect", pa.string()),
-        ("timezone", pa.string()),
-        ("seeded_at", pa.timestamp("us", tz="UTC")),
-    ]
-)
-"""`seeds`: one row a table and seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +65,10 @@ class Seed:
     def name(self) -> tuple[str, str]:
         """(database, table)."""
         return (self.database, self.table)
+
+
+SEEDS_SCHEMA = pa.schema(fields_of(Seed, schema=pa.string(), dialect=pa.string()))
+"""`seeds`: one row a table and seed."""
 
 
 def landed_seed(paths: LakePaths) -> int:

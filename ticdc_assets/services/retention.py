@@ -58,8 +58,7 @@ from ticdc_assets.pipeline.change_files import (
     rows_in,
 )
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
-from ticdc_assets.pipeline.cut_schema import CUT_SCHEMA
-from ticdc_assets.pipeline.cuts import Cut, read_cuts
+from ticdc_assets.pipeline.cuts import CUT_SCHEMA, Cut, read_cuts
 from ticdc_assets.pipeline.decoding import (
     accepted_clocks,
     decoded_position,

@@ -26,8 +26,7 @@ from ticdc_assets.engine.executing import Executor, OnSpark
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.pipeline import change_folding, change_reading, history, mirror_making
-from ticdc_assets.pipeline.cut_schema import CUT_SCHEMA
-from ticdc_assets.pipeline.cuts import Cut, newest_cut
+from ticdc_assets.pipeline.cuts import CUT_SCHEMA, Cut, newest_cut
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.landing import Landing, land
 from ticdc_assets.pipeline.mirrors import Applying, apply_changes

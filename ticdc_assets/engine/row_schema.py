@@ -1,0 +1,49 @@
+"""The columns of a table whose rows are dataclasses.
+
+In: a dataclass. Out: an Arrow field for each of its fields: a column of the same name. A sequence
+is a list, a dataclass in it a struct. These names and types are the format of tables that exist: a
+field that is added has a value for older rows, and none is renamed.
+"""
+
+from dataclasses import fields
+from datetime import datetime
+from types import NoneType, UnionType
+from typing import Any, cast, get_args, get_origin, get_type_hints
+
+import pyarrow as pa
+
+_TYPES = {
+    int: pa.int64(),
+    str: pa.string(),
+    bool: pa.bool_(),
+    datetime: pa.timestamp("us", tz="UTC"),
+}
+
+
+def fields_of(row: type, **stored: pa.DataType) -> "list[pa.Field[Any]]":
+    """Return the columns of a table.
+
+    Args:
+        row: the dataclass of its rows.
+        stored: by their names the types of columns that hold something else than their field.
+
+    Raises:
+        TypeError: a field is of a type that no column has.
+    """
+    hints = get_type_hints(row)
+    return [
+        pa.field(name, stored[name] if name in stored else _type_of(hints[name]))
+        for name in (field.name for field in fields(row))
+    ]
+
+
+def _type_of(hint: Any) -> pa.DataType:
+    if hint in _TYPES:
+        return _TYPES[hint]
+    # A value that may be absent is null, and `tuple[T, ...]` has as many as there are.
+    inner = [item for item in get_args(hint) if item not in (NoneType, Ellipsis)]
+    if isinstance(hint, UnionType) and len(inner) == 1:
+        return _type_of(inner[0])
+    if get_origin(hint) in (list, tuple) and len(inner) == 1:
+        return pa.list_(_type_of(inner[0]))
+    return pa.struct(fields_of(cast("type", hint)))
