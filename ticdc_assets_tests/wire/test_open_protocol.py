@@ -1,7 +1,6 @@
 """Open Protocol by hand: what is read of a record, what is refused, what is written, any bytes."""
 
 import json
-import random
 import struct
 from base64 import b64encode
 from dataclasses import replace
@@ -696,20 +695,6 @@ def test_quoted_bytes_are_read_again(value: bytes) -> None:
 # --- any bytes ---
 
 
-@pytest.mark.parametrize("whole", RECORDS)
-def test_every_truncation_is_refused(whole: Record) -> None:
-    key, value = whole.key or b"", whole.value or b""
-    outcomes = assert_equal(
-        [
-            *(Record(key=key[:size], value=value) for size in range(len(key))),
-            # Of a watermark nothing at all is a value, too.
-            *(Record(key=key, value=value[:size]) for size in range(any(value) == 0, len(value))),
-        ],
-        OPEN,
-    )
-    assert all(isinstance(outcome, tuple) for outcome in outcomes)
-
-
 @pytest.mark.parametrize("part", RECORDS[:1] + RECORDS[2:])
 def test_every_truncation_inside_a_frame_is_refused(part: Record) -> None:
     """But for a row, none is another message: the frame is right, the JSON is not."""
@@ -724,60 +709,11 @@ def test_every_truncation_inside_a_frame_is_refused(part: Record) -> None:
     assert all(isinstance(outcome, tuple) for outcome in outcomes)
 
 
-@pytest.mark.parametrize("whole", [RECORDS[0], RECORDS[3], record((ROW_KEY, DELETE_VALUE))])
-def test_every_flipped_bit_gives_events_or_an_error(whole: Record) -> None:
-    key, value = whole.key or b"", whole.value or b""
-    outcomes = assert_equal(
-        [
-            *(Record(key=flipped, value=value) for flipped in flips(key)),
-            *(Record(key=key, value=flipped) for flipped in flips(value)),
-        ],
-        OPEN,
-    )
-    assert any(isinstance(outcome, tuple) for outcome in outcomes)
-    assert any(isinstance(outcome, list) for outcome in outcomes)
-
-
-def flips(content: bytes) -> list[bytes]:
-    found: list[bytes] = []
-    for place in range(len(content)):
-        for bit in range(8):
-            flipped = bytearray(content)
-            flipped[place] ^= 1 << bit
-            found.append(bytes(flipped))
-    return found
-
-
-@pytest.mark.parametrize("tail", [b"\0", bytes(8), b"{}", number(2**63), b"\xff" * 9])
-def test_trailing_bytes_are_seen(tail: bytes) -> None:
-    for whole in RECORDS:
-        key, value = whole.key or b"", whole.value or b""
-        outcomes = assert_equal(
-            [
-                Record(key=key + tail, value=value),
-                Record(key=key, value=value + tail),
-                Record(key=key + tail, value=value + tail),
-            ],
-            OPEN,
-        )
-        assert all(isinstance(outcome, tuple) for outcome in outcomes)
-
-
-def test_garbage_is_refused() -> None:
-    chance = random.Random(20260801)
-    garbage = [
-        Record(
-            key=chance.choice([number(1), b""]) + chance.randbytes(chance.randrange(64)),
-            value=chance.randbytes(chance.randrange(64)),
-        )
-        for _ in range(300)
-    ]
-    garbage.append(Record(key=number(1) + bytes(65536), value=bytes(65536)))
-    garbage.append(Record(key=chance.randbytes(65536), value=chance.randbytes(65536)))
-    garbage.append(record((ROW_KEY, b'{"u":' * 20000)))
-    garbage.append(record((ROW_KEY, b'{"u":{"c":{"t":3,"f":0,"v":' + b"[" * 20000)))
-    garbage.append(record((ROW_KEY, b'{"u":{"c":{"t":3,"f":0,"v":' + b"9" * 100000 + b"}}}")))
-    assert all(isinstance(outcome, tuple) for outcome in assert_equal(garbage, OPEN))
+def test_nesting_and_digits_without_end_are_refused() -> None:
+    start = b'{"u":{"c":{"t":3,"f":0,"v":'
+    endless = (b'{"u":' * 20000, start + b"[" * 20000, start + b"9" * 100000 + b"}}}")
+    outcomes = assert_equal([record((ROW_KEY, value)) for value in endless], OPEN)
+    assert all(isinstance(outcome, tuple) for outcome in outcomes)
 
 
 PIECES = st.sampled_from(

@@ -1,6 +1,5 @@
 """The Simple protocol in Avro: messages written by hand, hostile bytes, and the way back."""
 
-import random
 import struct
 from collections.abc import Mapping
 from dataclasses import replace
@@ -581,92 +580,7 @@ def test_defaults_of_bits() -> None:
         assert event.schema.columns[0].default == value
 
 
-# ---------------------------------------------------------------- any bytes
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_truncation_is_refused(kind: str) -> None:
-    message = SMALL[kind]
-    outcomes = assert_equal([message[:length] for length in range(len(message))], AVRO)
-    assert all(isinstance(outcome, tuple) for outcome in outcomes)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_missing_beginning_is_refused(kind: str) -> None:
-    message = SMALL[kind]
-    outcomes = assert_equal([message[start:] for start in range(1, len(message))], AVRO)
-    assert all(isinstance(outcome, tuple) for outcome in outcomes)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("tail", [b"\x00", b"\x16", b"\xff", b"\x00" * 100])
-def test_trailing_bytes_are_seen(kind: str, tail: bytes) -> None:
-    message = SMALL[kind]
-    assert reasons([message + tail, message + message]) == {"trailing_bytes"}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.thorough
-def test_every_flipped_bit_gives_events_or_an_error(kind: str) -> None:
-    values: list[bytes] = []
-    for place in range(len(SMALL[kind])):
-        for bit in range(8):
-            flipped = bytearray(SMALL[kind])
-            flipped[place] ^= 1 << bit
-            values.append(bytes(flipped))
-    outcomes = assert_equal(values, AVRO)
-    assert any(isinstance(outcome, tuple) for outcome in outcomes)
-    assert any(isinstance(outcome, list) for outcome in outcomes)
-
-
-WRONG = (b"\xff", b"\x80", b"\x00", b"\x01", b"\x02", b"\x7f", b"\xff" * 9 + b"\x01", b"\xc3")
-
-
-@pytest.mark.parametrize("wrong", WRONG, ids=repr)
-@pytest.mark.parametrize("kind", ["insert", "update", "create"])
-@pytest.mark.thorough
-def test_wrong_bytes_in_every_place(kind: str, wrong: bytes) -> None:
-    message = SMALL[kind]
-    values = [message[:place] + wrong + message[place:] for place in range(len(message) + 1)]
-    values += [message[:place] + wrong + message[place + 1 :] for place in range(len(message))]
-    assert_equal(values, AVRO)
-
-
-def test_garbage() -> None:
-    generator = random.Random(20260801)
-    starts = (b"", b"\x16", b"\x16\x06\x06\x02", b"\x16\x02\x02\x02", b"\x16\x04\x04\x02")
-    values = [
-        start + generator.randbytes(generator.randrange(300))
-        for start in starts
-        for _ in range(150)
-    ]
-    values += [generator.randbytes(64 * 1024) for _ in range(8)]
-    values += [bytes([byte]) * length for byte in range(256) for length in (1, 2, 64)]
-    values += [bytes(64 * 1024), b"\xff" * 64 * 1024, b"\x16" * 64 * 1024, b"\x80" * 64 * 1024]
-    assert not any(isinstance(outcome, list) for outcome in assert_equal(values, AVRO))
-
-
-_PIECES = st.sampled_from(
-    [b"\x16\x06\x06\x02", b"\x02", b"\x00", ID, *ENTRIES, *COLUMNS, INDEX, number(-1), NUMBERS[64]]
-)
-
-
-@examples(60)
-@given(
-    message=st.sampled_from(list(MESSAGES)),
-    place=st.floats(0, 1),
-    length=st.integers(0, 30),
-    instead=st.lists(_PIECES, max_size=4).map(b"".join) | st.binary(max_size=8),
-)
-def test_any_bytes_in_a_message(message: bytes, place: float, length: int, instead: bytes) -> None:
-    start = int(place * len(message))
-    assert_equal([message[:start] + instead + message[start + length :]], AVRO)
-
-
-@examples(60)
-@given(st.lists(_PIECES, max_size=30).map(b"".join) | st.binary(max_size=200))
-def test_any_bytes(value: bytes) -> None:
-    assert_equal([value, b"\x16\x06\x06\x02" + value, SMALL["insert"][:38] + value], AVRO)
+# ---------------------------------------------------------------- batches and damaged parts
 
 
 @examples(30)
