@@ -410,6 +410,19 @@ def test_lines_equal_the_truth(folder: str) -> None:
     assert not result.problems, "\n".join([f"{len(result.problems)} lines", *result.problems[:5]])
 
 
+@pytest.mark.parametrize("variant", FULL_VARIANTS)
+def test_another_truth_is_no_equal(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison itself can fail: one value of one row changed is one problem."""
+    folder = f"{variant}/types"
+    truths = truth_of(folder)
+    changed = next(line for line in truths.values() if line["type"] == "row" and line["after"])
+    changed["after"][5]["value"] = "-17"
+    monkeypatch.setitem(globals(), "truth_of", lambda _: truths)
+    (problem,) = compared.__wrapped__(folder).problems
+    assert f"after.{changed['after'][5]['name']} " in problem
+    assert problem.endswith(", not '-17'")
+
+
 @pytest.mark.parametrize("folder", FOLDERS)
 @pytest.mark.thorough
 def test_every_known_difference_happens(folder: str) -> None:

@@ -215,7 +215,7 @@ def wanted_meaning(line: dict[str, Any], *, handle_key_only: bool) -> dict[str, 
 
 
 def wanted_nulls(
-    columns: list[dict[str, Any]] | None, *, handle_key_only: bool
+    columns: list[dict[str, Any]] | None, *, handle_key_only: bool = False
 ) -> dict[str, bool] | None:
     if columns is None:
         return None
