@@ -24,7 +24,8 @@ from ticdc_assets.wire import WireFormat, decode, encode, simple_avro_batch
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.wire import golden
-from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, batch_of
+from ticdc_assets_tests.wire.comparing import assert_equal, batch_of
+from ticdc_assets_tests.wire.golden_truth import KINDS, STILL_VALID, compare_with_truth, decoded
 from ticdc_assets_tests.wire.test_simple_golden import meaning, wanted_meaning
 
 pytestmark = golden.needs_golden
@@ -42,10 +43,21 @@ FOLDERS = tuple(f"simple-avro/{name}" for name in SCENARIOS) + tuple(
     f"options/simple-avro-{name}" for name in OPTIONS
 )
 
-STILL_VALID: Mapping[tuple[str, int, int], str] = {
-    ("simple-avro/corrupt", 0, 30): "a bit of a column's name was flipped; it is a name still",
+REASONS = {
+    "zero bytes": {"unknown_branch"},
+    "bit flip": {"invalid_length"},
+    "other protocol": {"unknown_branch"},
+    "deep nesting": {"unknown_branch"},
+    "absurd length": {"invalid_utf8"},
+    "half key": {"unknown_branch"},
+    "truncated value": {"invalid_length", "truncated"},
+    "json array": {"unknown_branch"},
+    "trailing garbage": {"trailing_bytes"},
+    "empty value": {"empty_value"},
+    "null value": {"null_value"},
+    "random bytes": {"unknown_branch"},
 }
-"""Damaged records that are still messages of the format, with the reason."""
+"""Why the damaged records are refused."""
 
 LOST: Mapping[str, str] = {
     "datetime": "decimal",
@@ -56,18 +68,10 @@ LOST: Mapping[str, str] = {
 the display length tells as well (golden/QUIRKS.md B7)."""
 
 
-@cache
-def decoded(folder: str) -> list[tuple[golden.Message, Outcome]]:
-    """Return each record and what both decoders say about it."""
-    records = list(golden.messages(folder))
-    values = [record.value for record in records]
-    return list(zip(records, assert_equal(values, WireFormat.SIMPLE_AVRO), strict=True))
-
-
 def events_of(folder: str) -> list[tuple[golden.Message, Event]]:
     return [
         (record, event)
-        for record, outcome in decoded(folder)
+        for record, _, outcome in decoded(folder)
         if isinstance(outcome, list)
         for event in outcome
     ]
@@ -96,28 +100,14 @@ def schemas(folder: str) -> dict[tuple[str, str, int], TableSchema]:
 @pytest.mark.parametrize("folder", FOLDERS)
 @pytest.mark.thorough
 def test_every_record_means_what_the_truth_says(folder: str) -> None:
-    truth = golden.events(folder)
-    damaged = golden.damaged(folder)
-    refused: set[tuple[int, int]] = set()
-    some_cut = some_checked = False
-    for record, outcome in decoded(folder):
-        place = (record.partition, record.offset)
-        if isinstance(outcome, tuple):
-            refused.add(place)
-            continue
-        if place in damaged:
-            assert (folder, *place) in STILL_VALID
-            continue
-        (wanted,), (event,) = truth.pop(place), outcome
+    def check(event: Event, line: dict[str, Any], _folder: str) -> None:
         cut = isinstance(event, RowChange) and event.handle_key_only
-        some_cut |= cut
-        some_checked |= isinstance(event, RowChange) and event.checksum is not None
-        assert meaning(event) == as_sent(wanted_meaning(wanted, handle_key_only=cut)), place
-    assert truth == {}
-    still_valid = {(partition, offset) for name, partition, offset in STILL_VALID if name == folder}
-    assert refused == damaged.keys() - still_valid
-    assert some_cut is ("claim-check" in folder or "handle-key-only" in folder)
-    assert some_checked is ("checksum" in folder)
+        assert meaning(event) == as_sent(wanted_meaning(line, handle_key_only=cut))
+
+    counts = compare_with_truth(folder, dict.fromkeys(KINDS.values(), check), REASONS)
+    assert counts.most == 1
+    assert (counts.cut > 0) is ("claim-check" in folder or "handle-key-only" in folder)
+    assert (counts.checked > 0) is ("checksum" in folder)
 
 
 def as_sent(wanted: dict[str, Any]) -> dict[str, Any]:
@@ -267,34 +257,12 @@ def test_every_row_takes_the_short_way(folder: str, monkeypatch: pytest.MonkeyPa
         return long_way(decode, record)
 
     monkeypatch.setattr(simple_avro_batch, "decoded_rows", seen)
-    decode_batch(WireFormat.SIMPLE_AVRO, batch_of([record.value for record, _ in decoded(folder)]))
+    decode_batch(
+        WireFormat.SIMPLE_AVRO, batch_of([record.value for record, _, _ in decoded(folder)])
+    )
     rows = {record.value for record, event in events_of(folder) if isinstance(event, RowChange)}
     assert rows
     assert not rows.intersection(record.value for record in taken)
-
-
-def test_reasons_of_the_damaged_records() -> None:
-    folder = "simple-avro/corrupt"
-    damaged = golden.damaged(folder)
-    reasons: dict[str, set[str]] = {}
-    for record, outcome in decoded(folder):
-        if isinstance(outcome, tuple):
-            damage = damaged[record.partition, record.offset]
-            reasons.setdefault(damage, set()).add(outcome[0])
-    assert reasons == {
-        "zero bytes": {"unknown_branch"},
-        "bit flip": {"invalid_length"},
-        "other protocol": {"unknown_branch"},
-        "deep nesting": {"unknown_branch"},
-        "absurd length": {"invalid_utf8"},
-        "half key": {"unknown_branch"},
-        "truncated value": {"invalid_length", "truncated"},
-        "json array": {"unknown_branch"},
-        "trailing garbage": {"trailing_bytes"},
-        "empty value": {"empty_value"},
-        "null value": {"null_value"},
-        "random bytes": {"unknown_branch"},
-    }
 
 
 def test_truncated_messages_are_refused() -> None:

@@ -1,7 +1,5 @@
 """The decoders and the encoder against messages of TiCDC's real encoder, and their truth."""
 
-from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import pytest
@@ -12,14 +10,28 @@ from ticdc_assets.wire import WireFormat, encode
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.wire import golden
-from ticdc_assets_tests.wire.comparing import Outcome, assert_equal, batch_of
+from ticdc_assets_tests.wire.comparing import batch_of
+from ticdc_assets_tests.wire.golden_truth import KINDS, compare_with_truth, decoded
 
 pytestmark = golden.needs_golden
 
 FOLDERS = golden.SIMPLE_JSON + golden.SIMPLE_JSON_OPTIONS
 
-STILL_VALID: Mapping[tuple[int, int], str] = {}
-"""Damaged records that are still messages of the format, with the reason: there are none."""
+REASONS = {
+    "zero bytes": {"invalid_json"},
+    "bit flip": {"invalid_json", "invalid_utf8"},
+    "other protocol": {"missing_field"},
+    "deep nesting": {"too_deep"},
+    "absurd length": {"invalid_utf8"},
+    "half key": {"invalid_json", "trailing_bytes"},
+    "truncated value": {"invalid_json"},
+    "json array": {"wrong_type"},
+    "trailing garbage": {"trailing_bytes"},
+    "empty value": {"empty_value"},
+    "null value": {"null_value"},
+    "random bytes": {"invalid_utf8"},
+}
+"""Why the damaged records are refused."""
 
 DDL_TYPES = {
     "create table": "CREATE",
@@ -43,42 +55,22 @@ DDL_TYPES = {
 """TiDB's name of a DDL and the word of the protocol; all others are ALTER."""
 
 
-@cache
-def decoded(folder: str) -> list[tuple[golden.Message, Outcome]]:
-    """Return each record and what both decoders say about it."""
-    records = list(golden.messages(folder))
-    return list(zip(records, assert_equal([record.value for record in records]), strict=True))
-
-
 @pytest.mark.parametrize("folder", FOLDERS)
 @pytest.mark.thorough
 def test_every_record_means_what_the_truth_says(folder: str) -> None:
-    truth = golden.events(folder)
-    damaged = golden.damaged(folder)
-    refused: dict[tuple[int, int], str] = {}
-    some_cut = False
-    for record, outcome in decoded(folder):
-        place = (record.partition, record.offset)
-        if isinstance(outcome, tuple):
-            refused[place] = outcome[0]
-            continue
-        if place in damaged:
-            assert place in STILL_VALID
-            continue
-        (wanted,), (event,) = truth.pop(place), outcome
-        assert wanted["index"] == 0
+    def check(event: Event, line: dict[str, Any], _folder: str) -> None:
         cut = isinstance(event, RowChange) and event.handle_key_only
-        some_cut |= cut
-        assert meaning(event) == wanted_meaning(wanted, handle_key_only=cut), place
-    assert truth == {}
-    assert refused.keys() == damaged.keys() - STILL_VALID.keys()
-    assert some_cut is ("claim-check" in folder or "handle-key-only" in folder)
+        assert meaning(event) == wanted_meaning(line, handle_key_only=cut)
+
+    counts = compare_with_truth(folder, dict.fromkeys(KINDS.values(), check), REASONS)
+    assert counts.most == 1
+    assert (counts.cut > 0) is ("claim-check" in folder or "handle-key-only" in folder)
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_every_message_is_written_again_byte_for_byte(folder: str) -> None:
     written = 0
-    for record, outcome in decoded(folder):
+    for record, _, outcome in decoded(folder):
         if isinstance(outcome, list):
             (again,) = encode(WireFormat.SIMPLE_JSON, outcome)
             assert again == Record(key=None, value=record.value)
@@ -98,35 +90,6 @@ def test_images_and_schemas_leave_the_batch_as_they_were_sent() -> None:
                 assert f'"{member}":{row[column]}'.encode() in value
                 seen.add(column)
     assert seen == members.keys()
-
-
-def test_reasons_of_the_damaged_records() -> None:
-    folder = "simple-json/corrupt"
-    damaged = golden.damaged(folder)
-    records = [
-        record for record in golden.messages(folder) if (record.partition, record.offset) in damaged
-    ]
-    reasons: dict[str, set[str]] = {}
-    for record, outcome in zip(
-        records, assert_equal([record.value for record in records]), strict=True
-    ):
-        assert isinstance(outcome, tuple)
-        damage = damaged[record.partition, record.offset]
-        reasons.setdefault(damage, set()).add(outcome[0])
-    assert reasons == {
-        "zero bytes": {"invalid_json"},
-        "bit flip": {"invalid_json", "invalid_utf8"},
-        "other protocol": {"missing_field"},
-        "deep nesting": {"too_deep"},
-        "absurd length": {"invalid_utf8"},
-        "half key": {"invalid_json", "trailing_bytes"},
-        "truncated value": {"invalid_json"},
-        "json array": {"wrong_type"},
-        "trailing garbage": {"trailing_bytes"},
-        "empty value": {"empty_value"},
-        "null value": {"null_value"},
-        "random bytes": {"invalid_utf8"},
-    }
 
 
 def meaning(event: Event) -> dict[str, Any]:
