@@ -25,23 +25,13 @@ import pytest
 from ticdc_assets.capture import CaptureRecord, read_capture
 from ticdc_assets.claim_check import ClaimCheckStore
 from ticdc_assets.event_lines import CaptureFormat, event_lines
-from ticdc_assets_tests.golden import FORMATS, FULL_VARIANTS, OPTIONS, Scenario
+from ticdc_assets_tests.golden import ALL_FOLDERS, FULL_VARIANTS, Scenario
 from ticdc_assets_tests.wire import golden
 from ticdc_assets_tests.wire.test_simple_golden import DDL_TYPES
 
 pytestmark = golden.needs_golden
 
-SIMPLE = ("simple-json", "simple-avro")
-SCENARIOS = (
-    *(f"{variant}/{name}" for variant in FORMATS for name in ("types", "shop")),
-    *(
-        f"{variant}/{name}"
-        for variant in FULL_VARIANTS
-        for name in ("shop-replay", "shop-ddlwm", "corrupt")
-    ),
-    *(f"{variant}/shop-middle" for variant in SIMPLE),
-)
-FOLDERS = (*SCENARIOS, *(f"options/{name}" for name in OPTIONS))
+FOLDERS = tuple(map("/".join, ALL_FOLDERS))
 
 Line = dict[str, Any]
 

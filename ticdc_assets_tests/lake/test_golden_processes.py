@@ -39,9 +39,7 @@ OFTEN = {
 """The first has a table without a key."""
 
 
-def test_no_folder_is_forgotten_here(golden_dir: Callable[..., Path]) -> None:
-    found = golden_dir().glob("*/*/messages.jsonl.gz")
-    assert {(path.parent.parent.name, path.parent.name) for path in found} == set(ALL_FOLDERS)
+def test_those_that_run_often_are_there() -> None:
     assert set(ALL_FOLDERS) >= OFTEN
 
 

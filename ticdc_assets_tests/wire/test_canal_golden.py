@@ -12,7 +12,7 @@ from ticdc_assets.wire import WireFormat, encode
 from ticdc_assets_tests.wire import golden
 from ticdc_assets_tests.wire.comparing import assert_equal
 from ticdc_assets_tests.wire.golden_truth import compare_with_truth, decoded
-from ticdc_assets_tests.wire.test_simple_golden import DDL_TYPES, nulls, wanted_nulls
+from ticdc_assets_tests.wire.test_simple_golden import DDL_TYPES, REASONS, nulls, wanted_nulls
 
 pytestmark = golden.needs_golden
 
@@ -38,22 +38,6 @@ FOLDERS = (
     "options/canal-json-force-replicate",
     *COMPRESSIONS,
 )
-
-REASONS = {
-    "zero bytes": {"invalid_json"},
-    "bit flip": {"invalid_json", "invalid_utf8"},
-    "other protocol": {"missing_field"},
-    "deep nesting": {"too_deep"},
-    "absurd length": {"invalid_utf8"},
-    "half key": {"invalid_json", "trailing_bytes"},
-    "truncated value": {"invalid_json"},
-    "json array": {"wrong_type"},
-    "trailing garbage": {"trailing_bytes"},
-    "empty value": {"empty_value"},
-    "null value": {"null_value"},
-    "random bytes": {"invalid_utf8"},
-}
-"""Why the damaged records are refused; none of them is still a message."""
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
