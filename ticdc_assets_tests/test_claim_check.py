@@ -15,13 +15,14 @@ from ticdc_assets.claim_check import ClaimCheckStore, complete_batches, complete
 from ticdc_assets.config import ClaimCheck
 from ticdc_assets.errors import ClaimCheckError, ConfigError
 from ticdc_assets.events import Op, RowChange
-from ticdc_assets.wire import DECODERS, Compression, WireFormat, encode
+from ticdc_assets.wire import Compression, WireFormat, encode
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.compression import compressed
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import CHANGE_SCHEMA
-from ticdc_assets_tests.wire import golden, truth
-from ticdc_assets_tests.wire.comparing import batch_of, event_of
+from ticdc_assets_tests.golden import OPTIONS, Scenario
+from ticdc_assets_tests.wire import golden
+from ticdc_assets_tests.wire.comparing import as_stored, batch_of, event_of
 
 SIMPLE = WireFormat.SIMPLE_JSON
 NAME = "01631e01-9f9a-4d1a-a542-5eac9391da50.json"
@@ -337,41 +338,18 @@ def test_many_large_rows_come_in_several_batches(tmp_path: Path, count: int) -> 
 
 # --- TiCDC's own files ---
 
-OPTIONS = [
-    (wire_format, option)
-    for wire_format in DECODERS
-    for option in ("claim-check", "claim-check-raw")
-    if wire_format is not WireFormat.CRAFT
-    and (wire_format, option) != (WireFormat.OPEN_PROTOCOL, "claim-check-raw")
-]
-
 
 @golden.needs_golden
-@pytest.mark.parametrize(("wire_format", "option"), OPTIONS)
-def test_golden_rows_are_completed_to_what_the_truth_says(
-    wire_format: WireFormat, option: str
-) -> None:
-    folder = truth.folder_of(wire_format, option)
-    messages = list(golden.messages(folder))
-    store = ClaimCheckStore(
-        ClaimCheck(
-            location=str(golden.ROOT / folder / "claim-check"), raw_value=option.endswith("raw")
-        ),
-        wire_format,
-    )
-    records = [Record(key=message.key, value=message.value) for message in messages]
-    cut = decode_batch(wire_format, batch_of(records))
-    rows = complete_rows(cut, store).to_pylist()
-    assert len(rows) == cut.num_rows
-    wanted = golden.events(folder)
-    files = len(list((golden.ROOT / folder / "claim-check").iterdir()))
+@pytest.mark.parametrize("option", [name for name in OPTIONS if "-claim-check" in name])
+def test_golden_rows_are_completed_as_the_reference_reads_them(option: str) -> None:
+    of = Scenario(golden.ROOT / "options" / option)
+    assert of.claim_check is not None
+    records = [Record(key=record.key, value=record.value) for record in of.records]
+    cut = decode_batch(of.wire_format, batch_of(records))
+    files = len(list(Path(of.claim_check.location).iterdir()))
     assert len(cut.column("claim_check_location").drop_null().unique()) == files > 20
+    rows = complete_rows(cut, ClaimCheckStore(of.claim_check, of.wire_format)).to_pylist()
     for row in rows:
-        message = messages[row["offset"] - 1000]
-        line = wanted[message.partition, message.offset][row["index"]]
-        assert row["kind"] == line["type"]
-        if row["kind"] == "row":
-            assert row["claim_check_location"] is None
-            assert not row["handle_key_only"]
-            assert truth.meaning(event_of(row)) == truth.wanted(line)
-    assert len(rows) == sum(len(lines) for lines in wanted.values())
+        assert row["claim_check_location"] is None
+        assert not row["handle_key_only"]
+    assert [event_of(row) for row in rows] == as_stored([event for _, event in of.events])

@@ -117,11 +117,11 @@ def assert_equal(
     outcomes = [decoded(value, wire_format) for value in values]
     fast_outcomes = batch_decoded(values, wire_format)
     for value, fast, slow in zip(values, fast_outcomes, outcomes, strict=True):
-        assert fast == _as_stored(slow), value
+        assert fast == as_stored(slow), value
     return outcomes
 
 
-def _as_stored(outcome: Outcome) -> Outcome:
+def as_stored(outcome: Outcome) -> Outcome:
     """Return `outcome` without what only an encoder needs, which no column keeps."""
     if isinstance(outcome, tuple):
         return outcome
