@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ticdc_assets.capture import CaptureRecord, read_capture
+from ticdc_assets.changelog.fold import fold
 from ticdc_assets.claim_check import ClaimCheckStore
 from ticdc_assets.config import ClaimCheck
 from ticdc_assets.errors import WireError
@@ -218,6 +219,19 @@ def events_of(
                 topic=record.topic, partition=record.partition, offset=record.offset, index=index
             )
             yield place, event
+
+
+def folded(events: list[tuple[Coordinates, Event]], at: int, timezone: str) -> Rows:
+    """Return the rows that the plain-Python fold makes of the events up to `at`."""
+    _, tables = fold(events, at, timezone)
+    return {
+        name: Counter(
+            comparable({key: text for key, text in row.items() if key not in table.plan.generated})
+            for row in rows
+        )
+        for name, table in tables.items()
+        if (rows := list(table.listed()))
+    }
 
 
 def _whole(event: Event, store: ClaimCheckStore) -> Event:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from ticdc_assets.changelog.fold import fold
 from ticdc_assets.events import Bootstrap, DdlEvent, Event, RowChange
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets_tests.golden import (
@@ -18,21 +17,9 @@ from ticdc_assets_tests.golden import (
     Rows,
     Scenario,
     assert_same_rows,
-    comparable,
+    folded,
     rows_last_changed_here,
 )
-
-
-def folded(events: list[tuple[Coordinates, Event]], at: int, timezone: str) -> Rows:
-    _, tables = fold(events, at, timezone)
-    rows: Rows = {}
-    for name, table in tables.items():
-        for row in table.listed():
-            shown = {
-                column: value for column, value in row.items() if column not in table.plan.generated
-            }
-            rows.setdefault(name, Counter())[comparable(shown)] += 1
-    return rows
 
 
 @pytest.mark.parametrize(("variant", "name"), SCENARIOS)

@@ -8,7 +8,6 @@ alone, and a FLOAT. What cannot be is refused by itself; all else is there.
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -79,24 +78,15 @@ def records(wire_format: WireFormat) -> Iterator[CaptureRecord]:
 @pytest.fixture(scope="module")
 def synced(tmp_path_factory: pytest.TempPathFactory) -> Commands:
     folder = tmp_path_factory.mktemp("meaning")
-    feeds: list[dict[str, Any]] = []
-    for wire_format in FORMATS:
-        name = wire_format.value.replace("-", "_")
-        write_capture(folder / f"{name}.jsonl", records(wire_format))
-        feeds.append(
-            {
-                "name": name,
-                "format": wire_format.value,
-                "timezone": "UTC",
-                "source": {"capture": f"{name}.jsonl"},
-            }
-        )
-    (folder / "changefeeds.yaml").write_text(json.dumps({"changefeeds": feeds}))
     commands = Commands(folder)
+    names = [wire_format.value.replace("-", "_") for wire_format in FORMATS]
+    for name, wire_format in zip(names, FORMATS, strict=True):
+        write_capture(folder / f"{name}.jsonl", records(wire_format))
+        commands.add_capture(name, f"{name}.jsonl", format=wire_format.value)
     done = commands.program("sync", seconds=600)
     assert done.returncode == 0, done.stderr
-    for feed in feeds:
-        assert f"{feed['name']}: published" in done.stdout, done.stdout
+    for name in names:
+        assert f"{name}: published" in done.stdout, done.stdout
     return commands
 
 

@@ -5,7 +5,6 @@ what the program and its JVM write, the log lines and events of the run with the
 every file of the Dagster instance. The lake has them: else the test would look for nothing.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -79,21 +78,7 @@ def test_nothing_but_the_lake_has_a_payload(java: None, tmp_path: Path) -> None:
     commands = Commands(tmp_path)
     for number, wire_format in enumerate(FORMATS):
         write_capture(tmp_path / f"{number}.jsonl", records(wire_format))
-    (tmp_path / "changefeeds.yaml").write_text(
-        json.dumps(
-            {
-                "changefeeds": [
-                    {
-                        "name": f"feed_{number}",
-                        "format": wire_format.value,
-                        "timezone": "UTC",
-                        "source": {"capture": f"{number}.jsonl"},
-                    }
-                    for number, wire_format in enumerate(FORMATS)
-                ]
-            }
-        )
-    )
+        commands.add_capture(f"feed_{number}", f"{number}.jsonl", format=wire_format.value)
     done = commands.program("sync", seconds=600)
     assert done.returncode == 0, done.stderr
     for number in range(len(FORMATS)):

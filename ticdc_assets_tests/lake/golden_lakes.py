@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from ticdc_assets.config import ClaimCheck
 from ticdc_assets_tests.golden import Rows, Scenario
 from ticdc_assets_tests.lake.feeds import Feed
 
@@ -20,7 +21,14 @@ Key = tuple[str, str, tuple[tuple[str, str], ...]]
 """Variant, scenario and tables of a lake."""
 
 
-def feed_of(spark: SparkSession, folder: Path, scenario: Scenario, tables: Tables = ()) -> Feed:
+def feed_of(
+    spark: SparkSession,
+    folder: Path,
+    scenario: Scenario,
+    tables: Tables = (),
+    *,
+    claim_check: ClaimCheck | None = None,
+) -> Feed:
     """Return a feed over the messages of a scenario, with mirrors of these tables, or of all."""
     feed = Feed.of(
         spark,
@@ -29,7 +37,7 @@ def feed_of(spark: SparkSession, folder: Path, scenario: Scenario, tables: Table
         timezone=scenario.timezone,
         wire_format=scenario.wire_format,
         compression=scenario.compression,
-        claim_check=scenario.claim_check,
+        claim_check=claim_check or scenario.claim_check,
     )
     return feed.with_mirrors_of(tables) if tables else feed
 

@@ -1,7 +1,6 @@
 """Mirrors of what TiCDC's real encoders sent equal what SELECT gave, however they are synced."""
 
 import json
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.changelog.fold import fold
 from ticdc_assets.engine.control import read_rows
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.standing import Outcome
@@ -21,7 +19,7 @@ from ticdc_assets_tests.golden import (
     Rows,
     Scenario,
     assert_same_rows,
-    comparable,
+    folded,
     rows_last_changed_here,
 )
 from ticdc_assets_tests.lake.feeds import Feed, rows_of_tables, treat_as_large
@@ -185,16 +183,7 @@ def test_corrupt_records_are_quarantined_and_nothing_else_is(
     assert {(row["partition"], row["offset"]) for row in rows if row["stage"] == "decode"} == wanted
     assert all(row["reason"] and row["position"] and row["expected"] for row in rows)
     events = scenario.events
-    _, tables = fold(events, feed.cut.tso, scenario.timezone)
-    folded: Rows = {}
-    for name, table in tables.items():
-        for row in table.listed():
-            shown = {
-                column: value for column, value in row.items() if column not in table.plan.generated
-            }
-            folded.setdefault(name, Counter())[comparable(shown)] += 1
-    found = feed.rows()
-    assert found == folded
+    assert feed.rows() == folded(events, feed.cut.tso, scenario.timezone)
     assert feed.cut.quarantined == len(wanted)
     landed = read_rows(feed.paths.change_groups)
     assert sum(row["rows"] for row in landed if row["kind"] == "row") == 1974

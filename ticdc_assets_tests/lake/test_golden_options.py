@@ -30,23 +30,10 @@ from ticdc_assets_tests.changelog.test_fold_golden import (
 )
 from ticdc_assets_tests.golden import Rows, Scenario, assert_same_rows
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large
+from ticdc_assets_tests.lake.golden_lakes import feed_of
 from ticdc_assets_tests.lake.test_golden_mirrors import renumbered
 
 pytestmark = pytest.mark.spark
-
-
-def feed_of(
-    spark: SparkSession, folder: Path, scenario: Scenario, claim_check: ClaimCheck | None = None
-) -> Feed:
-    return Feed.of(
-        spark,
-        folder,
-        capture=scenario.capture,
-        timezone=scenario.timezone,
-        wire_format=scenario.wire_format,
-        compression=scenario.compression,
-        claim_check=claim_check or scenario.claim_check,
-    )
 
 
 @pytest.mark.parametrize("option", ["open-lz4", "simple-avro-claim-check-raw", "craft-batch200"])
@@ -118,7 +105,12 @@ def test_large_rows_whose_file_is_missing_are_quarantined_and_redriven(
     scenario = Scenario(golden_dir("options", "open-claim-check"))
     storage = tmp_path / "storage"
     storage.mkdir()
-    feed = feed_of(spark, tmp_path, scenario, ClaimCheck(location=str(storage), raw_value=False))
+    feed = feed_of(
+        spark,
+        tmp_path,
+        scenario,
+        claim_check=ClaimCheck(location=str(storage), raw_value=False),
+    )
     feed.sync()
     waiting = read_quarantine(feed.paths)
     assert {row["reason"] for row in waiting} == {"claim_check_missing"}

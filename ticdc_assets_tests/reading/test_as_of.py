@@ -1,19 +1,15 @@
 """Reading as of any TSO: between cuts, after what came late, and where nothing is known."""
 
 import random
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.changelog.fold import fold
 from ticdc_assets.errors import ConfigError, NotFoundError
-from ticdc_assets.events import Event
 from ticdc_assets.reading import as_of
 from ticdc_assets.reading.mirrors import read_mirror
-from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.tso import from_physical_ms, physical_ms, to_datetime
 from ticdc_assets_tests.golden import (
     FORMATS,
@@ -22,28 +18,13 @@ from ticdc_assets_tests.golden import (
     Rows,
     Scenario,
     assert_same_rows,
-    comparable,
+    folded,
 )
 from ticdc_assets_tests.lake.feeds import Feed, rows_of_tables
 from ticdc_assets_tests.lake.golden_lakes import GoldenLakes
 from ticdc_assets_tests.lake.test_golden_mirrors import renumbered
 
 pytestmark = pytest.mark.spark
-
-
-def reference(events: list[tuple[Coordinates, Event]], at: int, timezone: str) -> Rows:
-    """Return what the plain-Python fold makes of the events up to `at`, without NULLs."""
-    _, tables = fold(events, at, timezone)
-    rows: Rows = {}
-    for name, table in tables.items():
-        hidden = table.plan.generated
-        found = Counter(
-            comparable({key: text for key, text in row.items() if key not in hidden})
-            for row in table.listed()
-        )
-        if found:
-            rows[name] = found
-    return rows
 
 
 MANY = 20
@@ -88,7 +69,7 @@ def test_any_tso_is_what_a_fold_of_the_events_says(
     newest = feed.cut.tso
     stamps = sorted({event.commit_ts for _, event in events if hasattr(event, "commit_ts")})
     for at in random.Random(5).sample([ts for ts in stamps if ts <= newest], moments):
-        assert feed.rows_as_of(at) == of_these(reference(events, at, scenario.timezone)), at
+        assert feed.rows_as_of(at) == of_these(folded(events, at, scenario.timezone)), at
     for at in scenario.earlier if moments == MANY else []:
         assert_same_rows(feed.rows_as_of(at), scenario.state(at), variant=variant)
 
@@ -143,4 +124,4 @@ def test_what_came_late_is_in_its_place(
     before = feed.rows_as_of(first)
     feed.sync()
     assert feed.cut.late == len(rest)
-    assert feed.rows_as_of(first) == reference(events, first, scenario.timezone) != before
+    assert feed.rows_as_of(first) == folded(events, first, scenario.timezone) != before

@@ -28,6 +28,7 @@ from ticdc_assets_tests.wire.comparing import (
 from ticdc_assets_tests.wire.differing import Difference, differing
 from ticdc_assets_tests.wire.simple_messages import DELETE, INSERT, WATERMARK
 from ticdc_assets_tests.wire.test_json_loops import (
+    BYTES,
     CANAL_DELETE,
     CANAL_INSERT,
     CANAL_UPDATE,
@@ -38,6 +39,7 @@ from ticdc_assets_tests.wire.test_json_loops import (
     OPEN_OLD,
     OPEN_PARTITION_KEY,
     OPEN_VALUE,
+    PLAIN,
     SIMPLE_UPDATE,
     open_record,
 )
@@ -47,10 +49,6 @@ OPEN_FORMAT = WireFormat.OPEN_PROTOCOL
 IN_ONE_TEXT = [
     *((SIMPLE, value) for value in (INSERT, SIMPLE_UPDATE, DELETE, WATERMARK)),
     *((CANAL, value) for value in (CANAL_INSERT, CANAL_UPDATE, CANAL_DELETE)),
-]
-PLAIN = [
-    *((wire_format, Record(key=None, value=value)) for wire_format, value in IN_ONE_TEXT),
-    *((OPEN_FORMAT, record) for record in OPEN),
 ]
 
 
@@ -193,9 +191,6 @@ def test_records_of_open_protocol_are_written_again_as_a_whole_or_not_at_all() -
     assert_equal(records, OPEN_FORMAT)
     for key, value in ((b"", b""), (None, None), (b"\0" * 7, b" "), (records[0].key, b"")):
         assert not written_again(OPEN_FORMAT, [Record(key=key, value=value)])
-
-
-BYTES = b'"\\\0\x1f/0919-.,:{}[]ntue \x80\xc3\xed\xf4\xff'
 
 
 @pytest.mark.parametrize(
