@@ -33,48 +33,16 @@ SENT_OPS = (Op.INSERT, Op.UPDATE, Op.DELETE)
 DDL_TYPES = ("CREATE", "RENAME", "CINDEX", "DINDEX", "ERASE", "TRUNCATE", "ALTER", "QUERY")
 
 AWKWARD_NAMES = (
-    "a",
-    "id",
-    "old",
-    "data",
-    "location",
-    "value",
-    'qu"ote',
-    "back`tick",
-    "it's",
-    "a.b",
-    "two words",
-    " padded ",
-    "../../x",
-    "C:\\temp",
-    "<script>&",
-    "sep\u2028sep",
-    "东",
-    "é",
-    "🚀",
-    "%s{}$1",
-    "__proto__",
-    "_",
-    "0",
-)
+    "a", "id", "old", "data", "location", "value", 'qu"ote', "back`tick", "it's", "a.b",
+    "two words", " padded ", "../../x", "C:\\temp", "<script>&", "sep\u2028sep", "东", "é", "🚀",
+    "%s{}$1", "__proto__", "_", "0",
+)  # fmt: skip
 
 AWKWARD_TEXTS = (
-    "",
-    "null",
-    "0",
-    "-0",
-    '"quoted"',
-    "back\\slash",
-    "<b>&amp;</b>",
-    "line\nbreak\ttab\r",
-    "\x00\x01\x08\x0b\x0c\x1f\x7f",
-    "\u2028\u2029\ufeff\ufffd",
-    "🚀",
-    '{"location":"UTC","value":"x"}',
-    '},"old":{',
-    "\\ud800",
-    "[" * 200,
-)
+    "", "null", "0", "-0", '"quoted"', "back\\slash", "<b>&amp;</b>", "line\nbreak\ttab\r",
+    "\x00\x01\x08\x0b\x0c\x1f\x7f", "\u2028\u2029\ufeff\ufffd", "🚀",
+    '{"location":"UTC","value":"x"}', '},"old":{', "\\ud800", "[" * 200,
+)  # fmt: skip
 
 _CHARACTERS = st.characters(exclude_categories=["Cs"])
 

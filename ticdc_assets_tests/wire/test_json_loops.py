@@ -149,21 +149,10 @@ TEXTS = [
     "\x7f",
 ]
 BROKEN = [
-    b"\x80",
-    b"\xc2",
-    b"\xc1\xbf",
-    b"\xc3\xc3",
-    b"\xe0\x9f\xbf",
-    b"\xe2\x82",
-    b"\xed\xa0\x80",
-    b"\xf0\x8f\xbf\xbf",
-    b"\xf4\x90\x80\x80",
-    b"\xf5\x80\x80\x80",
-    b"\xf0\x9f\x98",
-    b"\x00",
-    b"\x1f",
-    b"\n",
-]
+    b"\x80", b"\xc2", b"\xc1\xbf", b"\xc3\xc3", b"\xe0\x9f\xbf", b"\xe2\x82", b"\xed\xa0\x80",
+    b"\xf0\x8f\xbf\xbf", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xf0\x9f\x98", b"\x00",
+    b"\x1f", b"\n",
+]  # fmt: skip
 
 
 def placed(text: bytes) -> list[bytes]:
@@ -227,16 +216,9 @@ def test_bytes_of_canal_json_become_base64_whatever_stands_around_them() -> None
 def test_types_in_any_order_are_those_of_one_table() -> None:
     members = [b'"k":"varchar"', b'"b":"blob"', b'"id":"bigint unsigned"']
     others = [
-        b'"k":"text"',
-        b'"b":"varchar"',
-        b'"b":"enum(\'blob\')"',
-        b'"id":"\\u0062lob"',
-        b'"\\u0062":"varchar"',
-        b'"c":"blob"',
-        b'"long_name_1":"int"',
-        b'"k":1',
-        b'"k":"var',
-    ]
+        b'"k":"text"', b'"b":"varchar"', b'"b":"enum(\'blob\')"', b'"id":"\\u0062lob"',
+        b'"\\u0062":"varchar"', b'"c":"blob"', b'"long_name_1":"int"', b'"k":1', b'"k":"var',
+    ]  # fmt: skip
     start, _, rest = CANAL_INSERT.partition(b'"mysqlType":{')
     _, _, end = rest.partition(b"}")
     lists = [list(order) for size in range(5) for order in permutations(members, size)]
@@ -369,65 +351,29 @@ def test_values_of_open_protocol(code: int) -> None:
             integers += [b"%d" % (most + near), b"-%d" % (most + near)]
     fractions = [b"1.0", b"1.", b".5", b"-.5", b"-0.0", b"0.0", b"0.10", b"1e3", b"1E-7", b"1.5e+3"]
     fractions += [
-        b"0.1",
-        b"-0.1",
-        b"16777.217",
-        b"8180.625",
-        b"8180.626",
-        b"1e400",
-        b"0.000244140625",
-    ]
+        b"0.1", b"-0.1", b"16777.217", b"8180.625", b"8180.626", b"1e400", b"0.000244140625",
+    ]  # fmt: skip
     fractions += [b"0.00024414062", b"0.00024414063", b"0.0000001", b"123456.7", b"1234567.8"]
     fractions += [b"0." + b"0" * count + b"1" for count in (5, 20, 30, 50, 330)]
     texts = [b'"' + text + b'"' for text in TEXT_BYTES]
     quoted = [
-        b"x41",
-        b"x4",
-        b"xg1",
-        b"u00e9",
-        b"u200b",
-        b"ud800",
-        b"udfff",
-        b"ue000",
-        b"u12",
+        b"x41", b"x4", b"xg1", b"u00e9", b"u200b", b"ud800", b"udfff", b"ue000", b"u12",
         b"U0001f600",
-    ]
+    ]  # fmt: skip
     quoted += [
-        b"U00110000",
-        b"U0010ffff",
-        b"U0000d800",
-        b"101",
-        b"377",
-        b"400",
-        b"'",
-        b"a",
-        b"v",
-        b"q",
+        b"U00110000", b"U0010ffff", b"U0000d800", b"101", b"377", b"400", b"'", b"a", b"v", b"q",
         b"",
-    ]
+    ]  # fmt: skip
     texts += [b'"' + before + b"\\\\" + text + b'"' for text in quoted for before in (b"", b"xy")]
     texts += [
         b'"' + text[:size] + b'"' for text in (b"AAE=", b"AA==", b"QUJDREU=") for size in range(9)
     ]
     texts += [
-        b'"AAF="',
-        b'"AB=="',
-        b'"A==="',
-        b'"===="',
-        b'"AA=A"',
-        b'"AA==AAAA"',
-        b'"AA-_"',
-        b'"w6k="',
-    ]
+        b'"AAF="', b'"AB=="', b'"A==="', b'"===="', b'"AA=A"', b'"AA==AAAA"', b'"AA-_"', b'"w6k="',
+    ]  # fmt: skip
     texts += [
-        b'"CQo="',
-        b'"IiJcCg0="',
-        b'"AB8gfw=="',
-        b'"gA=="',
-        b'"7aCA"',
-        b'"\\u0041A=="',
-        b'"A\\/8="',
-    ]
+        b'"CQo="', b'"IiJcCg0="', b'"AB8gfw=="', b'"gA=="', b'"7aCA"', b'"\\u0041A=="', b'"A\\/8="',
+    ]  # fmt: skip
     others = [b"null", b"nul", b"true", b"{}", b"[]", b"NaN", b" 1", b"1 ", b'"a']
     for flags in (0, 1, 128, 129):
         values = [*integers, *fractions, *texts, *others]
@@ -455,15 +401,11 @@ def test_numbers_are_the_shortest_there_are(code: int) -> None:
 
 def test_columns_of_other_images_before_and_after() -> None:
     columns = [
-        b'"a":{"t":3,"f":0,"v":1}',
-        b'"a":{"t":3,"f":1,"v":null}',
-        b'"a":{"t":3,"h":true,"f":0,"v":1}',
-        b'"b":{"t":15,"f":0,"v":""}',
-        b'"\\u0062":{"t":15,"f":0,"v":""}',
-        b'"":{"t":15,"f":0,"v":"x"}',
-        b'"\xc3\xa9":{"t":15,"f":65535,"v":"x"}',
-        b'"c":{"t":15,"f":65536,"v":"x"}',
-    ]
+        b'"a":{"t":3,"f":0,"v":1}', b'"a":{"t":3,"f":1,"v":null}',
+        b'"a":{"t":3,"h":true,"f":0,"v":1}', b'"b":{"t":15,"f":0,"v":""}',
+        b'"\\u0062":{"t":15,"f":0,"v":""}', b'"":{"t":15,"f":0,"v":"x"}',
+        b'"\xc3\xa9":{"t":15,"f":65535,"v":"x"}', b'"c":{"t":15,"f":65536,"v":"x"}',
+    ]  # fmt: skip
     images = [b"", *(b",".join(each) for size in (1, 2) for each in product(columns, repeat=size))]
     texts = [b'{"u":{%s}}' % image for image in images] + [
         b'{"d":{%s}}' % image for image in images
@@ -476,23 +418,12 @@ def test_columns_of_other_images_before_and_after() -> None:
 
 
 def test_keys_of_open_protocol() -> None:
-    keys = [
-        OPEN_KEY.replace(b'"t":1', change)
-        for change in (
-            b'"t":2',
-            b'"t":3',
-            b'"t":1,"ohk":true',
-            b'"t":1,"ccl":"x"',
-            b'"rid":5,"t":1',
-            b'"rid":-0,"t":1',
-            b'"rid":-9223372036854775808,"t":1',
-            b'"rid":1.5,"t":1',
-            b'"rid":-,"t":1',
-            b'"ptn":0,"t":1',
-            b'"ptn":-1,"t":1',
-            b'"ptn":9223372036854775808,"t":1',
-        )
-    ]
+    changes = [
+        b'"t":2', b'"t":3', b'"t":1,"ohk":true', b'"t":1,"ccl":"x"', b'"rid":5,"t":1',
+        b'"rid":-0,"t":1', b'"rid":-9223372036854775808,"t":1', b'"rid":1.5,"t":1',
+        b'"rid":-,"t":1', b'"ptn":0,"t":1', b'"ptn":-1,"t":1', b'"ptn":9223372036854775808,"t":1',
+    ]  # fmt: skip
+    keys = [OPEN_KEY.replace(b'"t":1', change) for change in changes]
     keys += [OPEN_KEY.replace(b'"d"', b'"' + text + b'"') for text in (b"", *TEXT_BYTES)]
     keys += [OPEN_KEY.replace(b'"t",', b'"' + text + b'",') for text in (b"", *TEXT_BYTES)]
     keys += [OPEN_KEY.replace(b'"d"', b'"' + b"d" * 5000 + b'"')]
