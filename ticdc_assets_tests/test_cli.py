@@ -41,34 +41,10 @@ from ticdc_assets_tests.lake.feeds import truth_rows
 from ticdc_assets_tests.statuses import cut, held, publish_with_tables
 
 COMMANDS = {
-    "accept-gap",
-    "decode",
-    "diff",
-    "seed",
-    "sync",
-    "path",
-    "rebuild",
-    "redrive",
-    "rewind",
-    "tables",
-    "show",
-    "sql",
-    "dump",
-    "backfill",
-    "quarantine",
-    "verify",
-    "maintain",
-    "status",
-    "alerts",
-    "metrics",
-    "record",
-    "report",
-    "play",
-    "doctor",
-    "demo",
-    "upstream",
-    "ui",
-}
+    "accept-gap", "alerts", "backfill", "decode", "demo", "diff", "doctor", "dump", "maintain",
+    "metrics", "path", "play", "quarantine", "rebuild", "record", "redrive", "report", "rewind",
+    "seed", "show", "sql", "status", "sync", "tables", "ui", "upstream", "verify",
+}  # fmt: skip
 
 
 @pytest.fixture
