@@ -141,8 +141,9 @@ def rebuild(changefeed: str) -> None:
     """Make all tables of CHANGEFEED again from its landed records.
 
     Use it for damaged tables that `backfill --table` does not repair. All tables except the landed
-    records are moved to a folder, and a sync makes them again. Until it ends there are no mirrors
-    to read. Older cuts are gone afterwards; reads as of a TSO then use the change log.
+    records and rows of exports are moved to a folder, and a sync makes them again. Until it ends
+    there are no mirrors to read. Older cuts are gone afterwards; reads as of a TSO then use the
+    change log.
     """
     from ticdc_assets.defs.run import run_sync
     from ticdc_assets.services.setting_aside import set_aside

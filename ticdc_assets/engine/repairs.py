@@ -2,8 +2,8 @@
 
 In: the folder of a table and one clause that says what is damaged. Out: the error. The repair
 depends on the table's source: mirrors and histories are folded from the change log; the tables of
-decoding and applying are made from the landed records; the landed records have no source in the
-lake.
+decoding and applying are made from the landed records and rows of exports; these have no source in
+the lake.
 """
 
 import shlex
@@ -13,7 +13,7 @@ from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.storage.paths import AnyPath
 
 SOURCE_TABLE = "raw_messages"
-"""The table that all others are made from."""
+"""The table of landed records."""
 
 _OF_MIRRORS = {MIRRORS: "the mirror", HISTORIES: "the history"}
 
@@ -54,6 +54,12 @@ def damaged(
             f"restore it from a copy, then check with `ticdc-assets verify {feed}` that the "
             "mirrors can be rebuilt from it; or, if the source still has every record, move "
             f"{paths.base} away and the next sync lands them again"
+        )
+    elif table in (paths.seeds, paths.snapshot_rows):
+        what = f"{table.name} of changefeed {feed!r}"
+        repair = (
+            f"restore it from a copy, or move {paths.seeds} and {paths.snapshot_rows} away, run "
+            f"`ticdc-assets rebuild {feed}`, and seed again from exports"
         )
     else:
         what = f"{table.name} of changefeed {feed!r}"

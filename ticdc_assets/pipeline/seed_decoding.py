@@ -6,6 +6,8 @@ and a DDL of type `SNAPSHOT` for each table, which says that the table has these
 of the export on. `topic`, `partition` and `offset` of a row are the file, the number of the seed
 and the line. Text that is not a row becomes a row of `quarantine` with its position.
 
+What older seeds of the same tables at the same TSO have in quarantine is closed: it counts no more.
+
 Why running it again is safe: the append carries the number of the seed as transaction identifier,
 and so do the quarantined rows, which come before it; the totals come last, as those of any batch
 (`decoding`).
@@ -42,7 +44,13 @@ from ticdc_assets.pipeline.change_files import (
     write_rows,
 )
 from ticdc_assets.pipeline.change_statistics import Added, add_to_statistics
-from ticdc_assets.pipeline.quarantine import append_fault_files
+from ticdc_assets.pipeline.quarantine import (
+    Closing,
+    append_fault_files,
+    close_rows,
+    place_of,
+    read_quarantine,
+)
 from ticdc_assets.pipeline.seeds import (
     APPLICATION,
     Seed,
@@ -79,6 +87,8 @@ def _decode_seed(spark: Session, paths: LakePaths, number: int) -> Added:
     found = decoded_files(spark, paths, number, batch=batch, into=paths)
     if found.faults:
         append_fault_files(spark, paths, found.faults, app_id=APPLICATION, version=number)
+    # Before the commit that ends it: the next run would not do it.
+    _close_former(paths, number)
     append_files(
         spark,
         paths.change_log,
@@ -90,6 +100,23 @@ def _decode_seed(spark: Session, paths: LakePaths, number: int) -> Added:
         layout=BY_LANDING_DAY,
     )
     return add_to_statistics(spark, paths, batch, found.totals)
+
+
+def _close_former(paths: LakePaths, number: int) -> None:
+    """Close what is in quarantine of older seeds of the tables of a seed, at the same TSO."""
+    seeds = read_seeds(paths)
+    own = {(item.name, item.tso) for item in seeds if item.seed == number}
+    former = {
+        (item.seed, *item.name)
+        for item in seeds
+        if item.seed < number and (item.name, item.tso) in own
+    }
+    places = [
+        place_of(row)
+        for row in (read_quarantine(paths) if former else ())
+        if row["stage"] == "decode" and (row["partition"], row["database"], row["table"]) in former
+    ]
+    close_rows(paths, "decode", places, Closing.LATER_CHANGE)
 
 
 def decoded_files(

@@ -13,7 +13,7 @@ reported; the others are seeded. Tables that the configuration leaves out are le
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -34,7 +34,7 @@ from ticdc_assets.pipeline.ahead import is_ahead
 from ticdc_assets.pipeline.change_statistics import read_statistics
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.landing_files import RAW_SCHEMA
-from ticdc_assets.pipeline.quarantine import Closing, close_rows, place_of, read_quarantine
+from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.seed_landing import land_seed
 from ticdc_assets.pipeline.seeds import Seed, landed_seed, read_seeds, write_seeds
 from ticdc_assets.pipeline.truncation_points import read_truncation_point
@@ -162,7 +162,6 @@ def seed(
         write_seeds(paths, seeds)
         land_seed(spark, paths, seeds, [table.files for _, table in new])
         decode_new(spark, paths, changefeed)
-        _close_former(paths, seeds)
     seeded = [*((item, True) for item, _ in new), *((item, False) for item in again)]
     return Seeding(
         tso=export.tso,
@@ -246,22 +245,6 @@ def _schema(
         )
     schema = max(known, key=lambda item: item.version)
     return ExportedSchema(schema=replace(schema, version=tso), sql="", notes=())
-
-
-def _close_former(paths: LakePaths, seeds: Sequence[Seed]) -> None:
-    """Close what is in quarantine of older seeds of tables at the same TSO: it counts no more."""
-    by_name = {(item.name, item.tso): item.seed for item in seeds}
-    former = {
-        (item.seed, *item.name)
-        for item in read_seeds(paths)
-        if item.seed < by_name.get((item.name, item.tso), 0)
-    }
-    places = [
-        place_of(row)
-        for row in read_quarantine(paths)
-        if row["stage"] == "decode" and (row["partition"], row["database"], row["table"]) in former
-    ]
-    close_rows(paths, "decode", places, Closing.LATER_CHANGE)
 
 
 def _counted(paths: LakePaths, seeds: Iterable[tuple[Seed, bool]]) -> Iterator[SeededRows]:

@@ -1,8 +1,9 @@
 """Setting aside: move the tables made from the landed records away, so they are made again.
 
-In: the tables of a changefeed. Out: a folder beside them with all tables except `raw_messages` (and
-`landings`, unless they are damaged). The next sync finds undecoded records, and decodes, registers
-and applies all of them, as `verify` does in its side place.
+In: the tables of a changefeed. Out: a folder beside them with all tables except what landed:
+`raw_messages`, `seeds` and `snapshot_rows` (and `landings`, unless they are damaged). The next sync
+finds undecoded records and rows of exports, and decodes, registers and applies all of them, as
+`verify` does in its side place.
 
 Why running it again is safe: nothing is removed. A killed run has moved some of the tables; the
 others are then reported as damaged, or are made again, and the next run moves them too.
@@ -31,14 +32,16 @@ def set_aside(paths: LakePaths, writer: Writer) -> AnyPath:
         writer: how writers are kept apart.
 
     Raises:
-        LakeDamagedError: the records that they would be made from are broken.
+        LakeDamagedError: the records, or rows of exports, that they would be made from are broken.
         NotFoundError: nothing landed, or records were removed by retention.
         BusyError: somebody writes to the tables.
     """
     with writer_lock(paths, writer):
-        damage = table_damage(paths.raw_messages)
-        if damage is not None:
-            raise damage
+        keep = {paths.raw_messages, paths.seeds, paths.snapshot_rows}
+        for table in paths.tables:
+            damage = table_damage(table) if table in keep else None
+            if damage is not None:
+                raise damage
         if not paths.raw_messages.is_dir():
             raise NotFoundError(f"nothing of changefeed {paths.changefeed!r} has landed yet")
         if has_lost_records(paths):
@@ -46,7 +49,6 @@ def set_aside(paths: LakePaths, writer: Writer) -> AnyPath:
                 f"the tables of changefeed {paths.changefeed!r} cannot be made again: retention "
                 "removed records that they were made from; restore the lake from a copy"
             )
-        keep = {paths.raw_messages}
         if table_damage(paths.landings) is None:
             keep.add(paths.landings)
         folder = paths.base / "set_aside" / f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}"

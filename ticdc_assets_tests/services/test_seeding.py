@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.config import TableChoice
+from ticdc_assets.config import TableChoice, Writer
 from ticdc_assets.engine.executing import OnSpark
-from ticdc_assets.errors import ConfigError, NotFoundError
+from ticdc_assets.errors import ConfigError, LakeDamagedError, NotFoundError
 from ticdc_assets.exports.images import ImageMaker
 from ticdc_assets.pipeline import seed_decoding, seed_landing
 from ticdc_assets.pipeline.quarantine import read_quarantine
@@ -23,6 +23,7 @@ from ticdc_assets.services import seeding
 from ticdc_assets.services.redriving import redrive
 from ticdc_assets.services.rewinding import rewind
 from ticdc_assets.services.seeding import Seeding, seed
+from ticdc_assets.services.setting_aside import set_aside
 from ticdc_assets.services.verifying import verify
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
@@ -320,6 +321,56 @@ def test_what_is_no_row_is_quarantined_and_redriven(spark: SparkSession, tmp_pat
     scene.sync()
     scene.require_truth()
     assert read_quarantine(scene.feed.paths) == []
+
+
+def test_seeded_rows_are_there_again_after_a_rebuild(spark: SparkSession, tmp_path: Path) -> None:
+    scene = Scene(spark, tmp_path)
+    path = tmp_path / "export" / "d.keyed.000000000.csv"
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"no row\r\n")
+    scene.seed()
+    scene.sync()
+    path.write_bytes(whole)
+    scene.seed()
+    scene.sync()
+    scene.require_truth()
+    before = scene.feed.rows()
+    set_aside(scene.feed.paths, Writer())
+    scene.sync()
+    scene.require_truth()
+    assert scene.feed.rows() == before
+    # What the first of the two seeds had in quarantine counts no more.
+    assert read_quarantine(scene.feed.paths) == []
+    # The same files again are nothing new.
+    assert {item.is_new for item in scene.seed().tables} == {False}
+    verification = verify(spark, scene.feed.paths, scene.feed.changefeed)
+    assert verification.equal, verification.mirrors
+
+
+@pytest.mark.parametrize("name", ["seeds", "snapshot_rows"])
+def test_damaged_rows_of_exports_are_repaired_as_told(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    scene = Scene(spark, tmp_path)
+    scene.seed()
+    scene.sync()
+    paths = scene.feed.paths
+    for file in (tmp_path / "lake" / "feed" / name).glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(LakeDamagedError) as told:
+        set_aside(paths, Writer())
+    repair = told.value.repair
+    assert "restore it from a copy" in repair
+    assert f"move {paths.seeds} and {paths.snapshot_rows} away" in repair
+    assert "ticdc-assets rebuild feed" in repair
+    assert "seed again" in repair
+    for table in ("seeds", "snapshot_rows"):
+        (tmp_path / "lake" / "feed" / table).rename(tmp_path / table)
+    set_aside(paths, Writer())
+    scene.sync()
+    scene.seed()
+    scene.sync()
+    scene.require_truth()
 
 
 def test_what_a_later_program_can_read_is_redriven(
