@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ticdc_assets.errors import TicdcError
+from ticdc_assets.errors import LakeDamagedError, TicdcError
 
 _CHARACTERS = 400
 RUST_PANIC = "PanicException"
@@ -57,6 +57,8 @@ def first_sentence(error: BaseException) -> str:
     """Return what an error says first, in one line; Spark's say dozens of lines."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = " ".join(lines[:3]) or type(error).__name__
+    if isinstance(error, LakeDamagedError):
+        return text  # its end says how to repair it
     if not isinstance(error, TicdcError):
         text = f"{type(error).__name__}: {text}" if lines else text
     return text if len(text) <= _CHARACTERS else text[: _CHARACTERS - 1] + "…"

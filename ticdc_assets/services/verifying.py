@@ -10,7 +10,7 @@ Why running it again is safe: no table of the changefeed is written. The mirrors
 versions that the cut names, and the records up to its batch, so syncs may run meanwhile. The side
 place is removed at the end.
 
-A mirror whose files are gone is reported with the error; it does not stop the others.
+A mirror that cannot be read is reported with the error; it does not stop the others.
 
 It does not prove that the changefeed's records are all landed (landing stops at gaps, and says so),
 nor that the code is correct, because the rebuild uses the same code. It finds later damage to the
@@ -19,21 +19,18 @@ tables: damaged or lost files, other writers, and any effect of the order of syn
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 from uuid import uuid4
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.commits import commits_after, foreign_changes
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.errors import LakeDamagedError
-from ticdc_assets.isolation import first_sentence
+from ticdc_assets.isolation import Failure, attempted
 from ticdc_assets.pipeline.cuts import Cut, HeldRows, MirrorCut, require_cut
 from ticdc_assets.pipeline.damage import check_files
 from ticdc_assets.pipeline.mirrors import PARALLEL_MIRRORS
@@ -71,7 +68,7 @@ class Finding(StrEnum):
     FAILED = "failed"
     """The cut could not make it, or its rebuild cannot be made."""
     UNREADABLE = "unreadable"
-    """The Delta version that the cut names cannot be read."""
+    """The Delta version that the cut names, or its rebuild, cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +85,7 @@ class VerifiedMirror:
         counts: how many rows differ.
         examples: some of them.
         foreign: commits on its Delta table behind the cut's version that no run of ours made.
-        error: why the mirror cannot be read, None if it can.
+        error: why the mirror or its rebuild cannot be read, None if both can.
     """
 
     database: str
@@ -332,26 +329,23 @@ class _Comparing:
     def _mirror(
         self, name: tuple[str, str], ours: MirrorCut | None, theirs: MirrorCut | None
     ) -> VerifiedMirror:
-        database, table = name
-        rebuild = None if theirs is None else self._table(self._rebuilding.paths, theirs)
-        made = None if rebuild is None else self._content(rebuild)
-        if ours is None:
-            finding = Finding.NOT_IN_CUT
-            return VerifiedMirror(database=database, table=table, finding=finding, rebuilt=made)
-        foreign: tuple[str, ...] = ()
-        try:
+        told = VerifiedMirror(database=name[0], table=name[1], finding=Finding.UNREADABLE)
+
+        def compare() -> None:
+            nonlocal told
+            rebuild = None if theirs is None else self._table(self._rebuilding.paths, theirs)
+            made = None if rebuild is None else self._content(rebuild)
+            told = replace(told, rebuilt=made)
+            if ours is None:
+                told = replace(told, finding=Finding.NOT_IN_CUT)
+                return
             check_files(self._paths, ours, footers=True)
-            foreign = tuple(_foreign_commits(self._paths, ours))
+            told = replace(told, foreign=tuple(_foreign_commits(self._paths, ours)))
             there = self._table(self._paths, ours)
             found = self._content(there)
             if theirs is None or rebuild is None:
-                return VerifiedMirror(
-                    database=database,
-                    table=table,
-                    finding=Finding.NOT_REBUILT,
-                    mirror=found,
-                    foreign=foreign,
-                )
+                told = replace(told, mirror=found, finding=Finding.NOT_REBUILT)
+                return
             columns = column_differences(there.rows.schema, rebuild.rows.schema)
             differences = (*columns, *self._differences(ours, theirs))
             rows = Differences(counts=NO_ROWS, examples=())
@@ -365,27 +359,19 @@ class _Comparing:
                     self._folder(),
                     examples=self._examples,
                 )
-        except (LakeDamagedError, PySparkException, Py4JJavaError) as error:
-            return VerifiedMirror(
-                database=database,
-                table=table,
-                finding=Finding.UNREADABLE,
-                rebuilt=made,
-                foreign=foreign,
-                error=str(error) if isinstance(error, LakeDamagedError) else first_sentence(error),
+            is_equal = found == made and not differences
+            told = replace(
+                told,
+                finding=Finding.EQUAL if is_equal else Finding.DIFFERENT,
+                mirror=found,
+                differences=differences,
+                counts=rows.counts,
+                examples=rows.examples,
             )
-        is_equal = found == made and not differences
-        return VerifiedMirror(
-            database=database,
-            table=table,
-            finding=Finding.EQUAL if is_equal else Finding.DIFFERENT,
-            mirror=found,
-            rebuilt=made,
-            differences=differences,
-            counts=rows.counts,
-            examples=rows.examples,
-            foreign=foreign,
-        )
+
+        done = attempted(compare, f"comparing {'.'.join(name)}")
+        # What is known before the failure is told too.
+        return replace(told, error=done.reason) if isinstance(done, Failure) else told
 
     def _table(self, paths: LakePaths, mirror: MirrorCut) -> Compared:
         rows = mirror_as_stored(paths, mirror)

@@ -281,6 +281,22 @@ def test_cells_rows_columns_and_files_that_are_damaged_are_found(copied: Feed) -
     assert verified(copied, DAYS).mirrors == (days,)
 
 
+def test_a_rotten_page_does_not_stop_the_others(copied: Feed) -> None:
+    pairs = mirror_of(copied, PAIRS)
+    for path in pairs.path(copied.paths).rglob("*.parquet"):
+        content = path.read_bytes()
+        footer = int.from_bytes(content[-8:-4], "little") + 8
+        path.write_bytes(content[:4] + b"\xff" * (len(content) - footer - 4) + content[-footer:])
+    DeltaTable.forPath(copied.spark, str(pairs.path(copied.paths))).delete()
+    found = verified(copied)
+    rotten = of(found, PAIRS)
+    assert (rotten.finding, rotten.mirror) == (Finding.UNREADABLE, None)
+    assert rotten.rebuilt is not None
+    assert rotten.error
+    assert [text.partition(" (")[2] for text in rotten.foreign] == ["DELETE)"]
+    assert {item.is_sound for item in found.mirrors if item is not rotten} == {True}
+
+
 def test_rows_lost_and_added_foreign_commits_and_mirrors_of_one_side(copied: Feed) -> None:
     pairs = mirror_of(copied, PAIRS)
     place = str(pairs.path(copied.paths))
