@@ -183,16 +183,20 @@ def _redrive_exports(spark: SparkSession, paths: LakePaths) -> _RedrivenExports:
     )
     if landed is None:
         return _RedrivenExports(decoded=0, days={})
+    # A killed run appended some and did not close them.
+    fixed = places & _in_log(paths, places)
+    places -= fixed
     batch, done = decoded_position(paths)
     batch += 1
     decode = row_decoder(seeds, batch)
     rows = pa.Table.from_batches(list(decode(landed.to_batches())), DECODED_SCHEMA)
     is_wanted = pa.array([place in places for place in places_in(rows)], pa.bool_())
     good = rows.filter(is_wanted).filter(ds.field("kind") != ERROR)
-    if not good.num_rows:
-        return _RedrivenExports(decoded=0, days={})
-    found = write_rows(good.to_batches(), batch=batch, into=paths)
-    append_changes(spark, paths, found, batch=batch, landed=done, redrive=True)
-    added = add_to_statistics(spark, paths, batch, found.totals)
-    close_rows(paths, "decode", places_in(good), Closing.REDRIVE)
-    return _RedrivenExports(decoded=good.num_rows, days=added.days)
+    days: dict[date, int] = {}
+    if good.num_rows:
+        found = write_rows(good.to_batches(), batch=batch, into=paths)
+        append_changes(spark, paths, found, batch=batch, landed=done, redrive=True)
+        days = add_to_statistics(spark, paths, batch, found.totals).days
+    fixed = fixed.union(places_in(good))
+    close_rows(paths, "decode", fixed, Closing.REDRIVE)
+    return _RedrivenExports(decoded=len(fixed), days=days)

@@ -19,7 +19,7 @@ from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.schema_tables import register_new
 from ticdc_assets.progress import listened
 from ticdc_assets.reading.as_of import AsOf
-from ticdc_assets.services import seeding
+from ticdc_assets.services import redriving, seeding
 from ticdc_assets.services.redriving import redrive
 from ticdc_assets.services.rewinding import rewind
 from ticdc_assets.services.seeding import Seeding, seed
@@ -254,6 +254,11 @@ def test_a_gap_behind_an_export_is_told(
         churn(scene.upstream, steps=2, seed=6)
 
 
+def killed(*_: object, **__: object) -> None:
+    """Stand for a function in which a run is killed."""
+    raise KeyboardInterrupt
+
+
 STEPS = {
     "before the rows are landed": (seed_landing, "append_files"),
     "before they are decoded": (seed_decoding, "decode_into_files"),
@@ -279,10 +284,6 @@ def test_a_killed_seed_is_finished(
     path = tmp_path / "export" / "d.keyed.000000000.csv"
     path.write_bytes(path.read_bytes() + b"no row\r\n")
     module, name = STEPS[step]
-
-    def killed(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
         patch.setattr(module, name, killed)
         with pytest.raises(KeyboardInterrupt):
@@ -313,8 +314,8 @@ def test_what_is_no_row_is_quarantined_and_redriven(spark: SparkSession, tmp_pat
     assert (fault["database"], fault["table"]) == ("d", "keyed")
     assert (fault["reason"], fault["got"]) == ("invalid_row", "fewer fields than columns")
     scene.sync()
-    redriving = redrive(spark, scene.feed.paths, scene.feed.changefeed)
-    assert (redriving.records, redriving.decoded) == (1, 0)
+    again = redrive(spark, scene.feed.paths, scene.feed.changefeed)
+    assert (again.records, again.decoded) == (1, 0)
     # The export is mended and seeded again: the fault is of a seed that counts no more.
     path.write_bytes(b"\r\n".join(lines))
     scene.seed()
@@ -388,8 +389,13 @@ def test_what_a_later_program_can_read_is_redriven(
     count = sum(item.quarantined for item in found.tables)
     assert sum(item.rows for item in found.tables) == 0
     scene.sync()
-    redriving = redrive(spark, scene.feed.paths, scene.feed.changefeed)
-    assert (redriving.decoded, redriving.still_quarantined) == (count, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(redriving, "close_rows", killed)
+        with pytest.raises(KeyboardInterrupt):
+            redrive(spark, scene.feed.paths, scene.feed.changefeed)
+    again = redrive(spark, scene.feed.paths, scene.feed.changefeed)
+    assert (again.decoded, again.still_quarantined) == (count, 0)
+    assert read_quarantine(scene.feed.paths) == []
     register_new(scene.feed.paths, scene.feed.changefeed)
     scene.sync()
     scene.require_truth()
