@@ -15,7 +15,8 @@ kept, because there a change would count twice.
 The truncation point is the transaction identifier of the commit that removed the rows (application
 `retention`, version: the number of the base cut). So it exists if and only if they are removed; a
 run may be killed anywhere, and the next one continues. The commit repeats the metadata of the
-previous one, which stores the position.
+previous one, which stores the position. Landed rows of exports (`snapshot_rows`) go after the
+commit that moves the point of `raw_messages`; a run killed in between leaves them to the next move.
 
 A record of `raw_messages` is removed if it is decodable and all its events are at or below the base
 cut of `raw_messages` and not among those that the base cut lacks. This is found by decoding it
@@ -390,18 +391,22 @@ class _CutOff:
     # The raw messages -------------------------------------------------------------------------
 
     def truncate_raw_messages(self, base: Cut, notes: list[str]) -> int:
-        """Remove the records that are in the base in all that they say; return how many."""
+        """Remove the records that are in the base in all that they say; return how many.
+
+        Rows of exports go after them: the commit on the records says from where on all is there.
+        """
         landed = landed_up_to(self._paths, base.batch)
         if landed is None:
             notes.append("raw_messages is not truncated: its batches are no longer known")
             return 0
-        count = self._cut_snapshot_rows(base)
         path = str(self._paths.raw_messages)
         with closing(Scratch(self._paths, WRITING)) as scratch:
             gone = self._in_base(base, landed, scratch)
             records_gone = gone.rows().count
-            if self._dry_run or not records_gone:
-                return count + records_gone
+            if not records_gone:
+                return 0
+            if self._dry_run:
+                return records_gone + self._cut_snapshot_rows(base)
             F = functions(self._spark)
             own = carrying(self._spark, self._paths.raw_messages)
             (
@@ -418,7 +423,9 @@ class _CutOff:
                 .execute()
             )
             made = own.find()
-        return count + (0 if made is None else made.metrics.get("numTargetRowsDeleted", 0))
+        if made is None:
+            return 0
+        return made.metrics.get("numTargetRowsDeleted", 0) + self._cut_snapshot_rows(base)
 
     def _cut_snapshot_rows(self, base: Cut) -> int:
         """Remove the landed rows of exports that are in the base; return how many.
@@ -442,7 +449,9 @@ class _CutOff:
         path = str(self._paths.snapshot_rows)
         count = self._spark.read.format("delta").load(path).where(condition).count()
         if count and not self._dry_run:
-            DeltaTable.forPath(self._spark, path).delete(condition)
+            own = carrying(self._spark, self._paths.snapshot_rows)
+            DeltaTable.forPath(own.session(), path).delete(condition)
+            own.find()
         return count
 
     def _in_base(self, base: Cut, landed: int, scratch: Scratch) -> KeptRows:

@@ -10,17 +10,21 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.config import TableChoice, Writer
+from ticdc_assets.config import Retention, TableChoice, Writer
+from ticdc_assets.engine.control import commit_metadata, read_table
 from ticdc_assets.engine.executing import OnSpark
+from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import ConfigError, LakeDamagedError, NotFoundError
 from ticdc_assets.exports.images import ImageMaker
 from ticdc_assets.pipeline import seed_decoding, seed_landing
+from ticdc_assets.pipeline.cuts import read_cuts
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.schema_tables import register_new
 from ticdc_assets.progress import listened
 from ticdc_assets.reading.as_of import AsOf
-from ticdc_assets.services import redriving, seeding
+from ticdc_assets.services import redriving, retention, seeding
 from ticdc_assets.services.redriving import redrive
+from ticdc_assets.services.retention import Retaining, retain
 from ticdc_assets.services.rewinding import rewind
 from ticdc_assets.services.seeding import Seeding, seed
 from ticdc_assets.services.setting_aside import set_aside
@@ -399,6 +403,45 @@ def test_what_a_later_program_can_read_is_redriven(
     register_new(scene.feed.paths, scene.feed.changefeed)
     scene.sync()
     scene.require_truth()
+
+
+def test_rows_of_exports_go_after_the_point_that_says_so(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(spark, tmp_path)
+    ages = Retention(raw_messages=timedelta(days=1), cuts=timedelta(days=9))
+    scene.feed = replace(scene.feed, changefeed=replace(scene.feed.changefeed, retention=ages))
+    scene.seed()
+    scene.sync()
+    churn(scene.upstream, steps=3, seed=3)
+    scene.sync()
+    paths = scene.feed.paths
+    landed, metadata = rows_landed(paths), commit_metadata(paths.snapshot_rows)
+
+    def retained() -> Retaining:
+        then = read_cuts(paths)[0].published_at + timedelta(days=1)
+        return retain(spark, paths, scene.feed.changefeed, now=then)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(retention._CutOff, "_in_base", killed)
+        with pytest.raises(KeyboardInterrupt):
+            retained()
+    assert rows_landed(paths) == landed
+    done = retained()
+    assert done.raw_truncation_point.cut == read_cuts(paths)[0]
+    assert done.records > landed
+    assert rows_landed(paths) == 0
+    assert commit_metadata(paths.snapshot_rows) == metadata
+    verification = verify(spark, paths, scene.feed.changefeed)
+    assert verification.equal, verification.mirrors
+    with pytest.raises(NotFoundError, match="retention removed records"):
+        set_aside(paths, Writer())
+
+
+def rows_landed(paths: LakePaths) -> int:
+    """Return how many rows of exports are landed."""
+    rows = read_table(paths.snapshot_rows, columns=["batch"])
+    return 0 if rows is None else rows.num_rows
 
 
 def test_histories_begin_with_the_export(spark: SparkSession, tmp_path: Path) -> None:
