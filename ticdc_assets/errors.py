@@ -6,6 +6,7 @@ continues?). Data is on the error, `__str__` builds the text, and every error su
 because errors cross from Spark workers to the driver.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -150,6 +151,24 @@ class LakeDamagedError(TicdcError):
 
     def __str__(self) -> str:
         return f"{self.table} is damaged: {self.finding} (in {self.path}); {self.repair}"
+
+
+class UnfinishedError(TicdcError):
+    """Work was done on all its pieces but some.
+
+    Args:
+        work: the work, e.g. `"maintenance of changefeed 'shop'"`.
+        failures: why not, a sentence by the name of each piece that failed.
+    """
+
+    def __init__(self, work: str, failures: Mapping[str, str]) -> None:
+        super().__init__(work, failures)
+        self.work = work
+        self.failures = failures
+
+    def __str__(self) -> str:
+        told = "; ".join(f"{name}: {reason}" for name, reason in self.failures.items())
+        return f"{self.work}: {len(self.failures)} failed, all others are done: {told}"
 
 
 class PartitionError(TicdcError):

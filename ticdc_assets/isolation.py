@@ -1,17 +1,18 @@
 """Isolation: the failure of one piece of work is a value, so that other pieces continue.
 
 In: a function. Out: its result, or a `Failure` with one sentence. Only this module catches every
-exception, so callers must show the failure to people, because nothing else does.
+exception, so callers must show the failure to people, because nothing else does. `Failures` keeps
+those of many pieces, to be raised together behind the last one.
 
 Not caught are exceptions that end the process: Ctrl-C, `SystemExit`, a kill.
 """
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ticdc_assets.errors import LakeDamagedError, TicdcError
+from ticdc_assets.errors import LakeDamagedError, TicdcError, UnfinishedError
 
 _CHARACTERS = 400
 RUST_PANIC = "PanicException"
@@ -51,6 +52,46 @@ def attempted(work: Callable[[], T], what: str) -> T | Failure:
         failure = Failure(reason=first_sentence(error))
     _log.warning("%s failed: %s", what, failure.reason)
     return failure
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """The pieces of some work that failed.
+
+    Attributes:
+        work: the work, for people.
+        reasons: why, by the name of each piece.
+    """
+
+    work: str
+    reasons: dict[str, str] = field(default_factory=dict[str, str])
+
+    def attempted(self, work: Callable[[], T], name: str) -> T | Failure:
+        """Return what `work` returns, or its failure, which is kept.
+
+        Raises:
+            TicdcError: one that waiting may help against: it is not of this piece alone.
+        """
+
+        def own() -> T | TicdcError:
+            try:
+                return work()
+            except TicdcError as error:
+                if error.retriable:
+                    return error
+                raise
+
+        found = attempted(own, f"{self.work}: {name}")
+        if isinstance(found, TicdcError):
+            raise found
+        if isinstance(found, Failure):
+            self.reasons[name] = found.reason
+        return found
+
+    def require_none(self) -> None:
+        """Raise UnfinishedError if a piece failed."""
+        if self.reasons:
+            raise UnfinishedError(self.work, self.reasons)
 
 
 def first_sentence(error: BaseException) -> str:

@@ -13,9 +13,7 @@ Data that a kept cut needs is never removed:
   that were removed from these tables since the oldest version that a kept cut names, and since that
   cut was published. The configured age is also in the tables' properties, so that a manual VACUUM
   keeps these files too.
-- A version needs the log entries from the last checkpoint before it on. So logs are truncated at
-  the newest checkpoint at or below the oldest version that a kept cut names. Delta's own clean-up
-  goes by age and ignores cuts, so a property delays it (`delta.logRetentionDuration`).
+- A version needs the log entries from the last checkpoint before it on (`log_cleaning`).
 
 Files that workers of killed or failed runs wrote and no commit names are removed first, and are
 counted: `remove_unnamed`.
@@ -23,15 +21,18 @@ counted: `remove_unnamed`.
 Why running it again is safe: each step is one commit, or removes files that nothing names. If a run
 is killed between OPTIMIZE and publishing, the next sync undoes the new versions.
 
+A mirror or a history that cannot be maintained stays as it is and does not stop the others; an
+error at the end names it.
+
 Not handled: Z-ORDER and clustering; object stores (the lake is a folder).
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pyarrow as pa
 from delta.tables import DeltaTable
@@ -59,28 +60,21 @@ from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import session_with
 from ticdc_assets.engine.spark_commits import carrying
+from ticdc_assets.errors import LakeDamagedError
+from ticdc_assets.isolation import Failure, Failures
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, newest_cut, read_cuts
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.progress import Counted, tell
+from ticdc_assets.services.log_cleaning import clean_logs, large_tables, oldest_versions
 from ticdc_assets.services.retention import Retaining, retain
-from ticdc_assets.storage.paths import (
-    LOG,
-    AnyPath,
-    FoundFile,
-    files_below,
-    names_in,
-    remove_tree,
-)
+from ticdc_assets.storage.paths import AnyPath, files_below, names_in, remove_tree
 
 FEW_FILES = 8
 """Files of a mirror or a history from which it is compacted."""
 
 MARGIN = timedelta(hours=1)
 """How much longer than the oldest kept cut removed files of mirrors are kept."""
-
-LOG_KEPT = timedelta(days=30)
-"""How long log entries of tables other than mirrors are kept at least, as Delta's default is."""
 
 _SMALL_BYTES = 64 << 20
 
@@ -196,11 +190,15 @@ def maintain(
         now: the time that ages are counted up to.
         dry_run: whether only to count what would be removed.
         margin: how much longer than the oldest kept cut removed files of mirrors are kept.
+
+    Raises:
+        UnfinishedError: all is done, but on some mirrors or histories.
     """
+    failures = Failures(f"maintenance of changefeed {paths.changefeed!r}")
     tell("measuring the tables")
     before = _states(paths)
     # While these are counted they are still there; and a folder may go as a whole later.
-    unnamed = _remove_unnamed(paths, dry_run=dry_run)
+    unnamed = _remove_unnamed(paths, failures, dry_run=dry_run)
     tell("looking for data older than its retention")
     retaining = retain(spark, paths, changefeed, now=now, dry_run=dry_run)
     cut = None
@@ -208,14 +206,18 @@ def maintain(
         for table in (paths.raw_messages, paths.change_log):
             tell(f"compacting {table.name}")
             _optimize_days(spark, table)
-        cut = optimize_mirrors(spark, paths, changefeed.retention)
+        cut = optimize_mirrors(spark, paths, changefeed.retention, failures)
         for path in _control_tables(paths):
             tell(f"compacting {path.name}")
             _maintain_control(path)
-        vacuum(spark, paths, margin=margin)
+        vacuum(spark, paths, failures, margin=margin)
         _remove_unnamed_mirrors(paths)
         tell("removing old logs")
         clean_logs(paths)
+        failures.require_none()
+    else:
+        notes = (f"{name}: {reason}" for name, reason in failures.reasons.items())
+        retaining = replace(retaining, notes=(*retaining.notes, *notes))
     after = before if dry_run else _states(paths)
     newest = newest_cut(paths)
     upstream = {} if newest is None else _upstream_names(newest)
@@ -273,8 +275,10 @@ def _has_small_files(table: DeltaLog, *, before_day: str) -> bool:
     return any(count > 1 and day < before_day for day, count in small.items())
 
 
-def optimize_mirrors(spark: SparkSession, paths: LakePaths, retention: Retention) -> Cut | None:
-    """Compact the mirrors and histories of the newest cut.
+def optimize_mirrors(
+    spark: SparkSession, paths: LakePaths, retention: Retention, failures: Failures
+) -> Cut | None:
+    """Compact the mirrors and histories of the newest cut, but for those that fail.
 
     Returns:
         The cut that was published for it, None if there was nothing to do.
@@ -283,23 +287,23 @@ def optimize_mirrors(spark: SparkSession, paths: LakePaths, retention: Retention
     if cut is None:
         return None
     counted = Counted("compacting", len(cut.mirrors), "mirrors")
-    mirrors = tuple(_optimized(spark, paths, mirror, retention, counted) for mirror in cut.mirrors)
-    if mirrors == cut.mirrors:
+    mirrors: list[MirrorCut] = []
+    for mirror in cut.mirrors:
+        name = f"{mirror.database}.{mirror.table}"
+        counted.begin(name)
+        made = failures.attempted(partial(_optimized, spark, paths, mirror, retention), name)
+        mirrors.append(mirror if isinstance(made, Failure) else made)
+    if tuple(mirrors) == cut.mirrors:
         return None
-    made = cut.again(cut, mirrors=mirrors)
+    made = cut.again(cut, mirrors=tuple(mirrors))
     publish(paths, made)
     return made
 
 
 def _optimized(
-    spark: SparkSession,
-    paths: LakePaths,
-    mirror: MirrorCut,
-    retention: Retention,
-    counted: Counted,
+    spark: SparkSession, paths: LakePaths, mirror: MirrorCut, retention: Retention
 ) -> MirrorCut:
     """Return a mirror with its history, both as they are after their compaction."""
-    counted.begin(f"{mirror.database}.{mirror.table}")
     version = _optimized_table(spark, mirror.path(paths), mirror.version, retention)
     history_version = mirror.history_version
     if history_version is not None:
@@ -373,9 +377,11 @@ def _maintain_control(path: AnyPath) -> None:
 # Removing files ---------------------------------------------------------------------------------
 
 
-def vacuum(spark: SparkSession, paths: LakePaths, *, margin: timedelta = MARGIN) -> None:
+def vacuum(
+    spark: SparkSession, paths: LakePaths, failures: Failures, *, margin: timedelta = MARGIN
+) -> None:
     """Remove the files that neither the newest versions nor kept cuts need."""
-    for table in _large_tables(paths):
+    for table in large_tables(paths):
         opened = open_table(table)
         if opened is None:
             continue
@@ -389,9 +395,10 @@ def vacuum(spark: SparkSession, paths: LakePaths, *, margin: timedelta = MARGIN)
         return
     oldest = min(cut.published_at for cut in cuts)
     names = _upstream_names(cuts[-1])
-    for path, version in sorted(_oldest_versions(paths, cuts).items()):
+
+    def vacuumed(path: AnyPath, version: int) -> None:
         if open_table(path) is None:
-            continue
+            return
         # A cut names an old version where a mirror could not be made, or others wrote behind it.
         since = min(oldest, first_removal(path, version) or oldest)
         # Delta rounds to whole hours, down as well as up.
@@ -400,6 +407,12 @@ def vacuum(spark: SparkSession, paths: LakePaths, *, margin: timedelta = MARGIN)
             tell(f"removing unused files of {names.get(path.name, path.name)}")
             session = session_with(spark, _VACUUM_CONF)
             DeltaTable.forPath(session, str(path)).vacuum(hours)
+
+    for path, version in sorted(oldest_versions(paths, cuts).items()):
+        failures.attempted(
+            partial(vacuumed, path, version),
+            names.get(path.name, f"{path.parent.name}/{path.name}"),
+        )
 
 
 _RETENTION = "delta.deletedFileRetentionDuration"
@@ -416,35 +429,28 @@ def _is_to_vacuum(table: AnyPath, kept: timedelta) -> bool:
     return found is None or bool(found)
 
 
-def _oldest_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[AnyPath, int]:
-    """Return the tables that cuts name versions of, with the oldest of these."""
-    oldest: dict[AnyPath, int] = {}
-    for mirror in (mirror for cut in cuts for mirror in cut.mirrors):
-        named = {mirror.path(paths): mirror.version}
-        if mirror.history_version is not None:
-            named[paths.history(mirror.mirror_id)] = mirror.history_version
-        for path, version in named.items():
-            oldest[path] = min(version, oldest.get(path, version))
-    return oldest
-
-
 UNNAMED_KEPT = timedelta(hours=1)
 """How old a file of a worker is at least that is removed because no commit names it."""
 
 
-def _remove_unnamed(paths: LakePaths, *, dry_run: bool) -> dict[str, int]:
+def _remove_unnamed(paths: LakePaths, failures: Failures, *, dry_run: bool) -> dict[str, int]:
     """Remove what no commit names from the tables whose logs are whole; return how many files."""
     newest: dict[AnyPath, int] = {}
-    for cut in read_cuts(paths):
-        for path, version in _oldest_versions(paths, (cut,)).items():
+    cuts = read_cuts(paths)
+    upstream = _upstream_names(cuts[-1]) if cuts else {}
+    for cut in cuts:
+        for path, version in oldest_versions(paths, (cut,)).items():
             newest[path] = max(version, newest.get(path, -1))
     newest |= dict.fromkeys(_tables(paths), 0)
     # A log that lacks what was committed would call good files unnamed: they are to be restored.
-    return {
-        name: remove_unnamed(path, dry_run=dry_run)
+    removed = {
+        name: failures.attempted(
+            partial(remove_unnamed, path, dry_run=dry_run), upstream.get(path.name, name)
+        )
         for name, path in _named(paths).items()
         if newest_version(path) >= newest.get(path, -1)
     }
+    return {name: found for name, found in removed.items() if not isinstance(found, Failure)}
 
 
 def remove_unnamed(table: AnyPath, *, dry_run: bool = False, kept: timedelta = UNNAMED_KEPT) -> int:
@@ -481,75 +487,11 @@ def _remove_unnamed_mirrors(paths: LakePaths) -> None:
     """Remove the folders of mirrors and histories that no kept cut names: dropped tables."""
     # In this order: what another run makes meanwhile, because this one stood still, is not listed.
     folders = _folders(paths)
-    named = _oldest_versions(paths, read_cuts(paths))
+    named = oldest_versions(paths, read_cuts(paths))
     for item in folders if named else ():
         if item not in named:
             require_lease(item)
             remove_tree(item)
-
-
-# The logs ---------------------------------------------------------------------------------------
-
-_LOG_FILE = re.compile(
-    r"(?P<version>[0-9]{20})\.(?P<kind>json|crc|checkpoint(\.[0-9]+\.[0-9]+)?\.parquet)"
-)
-
-
-def clean_logs(paths: LakePaths, *, kept: timedelta = LOG_KEPT) -> int:
-    """Remove log entries that no version to be read needs; return how many files."""
-    cuts = read_cuts(paths)
-    removed = 0
-    for path, version in _oldest_versions(paths, cuts).items():
-        removed += _clean_log(path, version)
-    if not cuts:
-        return removed
-    # The log of the change log tells which landed batches a kept cut was made from.
-    moment = min(min(cut.published_at for cut in cuts), datetime.now(UTC) - kept)
-    for table in _large_tables(paths):
-        version = _version_at(table, moment)
-        if version is not None:
-            removed += _clean_log(table, version)
-    return removed
-
-
-def _clean_log(table: AnyPath, version: int) -> int:
-    """Remove what stands before the newest checkpoint at or below `version`."""
-    files = _log_files(table)
-    checkpoints = [
-        number
-        for number, kind, _ in files
-        # One of several parts may be half written.
-        if kind == "checkpoint.parquet" and number <= version
-    ]
-    if not checkpoints:
-        return 0
-    gone = [item.path for number, _, item in files if number < max(checkpoints)]
-    require_lease(table)
-    for path in gone:
-        path.unlink()
-    return len(gone)
-
-
-def _version_at(table: AnyPath, moment: datetime) -> int | None:
-    """Return the newest version that was committed before `moment`."""
-    before = [
-        number
-        for number, kind, item in _log_files(table)
-        if kind == "json" and item.modified < moment.timestamp()
-    ]
-    return max(before, default=None)
-
-
-def _log_files(table: AnyPath) -> list[tuple[int, str, FoundFile]]:
-    found = ((_LOG_FILE.fullmatch(str(item.below)), item) for item in files_below(table / LOG))
-    return sorted(
-        (
-            (int(match["version"]), match["kind"], item)
-            for match, item in found
-            if match is not None
-        ),
-        key=lambda file: file[:2],
-    )
 
 
 # In numbers -------------------------------------------------------------------------------------
@@ -580,15 +522,14 @@ def _folders(paths: LakePaths) -> list[AnyPath]:
 
 
 def _tables(paths: LakePaths) -> Iterable[AnyPath]:
-    return (*_large_tables(paths), *_control_tables(paths))
-
-
-def _large_tables(paths: LakePaths) -> tuple[AnyPath, ...]:
-    return (paths.raw_messages, paths.snapshot_rows, paths.change_log, paths.quarantine)
+    return (*large_tables(paths), *_control_tables(paths))
 
 
 def _state(path: AnyPath) -> TableState:
-    table = open_table(path)
+    try:
+        table = open_table(path)
+    except LakeDamagedError:
+        table = None  # who works on it says so
     sizes = [item.size for item in files_below(path)]
     return TableState(
         files=0 if table is None else len(table.file_uris()),

@@ -11,14 +11,16 @@ Tables without a key are bags, and not checked.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, SparkSession
 
 from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import functions
 from ticdc_assets.errors import InputError
-from ticdc_assets.pipeline.cuts import Cut
+from ticdc_assets.isolation import Failure, Failures
+from ticdc_assets.pipeline.cuts import Cut, MirrorCut
 from ticdc_assets.pipeline.versions import mirror_in_spark
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.schemas import ColumnSchema, TableSchema
@@ -68,20 +70,31 @@ class KeyCounts:
 
 
 def count_keys(spark: SparkSession, paths: LakePaths, cut: Cut, timezone: str) -> KeyCounts:
-    """Look for keys that are not unique in the mirrors of `cut`."""
+    """Look for keys that are not unique in the mirrors of `cut`.
+
+    Raises:
+        UnfinishedError: some mirrors cannot be read; it tells of the others too.
+    """
     keyed = [(item, item.table_schema) for item in cut.mirrors if item.table_schema.handle_key]
     repeated: list[RepeatedKeys] = []
+    failures = Failures(f"looking for repeated keys in cut {cut.number}")
     for mirror, schema in keyed:
         # One row has one key, and an empty table none.
         if mirror.rows < 2:
             continue
-        keys, examples = _repeated(mirror_in_spark(spark, paths, mirror), schema, timezone)
+        name = f"{mirror.database}.{mirror.table}"
+        found = failures.attempted(partial(_repeated, spark, paths, mirror, schema, timezone), name)
+        keys, examples = (0, ()) if isinstance(found, Failure) else found
         if keys:
             repeated.append(
                 RepeatedKeys(
                     database=mirror.database, table=mirror.table, keys=keys, examples=examples
                 )
             )
+    if failures.reasons:
+        for item in repeated:
+            failures.reasons[f"{item.database}.{item.table}"] = f"{item.keys} keys are not unique"
+        failures.require_none()
     return KeyCounts(
         cut=cut.number,
         tso=cut.tso,
@@ -93,9 +106,10 @@ def count_keys(spark: SparkSession, paths: LakePaths, cut: Cut, timezone: str) -
 
 
 def _repeated(
-    rows: DataFrame, schema: TableSchema, timezone: str
+    spark: SparkSession, paths: LakePaths, mirror: MirrorCut, schema: TableSchema, timezone: str
 ) -> tuple[int, tuple[RepeatedKey, ...]]:
-    F = functions(rows.sparkSession)
+    rows = mirror_in_spark(spark, paths, mirror)
+    F = functions(spark)
     layout = MirrorLayout(schema=schema)
     # Columns of ours: names of key columns may be anything.
     columns: list[Column] = []

@@ -44,6 +44,7 @@ from ticdc_assets.engine.files import WRITTEN_NAME, FileWriter, WrittenFile
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.engine.spark_commits import SparkCommit
+from ticdc_assets.isolation import Failures
 from ticdc_assets.pipeline import decoding, history_writing, mirror_making, mirrors, overwriting
 from ticdc_assets.pipeline.cuts import MirrorCut
 from ticdc_assets.pipeline.decoding import DecodedFiles, decode_new, decoded_position
@@ -808,7 +809,9 @@ def test_nothing_is_removed_where_a_log_lost_its_commits(is_gone: bool, tmp_path
         shutil.rmtree(paths.raw_messages / "_delta_log")
     for path in paths.raw_messages.rglob("part-*"):
         os.utime(path, (0, 0))
-    assert maintenance._remove_unnamed(paths, dry_run=False).get("raw_messages", 0) == 0
+    failures = Failures("maintenance")
+    removed = maintenance._remove_unnamed(paths, failures, dry_run=False)
+    assert (removed.get("raw_messages", 0), failures.reasons) == (0, {})
     assert len(list(paths.raw_messages.rglob("part-*"))) == 1
 
 

@@ -14,14 +14,18 @@ from pyspark.sql import SparkSession
 from ticdc_assets.config import Retention, TableChoice
 from ticdc_assets.engine.control import commit_metadata, open_table
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.errors import UnfinishedError
+from ticdc_assets.isolation import Failures
 from ticdc_assets.pipeline import history_writing, mirror_making, overwriting
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, read_cuts
 from ticdc_assets.pipeline.mirror_properties import mirror_properties
 from ticdc_assets.pipeline.standing import Outcome
 from ticdc_assets.pipeline.versions import history_in_spark
 from ticdc_assets.reading.mirrors import iterate_rows, published_table
-from ticdc_assets.services import maintenance
-from ticdc_assets.services.maintenance import clean_logs, maintain, optimize_mirrors
+from ticdc_assets.services import log_cleaning, maintenance
+from ticdc_assets.services.log_cleaning import clean_logs
+from ticdc_assets.services.maintenance import maintain, optimize_mirrors
+from ticdc_assets.services.uniqueness import count_keys
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
@@ -60,10 +64,10 @@ def test_a_log_is_cut_at_a_whole_checkpoint(tmp_path: Path) -> None:
         (log / f"{version:020}.checkpoint.parquet").touch()
     (log / f"{24:020}.checkpoint.0000000001.0000000002.parquet").touch()
     (log / "_last_checkpoint").touch()
-    assert maintenance._clean_log(tmp_path, 9) == 0
-    assert maintenance._clean_log(tmp_path, 19) == 20
+    assert log_cleaning._clean_log(tmp_path, 9) == 0
+    assert log_cleaning._clean_log(tmp_path, 19) == 20
     assert min(path.name for path in log.glob("*.json")) == f"{10:020}.json"
-    assert maintenance._clean_log(tmp_path, 24) == 21
+    assert log_cleaning._clean_log(tmp_path, 24) == 21
     assert (log / "_last_checkpoint").exists()
 
 
@@ -215,12 +219,12 @@ def test_a_killed_optimize_is_finished_by_the_next(
     with monkeypatch.context() as patch:
         patch.setattr(maintenance, "publish", die)
         with pytest.raises(Killed):
-            optimize_mirrors(spark, feed.paths, feed.changefeed.retention)
+            optimize_mirrors(spark, feed.paths, feed.changefeed.retention, Failures("maintenance"))
     table = open_table(feed.paths.mirror(feed.cut.mirrors[0].mirror_id))
     assert table is not None
     assert table.version() > version
     # It left the rows as they were, so the next one publishes what it made.
-    made = optimize_mirrors(spark, feed.paths, feed.changefeed.retention)
+    made = optimize_mirrors(spark, feed.paths, feed.changefeed.retention, Failures("maintenance"))
     assert made is not None
     assert made.mirrors[0].version == table.version()
     assert feed.rows() == truth_rows(changefeed.truth())
@@ -228,7 +232,7 @@ def test_a_killed_optimize_is_finished_by_the_next(
     feed.write(changefeed.tick())
     feed.sync()
     assert feed.rows() == truth_rows(changefeed.truth())
-    made = optimize_mirrors(spark, feed.paths, feed.changefeed.retention)
+    made = optimize_mirrors(spark, feed.paths, feed.changefeed.retention, Failures("maintenance"))
     assert made is not None
     assert made.number == number + 3
     assert feed.rows() == truth_rows(changefeed.truth())
@@ -236,6 +240,51 @@ def test_a_killed_optimize_is_finished_by_the_next(
     maintain(spark, feed.paths, feed.changefeed)
     assert commit_metadata(feed.paths.raw_messages) == position
     assert clean_logs(feed.paths, kept=timedelta()) == 0
+
+
+@pytest.mark.spark
+def test_damaged_mirrors_do_not_stop_the_others(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror_making, "SMALL_MIRROR_ROWS", 0)
+    monkeypatch.setattr(maintenance, "FEW_FILES", 2)
+    upstream = Upstream()
+    upstream.create_database("d")
+    names = [("d", name) for name in ("dropped", "torn", "whole")]
+    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
+    for name in names:
+        upstream.create_table(name, columns, primary_key=("id",))
+    changefeed = StandInChangefeed(upstream, "d")
+    feed = Feed.of(spark, tmp_path)
+    for seed in range(3):
+        if seed == 2:
+            upstream.drop_table(names[0])
+        for name in names[seed // 2 :]:
+            fill(upstream, name, rows=5, seed=seed)
+        feed.write(changefeed.tick())
+        feed.sync()
+    first, *_, last = read_cuts(feed.paths)
+    for cut, name in ((first, names[0]), (last, names[1])):
+        mirror = cut.mirror(*name)
+        assert mirror is not None
+        (*_, entry) = sorted((tmp_path / "lake/feed/mirrors" / mirror.mirror_id).rglob("0*.json"))
+        entry.write_text("{")
+    with pytest.raises(UnfinishedError) as told:
+        maintain(spark, feed.paths, feed.changefeed, margin=timedelta())
+    assert "torn" in str(told.value)
+    assert "whole" not in str(told.value)
+    (torn, whole), before = feed.cut.mirrors, last.mirrors
+    assert torn.version == before[0].version
+    assert whole.version > before[1].version
+    table = open_table(whole.path(feed.paths))
+    assert table is not None
+    assert len(table.file_uris()) == 1
+    with pytest.raises(UnfinishedError, match=r"d\.torn"):
+        count_keys(spark, feed.paths, feed.cut, "UTC")
+    # What is damaged is made again by the next sync.
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+    assert count_keys(spark, feed.paths, feed.cut, "UTC").mirrors == 2
 
 
 @pytest.mark.spark
@@ -291,7 +340,7 @@ def test_a_history_is_kept_for_as_long_as_its_mirror(
         assert (table.version(), len(table.file_uris())) == (item.history_version, 1)
         assert history_texts(feed, item) == versions[item.mirror_id]
     assert {item.mirror_id: history_texts(feed, item) for item in cut.mirrors} == versions
-    assert optimize_mirrors(spark, feed.paths, retention) is None
+    assert optimize_mirrors(spark, feed.paths, retention, Failures("maintenance")) is None
 
     # And it is continued from there.
     churn(upstream, steps=6, seed=9)

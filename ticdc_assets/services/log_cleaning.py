@@ -1,0 +1,98 @@
+"""Cleaning of logs: remove entries of `_delta_log` that no version to be read needs.
+
+In: the kept cuts, which name versions of mirrors and histories. Out: the logs without what stands
+before the newest checkpoint at or below the oldest version that is read. Delta's own clean-up goes
+by age and ignores cuts, so a property delays it (`delta.logRetentionDuration`).
+
+Why running it again is safe: only what a checkpoint replaces is removed.
+"""
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from ticdc_assets.engine.fencing import require_lease
+from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.pipeline.cuts import Cut, read_cuts
+from ticdc_assets.storage.paths import LOG, AnyPath, FoundFile, files_below
+
+LOG_KEPT = timedelta(days=30)
+"""How long log entries of tables other than mirrors are kept at least, as Delta's default is."""
+
+_LOG_FILE = re.compile(
+    r"(?P<version>[0-9]{20})\.(?P<kind>json|crc|checkpoint(\.[0-9]+\.[0-9]+)?\.parquet)"
+)
+
+
+def clean_logs(paths: LakePaths, *, kept: timedelta = LOG_KEPT) -> int:
+    """Remove log entries that no version to be read needs; return how many files."""
+    cuts = read_cuts(paths)
+    removed = 0
+    for path, version in oldest_versions(paths, cuts).items():
+        removed += _clean_log(path, version)
+    if not cuts:
+        return removed
+    # The log of the change log tells which landed batches a kept cut was made from.
+    moment = min(min(cut.published_at for cut in cuts), datetime.now(UTC) - kept)
+    for table in large_tables(paths):
+        version = _version_at(table, moment)
+        if version is not None:
+            removed += _clean_log(table, version)
+    return removed
+
+
+def _clean_log(table: AnyPath, version: int) -> int:
+    """Remove what stands before the newest checkpoint at or below `version`."""
+    files = _log_files(table)
+    checkpoints = [
+        number
+        for number, kind, _ in files
+        # One of several parts may be half written.
+        if kind == "checkpoint.parquet" and number <= version
+    ]
+    if not checkpoints:
+        return 0
+    gone = [item.path for number, _, item in files if number < max(checkpoints)]
+    require_lease(table)
+    for path in gone:
+        path.unlink()
+    return len(gone)
+
+
+def _version_at(table: AnyPath, moment: datetime) -> int | None:
+    """Return the newest version that was committed before `moment`."""
+    before = [
+        number
+        for number, kind, item in _log_files(table)
+        if kind == "json" and item.modified < moment.timestamp()
+    ]
+    return max(before, default=None)
+
+
+def _log_files(table: AnyPath) -> list[tuple[int, str, FoundFile]]:
+    found = ((_LOG_FILE.fullmatch(str(item.below)), item) for item in files_below(table / LOG))
+    return sorted(
+        (
+            (int(match["version"]), match["kind"], item)
+            for match, item in found
+            if match is not None
+        ),
+        key=lambda file: file[:2],
+    )
+
+
+def oldest_versions(paths: LakePaths, cuts: Iterable[Cut]) -> dict[AnyPath, int]:
+    """Return the tables that cuts name versions of, with the oldest of these."""
+    oldest: dict[AnyPath, int] = {}
+    for mirror in (mirror for cut in cuts for mirror in cut.mirrors):
+        named = {mirror.path(paths): mirror.version}
+        if mirror.history_version is not None:
+            named[paths.history(mirror.mirror_id)] = mirror.history_version
+        for path, version in named.items():
+            oldest[path] = min(version, oldest.get(path, version))
+    return oldest
+
+
+def large_tables(paths: LakePaths) -> tuple[AnyPath, ...]:
+    """Return the tables that Spark vacuums; the others are written without it."""
+    return (paths.raw_messages, paths.snapshot_rows, paths.change_log, paths.quarantine)
