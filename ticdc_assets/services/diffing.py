@@ -24,6 +24,7 @@ from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.lock import side_lock
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.exports.dialect import CsvDialect
+from ticdc_assets.exports.folder import read_export
 from ticdc_assets.isolation import Failure, attempted
 from ticdc_assets.pipeline.cuts import MirrorCut, newest_cut, require_cut
 from ticdc_assets.pipeline.mirrors import apply_changes
@@ -43,7 +44,7 @@ from ticdc_assets.services.comparing import (
     row_differences,
 )
 from ticdc_assets.services.rebuilding import remove_side_places
-from ticdc_assets.services.seeding import SeededRows, Seeding, seed
+from ticdc_assets.services.seeding import SeededRows, Seeding, require_past, seed
 from ticdc_assets.storage.paths import AnyPath
 
 EXAMPLES = 10
@@ -153,6 +154,10 @@ def diff(
         ConfigError: the export does not tell its TSO.
     """
     require_cut(paths)
+    export = read_export(folder, tso=tso)
+    require_past(export, changefeed)
+    # Refuses the moment before the export is landed, which may take long.
+    AsOf(spark, paths, changefeed, export.tso)
     with side_lock(paths, changefeed.writer):
         remove_side_places(paths)
         try:

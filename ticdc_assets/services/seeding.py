@@ -121,7 +121,7 @@ def seed(
     dialect, timezone = dialect or CsvDialect(), timezone or changefeed.timezone
     changefeed_zone(timezone)
     _require_above(paths, export)
-    _require_past(export, changefeed)
+    require_past(export, changefeed)
     _begin(spark, paths, changefeed)
     chosen, excluded = _chosen(export, changefeed, tables)
     known = {(item.name, item.tso): item for item in read_seeds(paths)}
@@ -187,7 +187,7 @@ def _require_above(paths: LakePaths, export: Export) -> None:
         )
 
 
-def _require_past(export: Export, changefeed: Changefeed) -> None:
+def require_past(export: Export, changefeed: Changefeed) -> None:
     """Refuse an export from the future: its tables would wait for a watermark that never comes."""
     now = datetime.now(UTC)
     if is_ahead(export.tso, now, changefeed.max_ahead_seconds):

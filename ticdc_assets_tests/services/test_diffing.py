@@ -1,12 +1,14 @@
 """Mirrors beside an export of the upstream."""
 
 import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.errors import NotFoundError
+from ticdc_assets.errors import ConfigError, NotFoundError
+from ticdc_assets.services import diffing
 from ticdc_assets.services.comparing import RowFinding
 from ticdc_assets.services.diffing import SourceDifference, diff
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
@@ -14,6 +16,7 @@ from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.export import export_upstream
 from ticdc_assets.simulator.shop import ShopWorkload
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.tso import from_datetime
 from ticdc_assets_tests.lake.feeds import Feed
 from ticdc_assets_tests.simulator.builders import fill
 
@@ -39,7 +42,9 @@ def test_a_shop_equals_its_export(spark: SparkSession, tmp_path: Path) -> None:
     assert not feed.paths.side_places.exists()
 
 
-def test_what_differs_is_told_by_key_and_column(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_differs_is_told_by_key_and_column(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     upstream = Upstream()
     upstream.create_database("d")
     columns = (column("id", "int", nullable=False), column("v", "varchar(40)"))
@@ -54,6 +59,15 @@ def test_what_differs_is_told_by_key_and_column(spark: SparkSession, tmp_path: P
     with pytest.raises(NotFoundError):
         diff(spark, feed.paths, feed.changefeed, str(tmp_path / "export"))
     feed.sync()
+    with monkeypatch.context() as patch:
+        # The moment is refused before the export is landed.
+        patch.delattr(diffing, "seed")
+        for tso in (1, feed.cut.tso + 1):
+            with pytest.raises(NotFoundError):
+                diff(spark, feed.paths, feed.changefeed, str(tmp_path / "export"), tso=tso)
+        then = from_datetime(datetime.now(UTC) + timedelta(days=9))
+        with pytest.raises(ConfigError, match="give its TSO with --tso"):
+            diff(spark, feed.paths, feed.changefeed, str(tmp_path / "export"), tso=then)
     assert compared(spark, feed, tmp_path).equal
     path = tmp_path / "export" / "d.keyed.000000000.csv"
     header, first, second, *others = path.read_bytes().split(b"\r\n")
