@@ -64,7 +64,6 @@ class CutPoint:
         tso: its TSO.
         published_at: when it was published.
         held: row changes that waited for their schema.
-        undecoded: records that could not be decoded and were open.
         replays: replayed row changes that it ignored.
         late: row changes that came after their cut.
         changes: keys it changed, None where mirrors were not counted.
@@ -75,7 +74,6 @@ class CutPoint:
     tso: int
     published_at: datetime
     held: int
-    undecoded: int
     replays: int
     late: int
     changes: int | None = None
@@ -168,7 +166,7 @@ class CutHistory:
 
 # Cuts -------------------------------------------------------------------------------------------
 
-_CUT_COLUMNS = ["number", "tso", "published_at", "held", "quarantined", "replays", "late"]
+_CUT_COLUMNS = ["number", "tso", "published_at", "held", "replays", "late"]
 
 
 def read_cut_history(
@@ -207,7 +205,6 @@ def read_cut_history(
             tso=row["tso"],
             published_at=row["published_at"],
             held=row["held"],
-            undecoded=row["quarantined"],
             replays=row["replays"],
             late=row["late"],
             changes=changes.get(row["number"], 0) if row["number"] >= oldest else None,

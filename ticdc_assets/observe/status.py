@@ -255,11 +255,6 @@ class Status:
         accounts = self.cut.accounts if self.cut else ()
         return {name: sum(getattr(item, name) for item in accounts) for name in ACCOUNT_COUNTS}
 
-    @property
-    def now_ms(self) -> int:
-        """When it was read, in epoch milliseconds."""
-        return round(self.at.timestamp() * 1000)
-
     def as_json(self) -> dict[str, Any]:
         """Return it as values that JSON has; TSOs are whole numbers."""
         lag, cut = self.lag, self.cut

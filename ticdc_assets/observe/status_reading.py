@@ -90,10 +90,7 @@ def read_status(
         times=ChangeTimes(
             oldest=statistics.oldest_change,
             newest=statistics.newest_change,
-            first_watermark=min(
-                (row["min_ts"] for row in statistics.rows if row["kind"] == "watermark"),
-                default=None,
-            ),
+            first_watermark=statistics.first_watermark,
         ),
         partitions=tuple(partitions),
         source_seen_at=landed_at if source is None else now,

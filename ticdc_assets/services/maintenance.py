@@ -137,13 +137,11 @@ class Maintaining:
         retaining: what retention did.
         tables: each table that is there.
         cut: the cut that was published for optimised mirrors, None if none was.
-        dry_run: whether nothing was changed.
     """
 
     retaining: Retaining
     tables: tuple[TableReport, ...]
     cut: Cut | None
-    dry_run: bool
 
     def lines(self) -> Iterator[str]:
         """Yield what people are told: a line for each table, then where tables were truncated."""
@@ -240,7 +238,6 @@ def maintain(
             for name, state in before.items()
         ),
         cut=cut,
-        dry_run=dry_run,
     )
 
 

@@ -42,7 +42,6 @@ def point(number: int, published: float, lag: float) -> CutPoint:
         tso=from_datetime(ago(published + lag)),
         published_at=ago(published),
         held=0,
-        undecoded=0,
         replays=0,
         late=0,
     )
