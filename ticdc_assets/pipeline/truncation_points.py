@@ -18,7 +18,7 @@ from ticdc_assets.changelog.plan import MirrorPlan, Plan, RowGroup
 from ticdc_assets.engine.control import open_table, read_table
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, read_cuts
-from ticdc_assets.pipeline.quarantine import read_quarantine
+from ticdc_assets.pipeline.quarantine import place_of, read_quarantine
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import PLACE
 
@@ -149,7 +149,7 @@ def redriven_batches(paths: LakePaths, truncation_point: TruncationPoint) -> tup
     if truncation_point.cut is None:
         return ()
     places = {
-        tuple(row[name] for name in PLACE)
+        place_of(row)
         for row in read_quarantine(paths, open_only=False)
         if row["stage"] == "decode" and row["redriven_at"] is not None
     }
@@ -163,6 +163,4 @@ def redriven_batches(paths: LakePaths, truncation_point: TruncationPoint) -> tup
         columns=["batch", *PLACE],
     )
     rows = [] if late is None else late.to_pylist()
-    return tuple(
-        sorted({row["batch"] for row in rows if tuple(row[name] for name in PLACE) in places})
-    )
+    return tuple(sorted({row["batch"] for row in rows if place_of(row) in places}))

@@ -31,7 +31,7 @@ the side's change log.
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportAttributeAccessIssue=false
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from uuid import uuid4
@@ -66,7 +66,7 @@ from ticdc_assets.pipeline.change_statistics import (
 from ticdc_assets.pipeline.cuts import Cut, newest_cut
 from ticdc_assets.pipeline.decoding import accepted_clocks, landed_up_to, record_decoder
 from ticdc_assets.pipeline.mirrors import apply_changes
-from ticdc_assets.pipeline.quarantine import FAULT_SCHEMA
+from ticdc_assets.pipeline.quarantine import FAULT_SCHEMA, Place, places_in
 from ticdc_assets.pipeline.schema_tables import read_history, register_new, write_history
 from ticdc_assets.pipeline.seed_decoding import decoded_files
 from ticdc_assets.pipeline.seeds import APPLICATION
@@ -338,11 +338,12 @@ class _Rebuild:
         if not faults.num_rows:
             return _LeftOut()
         log = self._log_at(faults, [*PLACE, "batch"])
-        there = _places(log.filter(ds.field("batch") <= self._cut.batch), PLACE)
+        there = frozenset(places_in(log.filter(ds.field("batch") <= self._cut.batch)))
         # One that was re-driven and is nowhere in the change log was truncated there since.
-        closed = _places(faults.filter(ds.field("redriven_at").is_valid()), PLACE)
-        gone = closed - _places(log, PLACE)
-        waiting = _places(faults, PLACE) - there - (gone - _places_open(faults))
+        closed = set(places_in(faults.filter(ds.field("redriven_at").is_valid())))
+        still_open = places_in(faults.filter(ds.field("redriven_at").is_null()))
+        gone = closed.difference(places_in(log), still_open)
+        waiting = set(places_in(faults)) - there - gone
         return _LeftOut(
             records=frozenset(place[:-1] for place in waiting),
             kept=there,
@@ -392,8 +393,8 @@ class _LeftOut:
         kept: places of those of their rows that are in it.
     """
 
-    records: frozenset[tuple[object, ...]] = frozenset()
-    kept: frozenset[tuple[object, ...]] = frozenset()
+    records: frozenset[Place] = frozenset()
+    kept: frozenset[Place] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,7 +409,7 @@ class _Choice:
         count = 0
         if self.left_out.records:
             is_error = pc.equal(rows.column("kind"), ERROR).to_pylist()
-            places = list(_rows_at(rows, PLACE))
+            places = places_in(rows)
             waits = [place[:-1] in self.left_out.records for place in places]
             taken = [
                 not waiting or (not bad and place in self.left_out.kept)
@@ -453,18 +454,6 @@ _REFUSED = """
     GROUP BY "database", "table", reason
     ORDER BY coalesce("database", ''), coalesce("table", ''), reason
 """
-
-
-def _rows_at(rows: pa.Table | pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[object, ...]]:
-    return zip(*(rows.column(name).to_pylist() for name in names), strict=True)
-
-
-def _places(rows: pa.Table, names: Sequence[str]) -> frozenset[tuple[object, ...]]:
-    return frozenset(_rows_at(rows, names))
-
-
-def _places_open(faults: pa.Table) -> frozenset[tuple[object, ...]]:
-    return _places(faults.filter(ds.field("redriven_at").is_null()), PLACE)
 
 
 def _names(mirror: MirrorPlan) -> set[TableName]:

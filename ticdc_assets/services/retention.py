@@ -66,7 +66,7 @@ from ticdc_assets.pipeline.decoding import (
     landed_up_to,
     record_decoder,
 )
-from ticdc_assets.pipeline.quarantine import CLOSED_BY, Closing, read_quarantine
+from ticdc_assets.pipeline.quarantine import CLOSED_BY, Closing, place_of, read_quarantine
 from ticdc_assets.pipeline.schema_tables import SCHEMA_KINDS
 from ticdc_assets.pipeline.seeds import read_seeds
 from ticdc_assets.pipeline.truncation_points import (
@@ -333,7 +333,7 @@ class _CutOff:
                     table=row["table"],
                     min_ts=row["commit_ts"],
                     max_ts=row["commit_ts"],
-                    places=(tuple(row[name] for name in PLACE),),
+                    places=(place_of(row),),
                 )
                 for row in own
             )
@@ -342,7 +342,7 @@ class _CutOff:
     def _open_faults(self, base: Cut) -> list[dict[str, Any]]:
         """Return the row changes in quarantine at or below the base, as the change log has them."""
         places = {
-            tuple(row[name] for name in PLACE): row["commit_ts"]
+            place_of(row): row["commit_ts"]
             for row in self._faults
             if row["redriven_at"] is None and row["commit_ts"] <= base.tso
         }
@@ -355,7 +355,7 @@ class _CutOff:
             columns=[*PLACE, "database", "table", "commit_ts"],
         )
         found = [] if rows is None else rows.to_pylist()
-        return [row for row in found if tuple(row[name] for name in PLACE) in places]
+        return [row for row in found if place_of(row) in places]
 
     # The change log ---------------------------------------------------------------------------
 
