@@ -37,6 +37,7 @@ from enum import StrEnum
 from functools import reduce
 from operator import xor
 from typing import Any, TypeAlias
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -45,12 +46,16 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from ticdc_assets.engine.executing import executor
 from ticdc_assets.engine.files import FileWriter
+from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.queries import asking, view_files
 from ticdc_assets.errors import InputError
 from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout, canonical_rows
 from ticdc_assets.rows.rows_of_work import RowPart, Rows
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.storage.paths import AnyPath
+
+EXAMPLES = 10
+"""Rows of a table that are shown at most where they differ."""
 
 SHOWN_CHARACTERS = 200
 """How much of a value is shown."""
@@ -154,6 +159,13 @@ class Compared:
                 nulls = pa.nulls(rows.num_rows, pa.int64())
                 rows = rows.set_column(place, self.layout.commit_ts, nulls)
             yield rows
+
+
+def new_folder(side: LakePaths) -> AnyPath:
+    """Return a new folder for files of this run, in a side place."""
+    folder = side.base / f"compared-{uuid4().hex}"
+    folder.mkdir(parents=True)
+    return folder
 
 
 def content_of(spark: SparkSession, table: Compared, folder: AnyPath) -> Content:

@@ -21,7 +21,6 @@ from pyspark.sql import SparkSession
 from ticdc_assets.changelog.plan import TableName
 from ticdc_assets.config import Changefeed, TableChoice
 from ticdc_assets.engine.frames import quoted
-from ticdc_assets.engine.lock import side_lock
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.exports.dialect import CsvDialect
 from ticdc_assets.exports.folder import read_export
@@ -35,20 +34,18 @@ from ticdc_assets.reading.mirrors import published_table
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import Rows, copied_by_spark
 from ticdc_assets.services.comparing import (
+    EXAMPLES,
     NO_ROWS,
     Compared,
     RowCounts,
     RowDifference,
     column_differences,
     content_of,
+    new_folder,
     row_differences,
 )
-from ticdc_assets.services.rebuilding import remove_side_places
+from ticdc_assets.services.rebuilding import side_places
 from ticdc_assets.services.seeding import SeededRows, Seeding, require_past, seed
-from ticdc_assets.storage.paths import AnyPath
-
-EXAMPLES = 10
-"""Rows of a table that are shown at most where they differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,27 +155,23 @@ def diff(
     require_past(export, changefeed)
     # Refuses the moment before the export is landed, which may take long.
     AsOf(spark, paths, changefeed, export.tso)
-    with side_lock(paths, changefeed.writer):
-        remove_side_places(paths)
-        try:
-            side = paths.side_place(uuid4().hex)
-            mirrors_only = replace(changefeed, history=TableChoice(), soft_delete=TableChoice())
-            seeding = seed(
-                spark,
-                side,
-                mirrors_only,
-                folder,
-                tables=tables,
-                tso=tso,
-                dialect=dialect,
-                timezone=timezone,
-            )
-            moment = AsOf(spark, paths, changefeed, seeding.tso)
-            register_new(side, mirrors_only)
-            apply_changes(spark, side, mirrors_only, until=seeding.tso, complete_ts=seeding.tso)
-            found = list(_compared(spark, side, seeding, moment, changefeed.timezone))
-        finally:
-            remove_side_places(paths)
+    with side_places(paths, changefeed.writer):
+        side = paths.side_place(uuid4().hex)
+        mirrors_only = replace(changefeed, history=TableChoice(), soft_delete=TableChoice())
+        seeding = seed(
+            spark,
+            side,
+            mirrors_only,
+            folder,
+            tables=tables,
+            tso=tso,
+            dialect=dialect,
+            timezone=timezone,
+        )
+        moment = AsOf(spark, paths, changefeed, seeding.tso)
+        register_new(side, mirrors_only)
+        apply_changes(spark, side, mirrors_only, until=seeding.tso, complete_ts=seeding.tso)
+        found = list(_compared(spark, side, seeding, moment, changefeed.timezone))
     found += [
         DiffedTable(database=name[0], table=name[1], rows=None, exported=None, findings=(reason,))
         for name, reason in seeding.refused.items()
@@ -248,7 +241,7 @@ def _compared_table(
     ]
     counts, examples = NO_ROWS, ()
     if not findings:
-        folder = _folder(side)
+        folder = new_folder(side)
         if content_of(spark, ours, folder) != content_of(spark, theirs, folder):
             found = row_differences(spark, ours, theirs, timezone, folder, examples=EXAMPLES)
             counts = found.counts
@@ -272,15 +265,8 @@ def _rows(table: TableRows, side: LakePaths) -> Rows:
     if rows is None:
         layout = MirrorLayout(schema=table.schema)
         frame = table.frame.select(*map(quoted, layout.names))
-        rows = copied_by_spark(frame, layout.arrow, _folder(side))
+        rows = copied_by_spark(frame, layout.arrow, new_folder(side))
     return rows
-
-
-def _folder(side: LakePaths) -> AnyPath:
-    """Return a new folder for files of this run, in the side place."""
-    folder = side.base / f"compared-{uuid4().hex}"
-    folder.mkdir()
-    return folder
 
 
 def _shown(item: RowDifference, layout: MirrorLayout) -> RowDifference:

@@ -42,7 +42,7 @@ import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog.plan import MirrorPlan
-from ticdc_assets.config import Changefeed, TableChoice
+from ticdc_assets.config import Changefeed, TableChoice, Writer
 from ticdc_assets.engine.appending import BY_LANDING_DAY, append_files
 from ticdc_assets.engine.control import latest_version, read_rows, read_table
 from ticdc_assets.engine.files import open_parquet
@@ -143,17 +143,23 @@ def rebuilt(
         BusyError: another rebuild of the changefeed is at work.
         NotFoundError: it is no longer known from which records the cut was made.
     """
-    with side_lock(paths, changefeed.writer):
-        remove_side_places(paths)
+    with side_places(paths, changefeed.writer):
+        yield _Rebuild(spark, paths, changefeed, cut, table).make()
+
+
+@contextmanager
+def side_places(paths: LakePaths, writer: Writer) -> Iterator[None]:
+    """Hold the lock on side places; what is in them is removed before and after.
+
+    Raises:
+        BusyError: somebody else holds it.
+    """
+    with side_lock(paths, writer):
+        _remove(paths.side_places)
         try:
-            yield _Rebuild(spark, paths, changefeed, cut, table).make()
+            yield
         finally:
-            remove_side_places(paths)
-
-
-def remove_side_places(paths: LakePaths) -> None:
-    """Remove what is in side places; the caller holds their lock."""
-    _remove(paths.side_places)
+            _remove(paths.side_places)
 
 
 def _remove(place: AnyPath) -> None:

@@ -23,7 +23,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
-from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
@@ -39,6 +38,7 @@ from ticdc_assets.progress import Counted
 from ticdc_assets.reading.mirrors import require_mirror
 from ticdc_assets.rows.rows_of_work import copied_by_spark
 from ticdc_assets.services.comparing import (
+    EXAMPLES,
     NO_ROWS,
     Compared,
     Content,
@@ -47,13 +47,10 @@ from ticdc_assets.services.comparing import (
     RowDifference,
     column_differences,
     content_of,
+    new_folder,
     row_differences,
 )
 from ticdc_assets.services.rebuilding import Rebuilding, RefusedRecords, rebuilt
-from ticdc_assets.storage.paths import AnyPath
-
-EXAMPLES = 10
-"""Rows of a mirror that are shown at most where they differ."""
 
 
 class Finding(StrEnum):
@@ -356,7 +353,7 @@ class _Comparing:
                     there,
                     rebuild,
                     self._changefeed.timezone,
-                    self._folder(),
+                    new_folder(self._rebuilding.paths),
                     examples=self._examples,
                 )
             is_equal = found == made and not differences
@@ -379,18 +376,12 @@ class _Comparing:
             rows = copied_by_spark(
                 mirror_in_spark(self._spark, paths, mirror),
                 mirror_columns(paths, mirror),
-                self._folder(),
+                new_folder(self._rebuilding.paths),
             )
         return Compared.whole(rows, mirror.table_schema)
 
     def _content(self, table: Compared) -> Content:
-        return content_of(self._spark, table, self._folder())
-
-    def _folder(self) -> AnyPath:
-        """Return a new folder for files of this run, in the side place."""
-        folder = self._rebuilding.paths.base / f"compared-{uuid4().hex}"
-        folder.mkdir(parents=True)
-        return folder
+        return content_of(self._spark, table, new_folder(self._rebuilding.paths))
 
     def _differences(self, ours: MirrorCut, theirs: MirrorCut) -> Iterable[str]:
         """Yield what differs besides columns and rows."""
