@@ -18,15 +18,14 @@ Why running it again is safe: no commit names the files (`engine.files`).
 # pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
-from functools import reduce
 from hashlib import blake2b
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -79,6 +78,8 @@ class Side(StrEnum):
     RECORD = "record"
     CHANGE_LOG = "change_log"
 
+
+_Key = TypeVar("_Key")
 
 Piece: TypeAlias = tuple[Side, tuple[AnyPath, int]]
 """A row group of `raw_messages` or of the change log."""
@@ -165,18 +166,21 @@ class OpenFaults:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+_Name: TypeAlias = tuple[str | None, str | None]
+
+
+@dataclass(kw_only=True)
 class Comparing:
-    """What comparing came to.
+    """What comparing came to, of the records of a bucket or of all.
 
     Attributes:
         records: records that were decoded again.
         changes: whether the change log has rows of the day that are of no export.
-        places: places whose rows are to be replaced (`PLACE_SCHEMA`).
-        replaced: places where the change log has other rows.
-        restored: places where it lacks rows.
-        removed: places where it has rows that no record gives.
-        removed_faults: faults of applying at these.
+        parts: places whose rows are to be replaced, as the buckets left them (`kept`).
+        folder: where these are files; None if they are here.
+        counts: places that differ: `replaced` where the change log has other rows, `restored` where
+            it lacks rows, `removed` where it has rows that no record gives.
+        removed_faults: faults of applying at the last.
         tables: lowest commit ts of differing rows by (database, table), by (None, None) of
             watermarks.
         schemas: whether DDL or bootstraps differ.
@@ -190,23 +194,55 @@ class Comparing:
         released: faults of decoding that are none any more.
     """
 
-    records: int
-    changes: bool
-    places: KeptRows
-    replaced: int
-    restored: int
-    removed: int
-    removed_faults: frozenset[Place]
-    tables: Mapping[tuple[str | None, str | None], int]
-    schemas: bool
-    batches: frozenset[int]
-    landed_batches: frozenset[int]
-    first_batches: Mapping[datetime, int]
-    landings: frozenset[tuple[int, datetime]]
-    refused: Mapping[tuple[str | None, str | None, str], int]
-    faults: Sequence[WrittenFile]
-    quarantined: int
-    released: frozenset[Place]
+    records: int = 0
+    changes: bool = False
+    parts: list[WrittenFile | pa.Table | None] = field(
+        default_factory=list[WrittenFile | pa.Table | None]
+    )
+    folder: AnyPath | None = None
+    counts: Counter[str] = field(default_factory=Counter[str])
+    removed_faults: set[Place] = field(default_factory=set[Place])
+    tables: dict[_Name, int] = field(default_factory=dict[_Name, int])
+    schemas: bool = False
+    batches: set[int] = field(default_factory=set[int])
+    landed_batches: set[int] = field(default_factory=set[int])
+    first_batches: dict[datetime, int] = field(default_factory=dict[datetime, int])
+    landings: set[tuple[int, datetime]] = field(default_factory=set[tuple[int, datetime]])
+    refused: Counter[tuple[str | None, str | None, str]] = field(
+        default_factory=Counter[tuple[str | None, str | None, str]]
+    )
+    faults: list[WrittenFile] = field(default_factory=list[WrittenFile])
+    quarantined: int = 0
+    released: set[Place] = field(default_factory=set[Place])
+
+    @property
+    def places(self) -> KeptRows:
+        """The places whose rows are to be replaced (`PLACE_SCHEMA`)."""
+        return kept_rows(self.parts, PLACE_SCHEMA, PLACE, self.folder)
+
+    def add(self, other: "Comparing") -> None:
+        """Add what the records of another bucket came to."""
+        self.records += other.records
+        self.changes |= other.changes
+        self.parts += other.parts
+        self.counts += other.counts
+        self.removed_faults |= other.removed_faults
+        _lower(self.tables, other.tables)
+        self.schemas |= other.schemas
+        self.batches |= other.batches
+        self.landed_batches |= other.landed_batches
+        _lower(self.first_batches, other.first_batches)
+        self.landings |= other.landings
+        self.refused += other.refused
+        self.faults += other.faults
+        self.quarantined += other.quarantined
+        self.released |= other.released
+
+
+def _lower(numbers: dict[_Key, int], others: Mapping[_Key, int]) -> None:
+    """Keep the lower number of each key."""
+    for key, number in others.items():
+        numbers[key] = min(number, numbers.get(key, number))
 
 
 def compare(
@@ -245,13 +281,16 @@ def compare(
             for rows in found:
                 yield from by_record(_told(rows, side), buckets)
 
-    def compared(_bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[_Bucket]:
+    def compared(_bucket: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Comparing]:
         rows = pa.Table.from_batches(list(batches))
         yield _compared(rows, known, writing, only)
 
     tasks = day.tasks(runs_on.workers)
     found = runs_on.reduce(told, day.pieces, compared, tasks=tasks, buckets=buckets)
-    return _joined(found, into)
+    every = Comparing(folder=into)
+    for own in found:
+        every.add(own)
+    return every
 
 
 # Rows -------------------------------------------------------------------------------------------
@@ -330,41 +369,16 @@ class _Writing:
     places: AnyPath | None
 
 
-@dataclass(kw_only=True)
-class _Bucket:
-    """What became of the records of a bucket; see `Comparing`."""
-
-    records: int
-    changes: bool
-    places: WrittenFile | pa.Table | None = None
-    counts: Counter[str] = field(default_factory=Counter[str])
-    removed_faults: set[Place] = field(default_factory=set[Place])
-    tables: dict[tuple[str | None, str | None], int] = field(
-        default_factory=dict[tuple[str | None, str | None], int]
-    )
-    schemas: bool = False
-    batches: set[int] = field(default_factory=set[int])
-    landed_batches: set[int] = field(default_factory=set[int])
-    first_batches: dict[datetime, int] = field(default_factory=dict[datetime, int])
-    landings: set[tuple[int, datetime]] = field(default_factory=set[tuple[int, datetime]])
-    refused: Counter[tuple[str | None, str | None, str]] = field(
-        default_factory=Counter[tuple[str | None, str | None, str]]
-    )
-    faults: WrittenFile | None = None
-    quarantined: int = 0
-    released: set[Place] = field(default_factory=set[Place])
-
-
 _Row: TypeAlias = dict[str, Any]
 
 
 def _compared(
     rows: pa.Table, known: OpenFaults, writing: _Writing, only: Records | None
-) -> _Bucket:
+) -> Comparing:
     """Return what became of the records of a bucket."""
     now, there = (rows.filter(pc.equal(rows["now"], is_now)) for is_now in (True, False))
     records = now.group_by(list(COORDINATES)).aggregate([])
-    bucket = _Bucket(
+    bucket = Comparing(
         records=records.num_rows,
         changes=there.num_rows > 0,
         landings={
@@ -385,14 +399,15 @@ def _compared(
         differing, new = _seen(own, known, bucket)
         places += differing
         faults += new
-    bucket.places = kept(table_of_places(places), writing.places)
+    bucket.parts.append(kept(table_of_places(places), writing.places))
     if faults:
         # Their own columns alone: they are of no schema of the change log.
         schema = pa.schema([rows.schema.field(name) for name in (*_COPIED, *_ERROR)])
         found = decode_faults(pa.Table.from_pylist(faults, schema=schema), writing.batch)
         writer = FileWriter(writing.paths.quarantine, FAULT_SCHEMA)
         writer.write(found)
-        bucket.faults, bucket.quarantined = writer.close(), found.num_rows
+        bucket.faults.append(writer.close())
+        bucket.quarantined = found.num_rows
     return bucket
 
 
@@ -417,11 +432,11 @@ def _records_to_see(rows: pa.Table) -> Iterator[list[_Row]]:
 
 
 def _record_of(row: _Row) -> Coordinates:
-    return row["topic"], row["partition"], row["offset"]
+    return place_of(row)[:-1]
 
 
 def _seen(
-    rows: Sequence[_Row], known: OpenFaults, bucket: _Bucket
+    rows: Sequence[_Row], known: OpenFaults, bucket: Comparing
 ) -> tuple[list[Place], list[_Row]]:
     """Return the places of a record that differ, and its new faults; count the rest.
 
@@ -465,7 +480,7 @@ def _count(
     now: Sequence[_Row],
     there: Sequence[_Row],
     known: OpenFaults,
-    bucket: _Bucket,
+    bucket: Comparing,
 ) -> None:
     """Count a place that differs."""
     bucket.counts["replaced" if now and there else "restored" if now else "removed"] += 1
@@ -479,8 +494,7 @@ def _count(
         elif row["kind"] in (ROW, WATERMARK):
             is_row = row["kind"] == ROW
             table = (row["database"], row["table"]) if is_row else (None, None)
-            ts = row["commit_ts"]
-            bucket.tables[table] = min(ts, bucket.tables.get(table, ts))
+            _lower(bucket.tables, {table: row["commit_ts"]})
 
 
 def _released(now: pa.Table, known: OpenFaults) -> set[Place]:
@@ -497,38 +511,3 @@ def _released(now: pa.Table, known: OpenFaults) -> set[Place]:
         for place in known.decode.get(record, ())
         if place not in errors
     }
-
-
-def _joined(found: Collection[_Bucket], folder: AnyPath | None) -> Comparing:
-    """Return what all buckets came to."""
-    counts = reduce(Counter.__add__, (item.counts for item in found), Counter[str]())
-    tables: dict[tuple[str | None, str | None], int] = {}
-    first_batches: dict[datetime, int] = {}
-    for item in found:
-        for table, ts in item.tables.items():
-            tables[table] = min(ts, tables.get(table, ts))
-        for moment, batch in item.first_batches.items():
-            first_batches[moment] = min(batch, first_batches.get(moment, batch))
-    return Comparing(
-        records=sum(item.records for item in found),
-        changes=any(item.changes for item in found),
-        places=kept_rows([item.places for item in found], PLACE_SCHEMA, PLACE, folder),
-        replaced=counts["replaced"],
-        restored=counts["restored"],
-        removed=counts["removed"],
-        removed_faults=frozenset[Place]().union(*(item.removed_faults for item in found)),
-        tables=tables,
-        schemas=any(item.schemas for item in found),
-        batches=frozenset[int]().union(*(item.batches for item in found)),
-        landed_batches=frozenset[int]().union(*(item.landed_batches for item in found)),
-        first_batches=first_batches,
-        landings=frozenset[tuple[int, datetime]]().union(*(item.landings for item in found)),
-        refused=reduce(
-            Counter.__add__,
-            (item.refused for item in found),
-            Counter[tuple[str | None, str | None, str]](),
-        ),
-        faults=[item.faults for item in found if item.faults is not None],
-        quarantined=sum(item.quarantined for item in found),
-        released=frozenset[Place]().union(*(item.released for item in found)),
-    )

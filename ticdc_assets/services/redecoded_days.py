@@ -206,16 +206,16 @@ class LandingDay:
                     version=(latest_version(self._paths.quarantine) or 0) + 1,
                 )
             batch = None
-            if found.replaced or found.restored or found.removed:
+            if found.counts:
                 close_rows(self._paths, "apply", found.removed_faults, Closing.REMOVED)
                 batch = self._correct(day, found, decode, known)
             close_rows(self._paths, "decode", found.released, Closing.REDRIVE)
         return RedecodedDay(
             day=self._day,
             records=found.records,
-            replaced=found.replaced,
-            restored=found.restored,
-            removed=found.removed,
+            replaced=found.counts["replaced"],
+            restored=found.counts["restored"],
+            removed=found.counts["removed"],
             tables=tuple(
                 (database, table)
                 for database, table in _in_order(found.tables)
