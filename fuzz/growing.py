@@ -170,7 +170,7 @@ def _avro_many(generator: random.Random, record: Record, size: int) -> Record:
 
 
 def _craft_many(generator: random.Random, record: Record, size: int) -> Record:
-    """Repeat rows, or the columns of a row."""
+    """Repeat rows, or the columns of a row, or rows of columns with long names."""
     value = record.value or b""
     found = craft_message(value)
     if found is None or not found[1]:
@@ -180,16 +180,17 @@ def _craft_many(generator: random.Random, record: Record, size: int) -> Record:
         times = max(1, size // len(value))
         return Record(key=record.key, value=write_rows(message.headers * times, rows * times))
     (group, *_) = rows[0]
-    count = size // 12
+    prefix, count = generator.choice((("", size // 12), ("\x01" * 40, 30), ("\U00020000" * 60, 30)))
+    times = max(1, size // (5 * count)) if prefix else 1
     kind: Any = group.kind
     wide = type(group)(
         kind=kind,
-        names=tuple(map(str, range(count))),
+        names=tuple(f"{prefix}{number}" for number in range(count)),
         types=group.types[:1] * count,
         flags=group.flags[:1] * count,
         values=generator.choice(((None,), group.values[:1])) * count,
     )
-    return Record(key=record.key, value=write_rows(message.headers[:1], [[wide]]))
+    return Record(key=record.key, value=write_rows(message.headers[:1] * times, [[wide]] * times))
 
 
 _GROWERS: Mapping[WireFormat, Sequence[Grow]] = {

@@ -84,6 +84,7 @@ from ticdc_assets.wire.json_fields import (
     wrong_type,
 )
 from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.repeating import check_repeated, stored_bytes
 from ticdc_assets.wire.simple_message import DDL_TYPES
 
 WATERMARK_TYPE: Final = "TIDB_WATERMARK"
@@ -91,10 +92,6 @@ WATERMARK_TYPE: Final = "TIDB_WATERMARK"
 
 MAX_ES: Final = MAX_TSO >> LOGICAL_BITS
 """The last millisecond that is one of a TSO."""
-
-MAX_REPEATED: Final = 64
-"""How many times its own length a message of several rows may grow by repeating for each row what
-is said once for all of them: names and types."""
 
 OPS: Final[Mapping[str, Op]] = {"INSERT": Op.INSERT, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE}
 """What the row types did."""
@@ -237,15 +234,9 @@ def _rows(op: Op, message: Mapping[str, Any], length: int) -> Iterable[RowChange
     if not data:
         raise WireError("no_rows", "$.data", "one row at least", "[]")
     if len(data) > 1:
-        once = len(database) + len(table) + sum(map(len, primary_key or ()))
-        once += sum(len(name) + len(mysql_type) for name, mysql_type in types.items())
-        if once * len(data) > length * MAX_REPEATED:
-            raise WireError(
-                "too_many_rows",
-                "$.data",
-                f"names and types that, said for each row, are {MAX_REPEATED} messages long",
-                f"{len(data)} rows of {once} characters",
-            )
+        once = sum(map(stored_bytes, (database, table, *(primary_key or ()), *types)))
+        once += sum(map(stored_bytes, types.values()))
+        check_repeated(once * len(data), length, "$.data")
     images = _IMAGES[op](data, _optional(message, "old", columns.images))
     # Cut images of claim checks are not marked as such in this format.
     cut = handle_key_only or location is not None

@@ -21,7 +21,7 @@ shape is always partial. Older versions with old values off send an UPDATE like 
 Not handled: damaged FLOAT values, which nobody can tell from others (`craft_values`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, assert_never
 
 from ticdc_assets.errors import WireError, shorten
@@ -54,6 +54,7 @@ from ticdc_assets.wire.craft_layout import (
 )
 from ticdc_assets.wire.craft_values import codec_of
 from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.repeating import check_repeated, stored_bytes
 
 DEFAULT_BATCH_SIZE: Final = 16
 """TiCDC's default of `max-batch-size`: rows of a message."""
@@ -78,10 +79,21 @@ def decode(record: Record) -> list[Event]:
     """
     message = read_message(record.value)
     value = record.value or b""
-    return [
+    events = [
         _EVENTS[header.kind](value, header, body, message.terms)
         for header, body in zip(message.headers, message.bodies, strict=True)
     ]
+    # As names are not long, this stops none of 16 MiB or less: `craft_batch` need not look.
+    sizes = {name: stored_bytes(name) for name in message.terms}
+    repeated = sum(sizes[name] for event in events for name in _names(event))
+    check_repeated(repeated, len(value), "byte 0")
+    return events
+
+
+def _names(event: Event) -> Iterator[str]:
+    """Yield the names that the row of a row change repeats."""
+    if isinstance(event, RowChange):
+        yield from (event.database, event.table, *(event.before or ()), *(event.after or ()))
 
 
 def encode(
@@ -306,8 +318,8 @@ def _header(
 
 
 def _check_name(name: str) -> None:
-    if len(name.encode()) > MAX_NAME_BYTES:
-        raise ValueError(f"a name of more than {MAX_NAME_BYTES} bytes: {shorten(name)}")
+    if stored_bytes(name) > MAX_NAME_BYTES:
+        raise ValueError(f"a name of more than {MAX_NAME_BYTES} bytes in JSON: {shorten(name)}")
 
 
 def _groups_of(row: RowChange) -> list[ColumnGroup]:

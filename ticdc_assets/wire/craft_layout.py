@@ -32,8 +32,9 @@ The primitives and chunks are those of `craft_bytes`. Headers, bodies, groups, d
 must fill their ranges exactly, and the sizes must add up to the message. TiCDC's own decoder checks
 little of this and panics.
 
-A name is spelled once in a message and used by any number of columns, so that its length bounds
-what a message can become: no longer than `MAX_NAME_BYTES`, which is TiDB's own limit.
+A name is spelled once in a message and used by any number of columns, of four bytes each at least.
+So its length as JSON text, which is what rows have of it, bounds what a message can become: no more
+than `MAX_NAME_BYTES`.
 
 Source: pingcap/tiflow pkg/sink/codec/craft at 017624f, model.go, message_encoder.go,
 message_decoder.go.
@@ -60,12 +61,16 @@ from ticdc_assets.wire.craft_bytes import (
     write_uvarint,
     write_uvarints,
 )
+from ticdc_assets.wire.repeating import stored_bytes
 
 VERSION: Final = 1
 """The only version of the format there is."""
 
 MAX_NAME_BYTES: Final = 256
-"""Bytes of the longest name: TiDB takes 64 characters."""
+"""Bytes of the longest name in a JSON text, where a quote takes two and a control character six.
+
+TiDB takes 64 characters of three bytes each at most.
+"""
 
 MAX_FLAGS: Final = 255
 """All flags of a column at once."""
@@ -293,12 +298,17 @@ def read_terms(reader: Reader) -> tuple[str, ...]:
         return ()
     terms = reader.strings(reader.count())
     reader.finish()
-    for position, raw in terms:
-        if len(raw) > MAX_NAME_BYTES:
+    names = tuple(text_of(raw, position) for position, raw in terms)
+    for name, (position, _) in zip(names, terms, strict=True):
+        size = stored_bytes(name)
+        if size > MAX_NAME_BYTES:
             raise WireError(
-                "name_too_long", f"byte {position}", f"{MAX_NAME_BYTES} bytes", f"{len(raw)} bytes"
+                "name_too_long",
+                f"byte {position}",
+                f"{MAX_NAME_BYTES} bytes in JSON",
+                f"{size} bytes",
             )
-    return tuple(text_of(raw, position) for position, raw in terms)
+    return names
 
 
 def _read_headers(reader: Reader, count: int, terms: Sequence[str]) -> tuple[Header, ...]:

@@ -7,6 +7,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -25,11 +26,12 @@ from ticdc_assets.events import (
 )
 from ticdc_assets.schemas import RowShape, SentColumn, TableSchema
 from ticdc_assets.tso import MAX_TSO
-from ticdc_assets.wire import WireFormat, canal_json, decode, encode, json_records
+from ticdc_assets.wire import WireFormat, canal_json, decode, encode, json_records, repeating
 from ticdc_assets.wire.batch import decode_batch
-from ticdc_assets.wire.canal_json import MAX_ES, MAX_REPEATED
+from ticdc_assets.wire.canal_json import MAX_ES
 from ticdc_assets.wire.go_json import MAX_DEPTH
 from ticdc_assets.wire.record import Record
+from ticdc_assets.wire.repeating import MAX_REPEATED
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.strategies import SENT_OPS
 from ticdc_assets_tests.wire.comparing import Outcome, batch_of
@@ -591,6 +593,21 @@ def test_repeating_what_is_said_once_has_a_limit() -> None:
     assert len(outcomes[0]) == MAX_REPEATED - 1
     assert isinstance(outcomes[0], list)
     assert outcomes[1][:2] == ("too_many_rows", "$.data")
+
+
+@pytest.mark.parametrize("label", ["x" * 6, "\U0001f680", "\x01", "é" * 3, '"'])
+def test_what_is_repeated_is_counted_as_it_is_stored(label: str) -> None:
+    mysql_type = f"enum('{label * 1_000}')"
+    value = having(INSERT, mysqlType={"id": mysql_type}, data=[{"id": "1"}] * 30)
+    stored = 30 * len(json.dumps(mysql_type, ensure_ascii=False).encode())
+    # What is said of database, table and key besides is less than that.
+    with mock.patch.object(repeating, "MOST_REPEATED_BYTES", stored + 30 * 100):
+        (outcome,) = assert_equal([value])
+    assert isinstance(outcome, list)
+    assert len(outcome) == 30
+    with mock.patch.object(repeating, "MOST_REPEATED_BYTES", stored):
+        (refusal,) = assert_equal([value])
+    assert refusal[:2] == ("too_many_rows", "$.data")
 
 
 @pytest.mark.thorough

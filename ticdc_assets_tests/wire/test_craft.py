@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -24,7 +25,7 @@ from ticdc_assets.events import (
 from ticdc_assets.schemas import ColumnFlag, RowShape, SentColumn, TableSchema
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.values.floats import double_text, float_text, to_float32
-from ticdc_assets.wire import WireFormat, column_rows, craft_batch
+from ticdc_assets.wire import WireFormat, column_rows, craft_batch, repeating
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.column_types import TYPE_NAMES, ddl_word
 from ticdc_assets.wire.craft import decode, encode
@@ -40,7 +41,14 @@ from ticdc_assets.wire.craft_bytes import (
     write_uvarint,
     write_varint,
 )
-from ticdc_assets.wire.craft_layout import MAX_NAME_BYTES
+from ticdc_assets.wire.craft_layout import (
+    MAX_NAME_BYTES,
+    ColumnGroup,
+    EventKind,
+    GroupKind,
+    Header,
+    write_rows,
+)
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
 from ticdc_assets_tests.examples import examples
@@ -392,6 +400,8 @@ def test_a_damaged_float_does_not_lose_its_row(value: float, text: str) -> None:
 H, B = HEADERS, group(ID)
 ONE = [table(len(B))]
 LONG = b"n" * (MAX_NAME_BYTES + 1)
+# In JSON each of them is six characters: 252 bytes, and four more are the most.
+CONTROLS = b"\x01" * 42 + b"nnnn"
 
 
 def headers(**fields: bytes) -> bytes:
@@ -441,6 +451,7 @@ WRONG = [
     (row(B, terms=u(3) + strings(b"", b"t", b"id")), "missing_name", 7),
     (row(B, terms=u(3) + strings(b"db", b"t", b"\xff")), "invalid_utf8", 21),
     (row(B, terms=u(3) + strings(b"db", LONG, b"id")), "name_too_long", 21),
+    (row(B, terms=u(3) + strings(b"db", b"t", CONTROLS + b"n")), "name_too_long", 21),
     (row(B, terms=u(2**40) + strings(b"db", b"t", b"id")), "truncated", 20),
     (row(B, terms=u(3) + u(2**62, 1, 2) + b"dbtid"), "truncated", 26),
     (row(B, terms=TERMS + b"x"), "trailing_bytes", 25),
@@ -486,6 +497,38 @@ def test_messages_that_are_refused() -> None:
     outcomes = assert_equal([value for value, _, _ in WRONG], CRAFT)
     for outcome, (value, reason, position) in zip(outcomes, WRONG, strict=True):
         assert outcome[:2] == (reason, f"byte {position}"), value
+
+
+@pytest.mark.parametrize("name", ["\U00020000" * 62, "\x01" * 40, '"' * 64, "\\" * 64])
+def test_names_that_are_said_for_each_row_make_no_message_large(name: str) -> None:
+    """A name is written once, and is in the images and shapes of all rows."""
+    names = tuple(f"{name}{number}" for number in range(10, 30))
+    nulls = ColumnGroup(
+        kind=GroupKind.AFTER, names=names, types=(3,) * 20, flags=(0,) * 20, values=(None,) * 20
+    )
+    header = Header(kind=EventKind.ROW, commit_ts=1, partition=None, database="d", table="t")
+    value = write_rows([header] * 500, [[nulls]] * 500)
+    (outcome,) = assert_equal([value], CRAFT)
+    assert isinstance(outcome, list)
+    assert len(outcome) == 500
+    rows = decode_batch(CRAFT, batch_of([value]))
+    for column in ("after", "shape"):
+        assert rows.column(column).nbytes < 90 * len(value)
+
+
+def test_what_a_long_message_says_again_has_a_limit() -> None:
+    header = Header(kind=EventKind.ROW, commit_ts=1, partition=None, database="d", table="t")
+    null = ColumnGroup(
+        kind=GroupKind.AFTER, names=("\x01" * 40,), types=(3,), flags=(0,), values=(None,)
+    )
+    value = write_rows([header] * 100, [[null]] * 100)
+    with mock.patch.object(repeating, "MOST_REPEATED_BYTES", 100 * 242):
+        assert len(decode(Record(key=None, value=value))) == 100
+    with (
+        mock.patch.object(repeating, "MOST_REPEATED_BYTES", 100 * 242 - 1),
+        pytest.raises(WireError, match="too_many_rows"),
+    ):
+        decode(Record(key=None, value=value))
 
 
 @pytest.mark.parametrize("version", [0, 2, 123, 128, 2**63, 2**64 - 1])
