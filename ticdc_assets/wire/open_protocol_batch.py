@@ -54,18 +54,7 @@ from ticdc_assets.wire.image_columns import double_texts, float_texts
 from ticdc_assets.wire.json_records import IrregularError, check_readable, read_records
 from ticdc_assets.wire.json_rewriting import Members, OpenMembers
 from ticdc_assets.wire.open_protocol import MAX_FLAGS, NUMBER_SIZE, VERSION_BYTES
-from ticdc_assets.wire.open_values import (
-    MAX_INTEGER,
-    MIN_INTEGER,
-    SPELLINGS,
-    Spelling,
-    blob_text,
-    char_base64,
-    check_blob,
-    finite_double_text,
-    finite_float_text,
-    spelling,
-)
+from ticdc_assets.wire.open_values import READERS, SPELLINGS, Spelling, spelling
 from ticdc_assets.wire.rows import ROW, WATERMARK, Common, RegularRows, Rows, shape_text
 
 MEMBERS: Final = OpenMembers(
@@ -109,7 +98,7 @@ class _Row(msgspec.Struct, gc=False):
 class _Plan:
     """How images of one list of columns are read, and what they say of their table."""
 
-    readers: tuple[Callable[[_Value], str], ...]
+    readers: tuple[Callable[[_Value, str], str], ...]
     shape: str
     partial_shape: str
 
@@ -359,7 +348,7 @@ def _joined(after: Mapping[str, _Column], before: Mapping[str, _Column]) -> dict
 def _image(columns: Mapping[str, _Column], plans: _Plans) -> tuple[bytes, _Plan]:
     plan = _plan(columns, plans)
     image = {
-        name: None if sent.v is None else read(sent.v)
+        name: None if sent.v is None else read(sent.v, "")
         for read, (name, sent) in zip(plan.readers, columns.items(), strict=True)
     }
     return _encode(image), plan
@@ -382,70 +371,7 @@ def _new_plan(columns: Mapping[str, _Column]) -> _Plan:
             raise IrregularError
         sent_columns.append(SentColumn(name, word, ColumnFlag(sent.f)))
     return _Plan(
-        readers=tuple(_READERS[spelling(sent.t, sent.f)] for sent in columns.values()),
+        readers=tuple(READERS[spelling(sent.t, sent.f)] for sent in columns.values()),
         shape=shape_text(sent_shape(tuple(sent_columns), "")),
         partial_shape=shape_text(sent_shape(tuple(sent_columns), "", partial=True)),
     )
-
-
-def _integer(value: _Value) -> str:
-    if type(value) is not int or not MIN_INTEGER <= value <= MAX_INTEGER:
-        raise IrregularError
-    return str(value)
-
-
-def _unsigned(value: _Value) -> str:
-    if type(value) is not int or not 0 <= value <= MAX_INTEGER:
-        raise IrregularError
-    return str(value)
-
-
-def _float(value: _Value) -> str:
-    return finite_float_text(_number(value), "")
-
-
-def _double(value: _Value) -> str:
-    return finite_double_text(_number(value), "")
-
-
-def _number(value: _Value) -> float:
-    if type(value) is float:
-        return value
-    if type(value) is not int or not MIN_INTEGER <= value <= MAX_INTEGER:
-        raise IrregularError
-    return float(value)
-
-
-def _null(_value: _Value) -> str:
-    raise IrregularError
-
-
-def _text(value: _Value) -> str:
-    if type(value) is not str:
-        raise IrregularError
-    return value
-
-
-def _quoted(value: _Value) -> str:
-    return char_base64(_text(value), "")
-
-
-def _text_in_base64(value: _Value) -> str:
-    return blob_text(_text(value), "")
-
-
-def _bytes_in_base64(value: _Value) -> str:
-    return check_blob(_text(value), "")
-
-
-_READERS: Final[Mapping[Spelling, Callable[[_Value], str]]] = {
-    Spelling.INTEGER: _integer,
-    Spelling.UNSIGNED: _unsigned,
-    Spelling.FLOAT: _float,
-    Spelling.DOUBLE: _double,
-    Spelling.NULL: _null,
-    Spelling.TEXT: _text,
-    Spelling.QUOTED: _quoted,
-    Spelling.TEXT_IN_BASE64: _text_in_base64,
-    Spelling.BYTES_IN_BASE64: _bytes_in_base64,
-}

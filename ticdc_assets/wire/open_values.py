@@ -1,6 +1,7 @@
 """Column values of Open Protocol: parsed JSON to physical values, and back.
 
-In: the `v` of a column, parsed with its numbers as `OtherNumber`, and what its `t` and `f` say.
+In: the `v` of a column, parsed, and what its `t` and `f` say. A number is an `OtherNumber` if it
+was parsed by `go_json`, an `int` or a `float` if it was by msgspec.
 Out: the physical value in the one spelling of all formats (`events.PhysicalValue`); and back. Both
 are functions of the value and its type alone.
 
@@ -74,8 +75,8 @@ SPELLINGS: Final[Mapping[int, tuple[Spelling, Spelling]]] = MappingProxyType(
 )
 """How the values of a type code are written, without and with the flag `BINARY`."""
 
-MIN_INTEGER: Final = -(2**63)
-MAX_INTEGER: Final = 2**64 - 1
+_MIN_INTEGER: Final = -(2**63)
+_MAX_INTEGER: Final = 2**64 - 1
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,20}")
 
@@ -93,7 +94,7 @@ def physical_value(value: Any, code: int, flags: int, position: str) -> str | No
     """Return the physical value of the parsed `value` of a column.
 
     Args:
-        value: parsed JSON, numbers as `OtherNumber`.
+        value: parsed JSON.
         code: type code of the column, one of `column_types.TYPE_NAMES`.
         flags: the flags of the column.
         position: JSON path of `value`, for errors.
@@ -101,7 +102,7 @@ def physical_value(value: Any, code: int, flags: int, position: str) -> str | No
     Raises:
         WireError: `value` is none of the type.
     """
-    return None if value is None else _READERS[spelling(code, flags)](value, position)
+    return None if value is None else READERS[spelling(code, flags)](value, position)
 
 
 def json_value(value: PhysicalValue, code: int, flags: int) -> Any:
@@ -127,93 +128,52 @@ def read_integer(value: Any, position: str, *, minimum: int, maximum: int) -> in
     Raises:
         WireError: `value` is no number, has a fraction or an exponent, or is out of range.
     """
-    if type(value) is not OtherNumber:
+    if type(value) is int:
+        number = value
+    elif type(value) is not OtherNumber:
         raise wrong_type(position, "integer", value)
-    if _INTEGER.fullmatch(value.text) is None:
-        if value.text.lstrip("-").isdecimal():
-            raise _out_of_range(position, minimum, maximum, value)
+    elif _INTEGER.fullmatch(value.text) is not None:
+        number = int(value.text)
+    elif value.text.lstrip("-").isdecimal():
+        raise _out_of_range(position, minimum, maximum, value)
+    else:
         raise wrong_type(position, "integer", value)
-    number = int(value.text)
     if not minimum <= number <= maximum:
         raise _out_of_range(position, minimum, maximum, value)
     return number
 
 
-def blob_text(value: str, position: str) -> str:
-    """Return the text that a column of a TEXT type holds as base64.
-
-    Raises:
-        WireError: `value` is no base64, or its bytes are no UTF-8.
-    """
-    content = _base64(value, position)
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        got = shorten(content[error.start : error.start + 16])
-        raise WireError("invalid_utf8", position, "base64 of UTF-8", got) from None
-
-
-def check_blob(value: str, position: str) -> str:
-    """Return `value`, which is base64 as encoders write it.
-
-    Raises:
-        WireError: it is not.
-    """
-    _base64(value, position)
-    return value
-
-
-def char_base64(value: str, position: str) -> str:
-    """Return as base64 the bytes that a BINARY or VARBINARY column holds as quoted text.
-
-    Raises:
-        WireError: `value` has an escape that is none of Go's.
-    """
-    try:
-        content = unquote(value)
-    except ValueError as error:
-        got = f"{shorten(value)} ({error})"
-        raise WireError("invalid_escape", position, "text as Go quotes it", got) from None
-    return b2a_base64(content, newline=False).decode()
-
-
-def finite_float_text(value: float, position: str) -> str:
-    """Return the text of a FLOAT.
-
-    Raises:
-        WireError: `value` does not fit in 32 bits.
-    """
-    number = to_float32(value)
-    if not math.isfinite(number):
-        raise WireError("out_of_range", position, "a number of 32 bits", shorten(value))
-    return float_text(number)
-
-
-def finite_double_text(value: float, position: str) -> str:
-    """Return the text of a DOUBLE.
-
-    Raises:
-        WireError: `value` does not fit in 64 bits.
-    """
-    if not math.isfinite(value):
-        raise WireError("out_of_range", position, "a number of 64 bits", shorten(value))
-    return double_text(value)
-
-
 def _integer_text(value: Any, position: str) -> str:
-    return str(read_integer(value, position, minimum=MIN_INTEGER, maximum=MAX_INTEGER))
+    return str(read_integer(value, position, minimum=_MIN_INTEGER, maximum=_MAX_INTEGER))
 
 
 def _unsigned_text(value: Any, position: str) -> str:
-    return str(read_integer(value, position, minimum=0, maximum=MAX_INTEGER))
+    return str(read_integer(value, position, minimum=0, maximum=_MAX_INTEGER))
 
 
 def _float(value: Any, position: str) -> str:
-    return finite_float_text(_number(value, position), position)
+    wide = _number(value, position)
+    number = to_float32(wide)
+    if not math.isfinite(number):
+        raise WireError("out_of_range", position, "a number of 32 bits", shorten(wide))
+    return float_text(number)
 
 
 def _double(value: Any, position: str) -> str:
-    return finite_double_text(_number(value, position), position)
+    number = _number(value, position)
+    if not math.isfinite(number):
+        raise WireError("out_of_range", position, "a number of 64 bits", shorten(number))
+    return double_text(number)
+
+
+def _number(value: Any, position: str) -> float:
+    if type(value) is float:
+        return value
+    if type(value) is int and _MIN_INTEGER <= value <= _MAX_INTEGER:
+        return float(value)
+    if type(value) is not OtherNumber:
+        raise wrong_type(position, "number", value)
+    return float(value.text)
 
 
 def _null(value: Any, position: str) -> str:
@@ -221,21 +181,28 @@ def _null(value: Any, position: str) -> str:
 
 
 def _quoted(value: Any, position: str) -> str:
-    return char_base64(read_text(value, position), position)
+    """Return as base64 the bytes that a BINARY or VARBINARY column holds as quoted text."""
+    text = read_text(value, position)
+    try:
+        content = unquote(text)
+    except ValueError as error:
+        got = f"{shorten(text)} ({error})"
+        raise WireError("invalid_escape", position, "text as Go quotes it", got) from None
+    return b2a_base64(content, newline=False).decode()
 
 
 def _text_in_base64(value: Any, position: str) -> str:
-    return blob_text(read_text(value, position), position)
+    content = _base64(read_text(value, position), position)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        got = shorten(content[error.start : error.start + 16])
+        raise WireError("invalid_utf8", position, "base64 of UTF-8", got) from None
 
 
 def _bytes_in_base64(value: Any, position: str) -> str:
-    return check_blob(read_text(value, position), position)
-
-
-def _number(value: Any, position: str) -> float:
-    if type(value) is not OtherNumber:
-        raise wrong_type(position, "number", value)
-    return float(value.text)
+    _base64(read_text(value, position), position)
+    return value
 
 
 def _base64(value: str, position: str) -> bytes:
@@ -254,12 +221,12 @@ def _from_base64(value: str) -> bytes:
     return content
 
 
-def _out_of_range(position: str, minimum: int, maximum: int, value: OtherNumber) -> WireError:
+def _out_of_range(position: str, minimum: int, maximum: int, value: object) -> WireError:
     return WireError("out_of_range", position, f"{minimum} to {maximum}", shorten(value))
 
 
 def _write_integer(value: str) -> int:
-    return _written_integer(value, MIN_INTEGER)
+    return _written_integer(value, _MIN_INTEGER)
 
 
 def _write_unsigned(value: str) -> int:
@@ -267,8 +234,8 @@ def _write_unsigned(value: str) -> int:
 
 
 def _written_integer(value: str, minimum: int) -> int:
-    if _INTEGER.fullmatch(value) is None or not minimum <= int(value) <= MAX_INTEGER:
-        raise ValueError(f"no integer from {minimum} to {MAX_INTEGER}: {shorten(value)}")
+    if _INTEGER.fullmatch(value) is None or not minimum <= int(value) <= _MAX_INTEGER:
+        raise ValueError(f"no integer from {minimum} to {_MAX_INTEGER}: {shorten(value)}")
     return int(value)
 
 
@@ -319,7 +286,7 @@ def _write_bytes_in_base64(value: str) -> str:
     return value
 
 
-_READERS: Final[Mapping[Spelling, Callable[[Any, str], str]]] = {
+READERS: Final[Mapping[Spelling, Callable[[Any, str], str]]] = {
     Spelling.INTEGER: _integer_text,
     Spelling.UNSIGNED: _unsigned_text,
     Spelling.FLOAT: _float,
@@ -330,6 +297,8 @@ _READERS: Final[Mapping[Spelling, Callable[[Any, str], str]]] = {
     Spelling.TEXT_IN_BASE64: _text_in_base64,
     Spelling.BYTES_IN_BASE64: _bytes_in_base64,
 }
+"""Read the parsed value of a column that is not NULL, and take its JSON path."""
+
 _WRITERS: Final[Mapping[Spelling, Callable[[str], Any]]] = {
     Spelling.INTEGER: _write_integer,
     Spelling.UNSIGNED: _write_unsigned,
