@@ -75,12 +75,14 @@ from ticdc_assets.schemas import ColumnSchema, RowShape, SentColumn, sent_shape
 from ticdc_assets.tso import LOGICAL_BITS, MAX_TSO, from_physical_ms, physical_ms
 from ticdc_assets.wire import go_json
 from ticdc_assets.wire.json_fields import (
+    optional,
     read_array,
     read_boolean,
     read_name,
     read_natural,
     read_object,
     read_text,
+    required,
     wrong_type,
 )
 from ticdc_assets.wire.record import Record
@@ -111,8 +113,8 @@ def decode(record: Record) -> list[Event]:
         WireError: the value is no message of Canal-JSON.
     """
     message = read_object(go_json.parse(record.value), "$")
-    is_ddl = _required(message, "isDdl", read_boolean)
-    word = _required(message, "type", read_text)
+    is_ddl = required(message, "isDdl", read_boolean)
+    word = required(message, "type", read_text)
     if is_ddl:
         return [_ddl(word, message)]
     if word == WATERMARK_TYPE:
@@ -194,14 +196,14 @@ def java_sql_type(mysql_type: str, value: PhysicalValue) -> int:
 def _ddl(word: str, message: Mapping[str, Any]) -> DdlEvent:
     if word not in _DDL_WORDS:
         raise WireError("unknown_type", "$.type", " ".join(sorted(_DDL_WORDS)), shorten(word))
-    commit_ts, es_only = _commit_ts(message, _optional(message, "_tidb", read_object))
+    commit_ts, es_only = _commit_ts(message, optional(message, "_tidb", read_object))
     return DdlEvent(
         ddl_type=word,
         commit_ts=commit_ts,
-        build_ts_ms=_optional(message, "ts", read_natural),
-        sql=_required(message, "sql", read_name),
-        database=_optional(message, "database", read_text) or "",
-        table=_optional(message, "table", read_text) or "",
+        build_ts_ms=optional(message, "ts", read_natural),
+        sql=required(message, "sql", read_name),
+        database=optional(message, "database", read_text) or "",
+        table=optional(message, "table", read_text) or "",
         schema=None,
         pre_schema=None,
         es_only=es_only,
@@ -209,35 +211,35 @@ def _ddl(word: str, message: Mapping[str, Any]) -> DdlEvent:
 
 
 def _watermark(message: Mapping[str, Any]) -> Watermark:
-    extension = _required(message, "_tidb", read_object)
+    extension = required(message, "_tidb", read_object)
     return Watermark(
-        watermark_ts=_required(extension, "watermarkTs", read_natural, "$._tidb"),
-        build_ts_ms=_optional(message, "ts", read_natural),
+        watermark_ts=required(extension, "watermarkTs", read_natural, "$._tidb"),
+        build_ts_ms=optional(message, "ts", read_natural),
     )
 
 
 def _rows(op: Op, message: Mapping[str, Any], length: int) -> Iterable[RowChange]:
-    extension = _optional(message, "_tidb", read_object)
+    extension = optional(message, "_tidb", read_object)
     commit_ts, es_only = _commit_ts(message, extension)
-    handle_key_only = _optional(extension or {}, "onlyHandleKey", read_boolean, "$._tidb") or False
-    location = _optional(extension or {}, "claimCheckLocation", read_text, "$._tidb") or None
-    build_ts_ms = _optional(message, "ts", read_natural)
-    database = _required(message, "database", read_name)
-    table = _required(message, "table", read_name)
-    primary_key = _optional(message, "pkNames", _names)
-    types = _required(message, "mysqlType", _types)
+    handle_key_only = optional(extension or {}, "onlyHandleKey", read_boolean, "$._tidb") or False
+    location = optional(extension or {}, "claimCheckLocation", read_text, "$._tidb") or None
+    build_ts_ms = optional(message, "ts", read_natural)
+    database = required(message, "database", read_name)
+    table = required(message, "table", read_name)
+    primary_key = optional(message, "pkNames", _names)
+    types = required(message, "mysqlType", _types)
     rank = {
-        name: number for number, name in enumerate(_optional(message, "sqlType", read_object) or {})
+        name: number for number, name in enumerate(optional(message, "sqlType", read_object) or {})
     }
     columns = _Columns(types, rank)
-    data = _required(message, "data", columns.images)
+    data = required(message, "data", columns.images)
     if not data:
         raise WireError("no_rows", "$.data", "one row at least", "[]")
     if len(data) > 1:
         once = sum(map(stored_bytes, (database, table, *(primary_key or ()), *types)))
         once += sum(map(stored_bytes, types.values()))
         check_repeated(once * len(data), length, "$.data")
-    images = _IMAGES[op](data, _optional(message, "old", columns.images))
+    images = _IMAGES[op](data, optional(message, "old", columns.images))
     # Cut images of claim checks are not marked as such in this format.
     cut = handle_key_only or location is not None
     for before, after in images:
@@ -266,8 +268,8 @@ def _rows(op: Op, message: Mapping[str, Any], length: int) -> Iterable[RowChange
 def _commit_ts(message: Mapping[str, Any], extension: Mapping[str, Any] | None) -> tuple[int, bool]:
     """Return the commit ts, and whether it is that of `es`."""
     if extension is None:
-        return from_physical_ms(_required(message, "es", _milliseconds)), True
-    return _required(extension, "commitTs", read_natural, "$._tidb"), False
+        return from_physical_ms(required(message, "es", _milliseconds)), True
+    return required(extension, "commitTs", read_natural, "$._tidb"), False
 
 
 _Images = Sequence[dict[str, PhysicalValue]]
@@ -366,21 +368,6 @@ def _base64(value: Any, position: str) -> str:
     except UnicodeEncodeError as error:
         got = f"U+{ord(error.object[error.start]):04X}"
     raise WireError("wrong_bytes", position, "code points to U+00FF (binary column)", got)
-
-
-def _required(
-    fields: Mapping[str, Any], name: str, read: Callable[[Any, str], Any], position: str = "$"
-) -> Any:
-    if name not in fields:
-        raise WireError("missing_field", f"{position}.{name}", "the field", "nothing")
-    return read(fields[name], f"{position}.{name}")
-
-
-def _optional(
-    fields: Mapping[str, Any], name: str, read: Callable[[Any, str], Any], position: str = "$"
-) -> Any:
-    value = fields.get(name)
-    return None if value is None else read(value, f"{position}.{name}")
 
 
 def _milliseconds(value: Any, position: str) -> int:

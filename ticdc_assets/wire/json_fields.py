@@ -1,16 +1,20 @@
 """The kinds of JSON value that messages are made of, read strictly.
 
-In: a value as `go_json.parse` gives it, and its JSON path. Out: the value with its type, or a
-`WireError` with that path. A number is never text, text never a number, and true no integer: what
-TiCDC's encoders write has one type for each field. Every reader depends on its arguments alone.
+In: a value as `go_json.parse` gives it, and its JSON path; or an object and the name of one of its
+fields. Out: the value with its type, or a `WireError` with that path. A number is never text, text
+never a number, and true no integer: what TiCDC's encoders write has one type for each field. Every
+reader depends on its arguments alone.
 
 Not handled: which fields a message has (the formats' own tables), and what they mean.
 """
 
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
 
 from ticdc_assets.errors import WireError, shorten
 from ticdc_assets.tso import MAX_TSO
+
+_T = TypeVar("_T")
 
 
 def wrong_type(position: str, expected: str, value: Any) -> WireError:
@@ -19,22 +23,14 @@ def wrong_type(position: str, expected: str, value: Any) -> WireError:
 
 
 def read_object(value: Any, position: str) -> dict[str, Any]:
-    """Return `value` as an object.
-
-    Raises:
-        WireError: it is none.
-    """
+    """Return `value` as an object."""
     if type(value) is not dict:
         raise wrong_type(position, "object", value)
     return cast(dict[str, Any], value)
 
 
 def read_array(value: Any, position: str) -> list[Any]:
-    """Return `value` as an array.
-
-    Raises:
-        WireError: it is none.
-    """
+    """Return `value` as an array."""
     if type(value) is not list:
         raise wrong_type(position, "array", value)
     return cast(list[Any], value)
@@ -54,33 +50,38 @@ def read_natural(value: Any, position: str, maximum: int = MAX_TSO) -> int:
 
 
 def read_text(value: Any, position: str) -> str:
-    """Return `value` as text.
-
-    Raises:
-        WireError: it is none.
-    """
+    """Return `value` as text."""
     if type(value) is not str:
         raise wrong_type(position, "text", value)
     return value
 
 
 def read_name(value: Any, position: str) -> str:
-    """Return `value` as text that is not empty.
-
-    Raises:
-        WireError: it is none.
-    """
+    """Return `value` as text that is not empty."""
     if not read_text(value, position):
         raise WireError("empty_text", position, "text that is not empty", "''")
     return value
 
 
 def read_boolean(value: Any, position: str) -> bool:
-    """Return `value` as true or false.
-
-    Raises:
-        WireError: it is neither.
-    """
+    """Return `value` as true or false."""
     if type(value) is not bool:
         raise wrong_type(position, "true or false", value)
     return value
+
+
+def required(
+    fields: Mapping[str, Any], name: str, read: Callable[[Any, str], _T], position: str = "$"
+) -> _T:
+    """Return the field `name` of the object at `position`, as `read` reads it."""
+    if name not in fields:
+        raise WireError("missing_field", f"{position}.{name}", "the field", "nothing")
+    return read(fields[name], f"{position}.{name}")
+
+
+def optional(
+    fields: Mapping[str, Any], name: str, read: Callable[[Any, str], _T], position: str = "$"
+) -> _T | None:
+    """Return the same, None if there is no such field or it is null."""
+    value = fields.get(name)
+    return None if value is None else read(value, f"{position}.{name}")

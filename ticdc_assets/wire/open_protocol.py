@@ -52,7 +52,8 @@ each value inside the record: `map_values` gives the way to it.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from functools import partial
+from typing import Any, Final, TypeVar, cast
 
 from ticdc_assets.errors import UnsupportedVersionError, WireError, shorten
 from ticdc_assets.events import (
@@ -70,9 +71,17 @@ from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire import go_json
 from ticdc_assets.wire.column_types import action_code, ddl_word, mysql_type, type_code
 from ticdc_assets.wire.go_json import OtherNumber
-from ticdc_assets.wire.json_fields import read_object
+from ticdc_assets.wire.json_fields import (
+    optional,
+    read_boolean,
+    read_name,
+    read_object,
+    read_text,
+)
 from ticdc_assets.wire.open_values import json_value, physical_value, read_integer
 from ticdc_assets.wire.record import Record
+
+_T = TypeVar("_T")
 
 VERSION: Final = 1
 """The only version of the protocol there is."""
@@ -246,7 +255,7 @@ def _keys_of_watermarks(key: bytes) -> list[tuple[int, int]]:
         while end < len(key):
             start, end = _frame(key, end, "key ")
             fields = _json_object(key[start:end], start, "key ", "$")
-            if _required_integer(fields, "t", "$") != WATERMARK:
+            if _required(fields, "t", _natural, "$") != WATERMARK:
                 return []
             found.append((start, end))
     except WireError:
@@ -282,59 +291,23 @@ def _json_object(content: bytes, start: int, where: str, path: str) -> dict[str,
     return read_object(_NUMBERS_AS_SENT.decode(content.decode()), path)
 
 
-def _required(fields: Mapping[str, Any], name: str, position: str) -> Any:
+def _required(
+    fields: Mapping[str, Any], name: str, read: Callable[[Any, str], _T], position: str
+) -> _T:
+    """Return the field `name` of the object at `position`; null is none."""
     value = fields.get(name)
     if value is None:
         got = "null" if name in fields else "nothing"
-        raise WireError("missing_field", go_json.member(position, name), "the field", got)
-    return value
+        raise WireError("missing_field", f"{position}.{name}", "the field", got)
+    return read(value, f"{position}.{name}")
 
 
-def _required_integer(
-    fields: Mapping[str, Any], name: str, position: str, *, maximum: int = MAX_TSO
-) -> int:
-    value = _required(fields, name, position)
-    return read_integer(value, f"{position}.{name}", minimum=0, maximum=maximum)
+def _row_id(value: Any, position: str) -> int:
+    return read_integer(value, position, minimum=_MIN_ROW_ID, maximum=_MAX_ROW_ID)
 
 
-def _optional_integer(
-    fields: Mapping[str, Any],
-    name: str,
-    position: str,
-    *,
-    minimum: int = 0,
-    maximum: int = MAX_TSO,
-) -> int | None:
-    value = fields.get(name)
-    if value is None:
-        return None
-    return read_integer(value, f"{position}.{name}", minimum=minimum, maximum=maximum)
-
-
-def _optional_text(fields: Mapping[str, Any], name: str, position: str) -> str:
-    value = fields.get(name)
-    if value is None:
-        return ""
-    if type(value) is not str:
-        raise WireError("wrong_type", f"{position}.{name}", "text", shorten(value))
-    return value
-
-
-def _name(fields: Mapping[str, Any], name: str, position: str) -> str:
-    _required(fields, name, position)
-    text = _optional_text(fields, name, position)
-    if not text:
-        raise WireError("empty_text", f"{position}.{name}", "text that is not empty", "''")
-    return text
-
-
-def _optional_boolean(fields: Mapping[str, Any], name: str, position: str) -> bool:
-    value = fields.get(name)
-    if value is None:
-        return False
-    if type(value) is not bool:
-        raise WireError("wrong_type", f"{position}.{name}", "true or false", shorten(value))
-    return value
+def _natural(value: Any, position: str, maximum: int = MAX_TSO) -> int:
+    return read_integer(value, position, minimum=0, maximum=maximum)
 
 
 _NUMBERS_AS_SENT: Final = json.JSONDecoder(parse_int=OtherNumber, parse_float=OtherNumber)
@@ -346,7 +319,7 @@ _NUMBERS_AS_SENT: Final = json.JSONDecoder(parse_int=OtherNumber, parse_float=Ot
 def _event(part: Part) -> Event:
     position = f"$.keys[{part.number}]"
     key = _json_object(part.key, part.key_start, "key ", position)
-    kind = _required_integer(key, "t", position)
+    kind = _required(key, "t", _natural, position)
     read = _READERS.get(kind)
     if read is None:
         expected = "1 (row), 2 (DDL) or 3 (watermark)"
@@ -365,20 +338,20 @@ def _read_watermark(part: Part, key: Mapping[str, Any], position: str) -> Event:
         raise WireError(
             "unexpected_value", f"byte {part.value_start}", "no value of a watermark", got
         )
-    return Watermark(watermark_ts=_required_integer(key, "ts", position), build_ts_ms=None)
+    return Watermark(watermark_ts=_required(key, "ts", _natural, position), build_ts_ms=None)
 
 
 def _read_ddl(part: Part, key: Mapping[str, Any], position: str) -> Event:
-    commit_ts = _required_integer(key, "ts", position)
-    database = _optional_text(key, "scm", position)
-    table = _optional_text(key, "tbl", position)
+    commit_ts = _required(key, "ts", _natural, position)
+    database = optional(key, "scm", read_text, position) or ""
+    table = optional(key, "tbl", read_text, position) or ""
     value, position = _value(part)
     code = _action_code(value, position)
     return DdlEvent(
         ddl_type=ddl_word(code),
         commit_ts=commit_ts,
         build_ts_ms=None,
-        sql=_name(value, "q", position),
+        sql=_required(value, "q", read_name, position),
         database=database,
         table=table,
         schema=None,
@@ -392,18 +365,18 @@ def _action_code(fields: dict[str, Any], position: str) -> int:
     text = fields.get("t")
     if type(text) is str and text.isascii() and text.isdecimal() and len(text) <= _CODE_DIGITS:
         fields = fields | {"t": OtherNumber(text)}
-    return _required_integer(fields, "t", position, maximum=MAX_ACTION_CODE)
+    return _required(fields, "t", partial(_natural, maximum=MAX_ACTION_CODE), position)
 
 
 def _read_row(part: Part, key: Mapping[str, Any], position: str) -> Event:
-    commit_ts = _required_integer(key, "ts", position)
-    database = _name(key, "scm", position)
-    table = _name(key, "tbl", position)
-    row_id = _optional_integer(key, "rid", position, minimum=_MIN_ROW_ID, maximum=_MAX_ROW_ID)
-    table_id = _optional_integer(key, "ptn", position)
-    location = _optional_text(key, "ccl", position) or None
+    commit_ts = _required(key, "ts", _natural, position)
+    database = _required(key, "scm", read_name, position)
+    table = _required(key, "tbl", read_name, position)
+    row_id = optional(key, "rid", _row_id, position)
+    table_id = optional(key, "ptn", _natural, position)
+    location = optional(key, "ccl", read_text, position) or None
     # With a location `ohk` is not sent, though the value has only the handle key.
-    handle_key_only = _optional_boolean(key, "ohk", position) or location is not None
+    handle_key_only = bool(optional(key, "ohk", read_boolean, position) or location is not None)
     value, position = _value(part)
     images = {name: _image(value, name, position) for name in ("u", "p", "d")}
     op = _OPS.get(tuple(name for name, columns in images.items() if columns))
@@ -449,9 +422,9 @@ def _image(
 
 def _column(name: str, value: Any, position: str) -> tuple[SentColumn, str | None]:
     fields = read_object(value, position)
-    code = _required_integer(fields, "t", position)
-    flags = _optional_integer(fields, "f", position, maximum=MAX_FLAGS)
-    is_handle_key = _optional_boolean(fields, "h", position)
+    code = _required(fields, "t", _natural, position)
+    flags = optional(fields, "f", partial(_natural, maximum=MAX_FLAGS), position)
+    is_handle_key = optional(fields, "h", read_boolean, position)
     if flags is None:
         flags = int(ColumnFlag.HANDLE_KEY) if is_handle_key else 0
     word = mysql_type(code, flags)

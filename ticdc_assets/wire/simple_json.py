@@ -27,11 +27,13 @@ from ticdc_assets.events import Checksum, Event, Image, PhysicalValue, ZonedTime
 from ticdc_assets.schemas import TableSchema, schema_to_json, sent_schema
 from ticdc_assets.wire import go_json
 from ticdc_assets.wire.json_fields import (
+    optional,
     read_boolean,
     read_name,
     read_natural,
     read_object,
     read_text,
+    required,
     wrong_type,
 )
 from ticdc_assets.wire.record import Record
@@ -58,8 +60,8 @@ def decode(record: Record) -> list[Event]:
         UnsupportedVersionError: it is one of another version.
     """
     message = read_object(go_json.parse(record.value), "$")
-    check_version(_required(message, "version", read_natural))
-    kind = message_type(_required(message, "type", read_text))
+    check_version(required(message, "version", read_natural))
+    kind = message_type(required(message, "type", read_text))
     fields: dict[str, Any] = {}
     for field in FIELDS[kind]:
         value = _PRESENCES[field.presence](message, field)
@@ -95,20 +97,12 @@ def image_from_value(value: Any, position: str) -> dict[str, PhysicalValue]:
     }
 
 
-def _required(message: Mapping[str, Any], name: str, read: Callable[[Any, str], Any]) -> Any:
-    position = f"$.{name}"
-    if name not in message:
-        raise WireError("missing_field", position, "the field", "nothing")
-    return read(message[name], position)
-
-
 def _required_field(message: Mapping[str, Any], field: Field) -> Any:
-    return _required(message, field.name, _KINDS[field.kind])
+    return required(message, field.name, _KINDS[field.kind])
 
 
 def _optional_field(message: Mapping[str, Any], field: Field) -> Any:
-    value = message.get(field.name)
-    return None if value is None else _KINDS[field.kind](value, f"$.{field.name}")
+    return optional(message, field.name, _KINDS[field.kind])
 
 
 def _absent_field(message: Mapping[str, Any], field: Field) -> None:
@@ -121,18 +115,16 @@ def _absent_field(message: Mapping[str, Any], field: Field) -> None:
 
 def _checksum(value: Any, position: str) -> Checksum:
     members = read_object(value, position)
-
-    def read(name: str, kind: Callable[..., Any], *limits: int) -> Any:
-        if name not in members:
-            raise WireError("missing_field", f"{position}.{name}", "the field", "nothing")
-        return kind(members[name], f"{position}.{name}", *limits)
-
     return Checksum(
-        version=read("version", read_natural),
-        corrupted=read("corrupted", read_boolean),
-        current=read("current", read_natural, _MAX_UINT32),
-        previous=read("previous", read_natural, _MAX_UINT32),
+        version=required(members, "version", read_natural, position),
+        corrupted=required(members, "corrupted", read_boolean, position),
+        current=required(members, "current", _uint32, position),
+        previous=required(members, "previous", _uint32, position),
     )
+
+
+def _uint32(value: Any, position: str) -> int:
+    return read_natural(value, position, _MAX_UINT32)
 
 
 def _physical(value: Any, position: str) -> ZonedTimestamp:
