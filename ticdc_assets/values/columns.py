@@ -56,8 +56,6 @@ _LAST: Final = int(np.datetime64("9999-12-31T23:59:59.999999", "us").astype(np.i
 """The years that Python and Spark have, in microseconds since 1970."""
 
 _MOST_LABELS: Final = 65535
-_SEXTETS: Final = np.full(256, 64, np.uint8)
-_SEXTETS[list(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")] = range(64)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -357,7 +355,6 @@ def _binaries(column: ColumnSchema, timezone: str) -> _Typed:
             places.begins,
             places.ends,
             places.forms,
-            _SEXTETS,
             offsets,
             content,
             regular,

@@ -6,7 +6,7 @@ which of them are regular.
 
 # numba hides the types of what it compiles.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportArgumentType=false
+# pyright: reportUnknownArgumentType=false, reportArgumentType=false, reportAssignmentType=false
 
 from typing import Final
 
@@ -28,8 +28,46 @@ from ticdc_assets.values.column_loops import (
 
 _TRUE, _FALSE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"false", np.uint8)
 NULL_WORD: Final = np.frombuffer(b"null", np.uint8)
+BASE64: Final = np.frombuffer(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
+)
+_SIX_BITS: Final = np.full(256, 64, np.uint8)
+_SIX_BITS[BASE64] = np.arange(64)
+_PAD: Final = 61
 JSON_DEPTH: Final = 60
 """Arrays and objects within each other that `json_texts` reads: one bit of a number each."""
+
+
+@compiled
+def from_base64(data: Bytes, at: int, end: int, out: Bytes, place: int) -> int:
+    """Write the bytes whose one standard base64 stands between two places.
+
+    It has all its padding, and no bit set that says nothing. Three bytes for each four of text must
+    fit.
+
+    Returns:
+        The place behind what is written, or -1.
+    """
+    if (end - at) & 3:
+        return -1
+    while at < end:
+        first, second = np.int64(_SIX_BITS[data[at]]), np.int64(_SIX_BITS[data[at + 1]])
+        third, fourth = np.int64(_SIX_BITS[data[at + 2]]), np.int64(_SIX_BITS[data[at + 3]])
+        at += 4
+        size = 3
+        if at == end and data[at - 1] == _PAD:
+            size, fourth = 2, 0
+            if data[at - 2] == _PAD:
+                size, third = 1, 0
+        if (first | second | third | fourth) & 64:
+            return -1
+        if (size == 2 and third & 3) or (size == 1 and second & 15):
+            return -1
+        out[place] = first << 2 | second >> 4
+        out[place + 1] = (second << 4 | third >> 2) & 0xFF
+        out[place + 2] = (third << 6 | fourth) & 0xFF
+        place += size
+    return place
 
 
 @compiled
@@ -38,60 +76,30 @@ def base64(
     begins: Places,
     ends: Places,
     forms: Bytes,
-    sextets: Bytes,
     offsets: Places,
     out: Bytes,
     regular: Flags,
 ) -> None:
-    """Decode base64 with all its padding, and no bit set that says nothing.
+    """Decode base64 as `from_base64` does.
 
     Args:
         data: the bytes.
         begins: where each text begins.
         ends: where each ends.
         forms: of what form each is.
-        sextets: for each byte the number it stands for, 64 for none.
         offsets: where in `out` each value begins, and the end of the last: one more than rows.
         out: the values one behind the other; three bytes for each four of text must fit.
         regular: which are absent, NULL, or such.
     """
-    filled = 0
+    filled = np.int64(0)
     for row in range(len(begins)):
         offsets[row] = filled
         regular[row] = forms[row] <= NULL
-        place, end = begins[row], ends[row]
-        if forms[row] != TEXT or (end - place) % 4:
-            continue
-        start = filled
-        good = True
-        while place < end:
-            last = place + 4 == end
-            one, two = sextets[data[place]], sextets[data[place + 1]]
-            three, four = sextets[data[place + 2]], sextets[data[place + 3]]
-            padding = 0
-            if last and data[place + 3] == 61:
-                four, padding = np.uint8(0), 1
-                if data[place + 2] == 61:
-                    three, padding = np.uint8(0), 2
-            if one > 63 or two > 63 or three > 63 or four > 63:
-                good = False
-                break
-            if (padding == 1 and three & 3) or (padding == 2 and two & 15):
-                good = False
-                break
-            out[filled] = (one << 2) | (two >> 4)
-            filled += 1
-            if padding < 2:
-                out[filled] = ((two & 15) << 4) | (three >> 2)
-                filled += 1
-            if padding < 1:
-                out[filled] = ((three & 3) << 6) | four
-                filled += 1
-            place += 4
-        if good:
-            regular[row] = True
-        else:
-            filled = start
+        if forms[row] == TEXT:
+            behind = from_base64(data, begins[row], ends[row], out, filled)
+            if behind >= 0:
+                regular[row] = True
+                filled = behind
     offsets[len(begins)] = filled
 
 

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from ticdc_assets.compiled import compiled
+from ticdc_assets.values.text_loops import BASE64
 from ticdc_assets.values.word_loops import Words, copied, stop
 from ticdc_assets.wire.json_loops import (
     BACKSLASH,
@@ -23,13 +24,9 @@ from ticdc_assets.wire.json_loops import (
     Octets,
 )
 
-_UNESCAPED: Final = np.zeros(256, np.uint8)
-_UNESCAPED[list(b'"\\/bfnrt')] = list(b'"\\/\b\f\n\r\t')
-BASE64: Final = np.frombuffer(
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
-)
-_SIX_BITS: Final = np.full(256, 64, np.uint8)
-_SIX_BITS[BASE64] = np.arange(64)
+UNESCAPED: Final = np.zeros(256, np.uint8)
+UNESCAPED[list(b'"\\/bfnrt')] = list(b'"\\/\b\f\n\r\t')
+"""For each byte behind a backslash the byte that both mean, 0 for none."""
 _SHORT_ESCAPES: Final = np.zeros(256, np.uint8)
 _SHORT_ESCAPES[list(b'"\\\b\f\n\r\t')] = list(b'"\\bfnrt')
 _DIGITS: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
@@ -54,7 +51,7 @@ def code_point(octets: Octets, at: int) -> tuple[int, int]:
             return byte, at + 1
         letter = octets[at + 1]
         if letter != LETTER_U:
-            return np.int64(_UNESCAPED[letter]), at + 2
+            return np.int64(UNESCAPED[letter]), at + 2
         point = np.int64(0)
         for place in range(at + 2, at + 6):
             point = point << 4 | hex_digit(octets[place])
@@ -182,29 +179,3 @@ def in_base64(octets: Octets, end: int, written: Octets, place: int) -> int:
     if not two:
         written[place + 2] = PAD
     return place + 4
-
-
-@compiled
-def from_base64(octets: Octets, at: int, end: int, written: Octets) -> int:
-    """Write the bytes whose one standard base64 stands between two places, and return how many."""
-    if (end - at) & 3:
-        return -1
-    place = 0
-    while at < end:
-        first, second = np.int64(_SIX_BITS[octets[at]]), np.int64(_SIX_BITS[octets[at + 1]])
-        third, fourth = np.int64(_SIX_BITS[octets[at + 2]]), np.int64(_SIX_BITS[octets[at + 3]])
-        at += 4
-        size = 3
-        if at == end and octets[at - 1] == PAD:
-            size, fourth = 2, 0
-            if octets[at - 2] == PAD:
-                size, third = 1, 0
-        if (first | second | third | fourth) & 64:
-            return -1
-        if (size == 2 and third & 3) or (size == 1 and second & 15):
-            return -1
-        written[place] = first << 2 | second >> 4
-        written[place + 1] = (second << 4 | third >> 2) & 0xFF
-        written[place + 2] = (third << 6 | fourth) & 0xFF
-        place += size
-    return place

@@ -22,6 +22,7 @@ from ticdc_assets.compiled import compiled
 from ticdc_assets.values.column_loops import ESCAPED, NULL, TEXT, ZONED
 from ticdc_assets.values.text_loops import NULL_WORD, stands
 from ticdc_assets.values.word_loops import Words, copied, same, stop
+from ticdc_assets.wire.character_loops import UNESCAPED, utf8_written
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int32]
@@ -62,14 +63,8 @@ def slots_of(names: Bytes, offsets: Places) -> Places:
 @compiled
 def _is_zone(data: Bytes, begin: int, end: int, zones: Bytes, offsets: Places) -> bool:
     for number in range(len(offsets) - 1):
-        if offsets[number + 1] - offsets[number] != end - begin:
-            continue
-        same = True
-        for place in range(begin, end):
-            if data[place] != zones[offsets[number] + place - begin]:
-                same = False
-                break
-        if same:
+        zone = zones[offsets[number] : offsets[number + 1]]
+        if len(zone) == end - begin and stands(data, begin, end, zone):
             return True
     return False
 
@@ -226,7 +221,6 @@ def texts(
     begins: Places,
     ends: Places,
     forms: Bytes,
-    single: Bytes,
     offsets: Places,
     out: Bytes,
     written: Words,
@@ -240,7 +234,6 @@ def texts(
         begins: where each text begins.
         ends: where each ends.
         forms: of what form each is.
-        single: for each byte behind a backslash the byte that both mean, 0 for none.
         offsets: where in `out` each text begins, and the end of the last: one more than rows.
         out: the texts one behind the other; as many bytes as all of them have must fit, for an
             escape is never shorter than what it means.
@@ -267,7 +260,7 @@ def texts(
             if place + 1 >= end:
                 regular[row] = False
                 break
-            means = single[data[place + 1]]
+            means = UNESCAPED[data[place + 1]]
             if means:
                 out[filled] = means
                 filled += 1
@@ -288,24 +281,7 @@ def texts(
             if code < 0:
                 regular[row] = False
                 break
-            if code < 0x80:
-                out[filled] = code
-                filled += 1
-            elif code < 0x800:
-                out[filled] = 0xC0 | (code >> 6)
-                out[filled + 1] = 0x80 | (code & 0x3F)
-                filled += 2
-            elif code < 0x10000:
-                out[filled] = 0xE0 | (code >> 12)
-                out[filled + 1] = 0x80 | ((code >> 6) & 0x3F)
-                out[filled + 2] = 0x80 | (code & 0x3F)
-                filled += 3
-            else:
-                out[filled] = 0xF0 | (code >> 18)
-                out[filled + 1] = 0x80 | ((code >> 12) & 0x3F)
-                out[filled + 2] = 0x80 | ((code >> 6) & 0x3F)
-                out[filled + 3] = 0x80 | (code & 0x3F)
-                filled += 4
+            filled = utf8_written(code, out, filled)
         if not regular[row]:
             filled = start
     offsets[len(begins)] = filled

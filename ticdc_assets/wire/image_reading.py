@@ -25,9 +25,6 @@ from ticdc_assets.values.word_loops import Words
 from ticdc_assets.wire import image_loops as loops
 from ticdc_assets.wire.byte_columns import words_of
 
-_SINGLE: Final = np.zeros(256, np.uint8)
-_SINGLE[list(b'"\\/bfnrt')] = list(b'"\\/\b\f\n\r\t')
-
 _PADDING: Final = bytes(8)
 """What loops over words may read behind the bytes."""
 
@@ -80,7 +77,6 @@ class Images:
                 begins,
                 ends,
                 forms,
-                _SINGLE,
                 offsets,
                 content,
                 written,

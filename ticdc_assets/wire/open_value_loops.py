@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 
 from ticdc_assets.compiled import inlined
+from ticdc_assets.values.text_loops import from_base64
 from ticdc_assets.values.word_loops import Words, copied
 from ticdc_assets.wire.character_loops import (
     bytes_in_text,
-    from_base64,
     hex_digit,
     in_base64,
     text_written,
@@ -231,7 +231,7 @@ def value_written(
                 return -1, place
             place = in_base64(scratch, size, written, place)
         else:
-            size = from_base64(octets, start, closing, scratch)
+            size = from_base64(octets, start, closing, scratch, 0)
             if size < 0:
                 return -1, place
             if way == BYTES_IN_BASE64_WAY:
