@@ -19,17 +19,15 @@ for every record that is of no shape it knows, and the reference says what such 
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from ticdc_assets.errors import WireError
 from ticdc_assets.events import Event
-from ticdc_assets.wire.go_json import MAX_DEPTH
+from ticdc_assets.wire.go_json import MAX_DEPTH, check_depth
 from ticdc_assets.wire.record import Record
 from ticdc_assets.wire.rows import (
     Common,
@@ -42,10 +40,6 @@ from ticdc_assets.wire.rows import (
 
 Take: TypeAlias = Callable[[bytes | None, bytes], Sequence[Common]]
 """The common columns of the rows of a record, by its key and value."""
-
-
-_STRINGS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
-"""Strings in JSON; one that does not end goes to the end, so no text is searched twice."""
 
 
 class IrregularError(Exception):
@@ -102,23 +96,8 @@ def check_readable(text: bytes) -> None:
     """See to it that a parser that skips members takes no text that the reference refuses.
 
     Raises:
-        IrregularError: the text nests deeper than is read, if it is JSON.
+        WireError: the text nests deeper than is read, if it is JSON.
         UnicodeError: it is not UTF-8.
     """
-    if not text.isascii():
-        text.decode()
-    # Nearly always there are not that many bytes, let alone brackets.
-    if len(text) > MAX_DEPTH and _brackets(text) > MAX_DEPTH and _depth(text) > MAX_DEPTH:
-        raise IrregularError
-
-
-def _brackets(text: bytes) -> int:
-    return text.count(b"{") + text.count(b"[")
-
-
-def _depth(text: bytes) -> int:
-    """Return how deep the arrays and objects of a JSON text are in each other."""
-    octets = np.frombuffer(_STRINGS.sub(b"", text), np.uint8)
-    opened, closed = (np.isin(octets, np.frombuffer(both, np.uint8)) for both in (b"{[", b"}]"))
-    steps = opened.astype(np.int64) - closed
-    return int(np.cumsum(steps).max(initial=0))
+    if len(text) > MAX_DEPTH or not text.isascii():
+        check_depth(text.decode())
