@@ -43,10 +43,6 @@ def encode(wire_format: WireFormat, events: Sequence[Event]) -> list[Record]:
     return ENCODERS[wire_format](events)
 
 
-def _encode_simple_json(events: Sequence[Event]) -> list[Record]:
-    return [simple_json.encode(event) for event in events]
-
-
 DECODERS: Final[Mapping[WireFormat, Callable[[Record], list[Event]]]] = {
     WireFormat.SIMPLE_JSON: simple_json.decode,
     WireFormat.SIMPLE_AVRO: simple_avro.decode,
@@ -55,7 +51,7 @@ DECODERS: Final[Mapping[WireFormat, Callable[[Record], list[Event]]]] = {
     WireFormat.CRAFT: craft.decode,
 }
 ENCODERS: Final[Mapping[WireFormat, Callable[[Sequence[Event]], list[Record]]]] = {
-    WireFormat.SIMPLE_JSON: _encode_simple_json,
+    WireFormat.SIMPLE_JSON: simple_json.encode,
     WireFormat.SIMPLE_AVRO: simple_avro.encode,
     WireFormat.OPEN_PROTOCOL: open_protocol.encode,
     WireFormat.CANAL_JSON: canal_json.encode,

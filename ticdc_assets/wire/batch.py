@@ -61,6 +61,7 @@ from ticdc_assets.wire.rows import (
     SourcedRows,
     decoded_rows,
     error_rows,
+    picked,
     regular_and_others,
     takeable,
 )
@@ -159,9 +160,7 @@ def _decoded(wire_format: WireFormat, batch: pa.RecordBatch) -> SourcedRows:
             regular = with_rewritten(batch, regular, rewriting, decode_regular)
         return regular_and_others(batch, regular, decode_rows)
     numbers = np.flatnonzero(~large)
-    names = [*COORDINATES, "key", "value"]
-    columns = [takeable(column).take(pa.array(numbers)) for column in batch.select(names)]
-    others = _decoded(wire_format, pa.RecordBatch.from_arrays(columns, names=names))
+    others = _decoded(wire_format, picked(batch, numbers, (*COORDINATES, "key", "value")))
     counted = Rows()
     for number in np.flatnonzero(large).tolist():
         key, value = (batch.column(name)[number].as_py() for name in ("key", "value"))

@@ -43,7 +43,7 @@ frame format 1.6.1; snappy's format_description.txt.
 
 # pyarrow has no type information, so what comes from it is unknown to the checker.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownLambdaType=false
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -84,9 +84,9 @@ def decompressed(
         WireError: what should be compressed is not, or its content is larger than `limit` bytes.
         ValueError: the format has no compression.
     """
-    read = _READERS[compression]
-    if read is None:
+    if compression is Compression.NONE:
         return record
+    read = _READERS[compression]
     left = limit
 
     def change(value: bytes, position: str) -> bytes:
@@ -110,10 +110,12 @@ def compressed(wire_format: WireFormat, record: Record, compression: Compression
     Raises:
         ValueError: the format has no compression.
     """
-    write = _WRITERS[compression]
-    if write is None:
+    if compression is Compression.NONE:
         return record
-    return _change(wire_format)(record, lambda value, _position: write(value))
+    codec = pa.Codec(compression.value)
+    return _change(wire_format)(
+        record, lambda value, _position: codec.compress(value, asbytes=True)
+    )
 
 
 def supports(wire_format: WireFormat, compression: Compression) -> bool:
@@ -252,10 +254,6 @@ def _too_large(limit: int, got: str, *, at: int = 0) -> WireError:
     return WireError("too_large", f"byte {at}", f"at most {limit} bytes of content", got)
 
 
-def _write_lz4(value: bytes) -> bytes:
-    return pa.Codec("lz4").compress(value, asbytes=True)
-
-
 # --- snappy ---
 
 _LONGEST_VARINT: Final = 5
@@ -305,17 +303,7 @@ def _snappy_size(value: bytes) -> tuple[int, int]:
     )
 
 
-def _write_snappy(value: bytes) -> bytes:
-    return pa.Codec("snappy").compress(value, asbytes=True)
-
-
-_READERS: Final[Mapping[Compression, Callable[[bytes, int], bytes] | None]] = {
-    Compression.NONE: None,
+_READERS: Final[Mapping[Compression, Callable[[bytes, int], bytes]]] = {
     Compression.LZ4: _read_lz4,
     Compression.SNAPPY: _read_snappy,
-}
-_WRITERS: Final[Mapping[Compression, Callable[[bytes], bytes] | None]] = {
-    Compression.NONE: None,
-    Compression.LZ4: _write_lz4,
-    Compression.SNAPPY: _write_snappy,
 }

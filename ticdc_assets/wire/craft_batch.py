@@ -56,8 +56,7 @@ from ticdc_assets.wire.column_rows import (
 from ticdc_assets.wire.craft_heads import Head, Terms, heads_of, shapes_of, terms_of
 from ticdc_assets.wire.craft_layout import VERSION, EventKind, GroupKind
 from ticdc_assets.wire.image_columns import Form, Images, Values, images_of
-from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.rows import RegularRows, Rows, decoded_rows
+from ticdc_assets.wire.rows import RegularRows, Rows, reference_rows
 
 _SHORTEST: Final = 12
 """A message of one row has more bytes than these."""
@@ -82,10 +81,7 @@ _DELETE: Final = 2
 
 def decode_rows(batch: pa.RecordBatch) -> Rows:
     """Return the rows of the records of `batch`, as the reference says them."""
-    rows = Rows()
-    for number, value in enumerate(batch.column("value").to_pylist()):
-        rows.add(number, decoded_rows(craft.decode, Record(key=None, value=value)))
-    return rows
+    return reference_rows(craft.decode, batch)
 
 
 def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:

@@ -43,7 +43,7 @@ Not handled: what the parts mean (`craft`) and how a value is written (`craft_va
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -215,23 +215,6 @@ def read_group(value: bytes, position: int, size: int, terms: Sequence[str]) -> 
         WireError: there is none.
     """
     reader = Reader(value, position, position + size)
-    columns = read_columns(reader, terms)
-    values = reader.nullable_strings(len(columns.names))
-    reader.finish()
-    return replace(
-        columns,
-        values=tuple(raw for _, raw in values),
-        starts=tuple(start for start, _ in values),
-    )
-
-
-def read_columns(reader: Reader, terms: Sequence[str]) -> ColumnGroup:
-    """Return the column group at `reader` up to its values, and without them.
-
-    Raises:
-        WireError: there is none.
-    """
-    position = reader.position
     (kind,) = reader.take(1)
     if kind not in _GROUP_KINDS:
         raise WireError(
@@ -249,13 +232,16 @@ def read_columns(reader: Reader, terms: Sequence[str]) -> ColumnGroup:
         raise WireError(
             "unknown_flags", f"byte {flags_start}", f"at most {MAX_FLAGS}", shorten(max(flags))
         )
+    values = reader.nullable_strings(count)
+    reader.finish()
     return ColumnGroup(
         kind=GroupKind(kind),
         names=names,
         types=tuple(types),
         flags=tuple(flags),
-        values=(),
+        values=tuple(raw for _, raw in values),
         position=position,
+        starts=tuple(start for start, _ in values),
     )
 
 

@@ -19,7 +19,7 @@ one that runs into the next is none.
 # Compiled, numpy's integers are what a variable of an integer is.
 # pyright: reportArgumentType=false, reportAssignmentType=false, reportReturnType=false
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -44,6 +44,18 @@ ONE: Final = np.uint64(1)
 _EIGHT: Final = 8
 MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 HALF, BYTE, ZERO_WORD = np.uint64(32), np.uint64(8), np.uint64(0)
+
+
+class Sheet(NamedTuple):
+    """What is written to.
+
+    Attributes:
+        octets: its bytes, with padding.
+        words: the eight bytes at each place.
+    """
+
+    octets: Octets
+    words: Words
 
 
 def expected(*texts: bytes) -> Words:

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from ticdc_assets.wire.byte_columns import Ints, Writing, writing
 from ticdc_assets.wire.column_rows import Part, part_of, parts_of
-from ticdc_assets.wire.rows import RegularRows, takeable
+from ticdc_assets.wire.rows import RegularRows, picked
 
 if TYPE_CHECKING:
     from ticdc_assets.wire.rewriting_loops import Names
@@ -84,10 +84,8 @@ def with_rewritten(
     if regular is not None:
         rest[regular.sources] = False
     numbers = np.flatnonzero(rest)
-    batch = batch.select(["key", "value"])
     if len(numbers) < batch.num_rows:
-        columns = [takeable(column).take(pa.array(numbers)) for column in batch.columns]
-        batch = pa.RecordBatch.from_arrays(columns, names=["key", "value"])
+        batch = picked(batch, numbers, ("key", "value"))
     written, again = rewriting(batch)
     found = decode_regular(again) if len(written) else None
     if found is None:
@@ -144,7 +142,7 @@ def _joined(
 
 def _rewritten(part: Part, members: Members) -> "tuple[Ints, pa.Array[Any]]":
     """Return which texts of a part can be written again, and these."""
-    from ticdc_assets.wire import rewriting_loops
+    from ticdc_assets.wire import json_loops, rewriting_loops
 
     inner, inner_members = -1, _NO_MEMBERS
     if members.inside is not None:
@@ -161,8 +159,8 @@ def _rewritten(part: Part, members: Members) -> "tuple[Ints, pa.Array[Any]]":
         _names(members),
         inner,
         _names(inner_members),
-        rewriting_loops.Sheet(scratch.octets, scratch.words),
-        rewriting_loops.Sheet(written.octets, written.words),
+        json_loops.Sheet(scratch.octets, scratch.words),
+        json_loops.Sheet(written.octets, written.words),
         numbers,
         ends,
     )
@@ -173,15 +171,15 @@ def _rewritten_open(
     keys: Part, part: Part, members: OpenMembers
 ) -> "tuple[Ints, pa.Array[Any], pa.Array[Any]]":
     """Return which records of a part can be written again, their keys and their values."""
-    from ticdc_assets.wire import open_loops, open_rewriting_loops, rewriting_loops
+    from ticdc_assets.wire import json_loops, open_loops, open_rewriting_loops
 
     key_sizes, sizes = keys.ends - keys.starts, part.ends - part.starts
     longest = max(int(key_sizes.max()), int(sizes.max()))
     scratch = writing(4 * longest + open_rewriting_loops.GAP)
     key_texts, texts = writing(int(key_sizes.sum())), writing(int(sizes.sum()))
     again = open_rewriting_loops.Again(
-        rewriting_loops.Sheet(key_texts.octets, key_texts.words),
-        rewriting_loops.Sheet(texts.octets, texts.words),
+        json_loops.Sheet(key_texts.octets, key_texts.words),
+        json_loops.Sheet(texts.octets, texts.words),
         *(np.empty(len(sizes), np.int64) for _ in range(3)),
     )
     count = open_rewriting_loops.open_rewritten(
@@ -190,7 +188,7 @@ def _rewritten_open(
         open_rewriting_loops.OpenNames(
             _names(members.key), _names(members.value), _names(members.column)
         ),
-        rewriting_loops.Sheet(scratch.octets, scratch.words),
+        json_loops.Sheet(scratch.octets, scratch.words),
         again,
     )
     return (

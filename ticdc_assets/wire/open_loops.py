@@ -25,6 +25,7 @@ from ticdc_assets.wire.json_loops import (
     UPDATE,
     Ints,
     Octets,
+    Sheet,
     expected,
     hashed,
     is_utf8,
@@ -223,18 +224,6 @@ class Texts(NamedTuple):
     ends: Ints
 
 
-class Paper(NamedTuple):
-    """What is written to.
-
-    Attributes:
-        octets: its bytes, with padding.
-        words: the eight bytes at each place.
-    """
-
-    octets: Octets
-    words: Words
-
-
 class OpenRoom(NamedTuple):
     """What is found in records of Open Protocol.
 
@@ -273,9 +262,9 @@ def open_records(
     ways: Octets,
     binary: int,
     room: OpenRoom,
-    before_paper: Paper,
-    after_paper: Paper,
-    scratch_paper: Paper,
+    before_paper: Sheet,
+    after_paper: Sheet,
+    scratch_paper: Sheet,
 ) -> None:
     """Read records of Open Protocol that hold rows alone.
 

@@ -147,9 +147,9 @@ def _columns(keys: Part, part: Part) -> "tuple[Ints, dict[str, pa.Array[Any]]]":
         _ways(),
         int(ColumnFlag.BINARY),
         room,
-        open_loops.Paper(before.octets, before.words),
-        open_loops.Paper(after.octets, after.words),
-        open_loops.Paper(scratch.octets, scratch.words),
+        json_loops.Sheet(before.octets, before.words),
+        json_loops.Sheet(after.octets, after.words),
+        json_loops.Sheet(scratch.octets, scratch.words),
     )
     found, sent, _, unsure, (_, unsure_count, count) = room
     found, unsure = found[:count], unsure[:unsure_count]

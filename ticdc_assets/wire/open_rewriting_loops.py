@@ -23,13 +23,13 @@ from ticdc_assets.wire.json_loops import (
     QUOTE,
     Ints,
     Octets,
+    Sheet,
     length_at,
     unescaped_end,
 )
 from ticdc_assets.wire.open_loops import Texts
 from ticdc_assets.wire.rewriting_loops import (
     Names,
-    Sheet,
     members_copied,
     object_written,
     text_copied,

@@ -40,6 +40,7 @@ from ticdc_assets.wire.json_loops import (
     QUOTE,
     Ints,
     Octets,
+    Sheet,
     is_utf8,
     passed,
     string_end,
@@ -68,18 +69,6 @@ class Names(NamedTuple):
 
     texts: Words
     kept: int
-
-
-class Sheet(NamedTuple):
-    """What is written to.
-
-    Attributes:
-        octets: its bytes, with padding.
-        words: the eight bytes at each place.
-    """
-
-    octets: Octets
-    words: Words
 
 
 @compiled

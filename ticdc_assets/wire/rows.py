@@ -296,9 +296,7 @@ def regular_and_others(
     numbers = np.flatnonzero(rest)
     records = batch
     if len(numbers) < batch.num_rows:
-        names = [*COORDINATES, "key", "value"]
-        columns = [takeable(column).take(pa.array(numbers)) for column in batch.select(names)]
-        records = pa.RecordBatch.from_arrays(columns, names=names)
+        records = picked(batch, numbers, (*COORDINATES, "key", "value"))
     others = decode_rows(records)
     sourced = SourcedRows(
         sources=numbers[np.array(others.sources, np.int64)], rows=others.to_batch(records)
@@ -306,6 +304,14 @@ def regular_and_others(
     if regular is None:
         return sourced
     return SourcedRows(sources=regular.sources, rows=regular.to_batch(batch)).joined(sourced)
+
+
+def picked(
+    batch: pa.RecordBatch, numbers: npt.NDArray[np.int64], names: Sequence[str]
+) -> pa.RecordBatch:
+    """Return the records with these numbers, and their columns with these names."""
+    columns = [takeable(batch.column(name)).take(pa.array(numbers)) for name in names]
+    return pa.RecordBatch.from_arrays(columns, names=list(names))
 
 
 def takeable(column: "pa.Array[Any]") -> "pa.Array[Any]":
@@ -347,6 +353,14 @@ def decoded_rows(
     return [
         _ROWS_OF[type(event)](index, event, record, texts) for index, event in enumerate(events)
     ]
+
+
+def reference_rows(decode: Callable[[Record], list[Event]], batch: pa.RecordBatch) -> Rows:
+    """Return the rows of what the reference decoder `decode` says about the values of `batch`."""
+    rows = Rows()
+    for number, value in enumerate(batch.column("value").to_pylist()):
+        rows.add(number, decoded_rows(decode, Record(key=None, value=value)))
+    return rows
 
 
 _NO_RECORD: Final = Record(key=None, value=None)

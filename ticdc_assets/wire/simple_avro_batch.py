@@ -59,8 +59,7 @@ from ticdc_assets.wire.column_rows import (
     every_row,
 )
 from ticdc_assets.wire.image_columns import Form, Images, Values, images_of
-from ticdc_assets.wire.record import Record
-from ticdc_assets.wire.rows import RegularRows, Rows, decoded_rows
+from ticdc_assets.wire.rows import RegularRows, Rows, reference_rows
 from ticdc_assets.wire.simple_avro import (
     BYTES,
     DML_SYMBOLS,
@@ -128,10 +127,7 @@ _FEW_IMAGES: Final = 16
 
 def decode_rows(batch: pa.RecordBatch) -> Rows:
     """Return the rows of the records of `batch`, as the reference says them."""
-    rows = Rows()
-    for number, value in enumerate(batch.column("value").to_pylist()):
-        rows.add(number, decoded_rows(simple_avro.decode, Record(key=None, value=value)))
-    return rows
+    return reference_rows(simple_avro.decode, batch)
 
 
 def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:

@@ -19,8 +19,9 @@ Not handled: values of columns are left as text (base64 and enum indexes include
 compressed values are refused as what they are here, bytes that are no JSON.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, assert_never, cast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final, cast
 
 from ticdc_assets.errors import WireError, shorten
 from ticdc_assets.events import Checksum, Event, Image, PhysicalValue, ZonedTimestamp
@@ -70,17 +71,18 @@ def decode(record: Record) -> list[Event]:
     return [event_from_fields(kind, fields)]
 
 
-def encode(event: Event) -> Record:
-    """Return the record that TiCDC would send for `event`.
+def encode(events: Sequence[Event]) -> list[Record]:
+    """Return the records that TiCDC would send for `events`, one an event.
 
     Raises:
-        ValueError: the event holds what JSON in UTF-8 cannot (a lone surrogate).
+        ValueError: an event holds what JSON in UTF-8 cannot (a lone surrogate).
     """
+    return [Record(key=None, value=_written(event)) for event in events]
+
+
+def _written(event: Event) -> bytes:
     fields = fields_from_event(event)
-    return Record(
-        key=None,
-        value=go_json.dumps({name: _to_json(name, value) for name, value in fields.items()}),
-    )
+    return go_json.dumps({name: _to_json(name, value) for name, value in fields.items()})
 
 
 def image_from_value(value: Any, position: str) -> dict[str, PhysicalValue]:
@@ -164,25 +166,10 @@ def _to_json(name: str, value: Any) -> Any:
 
 def _image_to_json(image: Image) -> dict[str, Any]:
     # Go writes the keys of a map in the order of their bytes, which is that of code points.
-    return {name: _physical_to_json(image[name]) for name in sorted(image)}
-
-
-def _physical_to_json(value: PhysicalValue) -> Any:
-    match value:
-        case None | str():
-            return value
-        case ZonedTimestamp():
-            return {"location": value.location, "value": value.value}
-        case _:
-            assert_never(value)
-
-
-def _checksum_to_json(checksum: Checksum) -> dict[str, Any]:
+    values = ((name, image[name]) for name in sorted(image))
     return {
-        "version": checksum.version,
-        "corrupted": checksum.corrupted,
-        "current": checksum.current,
-        "previous": checksum.previous,
+        name: asdict(value) if isinstance(value, ZonedTimestamp) else value
+        for name, value in values
     }
 
 
@@ -198,7 +185,7 @@ def _schema_to_json(schema: TableSchema) -> dict[str, Any]:
 _WRITERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "data": _image_to_json,
     "old": _image_to_json,
-    "checksum": _checksum_to_json,
+    "checksum": asdict,
     "tableSchema": _schema_to_json,
     "preTableSchema": _schema_to_json,
 }

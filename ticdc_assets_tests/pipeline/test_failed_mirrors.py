@@ -78,7 +78,7 @@ def citing(record: CaptureRecord, table: str, version: int) -> CaptureRecord:
     (event,) = decode(WireFormat.SIMPLE_JSON, Record(key=record.key, value=record.value))
     if not isinstance(event, RowChange) or event.table != table:
         return record
-    return replace(record, value=encode(replace(event, schema_version=version)).value)
+    return replace(record, value=encode([replace(event, schema_version=version)])[0].value)
 
 
 def test_a_mirror_that_fails_keeps_its_rows_while_the_others_go_on(
@@ -242,7 +242,7 @@ def test_a_version_that_another_table_s_ddl_made_too_loses_no_row(
     old = feed.cut.mirror("d", "good")
     assert old is not None
     schema = replace(old.table_schema, version=version)
-    bootstrap = encode(Bootstrap(build_ts_ms=0, schema=schema)).value
+    bootstrap = encode([Bootstrap(build_ts_ms=0, schema=schema)])[0].value
     assert bootstrap is not None
     feed.write([changefeed.inject(0, key=None, value=bootstrap)])
     feed.write(citing(record, "good", version) for record in changefeed.tick())
@@ -332,4 +332,4 @@ def broken(record: CaptureRecord) -> CaptureRecord:
     (event,) = decode(WireFormat.SIMPLE_JSON, Record(key=record.key, value=record.value))
     if not isinstance(event, RowChange) or event.after is None or "n" not in event.after:
         return record
-    return replace(record, value=encode(replace(event, after={**event.after, "n": "x"})).value)
+    return replace(record, value=encode([replace(event, after={**event.after, "n": "x"})])[0].value)
