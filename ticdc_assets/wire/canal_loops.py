@@ -139,14 +139,8 @@ def _types_in_slots(
 ) -> tuple[int, int]:
     """Put the members of an object of texts into slots, and return the place behind it.
 
-    Args:
-        octets: the bytes.
-        words: the eight bytes at each place.
-        at: where the first name begins.
-        end: where the message ends.
-        slots: those of all descriptions; get the begin and end of each member.
-        first: the first that is free.
-        mask: of a number of a slot; more slots than it says from there on are free.
+    The slots, which are those of all descriptions, get begin and end of each member. `first` is the
+    first free one, `mask` that of a slot's number: from there on more are free than it says.
 
     Returns:
         The place, and how many members there are.
@@ -178,14 +172,7 @@ def _same_types(
 ) -> int:
     """Return the place behind an object of the same members as that of a description.
 
-    Args:
-        octets: the bytes.
-        words: the eight bytes at each place.
-        at: where its first name begins.
-        end: where the message ends.
-        description: what is known.
-        slots: those of all descriptions.
-        stamp: another one for each object that is compared; marks the members that were met.
+    `stamp` is another one for each object that is compared, and marks the members that were met.
     """
     if at < 0:
         return -1
@@ -393,19 +380,9 @@ def _canal_image(
 ) -> tuple[int, int]:
     """Write the image at a place, with binary values in base64.
 
-    Args:
-        octets: the bytes.
-        words: the eight bytes at each place.
-        at: where it begins; -1 if there is none.
-        end: where the message ends.
-        names: where names stand elsewhere.
-        binary: which of these are those of binary columns.
-        first: the number of its first name.
-        count: how many it has.
-        scratch: where their bytes are written.
-        written: where it is written.
-        written_words: the same by words.
-        place: at which place.
+    `names` says where names stand elsewhere, `binary` which are those of binary columns; those of
+    the image are `count` from `first` on. `scratch` is where bytes are written. There is no image
+    at -1.
 
     Returns:
         The place behind it, -1 if it is none of these columns; and the place behind what was

@@ -7,6 +7,10 @@ between its strings is compared with what TiCDC writes, and its strings are what
 without control characters, with JSON's escapes, none of them half of a surrogate pair. Whatever
 differs in one byte is not regular, and left to others.
 
+What all loops are given is said here alone: `octets` are bytes and `words` the eight bytes at each
+place, `at` or `start` is where something begins and `end` where it or its message ends; `written`
+and `written_words` are the same of what is written, and `place` is where.
+
 A place is -1 where something else stood than what was expected, and what is read from there is -1
 again.
 

@@ -79,14 +79,8 @@ def _columns_copied(
 ) -> tuple[int, bool]:
     """Copy an object of columns, which has no blanks, to a place behind it on the same sheet.
 
-    Args:
-        octets: the bytes of the sheet.
-        words: the same by words.
-        at: where the object begins.
-        end: where it ends.
-        names: the names of a column's members.
-        found: room for begin and end of each of these.
-        place: where the copy begins; there is room for twice the object and `GAP`.
+    `found` has room for begin and end of each of a column's members; at `place` there is room for
+    twice the object and `GAP`.
 
     Returns:
         The place behind the copy, -1 if the object is not to be written again; and whether the
@@ -146,20 +140,9 @@ def _text_written(
 ) -> tuple[int, bool]:
     """Write a text again, behind its length.
 
-    Args:
-        octets: the bytes.
-        words: the eight bytes at each place.
-        start: where the text begins.
-        end: where it ends.
-        names: the names of its members.
-        found: room for begin and end of each of these.
-        column: the names of the members of a column, if its members are objects of columns; else
-            none of them is kept.
-        column_found: room for begin and end of each of these.
-        scratch: four times as long as the text, and `GAP`.
-        text: where it is written.
-        text_words: the same by words.
-        place: at which place.
+    `names` are those of its members, and `column` those of a column's members if they are objects
+    of columns; else none of these is kept. `found` and `column_found` have room for begin and end
+    of each. `scratch` is four times as long as the text, and `GAP`.
 
     Returns:
         The place behind it, -1 if it is not to be written again; and whether it is the same.

@@ -94,12 +94,7 @@ def _number_end(octets: Octets, at: int, end: int, digits: int, more: bool) -> t
     exactly one of 32 bits, as two numbers of 6 and 7 digits are farther apart than half of what is
     between two of 32 bits.
 
-    Args:
-        octets: the bytes.
-        at: where the number begins.
-        end: where the message ends.
-        digits: how many are sure.
-        more: whether one more is if the number is a binary fraction.
+    `digits` of them are sure, and one more if `more` and the number is a binary fraction.
     """
     negative = octets[at] == MINUS
     start = at + negative

@@ -163,12 +163,7 @@ def _value(
 def _number_of(words: Words, at: int, end: int, texts: Words, likely: int) -> int:
     """Return which of some texts stands between two places, or -1.
 
-    Args:
-        words: the eight bytes at each place.
-        at: where the text begins.
-        end: where it ends.
-        texts: those that are looked for.
-        likely: the number of the one to begin with.
+    `likely` is the number of the one to begin with.
     """
     for step in range(len(texts)):
         number = (likely + step) % len(texts)
