@@ -31,7 +31,8 @@ from ticdc_assets.schemas import (
     TableSchema,
 )
 from ticdc_assets.values.floats import double_text, float_text, to_float32
-from ticdc_assets.wire import WireFormat, avro, decode, encode, simple_avro_batch
+from ticdc_assets.wire import WireFormat, avro, decode, encode
+from ticdc_assets.wire import rows as rows_module
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests import strategies
@@ -609,7 +610,7 @@ def test_rows_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> list[object]:
         raise AssertionError
 
-    monkeypatch.setattr(simple_avro_batch, "decoded_rows", refuse)
+    monkeypatch.setattr(rows_module, "decoded_rows", refuse)
     rows = [message for message, event in MESSAGES.items() if isinstance(event, RowChange)]
     assert batch_decoded(rows, AVRO) == [[MESSAGES[message]] for message in rows]
 

@@ -18,7 +18,8 @@ from ticdc_assets.events import (
 )
 from ticdc_assets.mysql_types import fractional_digits
 from ticdc_assets.schemas import ColumnFlag, ColumnSchema, RowShape, SentColumn, TableSchema
-from ticdc_assets.wire import WireFormat, decode, encode, simple_avro_batch
+from ticdc_assets.wire import WireFormat, decode, encode
+from ticdc_assets.wire import rows as rows_module
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.wire import golden
@@ -210,13 +211,13 @@ def test_every_message_is_written_again_byte_for_byte(folder: str) -> None:
 def test_every_row_takes_the_short_way(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The long way means the same, so only this sees a short way that is not taken."""
     taken: list[Record] = []
-    long_way = simple_avro_batch.decoded_rows
+    long_way = rows_module.decoded_rows
 
     def seen(decode: Any, record: Record) -> Any:
         taken.append(record)
         return long_way(decode, record)
 
-    monkeypatch.setattr(simple_avro_batch, "decoded_rows", seen)
+    monkeypatch.setattr(rows_module, "decoded_rows", seen)
     decode_batch(
         WireFormat.SIMPLE_AVRO, batch_of([record.value for record, _, _ in decoded(folder)])
     )
