@@ -29,7 +29,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -38,9 +38,9 @@ import pyarrow as pa
 from ticdc_assets.events import Op
 from ticdc_assets.tso import LOGICAL_BITS, MAX_TSO, from_physical_ms
 from ticdc_assets.wire import canal_json
-from ticdc_assets.wire.byte_columns import Buffer, Ints, writing
+from ticdc_assets.wire.byte_columns import Buffer, writing
 from ticdc_assets.wire.canal_json import MAX_ES, OPS, WATERMARK_TYPE
-from ticdc_assets.wire.column_rows import Part, parts_of, rows_of_parts
+from ticdc_assets.wire.column_rows import Part, PartRows, regular_rows
 from ticdc_assets.wire.json_records import (
     REFUSALS,
     IrregularError,
@@ -171,18 +171,10 @@ def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
     These are inserts, updates and deletes with whole images, all fields in TiCDC's order and no
     white space between them.
     """
-    sources: list[Ints] = []
-    parts: list[dict[str, pa.Array[Any]]] = []
-    for first, part in parts_of(batch.column("value")):
-        numbers, columns = _columns(part)
-        if len(numbers):
-            sources.append(first + numbers)
-            parts.append(columns)
-    return rows_of_parts(sources, parts)
+    return regular_rows(batch, _rows)
 
 
-def _columns(part: Part) -> "tuple[Ints, dict[str, pa.Array[Any]]]":
-    """Return the numbers of the regular messages of a part, and the columns of their rows."""
+def _rows(_first: int, part: Part) -> PartRows:
     from ticdc_assets.wire import canal_loops, json_loops
 
     buffer, length = part.buffer, len(part.starts)
@@ -234,8 +226,6 @@ def _columns(part: Part) -> "tuple[Ints, dict[str, pa.Array[Any]]]":
         for text in ((None, None) if table is None else (table.shape, table.partial_shape))
     ]
     return numbers, {
-        "index": pa.array(np.zeros(count, np.int32)),
-        "kind": pa.repeat(ROW, count),
         "op": _OPS.take(pa.array(kinds - json_loops.INSERT)),
         "commit_ts": pa.array(commit_ts),
         "build_ts_ms": pa.array(build_ts),
@@ -243,7 +233,6 @@ def _columns(part: Part) -> "tuple[Ints, dict[str, pa.Array[Any]]]":
         "table": pa.array([table and table.table for table in tables], pa.string()).take(own),
         "before": before.texts(before_ends, kinds != json_loops.INSERT),
         "after": after.texts(after_ends, ~deleted),
-        "handle_key_only": pa.array(np.zeros(count, np.bool_)),
         "shape": pa.array(shapes, pa.string()).take(pa.array(2 * which + deleted)),
         "es_only": pa.array(es_only != 0),
     }

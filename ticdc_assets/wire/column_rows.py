@@ -1,9 +1,8 @@
-"""Regular rows of a binary format as columns, made of what was read of a part of the batch.
+"""Regular rows of a batch as columns, made of what was read of its parts.
 
 In: a batch of records, and a function that reads the regular ones of some records next to each
-other: how many rows each has, and the columns of these rows as arrays of numbers, of few texts, and
-of images. Out: the regular rows of the batch as Arrow columns. Records with an image that is no
-UTF-8 turn out not to be regular when the images are put together, and are left out then.
+other: their numbers, one a row, and the columns of the rows. Out: the regular rows of the batch as
+Arrow columns.
 
 A batch is read in parts of at most `_PART_BYTES`, so that what is kept beside the bytes stays
 bounded; a longer message is never regular. The parts do not show in the result.
@@ -22,8 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from ticdc_assets.wire.byte_columns import Buffer, Flags, Ints, Octets, buffer_of
-from ticdc_assets.wire.image_columns import Images, image_column
-from ticdc_assets.wire.rows import CHANGE_SCHEMA, ROW, RegularRows
+from ticdc_assets.wire.rows import RegularRows
 
 _PART_BYTES: Final = 1 << 22
 
@@ -43,121 +41,26 @@ class Part:
     ends: Ints
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
-    """A column of texts of which there are few.
-
-    Attributes:
-        codes: the number of each text, -1 for none.
-        texts: the texts by number.
-    """
-
-    codes: Ints
-    texts: Sequence[str]
+PartRows: TypeAlias = "tuple[Ints, Mapping[str, pa.Array[Any]]]"
+"""Of each regular row of a part the number of its record there, in order; and their columns."""
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """A column of numbers or flags.
-
-    Attributes:
-        values: the values.
-        missing: where there is none; None for nowhere.
-    """
-
-    values: np.ndarray[Any, Any]
-    missing: Flags | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ImageColumn:
-    """A column of images.
-
-    Attributes:
-        images: the images.
-        numbers: the number of each row's image, -1 for none.
-    """
-
-    images: Images
-    numbers: Ints
-
-
-RegularColumn: TypeAlias = Words | Numbers | ImageColumn
-
-
-@dataclass(frozen=True, slots=True)
-class PartRows:
-    """The regular rows of a part.
-
-    Attributes:
-        counts: how many rows each record has; 0 for one that is not regular.
-        columns: the columns of these rows, without coordinates and without those that are null.
-    """
-
-    counts: Ints
-    columns: Mapping[str, RegularColumn]
-
-    def keep(self, counts: Ints, rows: Flags) -> "PartRows":
-        """Return some of the rows, of which the records have `counts`."""
-        columns: dict[str, RegularColumn] = {}
-        for name, column in self.columns.items():
-            match column:
-                case Words():
-                    columns[name] = Words(column.codes[rows], column.texts)
-                case Numbers():
-                    missing = None if column.missing is None else column.missing[rows]
-                    columns[name] = Numbers(column.values[rows], missing)
-                case ImageColumn():
-                    columns[name] = ImageColumn(column.images, column.numbers[rows])
-        return PartRows(counts, columns)
-
-
-def every_row(length: int) -> dict[str, RegularColumn]:
-    """Return the columns that say the same of all row changes."""
-    zeros = np.zeros(length, np.int64)
-    no = np.zeros(length, np.bool_)
-    return {
-        "index": Numbers(zeros),
-        "kind": Words(zeros, (ROW,)),
-        "handle_key_only": Numbers(no),
-        "es_only": Numbers(no),
-    }
-
-
-def decode_parts(batch: pa.RecordBatch, read: Callable[[Part], PartRows]) -> RegularRows | None:
+def regular_rows(
+    batch: pa.RecordBatch, read: Callable[[int, Part], PartRows]
+) -> RegularRows | None:
     """Return the regular rows of the records of `batch`, None if there are none.
 
     Args:
         batch: records with a column `value`.
-        read: reads the regular ones of a part.
+        read: reads the regular ones of a part, by the number of its first record.
     """
     sources: list[Ints] = []
-    parts: list[dict[str, pa.Array[Any]]] = []
+    parts: list[Mapping[str, pa.Array[Any]]] = []
     for first, part in parts_of(batch.column("value")):
-        rows = read(part)
-        columns, wrong = _columns(rows)
-        if len(wrong):
-            owners = np.repeat(np.arange(len(rows.counts)), rows.counts)
-            counts = rows.counts.copy()
-            counts[owners[wrong]] = 0
-            rows = rows.keep(counts, counts[owners] != 0)
-            columns, _ = _columns(rows)
-        if not rows.counts.any():
-            continue
-        sources.append(first + np.repeat(np.arange(len(rows.counts)), rows.counts))
-        parts.append(columns)
-    return rows_of_parts(sources, parts)
-
-
-def rows_of_parts(
-    sources: Sequence[Ints], parts: "Sequence[Mapping[str, pa.Array[Any]]]"
-) -> RegularRows | None:
-    """Return the rows of all parts, None if there are no parts.
-
-    Args:
-        sources: of each part for each row the number of its record in the batch.
-        parts: of each part the columns of its rows.
-    """
+        numbers, columns = read(first, part)
+        if len(numbers):
+            sources.append(first + numbers)
+            parts.append(columns)
     if not parts:
         return None
     return RegularRows(
@@ -166,6 +69,21 @@ def rows_of_parts(
         if len(parts) == 1
         else {name: pa.concat_arrays([part[name] for part in parts]) for name in parts[0]},
     )
+
+
+def without(rows: PartRows, wrong: Flags) -> PartRows:
+    """Return the rows of a part but those of records that have a wrong one."""
+    if not wrong.any():
+        return rows
+    numbers, columns = rows
+    good = ~np.isin(numbers, numbers[wrong])
+    chosen = pa.array(good)
+    return numbers[good], {name: column.filter(chosen) for name, column in columns.items()}
+
+
+def words(codes: Ints, texts: Sequence[str]) -> "pa.Array[Any]":
+    """Return a column of texts by their numbers, -1 for none."""
+    return pa.array(texts, pa.string()).take(pa.array(codes, mask=codes < 0))
 
 
 def parts_of(column: "pa.Array[Any]") -> Iterator[tuple[int, Part]]:
@@ -204,20 +122,3 @@ def _places(column: "pa.Array[Any]") -> tuple[Octets, Ints, Ints]:
     valid = column.is_valid().to_numpy(zero_copy_only=False)
     ends = np.where(valid, offsets[1:], offsets[:-1])
     return np.frombuffer(content or b"", np.uint8), offsets, ends
-
-
-def _columns(rows: PartRows) -> "tuple[dict[str, pa.Array[Any]], Ints]":
-    """Return the columns, and the numbers of the rows with an image that is no UTF-8."""
-    columns: dict[str, pa.Array[Any]] = {}
-    wrong = np.empty(0, np.int64)
-    for name, column in rows.columns.items():
-        match column:
-            case Words(codes, texts):
-                chosen = pa.array(codes, pa.int64(), mask=codes < 0)
-                columns[name] = pa.array(texts, pa.string()).take(chosen)
-            case Numbers(values, missing):
-                columns[name] = pa.array(values, CHANGE_SCHEMA.field(name).type, mask=missing)
-            case ImageColumn(images, numbers):
-                columns[name], found = image_column(images, numbers)
-                wrong = np.concatenate((wrong, found))
-    return columns, wrong

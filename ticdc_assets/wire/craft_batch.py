@@ -44,18 +44,10 @@ from ticdc_assets.wire.byte_columns import (
     uvarints,
     zigzag,
 )
-from ticdc_assets.wire.column_rows import (
-    ImageColumn,
-    Numbers,
-    Part,
-    PartRows,
-    Words,
-    decode_parts,
-    every_row,
-)
+from ticdc_assets.wire.column_rows import Part, PartRows, regular_rows, without, words
 from ticdc_assets.wire.craft_heads import Head, Terms, heads_of, shapes_of, terms_of
 from ticdc_assets.wire.craft_layout import VERSION, EventKind, GroupKind
-from ticdc_assets.wire.image_columns import Form, Images, Values, images_of
+from ticdc_assets.wire.image_columns import Form, Images, Values, image_column, images_of
 from ticdc_assets.wire.rows import RegularRows, Rows, reference_rows
 
 _SHORTEST: Final = 12
@@ -86,7 +78,7 @@ def decode_rows(batch: pa.RecordBatch) -> Rows:
 
 def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
     """Return the rows of those records of `batch` that are messages of rows, as TiCDC writes."""
-    return decode_parts(batch, _regular_rows)
+    return regular_rows(batch, _rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,13 +272,13 @@ class _Groups:
         )
 
 
-def _regular_rows(part: Part) -> PartRows:
+def _rows(_first: int, part: Part) -> PartRows:
     buffer = part.buffer
     messages = _messages(part)
     counts = messages.counts
     total = int(counts.sum())
     if not total:
-        return PartRows(np.zeros(len(part.starts), np.int64), {})
+        return messages.records[:0], {}
     owners = np.repeat(np.arange(len(counts)), counts)
     firsts = np.cumsum(counts) - counts
     index = spread(np.zeros_like(counts), counts)
@@ -337,7 +329,7 @@ def _regular_rows(part: Part) -> PartRows:
     good &= messages.bodies + sums == messages.terms
     chosen = good[owners]
     if not chosen.any():
-        return PartRows(np.zeros(len(part.starts), np.int64), {})
+        return messages.records[:0], {}
     counts = counts[good]
     records, bodies = messages.records[good], messages.bodies[good]
     owners = np.repeat(np.arange(len(counts)), counts)
@@ -370,14 +362,8 @@ def _regular_rows(part: Part) -> PartRows:
     wrong[events[unknown]] = True
     keep = ~wrong[events]
     groups = _Groups(dictionaries[events], found, group_starts + lengths, group_ends)
-    columns = every_row(len(owners)) | {
-        "index": Numbers(index),
-        "commit_ts": Numbers(commit_ts),
-        "database": Words(databases, terms.texts),
-        "table": Words(names, terms.texts),
-        "table_id": Numbers(partitions, partitions == -1),
-    }
     spelled = [quoted(term) for term in terms.texts]
+    found_images: dict[str, tuple[Images, Ints]] = {}
     for column, mine in (("after", after), ("before", ~after)):
         chosen = np.flatnonzero(keep & mine)
         images, read = _images(buffer, groups.of(chosen), heads, terms, spelled)
@@ -386,20 +372,24 @@ def _regular_rows(part: Part) -> PartRows:
         bad = np.ones(len(chosen), np.bool_)
         bad[read] = ~images.sound
         wrong[events[chosen[bad]]] = True
-        columns[column] = ImageColumn(images, which)
+        found_images[column] = images, which
     ops = np.where(group_counts == 2, _UPDATE, np.where(after[first_groups], _INSERT, _DELETE))
-    columns["op"] = Words(ops, _OPS)
     second = np.where(group_counts == 2, found[first_groups + group_counts - 1], -1)
     shapes = shapes_of(dictionaries, found[first_groups], second, (terms, heads, ~wrong))
-    wrong |= shapes.codes < 0
-    columns["shape"] = shapes
-
-    good = np.ones(len(counts), np.bool_)
-    good[owners[wrong]] = False
-    row_counts = np.zeros(len(part.starts), np.int64)
-    row_counts[records[good]] = counts[good]
-    rows = PartRows(row_counts, columns)
-    return rows if good.all() else rows.keep(row_counts, good[owners])
+    wrong |= np.asarray(shapes.is_null())
+    columns = {
+        "index": pa.array(index, pa.int32()),
+        "op": words(ops, _OPS),
+        "commit_ts": pa.array(commit_ts),
+        "database": words(databases, terms.texts),
+        "table": words(names, terms.texts),
+        "table_id": pa.array(partitions, mask=partitions == -1),
+        "shape": shapes,
+    }
+    for column, (images, which) in found_images.items():
+        columns[column], no_text = image_column(images, np.where(wrong, -1, which))
+        wrong[no_text] = True
+    return without((records[owners], columns), wrong)
 
 
 def _images(

@@ -9,17 +9,19 @@ reference. Reading keeps no state.
 # numpy and pyarrow hide what comes from them: it is unknown to the checker.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from ticdc_assets.errors import WireError
 from ticdc_assets.wire import craft
 from ticdc_assets.wire.byte_columns import Buffer, Flags, Ints, distinct
-from ticdc_assets.wire.column_rows import Words
+from ticdc_assets.wire.column_rows import words
 from ticdc_assets.wire.craft_bytes import Reader
 from ticdc_assets.wire.craft_layout import MAX_FLAGS, ColumnGroup, GroupKind, read_terms
 from ticdc_assets.wire.craft_values import (
@@ -194,7 +196,7 @@ def terms_of(raws: Sequence[bytes]) -> Terms:
 
 def shapes_of(
     dictionaries: Ints, first: Ints, second: Ints, seen: tuple[Terms, Sequence[Head], Flags]
-) -> Words:
+) -> "pa.Array[Any]":
     """Return the shapes of rows with these heads; -1 is no second one.
 
     Args:
@@ -204,7 +206,7 @@ def shapes_of(
         seen: the terms and heads, and which of the rows are good.
 
     Returns:
-        None for rows that are not good or have columns that no table has.
+        Null for rows that are not good or have columns that no table has.
     """
     terms, heads, good = seen
     count = len(heads) + 1
@@ -239,4 +241,4 @@ def shapes_of(
         numbers.append(found)
     result = np.full(len(keys), -1)
     result[good] = np.array(numbers, np.int64)[codes]
-    return Words(result, list(texts))
+    return words(result, list(texts))

@@ -35,7 +35,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -48,7 +48,7 @@ from ticdc_assets.schemas import ColumnFlag, SentColumn, sent_shape
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire import open_protocol
 from ticdc_assets.wire.byte_columns import Buffer, Ints, Octets, gathered_texts, writing
-from ticdc_assets.wire.column_rows import Part, part_of, parts_of, rows_of_parts
+from ticdc_assets.wire.column_rows import Part, PartRows, part_of, regular_rows, without
 from ticdc_assets.wire.column_types import mysql_type
 from ticdc_assets.wire.image_columns import double_texts, float_texts
 from ticdc_assets.wire.json_records import IrregularError, check_readable, read_records
@@ -123,19 +123,14 @@ def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
     These hold rows alone, all fields in TiCDC's order and no white space between them, and nothing
     that says that columns were cut.
     """
-    sources: list[Ints] = []
-    parts: list[dict[str, pa.Array[Any]]] = []
-    for first, part in parts_of(batch.column("value")):
-        keys = part_of(batch.column("key").slice(first, len(part.starts)))
-        numbers, columns = _columns(keys, part)
-        if len(numbers):
-            sources.append(first + numbers)
-            parts.append(columns)
-    return rows_of_parts(sources, parts)
+
+    def read(first: int, part: Part) -> PartRows:
+        return _part_rows(part_of(batch.column("key").slice(first, len(part.starts))), part)
+
+    return regular_rows(batch, read)
 
 
-def _columns(keys: Part, part: Part) -> "tuple[Ints, dict[str, pa.Array[Any]]]":
-    """Return the record of each row of regular records of a part, and the columns of the rows."""
+def _part_rows(keys: Part, part: Part) -> PartRows:
     from ticdc_assets.wire import json_loops, open_loops
 
     buffer, size = part.buffer, part.buffer.size
@@ -164,10 +159,8 @@ def _columns(keys: Part, part: Part) -> "tuple[Ints, dict[str, pa.Array[Any]]]":
         for plan in plans
         for text in ((None, None) if plan is None else (plan.shape, plan.partial_shape))
     ]
-    no = np.zeros(count, np.bool_)
     columns = {
         "index": pa.array(indexes, pa.int32()),
-        "kind": pa.repeat(ROW, count),
         "op": _OPS.take(pa.array(kinds - json_loops.INSERT)),
         "commit_ts": pa.array(commit_ts),
         "database": gathered_texts(keys.buffer, found[:, 4], found[:, 5]),
@@ -175,15 +168,9 @@ def _columns(keys: Part, part: Part) -> "tuple[Ints, dict[str, pa.Array[Any]]]":
         "table_id": pa.array(found[:, 8], mask=found[:, 8] < 0),
         "before": before.texts(found[:, 10], ~inserted),
         "after": after.texts(found[:, 11], ~deleted),
-        "handle_key_only": pa.array(no),
         "shape": pa.array(shapes, pa.string()).take(pa.array(2 * which + deleted)),
-        "es_only": pa.array(no),
     }
-    if wrong.any():
-        good = ~np.isin(numbers, numbers[wrong])
-        numbers = numbers[good]
-        columns = {name: column.filter(pa.array(good)) for name, column in columns.items()}
-    return numbers, columns
+    return without((numbers, columns), wrong)
 
 
 @cache

@@ -31,7 +31,7 @@ to the reference, so no count can make this long.
 
 from dataclasses import dataclass
 from json.encoder import encode_basestring as quoted
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -48,17 +48,8 @@ from ticdc_assets.wire.byte_columns import (
     uvarints,
     zigzag,
 )
-from ticdc_assets.wire.column_rows import (
-    ImageColumn,
-    Numbers,
-    Part,
-    PartRows,
-    RegularColumn,
-    Words,
-    decode_parts,
-    every_row,
-)
-from ticdc_assets.wire.image_columns import Form, Images, Values, images_of
+from ticdc_assets.wire.column_rows import Part, PartRows, regular_rows, without, words
+from ticdc_assets.wire.image_columns import Form, Images, Values, image_column, images_of
 from ticdc_assets.wire.rows import RegularRows, Rows, reference_rows
 from ticdc_assets.wire.simple_avro import (
     BYTES,
@@ -132,7 +123,7 @@ def decode_rows(batch: pa.RecordBatch) -> Rows:
 
 def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
     """Return the rows of those records of `batch` that are row changes as TiCDC writes them."""
-    return decode_parts(batch, _regular_rows)
+    return regular_rows(batch, _rows)
 
 
 class _Cursor:
@@ -194,7 +185,7 @@ class _Cursor:
         self.at[chosen] = cursor.at
 
 
-def _regular_rows(part: Part) -> PartRows:
+def _rows(_first: int, part: Part) -> PartRows:
     buffer = part.buffer
     starting = buffer.words[part.starts] & np.uint64(0xFFFF_FFFF) == _ROW_START
     records = np.flatnonzero(starting & (part.ends - part.starts > _START_BYTES))
@@ -214,27 +205,24 @@ def _regular_rows(part: Part) -> PartRows:
     old = _images(cursor, _HAS_OLD[symbols])
     cursor.good &= cursor.at == cursor.end
 
-    columns = every_row(len(records)) | {
-        "op": Words(symbols, _OPS),
-        "commit_ts": Numbers(commit_ts),
-        "build_ts_ms": Numbers(build_ts),
+    columns = {
+        "op": words(symbols, _OPS),
+        "commit_ts": pa.array(commit_ts),
+        "build_ts_ms": pa.array(build_ts),
         "database": _names(cursor, databases),
         "table": _names(cursor, tables),
-        "table_id": Numbers(table_ids),
-        "schema_version": Numbers(versions),
+        "table_id": pa.array(table_ids),
+        "schema_version": pa.array(versions),
         "before": old,
         "after": data,
-        "handle_key_only": Numbers(handle_keys),
+        "handle_key_only": pa.array(handle_keys),
         "claim_check_location": locations,
         "checksum": checksums,
     }
-    counts = np.zeros(len(part.starts), np.int64)
-    counts[records[cursor.good]] = 1
-    rows = PartRows(counts, columns)
-    return rows if cursor.good.all() else rows.keep(counts, cursor.good)
+    return without((records, columns), ~cursor.good)
 
 
-def _names(cursor: _Cursor, extents: tuple[Ints, Ints]) -> Words:
+def _names(cursor: _Cursor, extents: tuple[Ints, Ints]) -> "pa.Array[Any]":
     """Return the names there; those of messages that are not good any more are not looked at."""
     chosen = np.flatnonzero(cursor.good)
     codes = np.full(len(cursor.at), -1)
@@ -243,7 +231,7 @@ def _names(cursor: _Cursor, extents: tuple[Ints, Ints]) -> Words:
     codes[chosen] = found
     if wrong:
         cursor.good[chosen] &= ~np.isin(found, wrong)
-    return Words(codes, texts)
+    return words(codes, texts)
 
 
 def _texts(raws: list[bytes]) -> tuple[list[str], list[int]]:
@@ -259,12 +247,12 @@ def _texts(raws: list[bytes]) -> tuple[list[str], list[int]]:
     return texts, wrong
 
 
-def _locations(cursor: _Cursor) -> RegularColumn:
+def _locations(cursor: _Cursor) -> "pa.Array[Any]":
     """Read the claim check locations; most messages have none."""
     codes = np.full(len(cursor.at), -1)
     chosen = np.flatnonzero(cursor.present() & cursor.good)
     if not len(chosen):
-        return Words(codes, ())
+        return words(codes, ())
     some = cursor.of(chosen)
     starts, ends = some.texts()
     cursor.join(some, chosen)
@@ -273,7 +261,7 @@ def _locations(cursor: _Cursor) -> RegularColumn:
     # Go writes an empty location as none at all.
     codes[chosen] = np.where(starts < ends, found, -1)
     cursor.good[chosen] &= ~np.isin(found, wrong)
-    return Words(codes, texts)
+    return words(codes, texts)
 
 
 def _handle_keys(cursor: _Cursor) -> Flags:
@@ -287,12 +275,12 @@ def _handle_keys(cursor: _Cursor) -> Flags:
     return found
 
 
-def _checksums(cursor: _Cursor) -> RegularColumn:
+def _checksums(cursor: _Cursor) -> "pa.Array[Any]":
     """Read the checksums; a changefeed sends them with all rows or with none."""
     codes = np.full(len(cursor.at), -1)
     chosen = np.flatnonzero(cursor.present() & cursor.good)
     if not len(chosen):
-        return Words(codes, ())
+        return words(codes, ())
     some = cursor.of(chosen)
     versions = some.naturals(_MAX_INT32).tolist()
     corrupted = some.flags().tolist()
@@ -308,10 +296,10 @@ def _checksums(cursor: _Cursor) -> RegularColumn:
         )
         for version, wrong, now, then in zip(versions, corrupted, current, previous, strict=True)
     ]
-    return Words(codes, list(texts))
+    return words(codes, list(texts))
 
 
-def _images(cursor: _Cursor, expected: Flags) -> RegularColumn:
+def _images(cursor: _Cursor, expected: Flags) -> "pa.Array[Any]":
     """Read the images of the messages that are `expected` to have one."""
     cursor.good &= cursor.present() == expected
     chosen = np.flatnonzero(expected & cursor.good)
@@ -320,10 +308,12 @@ def _images(cursor: _Cursor, expected: Flags) -> RegularColumn:
     cursor.join(some, chosen)
     numbers = np.full(len(cursor.at), -1)
     chosen = chosen[entries.owners]
-    numbers[chosen] = np.arange(len(chosen))
     images = _read(cursor.buffer, entries)
+    numbers[chosen] = np.where(images.sound, np.arange(len(chosen)), -1)
     cursor.good[chosen] &= images.sound
-    return ImageColumn(images, numbers)
+    column, wrong = image_column(images, numbers)
+    cursor.good[wrong] = False
+    return column
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from ticdc_assets.events import Op
 from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire import simple_json
 from ticdc_assets.wire.byte_columns import Buffer, Ints, gathered_texts
-from ticdc_assets.wire.column_rows import parts_of, rows_of_parts
+from ticdc_assets.wire.column_rows import Part, PartRows, regular_rows
 from ticdc_assets.wire.json_records import (
     IrregularError,
     check_readable,
@@ -141,20 +141,18 @@ def decode_regular(batch: pa.RecordBatch) -> RegularRows | None:
     These are watermarks, and inserts, updates and deletes with nothing but their images, all fields
     in TiCDC's order and no white space between them.
     """
+    return regular_rows(batch, _rows)
+
+
+def _rows(_first: int, part: Part) -> PartRows:
     from ticdc_assets.wire import simple_loops
 
-    sources: list[Ints] = []
-    parts: list[dict[str, pa.Array[Any]]] = []
-    for first, part in parts_of(batch.column("value")):
-        found = np.zeros((len(part.starts), simple_loops.SIMPLE_FIELDS), np.int64)
-        simple_loops.simple_messages(
-            part.buffer.octets, part.buffer.words, part.starts, part.ends, found
-        )
-        taken = np.flatnonzero(found[:, 0])
-        if len(taken):
-            sources.append(first + taken)
-            parts.append(_columns(part.buffer, found[taken].T))
-    return rows_of_parts(sources, parts)
+    found = np.zeros((len(part.starts), simple_loops.SIMPLE_FIELDS), np.int64)
+    simple_loops.simple_messages(
+        part.buffer.octets, part.buffer.words, part.starts, part.ends, found
+    )
+    taken = np.flatnonzero(found[:, 0])
+    return taken, _columns(part.buffer, found[taken].T)
 
 
 def _columns(buffer: Buffer, fields: Ints) -> "dict[str, pa.Array[Any]]":
