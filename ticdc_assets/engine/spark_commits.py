@@ -57,18 +57,15 @@ class SparkCommit:
     def session(self, conf: Mapping[str, str] | None = None) -> SparkSession:
         """Return a session of its own whose commits are this one, with `conf` set too.
 
-        It is for one write, MERGE, UPDATE or DELETE: see `OwnCommit.conf`.
+        It is for one write, MERGE, UPDATE or DELETE: see `OwnCommit.conf`. Delta takes one
+        transaction identifier by settings. One in `conf` takes the place of the lease's: then the
+        caller looks at the lease directly before the write.
         """
-        return session_with(self._spark, {**(conf or {}), **self._own.conf})
+        return session_with(self._spark, {**self._own.conf, **(conf or {})})
 
     def writer(self, rows: DataFrame) -> DataFrameWriter:
         """Return the writer that commits rows as this commit."""
         return rows.write.format("delta").options(**self._own.options)
-
-    @property
-    def conf(self) -> dict[str, str]:
-        """The settings of a session whose commits are this one."""
-        return self._own.conf
 
     def find(self) -> LoggedCommit | None:
         """Return the commit, None if there was nothing to commit.

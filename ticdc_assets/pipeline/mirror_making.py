@@ -27,7 +27,7 @@ from ticdc_assets.engine.control import is_portable, open_table
 from ticdc_assets.engine.executing import INLINE_ROWS
 from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.paths import LakePaths
-from ticdc_assets.engine.session import functions, session_with
+from ticdc_assets.engine.session import functions
 from ticdc_assets.engine.spark_commits import SparkCommit, alter, take_back
 from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import Failure, attempted
@@ -455,7 +455,7 @@ class MirrorMaker:
             quoted(name): F.col(source_name) for name, source_name in names.items()
         }
         own = SparkCommit(self._spark, path, self._metadata(mirror, Mode.MERGE))
-        session = session_with(self._spark, {**MERGING, **own.conf})
+        session = own.session(MERGING)
         # Spark makes Bloom filters only of what seems to be filtered: this is true of all rows.
         always = F.col(names[layout.commit_ts].removeprefix("s.")) >= 0
         source = folded.rows.frame(session).where(always)

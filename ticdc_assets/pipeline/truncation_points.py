@@ -66,18 +66,19 @@ def read_raw_truncation_point(paths: LakePaths) -> TruncationPoint:
 
 def has_lost_records(paths: LakePaths) -> bool:
     """Return whether records were removed from the raw messages; needs no other table."""
-    return _base_number(paths.raw_messages) is not None
+    return base_number(paths.raw_messages) is not None
 
 
 def _truncation_point(paths: LakePaths, table: AnyPath) -> TruncationPoint:
-    number = _base_number(table)
+    number = base_number(table)
     if number is None:
         return TruncationPoint()
     cut = next(item for item in read_cuts(paths, number=number))
     return TruncationPoint(tso=cut.tso, batch=cut.batch, cut=cut)
 
 
-def _base_number(table: AnyPath) -> int | None:
+def base_number(table: AnyPath) -> int | None:
+    """Return the number of a table's base cut, None if nothing was ever removed from it."""
     opened = open_table(table)
     return None if opened is None else opened.transaction_version(APPLICATION)
 

@@ -29,7 +29,7 @@ Not handled: a row that lands after its place was removed looks like a replay; f
 Age counts from the publishing of a cut, so a changefeed that publishes none keeps everything.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -43,8 +43,10 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import Changefeed
+from ticdc_assets.engine.commits import CommitError
 from ticdc_assets.engine.control import commit_metadata, read_rows, read_table, write_table
 from ticdc_assets.engine.executing import Inline, executor
+from ticdc_assets.engine.fencing import require_lease
 from ticdc_assets.engine.files import WrittenFile
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.scratch import WRITING, Scratch
@@ -72,6 +74,7 @@ from ticdc_assets.pipeline.seeds import read_seeds
 from ticdc_assets.pipeline.truncation_points import (
     APPLICATION,
     TruncationPoint,
+    base_number,
     read_raw_truncation_point,
     read_truncation_point,
 )
@@ -382,11 +385,10 @@ class _CutOff:
         if self._dry_run:
             log = self._spark.read.format("delta").load(str(self._paths.change_log))
             return log.where(condition).count()
-        own = carrying(self._spark, self._paths.change_log)
-        session = own.session(_making_base(base))
-        DeltaTable.forPath(session, str(self._paths.change_log)).delete(condition)
-        made = own.find()
-        return 0 if made is None else made.metrics.get("numDeletedRows", 0)
+        counts = self._making_base(
+            self._paths.change_log, base, lambda table: table.delete(condition)
+        )
+        return counts.get("numDeletedRows", 0)
 
     # The raw messages -------------------------------------------------------------------------
 
@@ -399,7 +401,6 @@ class _CutOff:
         if landed is None:
             notes.append("raw_messages is not truncated: its batches are no longer known")
             return 0
-        path = str(self._paths.raw_messages)
         with closing(Scratch(self._paths, WRITING)) as scratch:
             gone = self._in_base(base, landed, scratch)
             records_gone = gone.rows().count
@@ -408,24 +409,53 @@ class _CutOff:
             if self._dry_run:
                 return records_gone + self._cut_snapshot_rows(base)
             F = functions(self._spark)
-            own = carrying(self._spark, self._paths.raw_messages)
-            (
-                DeltaTable.forPath(own.session(_making_base(base)), path)
-                .alias("t")
-                .merge(
-                    gone.frame(self._spark).alias("s"),
-                    (F.col("t.batch") <= landed)
-                    & (F.col("t.topic") == F.col("s.topic"))
-                    & (F.col("t.partition") == F.col("s.partition"))
-                    & (F.col("t.offset") == F.col("s.offset")),
-                )
-                .whenMatchedDelete()
-                .execute()
+            source = gone.frame(self._spark).alias("s")
+            same = (
+                (F.col("t.batch") <= landed)
+                & (F.col("t.topic") == F.col("s.topic"))
+                & (F.col("t.partition") == F.col("s.partition"))
+                & (F.col("t.offset") == F.col("s.offset"))
             )
-            made = own.find()
-        if made is None:
+            counts = self._making_base(
+                self._paths.raw_messages,
+                base,
+                lambda table: table.alias("t").merge(source, same).whenMatchedDelete().execute(),
+            )
+        if not counts:
             return 0
-        return made.metrics.get("numTargetRowsDeleted", 0) + self._cut_snapshot_rows(base)
+        return counts.get("numTargetRowsDeleted", 0) + self._cut_snapshot_rows(base)
+
+    def _making_base(
+        self, path: AnyPath, base: Cut, remove: Callable[[DeltaTable], object]
+    ) -> Mapping[str, int]:
+        """Remove rows by one commit that makes `base` the table's base; return what it counted.
+
+        Under a lease the commit has no identifier of the lease. So the lease is looked at directly
+        before it, and behind it as ever.
+
+        Raises:
+            LeaseLostError: the lease went over meanwhile.
+            CommitError: rows are gone, and the table does not say so.
+        """
+        own = carrying(self._spark, path)
+        session = own.session(
+            {
+                "spark.databricks.delta.write.txnAppId": APPLICATION,
+                "spark.databricks.delta.write.txnVersion": str(base.number),
+            }
+        )
+        table = DeltaTable.forPath(session, str(path))
+        require_lease(path)
+        remove(table)
+        made = own.find()
+        if made is None:
+            return {}
+        if (found := base_number(path)) != base.number:
+            raise CommitError(
+                f"{path}: version {made.version} removed rows below cut {base.number}, but the "
+                f"table names {found or 'no cut'} as its base"
+            )
+        return made.metrics
 
     def _cut_snapshot_rows(self, base: Cut) -> int:
         """Remove the landed rows of exports that are in the base; return how many.
@@ -515,14 +545,6 @@ def _compared(paths: LakePaths, statistics: ChangeStatistics) -> int:
 
 def _waiting(paths: LakePaths) -> list[int]:
     return [row["batch"] for row in read_rows(paths.checksums) if row["waiting"]]
-
-
-def _making_base(base: Cut) -> dict[str, str]:
-    """Return the settings of a session whose next commit makes `base` the table's base."""
-    return {
-        "spark.databricks.delta.write.txnAppId": APPLICATION,
-        "spark.databricks.delta.write.txnVersion": str(base.number),
-    }
 
 
 # Cuts -------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.config import CaptureSource, Changefeed, Retention
+from ticdc_assets.config import CaptureSource, Changefeed, Retention, Writer
 from ticdc_assets.engine.control import read_table
-from ticdc_assets.errors import NotFoundError
+from ticdc_assets.engine.fencing import guarded
+from ticdc_assets.engine.lock import writer_lock
+from ticdc_assets.errors import LeaseLostError, NotFoundError
 from ticdc_assets.pipeline.cuts import Cut, read_cuts
 from ticdc_assets.pipeline.positions import read_position
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.pipeline.truncation_points import (
     BELOW,
     TruncationPoint,
+    has_lost_records,
     read_raw_truncation_point,
     read_truncation_point,
 )
@@ -294,6 +297,72 @@ def test_what_the_base_lacks_stays_until_it_can_be_applied(
     feed.sync()
     assert feed.cut.mirror(*KEYED) is not None
     assert feed.rows() == truth_rows(changefeed.truth())
+
+
+@pytest.mark.spark
+def test_what_is_truncated_under_a_lease_is_known_to_be_gone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    upstream = Upstream()
+    upstream.create_database("d")
+    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
+    upstream.create_table(KEYED, columns, primary_key=("id",))
+    upstream.create_table(BAG, columns)
+    options = FeedOptions(force_replicate=True)
+    changefeed = StandInChangefeed(upstream, "d", partitions=1, options=options)
+    feed = keeping(Feed.of(spark, tmp_path), Retention(raw_messages=DAY, change_log=DAY))
+    with writer_lock(feed.paths, Writer(lease=timedelta(minutes=5))):
+        for seed in range(2):
+            fill(upstream, KEYED, rows=4, seed=seed)
+            fill(upstream, BAG, rows=4, seed=seed)
+            feed.write(changefeed.tick())
+            feed.sync()
+        base, _ = read_cuts(feed.paths)
+        position = read_position(feed.paths)
+        done = truncated(feed, base)
+        assert min(done.changes, done.records) > 0
+        assert read_truncation_point(feed.paths).cut == base
+        assert read_raw_truncation_point(feed.paths).cut == base
+        assert has_lost_records(feed.paths)
+        assert read_position(feed.paths) == position
+        feed.sync(refold={KEYED, BAG})
+        assert feed.rows() == truth_rows(changefeed.truth())
+        fill(upstream, BAG, rows=2, seed=7)
+        feed.write(changefeed.tick())
+        feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+
+
+@dataclass
+class Lease:
+    """A lease that is over when it has been looked at some times."""
+
+    looks: int
+    number: int = 1
+
+    def require(self) -> None:
+        self.looks -= 1
+        if self.looks < 0:
+            raise LeaseLostError("it is over")
+
+
+@pytest.mark.spark
+def test_a_run_whose_lease_is_over_truncates_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    upstream = Upstream()
+    upstream.create_database("d")
+    columns = (column("id", "int", nullable=False), column("v", "varchar(20)"))
+    upstream.create_table(KEYED, columns, primary_key=("id",))
+    fill(upstream, KEYED, rows=4)
+    changefeed = StandInChangefeed(upstream, "d", partitions=1)
+    feed = keeping(Feed.of(spark, tmp_path), Retention(change_log=DAY))
+    feed.write(changefeed.tick())
+    feed.sync()
+    rows = log_rows(feed, ds.scalar(True))
+    # It is over between the look at which the commit gets its number, and the DELETE.
+    with guarded(feed.paths.base, Lease(looks=1)), pytest.raises(LeaseLostError):
+        truncated(feed, feed.cut)
+    assert log_rows(feed, ds.scalar(True)) == rows
+    assert read_truncation_point(feed.paths).cut is None
 
 
 def without(record: CaptureRecord) -> CaptureRecord:
