@@ -346,7 +346,7 @@ class _Run:
             self._changes,
             batch=self._statistics.batch,
             tso=self._tso,
-            last_tso=0 if self._last is None else self._last.tso,
+            last=self._last,
         )
         return MirrorMaker(
             self._spark,

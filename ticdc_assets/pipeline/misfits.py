@@ -4,27 +4,26 @@ In: a folding of a mirror, and the quarantined changes of older cuts. Out: rows 
 per change. A change that is already there is not added again. A change is closed if a fold of all
 changes no longer refuses it, or if a later full change of its row has replaced it.
 
-Why running it again is safe: rows are appended under an id made of the mirror and the TSO, so a
-second append is skipped, and closing a closed row changes nothing.
+Why running it again is safe: a change whose row is there, and open, gets no other one, and closing
+a closed row changes nothing.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from ticdc_assets.changelog.plan import (
-    MirrorPlan,
-)
+from ticdc_assets.changelog.plan import MirrorPlan, TableName
 from ticdc_assets.config import Changefeed
-from ticdc_assets.engine.control import latest_version
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.change_folding import (
     ChangeFolding,
 )
+from ticdc_assets.pipeline.cuts import Cut
 from ticdc_assets.pipeline.quarantine import (
+    CLOSED_BY,
     Closing,
     Place,
     append_faults,
@@ -53,7 +52,7 @@ class Misfits:
         changes: where changes are read.
         batch: newest batch of the change log that is looked at.
         tso: TSO of the cut.
-        last_tso: TSO of the last cut, 0 before the first.
+        last: the last cut, None before the first.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Misfits:
         *,
         batch: int,
         tso: int,
-        last_tso: int,
+        last: Cut | None,
     ) -> None:
         self._spark = spark
         self._paths = paths
@@ -73,9 +72,12 @@ class Misfits:
         self._changes = changes
         self._batch = batch
         self._tso = tso
-        self._last_tso = last_tso
-        # What older cuts had in quarantine.
-        self._faults = read_quarantine(paths)
+        self._last_tso = 0 if last is None else last.tso
+        # What the last cut has in quarantine, by the table.
+        self._faults: dict[TableName, list[dict[str, Any]]] = {}
+        for row in read_quarantine(paths, open_only=False):
+            if row["stage"] == "apply" and _counts(row, last):
+                self._faults.setdefault((row["database"], row["table"]), []).append(row)
         self._lock = Lock()
 
     def quarantine(self, mirror: MirrorPlan, folded: Folded, is_fold: bool) -> None:
@@ -83,9 +85,9 @@ class Misfits:
 
         A fold meets every change of the mirror, so what it no longer refuses is closed.
         """
-        errors = folded.counts.errors
-        is_there = latest_version(self._paths.quarantine) is not None
-        if not errors and not (is_there and is_fold):
+        if folded.counts.errors:
+            self._faults.setdefault(mirror.name, [])
+        elif not is_fold or mirror.name not in self._faults:
             return
         batch = self._batch
         with self._lock:
@@ -105,13 +107,7 @@ class Misfits:
                         pa.array([place not in known for place in places], pa.bool_())
                     )
 
-            append_faults(
-                self._spark,
-                self._paths,
-                new(),
-                app_id=f"apply-{mirror.mirror_id}-{self._tso}",
-                version=batch,
-            )
+            append_faults(self._spark, self._paths, new(), app_id="apply")
             if is_fold:
                 # Of what was handed over nothing was met again.
                 begin = mirror.handover.ts if mirror.handover else 0
@@ -132,10 +128,10 @@ class Misfits:
         """Return what older cuts had in quarantine of a mirror: at each place its keys."""
         faults = [
             row
-            for row in self._faults
-            if row["stage"] == "apply"
-            and mirror.floor_ts < row["commit_ts"] <= self._last_tso
-            and mirror.meets((row["database"], row["table"]), row["commit_ts"], row["commit_ts"])
+            for name in {(binding.database, binding.table) for binding in mirror.bindings}
+            for row in self._faults.get(name, ())
+            if mirror.floor_ts < row["commit_ts"] <= self._last_tso
+            and mirror.meets(name, row["commit_ts"], row["commit_ts"])
         ]
         rows = self._changes.rows_at(faults) if faults and mirror.schema.handle_key else None
         found: Doubts = {}
@@ -165,3 +161,14 @@ class Misfits:
         with self._lock:
             self._close(void, Closing.LATER_CHANGE)
         return len(void)
+
+
+def _counts(row: Mapping[str, Any], last: Cut | None) -> bool:
+    """Return whether the last cut counts a row: it is open, or was when the cut was published.
+
+    A run that ended before it published its cut may have closed it.
+    """
+    if row["redriven_at"] is None:
+        return True
+    is_void = row.get(CLOSED_BY) == Closing.LATER_CHANGE
+    return is_void and last is not None and row["redriven_at"] > last.published_at

@@ -21,7 +21,7 @@ from deltalake.schema import PrimitiveType
 from ticdc_assets.config import TableFilter
 from ticdc_assets.engine.appending import append_files
 from ticdc_assets.engine.commits import NamedCommit
-from ticdc_assets.engine.control import open_table, read_rows
+from ticdc_assets.engine.control import latest_version, open_table, read_rows
 from ticdc_assets.engine.files import FileWriter, WrittenFile
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import Session
@@ -85,10 +85,18 @@ def append_fault_files(
     files: Sequence[WrittenFile],
     *,
     app_id: str,
-    version: int,
+    version: int | None = None,
 ) -> None:
-    """Append files of faults; a version that the table has seen from `app_id` is skipped."""
+    """Append files of faults; a version that the table has seen from `app_id` is skipped.
+
+    Without a version they get a new one. Then the caller holds the lock, and leaves out what is
+    there.
+    """
     _give_column(paths)
+    if version is None:
+        latest = latest_version(paths.quarantine)
+        # Greater than all that were given: earlier programs gave 1 before the table was there, too.
+        version = 1 if latest is None else latest + 2
     append_files(spark, paths.quarantine, files, FAULT_SCHEMA, app_id=app_id, version=version)
 
 
@@ -98,16 +106,15 @@ def append_faults(
     faults: Iterable[pa.Table],
     *,
     app_id: str,
-    version: int,
 ) -> None:
-    """Append faults; a version that the table has seen from `app_id` is skipped."""
+    """Append faults, of which none is there; the caller holds the lock."""
     writer: FileWriter | None = None
     for rows in faults:
         if rows.num_rows:
             writer = writer or FileWriter(paths.quarantine, FAULT_SCHEMA)
             writer.write(rows)
     if writer is not None:
-        append_fault_files(spark, paths, [writer.close()], app_id=app_id, version=version)
+        append_fault_files(spark, paths, [writer.close()], app_id=app_id)
 
 
 def apply_faults(rows: pa.Table, database: str, table: str, batch: int) -> pa.Table:

@@ -197,14 +197,7 @@ class LandingDay:
                 return RedecodedDay(day=self._day, records=0)
             if found.faults:
                 # First: what a killed run took out of the change log would be nowhere.
-                append_fault_files(
-                    self._spark,
-                    self._paths,
-                    found.faults,
-                    app_id="redecode",
-                    # Only has to grow: what is open already is left out.
-                    version=(latest_version(self._paths.quarantine) or 0) + 1,
-                )
+                append_fault_files(self._spark, self._paths, found.faults, app_id="redecode")
             batch = None
             if found.counts:
                 close_rows(self._paths, "apply", found.removed_faults, Closing.REMOVED)

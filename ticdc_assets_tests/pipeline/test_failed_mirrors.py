@@ -1,5 +1,6 @@
 """A mirror that cannot be made fails alone, is listed, keeps its rows, and is made again."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from ticdc_assets.events import Bootstrap, RowChange
 from ticdc_assets.observe.overview import read_overview
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check
-from ticdc_assets.pipeline import mirror_making
+from ticdc_assets.pipeline import mirror_making, mirrors
 from ticdc_assets.pipeline.change_folding import ChangeFolding
 from ticdc_assets.pipeline.history_writing import HistoryWriter
 from ticdc_assets.pipeline.quarantine import read_quarantine
@@ -313,6 +314,11 @@ def test_a_quarantined_change_that_a_later_one_made_void_is_closed(
     with upstream.transaction() as transaction:
         transaction.update(("d", "n"), ("1",), changes={"n": "9"})
     feed.write(changefeed.tick())
+    # A run that ends before it publishes has closed it already.
+    with monkeypatch.context() as patch:
+        patch.setattr(mirrors, "publish", no_publishing)
+        with pytest.raises(KeyboardInterrupt):
+            feed.sync()
     feed.sync()
     mirror = feed.cut.mirror("d", "n")
     assert mirror is not None
@@ -325,6 +331,14 @@ def test_a_quarantined_change_that_a_later_one_made_void_is_closed(
     mirror = feed.cut.mirror("d", "n")
     assert mirror is not None
     assert mirror.quarantined == 1
+    # However many mirrors and cuts there are, the identifiers of commits are few.
+    log = feed.paths.quarantine / "_delta_log"
+    entries = [json.loads(line) for file in log.glob("*.json") for line in file.open()]
+    assert {entry["txn"]["appId"] for entry in entries if "txn" in entry} == {"apply"}
+
+
+def no_publishing(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def broken(record: CaptureRecord) -> CaptureRecord:

@@ -19,6 +19,7 @@ from ticdc_assets.engine.control import latest_version, read_rows, read_table
 from ticdc_assets.engine.session import functions
 from ticdc_assets.errors import NotFoundError
 from ticdc_assets.pipeline import landing, mirrors
+from ticdc_assets.pipeline.ahead import TS_AHEAD
 from ticdc_assets.pipeline.landing import landed_days
 from ticdc_assets.pipeline.quarantine import count_open
 from ticdc_assets.pipeline.standing import Outcome
@@ -265,6 +266,17 @@ def test_quarantine_is_renewed(story: Story, feed: Feed) -> None:
     (day,) = again(feed, [YESTERDAY])
     assert (day.restored, day.released) == (1, 1)
     assert count_open(feed.paths).decode == 0
+
+
+def test_what_is_refused_on_two_days_is_in_quarantine_of_both(feed: Feed) -> None:
+    # The first day makes the table.
+    shutil.rmtree(feed.paths.quarantine)
+    strict = replace(feed.changefeed, max_ahead_seconds=-10 * 365 * 86400)
+    before = len(log_rows(feed))
+    days = redecode(feed.spark, feed.paths, strict, [YESTERDAY, TODAY]).days
+    assert all(day.removed for day in days)
+    moved = [row for row in read_rows(feed.paths.quarantine) if row["reason"] == TS_AHEAD]
+    assert len(moved) == before - len(log_rows(feed)) == sum(day.removed for day in days)
 
 
 @pytest.mark.usefixtures("runs_on")
