@@ -8,7 +8,9 @@ overwrite the rest. Most damaged values look like any other FLOAT, so nothing te
 are: all FLOAT columns are named, also those whose rows an ALTER carried into another type.
 """
 
-from ticdc_assets.changelog.plan import Caveat, MirrorPlan
+from collections.abc import Mapping
+
+from ticdc_assets.changelog.plan import Caveat, MirrorPlan, earlier_first
 from ticdc_assets.mysql_types import Kind, kind_of
 from ticdc_assets.wire.formats import WireFormat
 
@@ -17,7 +19,10 @@ def damage_caveats(plan: MirrorPlan, wire_format: str) -> tuple[Caveat, ...]:
     """Return the caveat of a mirror with values that came as FLOAT of Craft, if there is one."""
     if wire_format != WireFormat.CRAFT:
         return ()
-    since = _floats(plan)
+    floats: dict[int, dict[str, int]] = {}
+    for source in earlier_first(plan, lambda item: [part.plan for part in item.parts]):
+        floats[id(source)] = _floats(source, floats)
+    since = floats[id(plan)]
     names = [column.name for column in plan.schema.columns if column.name in since]
     if not names:
         return ()
@@ -26,12 +31,17 @@ def damage_caveats(plan: MirrorPlan, wire_format: str) -> tuple[Caveat, ...]:
     return (Caveat(reason=reason, since_ts=min(since[name] for name in names)),)
 
 
-def _floats(plan: MirrorPlan) -> dict[str, int]:
-    """Return the columns with values that were sent as FLOAT, and since when."""
+def _floats(plan: MirrorPlan, before: Mapping[int, Mapping[str, int]]) -> dict[str, int]:
+    """Return the columns with values that were sent as FLOAT, and since when.
+
+    Args:
+        plan: the plan.
+        before: the same of the plans of its parts, by their `id`.
+    """
     found: dict[str, int] = {}
-    for part in plan.handover.parts if plan.handover else ():
+    for part in plan.parts:
         # Rows that are handed over have the columns of the table that takes them.
-        for name, ts in _floats(part.plan).items():
+        for name, ts in before[id(part.plan)].items():
             found[name] = min(ts, found.get(name, ts))
     ends = [version.version for version in plan.versions[1:]]
     for number, version in enumerate(plan.versions):

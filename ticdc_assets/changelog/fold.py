@@ -243,7 +243,7 @@ class _Folder:
         resolver = RowResolver(mirror, self._timezone)
         faults = _Faults(keyed=resolver.keyed)
         casts = _Casts(keyed=resolver.keyed)
-        for part in mirror.handover.parts if mirror.handover else ():
+        for part in mirror.parts:
             self._take_over(table, part, resolver, faults, casts)
         for commit_ts, coordinates, change in self._changes(table, resolver):
             key = change.key

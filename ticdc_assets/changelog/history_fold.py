@@ -144,7 +144,7 @@ class _HistoryFolder:
                 ):
                     version = version.ended(first_cut_after(plan.floor_ts), by)
                 versions.append(_carried(version, carrier, resolver))
-        for part in plan.handover.parts if plan.handover else ():
+        for part in plan.parts:
             if part is not own:
                 versions += self._received(part, plan, resolver)
         return versions

@@ -14,7 +14,7 @@ under less knowledge is recognised (the digest at W0 differs now) and folded aga
 log instead of being continued.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -287,9 +287,57 @@ class MirrorPlan:
         """Return whether the table went by `name` at some commit ts in [min_ts, max_ts]."""
         return any_meets(self.bindings, name, min_ts, max_ts)
 
+    @property
+    def parts(self) -> tuple[HandoverPart, ...]:
+        """What is handed over to it."""
+        return () if self.handover is None else self.handover.parts
+
+    def sources(
+        self, goes_on: Callable[["MirrorPlan"], bool] = lambda _: True
+    ) -> Iterator["MirrorPlan"]:
+        """Yield the plans that its rows come from by handovers, itself first and each once.
+
+        A table may be exchanged again and again: the way back is long, and its branches meet.
+
+        Args:
+            goes_on: whether what is handed over to a plan counts.
+        """
+        waiting, seen = [self], set[int]()
+        while waiting:
+            plan = waiting.pop()
+            if id(plan) in seen:
+                continue
+            seen.add(id(plan))
+            yield plan
+            if goes_on(plan):
+                waiting += (part.plan for part in reversed(plan.parts))
+
     def steps_since(self, version: int) -> tuple[SchemaStep, ...]:
         """Return the steps that rows of a schema version have still to take."""
         return tuple(step for step in self.steps if step.from_version >= version)
+
+
+def earlier_first(
+    plan: MirrorPlan, before: Callable[[MirrorPlan], Iterable[MirrorPlan]]
+) -> list[MirrorPlan]:
+    """Return a plan and all that it comes from, each once and behind those that it comes from.
+
+    Args:
+        plan: the plan, which comes last.
+        before: the plans that one comes from.
+    """
+    ordered: dict[int, MirrorPlan] = {}
+    stack = [(plan, False)]
+    while stack:
+        item, is_ready = stack.pop()
+        if id(item) in ordered:
+            continue
+        if is_ready:
+            ordered[id(item)] = item
+            continue
+        stack.append((item, True))
+        stack += ((older, False) for older in before(item))
+    return list(ordered.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -234,7 +234,8 @@ class _Loss:
     ) -> None:
         self._gap = gap
         self._carried = carried
-        floors = {floor for mirror in mirrors for floor in _floors(mirror) if floor > gap.after_ts}
+        plans = (plan for mirror in mirrors for plan in mirror.sources())
+        floors = {plan.floor_ts for plan in plans if plan.floor_ts > gap.after_ts}
         # The DDL that landed behind the gap, of those that let a table begin anew.
         self._behind: frozenset[int] = frozenset()
         if floors:
@@ -249,18 +250,20 @@ class _Loss:
                 self._behind = frozenset(found["commit_ts"].to_pylist())
 
     def may_concern(self, mirror: MirrorPlan) -> bool:
-        """Return whether a mirror may lack changes that were lost."""
+        """Return whether a mirror may lack changes that were lost.
+
+        The rows of others that it began with may lack them, too.
+        """
+        return any(map(self._may_concern, mirror.sources()))
+
+    def _may_concern(self, mirror: MirrorPlan) -> bool:
         names = {folded_name(item.database, item.table) for item in mirror.bindings}
         if mirror.exported is not None:
             # No record tells of it: what counts is whether it has what was lost.
             began = self._gap.until_ts is not None and mirror.floor_ts > self._gap.until_ts
         else:
             began = self._began_behind(mirror.floor_ts)
-        if not began and self._carried.may_carry(self._gap.topic, names):
-            return True
-        # The rows of others that it began with may lack them.
-        parts = mirror.handover.parts if mirror.handover is not None else ()
-        return any(self.may_concern(part.plan) for part in parts)
+        return not began and self._carried.may_carry(self._gap.topic, names)
 
     def _began_behind(self, floor_ts: int) -> bool:
         """Return whether all rows of a table that begins at `floor_ts` were sent behind the gap."""
@@ -270,8 +273,3 @@ class _Loss:
         if self._carried.gets_ddl(gap.topic, gap.partition):
             return False  # it came before the gap, or was lost in it
         return gap.until_ts is not None and floor_ts > gap.until_ts
-
-
-def _floors(mirror: MirrorPlan) -> set[int]:
-    parts = mirror.handover.parts if mirror.handover is not None else ()
-    return {mirror.floor_ts}.union(*(_floors(part.plan) for part in parts))

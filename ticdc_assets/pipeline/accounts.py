@@ -148,17 +148,11 @@ def _claims(
 
 def _claims_of(mirror: MirrorPlan, taken: int) -> Iterator[tuple[TableName, _Claim]]:
     """Yield the claims of a mirror and, before them in time, of those that it had rows from."""
-    plans, seen = [mirror], {mirror.digest}
-    while plans:
-        plan = plans.pop()
+    for plan in mirror.sources():
         versions = frozenset(schema.version for schema in plan.versions)
         held = frozenset(group.schema_version for group in (*plan.held, *plan.wrong_version))
         for binding in plan.bindings:
             yield _claim(binding, taken, floor_ts=plan.floor_ts, versions=versions, held=held)
-        for part in plan.handover.parts if plan.handover is not None else ():
-            if part.plan.digest not in seen:
-                seen.add(part.plan.digest)
-                plans.append(part.plan)
 
 
 def _claim(

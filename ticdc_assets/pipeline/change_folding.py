@@ -22,7 +22,7 @@ from operator import or_
 import pyarrow as pa
 
 from ticdc_assets.changelog.carrying import handover_steps
-from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
+from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
 from ticdc_assets.changelog.resolve import casts_after
 from ticdc_assets.engine.executing import Inline, OnSpark, executor
 from ticdc_assets.engine.files import row_groups
@@ -298,9 +298,8 @@ class ChangeFolding(ChangeReader):
     def _given(self, mirror: MirrorPlan) -> list[tuple[HandoverPart, Folded]]:
         """Fold what is handed over to the mirror, and before that what was handed over to it."""
         folded: dict[str, Folded] = {}
-        for plan in _parts_first(mirror):
-            parts = plan.handover.parts if plan.handover is not None else ()
-            given = [(part, folded[part.plan.digest]) for part in parts]
+        for plan in earlier_first(mirror, lambda item: [part.plan for part in item.parts]):
+            given = [(part, folded[part.plan.digest]) for part in plan.parts]
             if plan is mirror:
                 return given
             until = plan.bindings[-1].until_ts
@@ -375,24 +374,9 @@ def _as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _casting_stamps(mirror: MirrorPlan) -> list[int]:
     """Return the commit ts of the DDL that may cast values as in a lenient SQL mode."""
     steps = [*mirror.steps]
-    for part in mirror.handover.parts if mirror.handover is not None else ():
+    for part in mirror.parts:
         steps += handover_steps(part, mirror)
     return sorted({step.ddl_ts for step in steps if step.may_cast_leniently and step.ddl_ts})
-
-
-def _parts_first(mirror: MirrorPlan) -> list[MirrorPlan]:
-    """Return the plans that a mirror's rows come from by handovers, each behind its own parts."""
-    ordered: dict[str, MirrorPlan] = {}
-    stack = [(mirror, False)]
-    while stack:
-        plan, ready = stack.pop()
-        if ready:
-            ordered.setdefault(plan.digest, plan)
-        elif plan.digest not in ordered:
-            stack.append((plan, True))
-            if plan.handover is not None:
-                stack += ((part.plan, False) for part in plan.handover.parts)
-    return list(ordered.values())
 
 
 def _columns(schema: TableSchema, rows: int) -> frozenset[str]:

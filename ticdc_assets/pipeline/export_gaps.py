@@ -22,15 +22,14 @@ def export_gap(
         statistics: the change log in numbers.
         start_ts: the TSO that the changefeed was created with, None if nobody said it.
     """
-    exported = mirror.exported
     begin = statistics.first_watermark if start_ts is None else start_ts
-    if exported is not None and begin is not None and begin > exported.ts:
-        told = "the first watermark is at" if start_ts is None else "the changefeed starts at"
-        reason = (
-            f"a gap behind the export: {told} {begin}, so changes from {exported.ts} to there may "
-            "be missing"
-        )
-        return Caveat(reason=reason, since_ts=exported.ts)
-    parts = mirror.handover.parts if mirror.handover is not None else ()
-    found = (export_gap(part.plan, statistics, start_ts) for part in parts)
-    return next((caveat for caveat in found if caveat is not None), None)
+    for plan in mirror.sources():
+        exported = plan.exported
+        if exported is not None and begin is not None and begin > exported.ts:
+            told = "the first watermark is at" if start_ts is None else "the changefeed starts at"
+            reason = (
+                f"a gap behind the export: {told} {begin}, so changes from {exported.ts} to there "
+                "may be missing"
+            )
+            return Caveat(reason=reason, since_ts=exported.ts)
+    return None

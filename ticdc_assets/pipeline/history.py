@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.history_changes import VersionEvent
-from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan
+from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, earlier_first
 from ticdc_assets.config import Changefeed
 from ticdc_assets.engine.executing import Inline, executor
 from ticdc_assets.engine.files import WrittenFile
@@ -159,7 +159,7 @@ class HistoryFolding:
 
     def _passages(self, plan: MirrorPlan) -> Iterator[tuple[MirrorPlan, Passage]]:
         """Yield the plans that versions come from when the plan begins, and how."""
-        parts = plan.handover.parts if plan.handover is not None else ()
+        parts = plan.parts
         own: HandoverPart | None = next(
             (part for part in parts if part.plan.mirror_id == plan.mirror_id), None
         )
@@ -256,21 +256,14 @@ class HistoryFolding:
 
 def _past_first(plan: MirrorPlan, base: HistoryBase | None) -> list[MirrorPlan]:
     """Return the plans that a history comes from, each behind those that came before it."""
-    ordered: dict[int, MirrorPlan] = {}
-    stack = [(plan, False)]
-    while stack:
-        item, is_ready = stack.pop()
-        if id(item) in ordered:
-            continue
-        if is_ready:
-            ordered[id(item)] = item
-            continue
-        stack.append((item, True))
-        if base is None or not goes_on_from(item, base):
-            before = [] if item.earlier is None else [item.earlier]
-            before += [part.plan for part in item.handover.parts] if item.handover else []
-            stack += ((older, False) for older in before)
-    return list(ordered.values())
+
+    def before(item: MirrorPlan) -> list[MirrorPlan]:
+        if base is not None and goes_on_from(item, base):
+            return []
+        own = [] if item.earlier is None else [item.earlier]
+        return own + [part.plan for part in item.parts]
+
+    return earlier_first(plan, before)
 
 
 def goes_on_from(plan: MirrorPlan, base: HistoryBase) -> bool:

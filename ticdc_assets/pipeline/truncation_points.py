@@ -11,6 +11,7 @@ The point is the transaction identifier of the commit that removed the rows (app
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow.dataset as ds
 
@@ -26,7 +27,7 @@ APPLICATION = "retention"
 """Application of the transaction identifiers that name base cuts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TruncationPoint:
     """Up to where a table was truncated.
 
@@ -50,8 +51,13 @@ class TruncationPoint:
 
     def mirror(self, mirror_id: str) -> MirrorCut | None:
         """Return a mirror as the base has it, or None."""
+        return self._mirrors.get(mirror_id)
+
+    @cached_property
+    def _mirrors(self) -> dict[str, MirrorCut]:
+        # Asked for each table, of which there may be thousands.
         mirrors = self.cut.mirrors if self.cut is not None else ()
-        return next((item for item in mirrors if item.mirror_id == mirror_id), None)
+        return {item.mirror_id: item for item in mirrors}
 
 
 def read_truncation_point(paths: LakePaths) -> TruncationPoint:
@@ -110,21 +116,22 @@ def marks_below(
         (item.database, item.table) for item in base.held if item.mirror_id is None
     }
 
+    def is_lost(plan: MirrorPlan) -> bool:
+        """Whether no mirror of the base has the rows of a plan."""
+        until = plan.bindings[-1].until_ts
+        lived_on = until is None or until > truncation_point.tso
+        is_there = lived_on and truncation_point.mirror(plan.mirror_id) is not None
+        return plan.floor_ts > truncation_point.tso or not is_there
+
     def is_gone(plan: MirrorPlan) -> bool:
         """Whether changes that rows came from are gone and no mirror of the base has the rows."""
-        if plan.floor_ts <= truncation_point.tso:
-            until = plan.bindings[-1].until_ts
-            lived_on = until is None or until > truncation_point.tso
-            if lived_on and truncation_point.mirror(plan.mirror_id) is not None:
-                return False
-            if any(
-                plan.meets(group.name, group.min_ts, min(group.max_ts, truncation_point.tso))
-                and group.name not in held
-                for group in below
-            ):
-                return True
-        parts = plan.handover.parts if plan.handover is not None else ()
-        return any(is_gone(part.plan) for part in parts)
+        return any(
+            source.meets(group.name, group.min_ts, min(group.max_ts, truncation_point.tso))
+            and group.name not in held
+            for source in plan.sources(is_lost)
+            if source.floor_ts <= truncation_point.tso and is_lost(source)
+            for group in below
+        )
 
     caveats: dict[str, str] = {}
     for mirror in mirrors:

@@ -70,6 +70,7 @@ class Knowledge:
         self._timezone = timezone
         self._plans: dict[int, Plan] = {}
         self._digests: dict[int, dict[str, str]] = {}
+        self._undoing_at: dict[tuple[int, int], list[Repair]] = {}
         self._by_name: dict[TableName, list[RowGroup]] = {}
         for group in row_groups:
             self._by_name.setdefault(group.name, []).append(group)
@@ -129,10 +130,18 @@ class Knowledge:
             cut: the cut.
             mirror: whose row changes; those that were handed over to it count. All if None.
         """
-        return any(
-            repair.undoes(cut.batch, cut.tso) and (mirror is None or _concerns(mirror, repair))
-            for repair in self._repairs
-        )
+        repairs = self._undoing(cut)
+        if mirror is None or not repairs:
+            return bool(repairs)
+        return any(_concerns(plan, repair) for plan in mirror.sources() for repair in repairs)
+
+    def _undoing(self, cut: Cut) -> list[Repair]:
+        """Return the corrections since a cut; it is asked for each mirror."""
+        place = (cut.batch, cut.tso)
+        if place not in self._undoing_at:
+            found = [repair for repair in self._repairs if repair.undoes(*place)]
+            self._undoing_at[place] = found
+        return self._undoing_at[place]
 
     def has_changes(self, mirror: MirrorPlan, above: int, until: int) -> bool:
         """Return whether row changes in (above, until] may be of a mirror."""
@@ -160,9 +169,5 @@ class Knowledge:
 
 def _concerns(mirror: MirrorPlan, repair: Repair) -> bool:
     if repair.database is None or repair.table is None:
-        found = not mirror.schema.handle_key
-    else:
-        name = (repair.database, repair.table)
-        found = any(binding.meets(name, repair.min_ts, MAX_TSO) for binding in mirror.bindings)
-    parts = mirror.handover.parts if mirror.handover is not None else ()
-    return found or any(_concerns(part.plan, repair) for part in parts)
+        return not mirror.schema.handle_key
+    return mirror.meets((repair.database, repair.table), repair.min_ts, MAX_TSO)

@@ -464,7 +464,6 @@ _REFUSED = """
 
 def _names(mirror: MirrorPlan) -> set[TableName]:
     """Return the names that its rows were sent under, those of rows it was handed over too."""
-    names = {(binding.database, binding.table) for binding in mirror.bindings}
-    return names.union(
-        *(_names(part.plan) for part in (mirror.handover.parts if mirror.handover else ()))
-    )
+    return {
+        (binding.database, binding.table) for plan in mirror.sources() for binding in plan.bindings
+    }
