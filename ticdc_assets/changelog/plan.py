@@ -302,7 +302,8 @@ class MirrorPlan:
         Args:
             goes_on: whether what is handed over to a plan counts.
         """
-        waiting, seen = [self], set[int]()
+        waiting: list[MirrorPlan] = [self]
+        seen: set[int] = set()
         while waiting:
             plan = waiting.pop()
             if id(plan) in seen:

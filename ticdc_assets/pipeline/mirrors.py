@@ -36,10 +36,12 @@ The table's name at the cut decides: a table that is included later, or renamed 
 is folded like a new one, from all of its changes.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from ticdc_assets.changelog.encoder_damage import damage_caveats
@@ -261,18 +263,27 @@ class _Run:
         made = [results[mirror.mirror_id] for mirror in plan.mirrors]
         made = self._behind(made)
         held = self._held(plan)
+        held_rows = Counter[str | None]()
+        for item in held:
+            held_rows[item.mirror_id] += item.rows
         mirrors: list[MirrorCut] = []
         failed: list[FailedMirror] = []
         for table, result in [
             *zip(plan.mirrors, made, strict=True),
             *((item, Failure(reason=item.reason)) for item in plan.failed),
         ]:
-            if isinstance(result, Failure):
-                failed.append(self._failed(table, result))
-                mirrors += self._kept(table, held)
-            else:
+            told = result
+            if isinstance(result, Made):
                 assert isinstance(table, MirrorPlan)
-                mirrors.append(self._mirror_cut(table, result, held, below, lost))
+                told = attempted(
+                    partial(self._mirror_cut, table, result, held_rows, below, lost),
+                    f"what the cut says of {table.database}.{table.table}",
+                )
+            if isinstance(told, Failure):
+                failed.append(self._failed(table, told))
+                mirrors += self._kept(table, held_rows)
+            else:
+                mirrors.append(told)
         mirrors.sort(key=lambda item: (item.database, item.table))
         progress = self._statistics.progress().values()
         faults = read_quarantine(self._paths)
@@ -410,13 +421,19 @@ class _Run:
     def _held(self, plan: Plan) -> list[HeldRows]:
         """Return the held rows at or below the cut, counted exactly."""
         held: list[HeldRows] = []
+        landed: dict[tuple[object, ...], datetime] = {}
+        for row in self._statistics.rows:
+            if row["kind"] == "row":
+                place = (row["database"], row["table"], row["schema_version"])
+                at = row["first_landed_at"]
+                landed[place] = min(at, landed.get(place, at))
         owned = [(mirror, group) for mirror in plan.mirrors for group in mirror.held]
         for mirror, group in [*owned, *((None, group) for group in plan.held)]:
             rows, name = group.rows, [_any_time(group)]
             if group.max_ts > self._tso:
                 version = group.schema_version
                 rows = self._changes.count_rows(name, above=0, until=self._tso, version=version)
-            held.append(self._held_rows(mirror, group, rows))
+            held.append(_held_rows(mirror, group, rows, landed))
         for mirror in plan.mirrors:
             for group in mirror.wrong_version:
                 # Some of the group's rows are another table's, maybe all of them.
@@ -428,26 +445,8 @@ class _Run:
                     version=group.schema_version,
                 )
                 if rows:
-                    held.append(self._held_rows(mirror, group, rows))
+                    held.append(_held_rows(mirror, group, rows, landed))
         return sorted(held, key=lambda item: (item.database, item.table, item.schema_version))
-
-    def _held_rows(self, mirror: MirrorPlan | None, group: HeldGroup, rows: int) -> HeldRows:
-        since = min(
-            row["first_landed_at"]
-            for row in self._statistics.rows
-            if row["kind"] == "row"
-            and (row["database"], row["table"], row["schema_version"])
-            == (group.database, group.table, group.schema_version)
-        )
-        return HeldRows(
-            database=group.database,
-            table=group.table,
-            schema_version=group.schema_version,
-            mirror_id=None if mirror is None else mirror.mirror_id,
-            rows=rows,
-            min_ts=group.min_ts,
-            since=since,
-        )
 
     # The cut ----------------------------------------------------------------------------------
 
@@ -478,7 +477,7 @@ class _Run:
         )
 
     def _kept(
-        self, table: MirrorPlan | FailedPlan, held: Sequence[HeldRows]
+        self, table: MirrorPlan | FailedPlan, held: Mapping[str | None, int]
     ) -> Iterator[MirrorCut]:
         """Yield what a mirror that could not be made was at the last cut, under its name now."""
         before = self._before.get(table.mirror_id)
@@ -489,7 +488,7 @@ class _Run:
                 table=table.table,
                 mode=FAILED,
                 changes=0,
-                held=sum(item.rows for item in held if item.mirror_id == table.mirror_id),
+                held=held[table.mirror_id],
                 # The history is folded anew with its mirror.
                 history_digest=None,
             )
@@ -498,7 +497,7 @@ class _Run:
         self,
         mirror: MirrorPlan,
         made: Made,
-        held: Sequence[HeldRows],
+        held: Mapping[str | None, int],
         below: Mapping[str, str],
         lost: Mapping[str, Sequence[str]],
     ) -> MirrorCut:
@@ -528,7 +527,7 @@ class _Run:
             schema=schema_to_text(mirror.schema),
             floor_ts=mirror.floor_ts,
             digest=mirror.digest,
-            held=sum(item.rows for item in held if item.mirror_id == mirror.mirror_id),
+            held=held[mirror.mirror_id],
             quarantined=made.quarantined,
             caveats=caveats,
             mode=str(made.mode),
@@ -540,6 +539,23 @@ class _Run:
             history_digest=made.history.digest if made.history else None,
             lenient_casts=casts_listed(made.casts),
         )
+
+
+def _held_rows(
+    mirror: MirrorPlan | None,
+    group: HeldGroup,
+    rows: int,
+    landed: Mapping[tuple[object, ...], datetime],
+) -> HeldRows:
+    return HeldRows(
+        database=group.database,
+        table=group.table,
+        schema_version=group.schema_version,
+        mirror_id=None if mirror is None else mirror.mirror_id,
+        rows=rows,
+        min_ts=group.min_ts,
+        since=landed[group.database, group.table, group.schema_version],
+    )
 
 
 def _any_time(group: HeldGroup) -> Binding:

@@ -136,6 +136,25 @@ def test_a_mirror_that_fails_keeps_its_rows_while_the_others_go_on(
     assert said(feed, Check.MIRRORS_COMPLETE).passed
 
 
+def test_a_mirror_of_which_nothing_can_be_told_fails_alone(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed, changefeed, _ = shop(spark, tmp_path)
+    feed.write(changefeed.tick())
+
+    def told(mirror: MirrorPlan, *_: object) -> None:
+        if mirror.table == "bad":
+            raise RecursionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mirrors, "export_gap", told)
+        assert feed.sync().outcome is Outcome.PUBLISHED
+    assert [item.table for item in feed.cut.failed] == ["bad"]
+    assert [item.table for item in feed.cut.mirrors] == ["good"]
+    feed.sync()
+    assert feed.rows() == truth_rows(changefeed.truth())
+
+
 def test_a_mirror_that_was_never_made_is_listed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
