@@ -6,11 +6,16 @@ how many rows match, do not match, cannot be checked, or wait for their schema, 
 of the first that do not match. This does not change any mirror: a row that does not match is
 applied like all others, and the asset check `row_checksums` reports it.
 
+The sums of all batches are in the JSON object of the newest commit, so a sync reads rows only where
+some are replaced.
+
 Why running it again is safe: a batch is checked as a whole, and its row replaces its earlier row. A
-batch is checked again as long as rows of it wait for their schema.
+batch is checked again as long as rows of it wait for their schema. Rows and sums are one commit.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -40,6 +45,9 @@ _AGREEMENTS: Mapping[bool | None, Agreement] = {
     False: Agreement.DISAGREES,
     None: Agreement.UNKNOWN,
 }
+
+_SUMS = "sums"
+"""What the sums of all rows are called in a commit's JSON object."""
 
 Schemas: TypeAlias = Mapping[tuple[str, str, int], TableSchema]
 """By database, table and schema version."""
@@ -80,43 +88,54 @@ def compare_new(
     """Compare the checksums of every batch that was not, and of those with rows that waited."""
     if not statistics.checksums:
         return
-    known = {row["batch"]: row for row in read_rows(paths.checksums)}
-    done = commit_metadata(paths.checksums).get("batch", 0)
-    waiting = [number for number, row in known.items() if row[Agreement.WAITING]]
-    for item in statistics.rechecks:
-        if item.batch > done:
+    memory = commit_metadata(paths.checksums)
+    done, sums = memory.get("batch", 0), memory.get(_SUMS)
+    rechecks = [item for item in statistics.rechecks if item.batch > done]
+    known: dict[int, dict[str, Any]] = {}
+    again: set[int] = set()
+    replaces = sums is None or bool(rechecks) or sums[Agreement.WAITING] > 0
+    if replaces:
+        known = {row["batch"]: row for row in read_rows(paths.checksums)}
+        again = {number for number, row in known.items() if row[Agreement.WAITING]}
+        for item in rechecks:
             # Rows of them were corrected, maybe all taken away.
-            known = {
-                number: row
-                for number, row in known.items()
-                if not item.first <= number <= item.last
-            }
-            waiting += range(item.first, item.last + 1)
-    if done == statistics.batch and not waiting:
+            again.update(range(item.first, item.last + 1))
+        known = {number: row for number, row in known.items() if number not in again}
+        sums = None
+    if done == statistics.batch and not again:
         return
-    batches = {*waiting, *range(done + 1, statistics.batch + 1)}
+    batches = {*again, *range(done + 1, statistics.batch + 1)}
     schemas, timezone = _schemas(read_history(paths)), changefeed.timezone
     for span in _spans(batches):
         known.update(_compared(spark, paths.change_log, span, schemas, timezone))
+    rows = [known[number] for number in sorted(known)]
     write_table(
         paths.checksums,
-        pa.Table.from_pylist([known[number] for number in sorted(known)], schema=CHECKSUMS_SCHEMA),
-        overwrite=True,
-        metadata={"batch": statistics.batch},
+        pa.Table.from_pylist(rows, schema=CHECKSUMS_SCHEMA),
+        overwrite=replaces,
+        metadata={"batch": statistics.batch, _SUMS: _summed([sums] if sums else [], rows)},
     )
 
 
 def read_checksums(paths: LakePaths) -> Checksums:
     """Return the checksums compared so far; needs no Spark."""
-    rows = read_rows(paths.checksums)
+    sums = commit_metadata(paths.checksums).get(_SUMS)
+    if sums is None:
+        # There is no table, or an earlier program wrote it.
+        sums = _summed(sorted(read_rows(paths.checksums), key=itemgetter("batch")))
     return Checksums(
-        counts={agreement: sum(row[agreement] for row in rows) for agreement in Agreement},
-        examples=tuple(
-            example
-            for row in sorted(rows, key=lambda row: row["batch"])
-            for example in row["examples"]
-        )[:MAX_EXAMPLES],
+        counts={agreement: sums[agreement] for agreement in Agreement},
+        examples=tuple(sums["examples"]),
     )
+
+
+def _summed(*rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the sums of rows, which come in the order of their batches, and the first examples."""
+    found = list(chain(*rows))
+    return {
+        **{str(agreement): sum(row[agreement] for row in found) for agreement in Agreement},
+        "examples": [example for row in found for example in row["examples"]][:MAX_EXAMPLES],
+    }
 
 
 def _schemas(history: SchemaHistory) -> Schemas:

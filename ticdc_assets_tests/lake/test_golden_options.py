@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.config import ClaimCheck
+from ticdc_assets.engine.control import open_table, read_rows
 from ticdc_assets.events import Op, RowChange
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.verdicts import Check, Level, Verdict
@@ -147,6 +148,16 @@ def test_checksums_agree_however_the_rows_come(
     assert sum(checksums.counts.values()) == checksums.counts[Agreement.AGREES]
     assert said(feed).level is Level.OK
     assert compare(feed) == checksums
+    # Batches that are new are added to what is there, and to its sums.
+    rows = read_rows(feed.paths.checksums)
+    assert len(rows) == 2
+    assert sum(row["agrees"] for row in rows) == checksums.counts[Agreement.AGREES]
+    table = open_table(feed.paths.checksums)
+    assert table is not None
+    assert [commit["operationParameters"]["mode"] for commit in table.history()] == [
+        "Append",
+        "Overwrite",
+    ]
 
 
 def test_a_row_that_is_not_what_its_checksum_says_is_found(
