@@ -83,6 +83,9 @@ WRITING = ".scratch-"
 READING = ".reading-"
 """Folders of those who read it meanwhile."""
 
+_COPY = ".copy-"
+"""Folders that earlier programs copied tables into."""
+
 _FORGOTTEN_SECONDS = 86_400
 
 
@@ -93,7 +96,7 @@ def remove_forgotten(paths: LakePaths) -> None:
             folder = place / name
             if name.startswith(WRITING):
                 remove_tree(folder, quietly=True)
-            elif name.startswith(READING):
+            elif name.startswith((READING, _COPY)):
                 with suppress(OSError):
                     if time.time() - _begun(folder) > _FORGOTTEN_SECONDS:
                         remove_tree(folder, quietly=True)

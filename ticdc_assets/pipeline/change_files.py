@@ -15,11 +15,10 @@ Why running it again is safe: see `files`.
 # pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportAttributeAccessIssue=false
 
-import uuid
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property, reduce
@@ -45,11 +44,13 @@ from ticdc_assets.engine.files import (
 )
 from ticdc_assets.engine.frames import copied_into, delta_frame
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.repairs import changefeed_of
+from ticdc_assets.engine.scratch import READING, Scratch
 from ticdc_assets.engine.session import Session, functions
 from ticdc_assets.pipeline.quarantine import FAULT_SCHEMA, decode_faults
 from ticdc_assets.pipeline.totals import IMAGES, TOTALS_COLUMNS, Totals, joined_totals, totals_of
 from ticdc_assets.rows.rows_of_work import shared_out
-from ticdc_assets.storage.paths import AnyPath, remove_tree
+from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire.rows import CHANGE_SCHEMA, COORDINATES, ERROR
 
 Decode: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -237,6 +238,10 @@ class Records:
             found.setdefault((topic, partition), []).append(offset)
         return found
 
+    @cached_property
+    def _all_offsets(self) -> pa.Array:
+        return pa.array({place[-1] for place in self.places}, pa.int64())
+
     def may_be_in(self, bounds: Mapping[str, Any]) -> bool:
         """Return whether a file may have some."""
         names = [f"{end}.{name}" for name in COORDINATES for end in ("min", "max")]
@@ -253,8 +258,7 @@ class Records:
 
     def of(self, rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """Return those among some rows."""
-        offsets = pa.array({place[-1] for place in self.places}, pa.int64())
-        near = rows.filter(pc.is_in(rows.column("offset"), value_set=offsets))
+        near = rows.filter(pc.is_in(rows.column("offset"), value_set=self._all_offsets))
         is_chosen = [place in self.places for place in coordinates_of(near)]
         found = near.filter(pa.array(is_chosen, pa.bool_()))
         return [found] if found.num_rows else []
@@ -293,12 +297,9 @@ def parts_of(
         actions = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
         yield _parts([table / item["path"] for item in actions if chosen.may_be_in(item)])
         return
-    copy = table.parent / f".copy-{uuid.uuid4().hex}"
-    try:
-        rows = delta_frame(spark, table, version).where(chosen.condition(functions(spark).col))
-        yield _parts(copied_into(rows, rows.columns, copy))
-    finally:
-        remove_tree(copy, quietly=True)
+    rows = delta_frame(spark, table, version).where(chosen.condition(functions(spark).col))
+    with closing(Scratch(changefeed_of(table), READING)) as scratch:
+        yield _parts(copied_into(rows, rows.columns, scratch.folder()))
 
 
 def _parts(files: Sequence[AnyPath]) -> Parts:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,6 +27,7 @@ from ticdc_assets.engine.control import commit_metadata, open_table, read_table
 from ticdc_assets.engine.executing import INLINE_BYTES, INLINE_ROWS, Inline, OnSpark, executor
 from ticdc_assets.engine.files import WRITTEN_NAME
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets.engine.scratch import remove_forgotten
 from ticdc_assets.engine.session import LazySession
 from ticdc_assets.errors import SourceUnavailableError
 from ticdc_assets.kafka.administration import Administration, OffsetRange
@@ -234,7 +236,18 @@ def test_tables_with_newer_features_are_read_and_written_by_spark(
         # What Spark has taken over is not left beside it: of our own files the first one stands.
         own = [file for file in path.rglob("*.parquet") if WRITTEN_NAME.fullmatch(file.name)]
         assert len(own) == 1
-    assert not list(feed.paths.base.glob(".copy-*"))
+    # A copy that a killed run leaves is in a folder that the next ones remove, in a day.
+    raw = feed.paths.raw_messages
+    with parts_of(feed.spark, raw, Batches(0, 3)) as parts:
+        (copy,) = {path.parent.parent for path, _ in parts.pieces}
+        assert copy.parent == feed.paths.base
+        of_earlier = feed.paths.base / ".copy-1"
+        of_earlier.mkdir()
+        for folder in (copy, of_earlier):
+            os.utime(folder, (0, 0))
+        remove_forgotten(feed.paths)
+        assert not copy.exists()
+        assert not of_earlier.exists()
 
 
 @pytest.fixture
