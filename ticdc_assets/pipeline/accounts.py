@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from ticdc_assets.changelog.plan import Binding, MirrorPlan, Plan, TableName
 from ticdc_assets.pipeline.cuts import ChangeAccount
+from ticdc_assets.rows.rows_of_work import shared_out
 from ticdc_assets.wire.rows import PLACE
 
 _COLUMNS = ("database", "table", "schema_version", "commit_ts")
@@ -117,9 +118,9 @@ def _by_name(batch: pa.RecordBatch) -> Iterator[tuple[TableName, pa.RecordBatch]
     databases, tables = (batch.column(name).dictionary_encode() for name in ("database", "table"))
     codes = databases.indices.to_numpy().astype(np.int64) * len(tables.dictionary)
     codes += tables.indices.to_numpy()
-    for code in np.unique(codes).tolist():
-        rows = batch.filter(pa.array(codes == code))
-        database, table = divmod(code, len(tables.dictionary))
+    names, numbers = np.unique(codes, return_inverse=True)
+    for number, rows in shared_out(batch, numbers, len(names)):
+        database, table = divmod(int(names[number]), len(tables.dictionary))
         yield (databases.dictionary[database].as_py(), tables.dictionary[table].as_py()), rows
 
 

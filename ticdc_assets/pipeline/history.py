@@ -192,12 +192,11 @@ class HistoryFolding:
         target = version_schema(layout.schema)
         if base.cut.history_version is not None:
             stored = history_as_stored(self._paths, base.cut)
-            here = None if stored is None else stored.here_if_few().table
-            if here is not None:
-                is_head = pa.array([False] * here.num_rows)
-                partial_ts = pa.nulls(here.num_rows, pa.string())
-                columns = [*(here[name] for name in layout.names), is_head, partial_ts]
-                return Rows.here(pa.table(columns, schema=target))
+            if stored is not None:
+                # The columns that no file has, by no name, are null.
+                names = dict(zip(stored.schema.names, stored.stored, strict=True))
+                own = (*(names[name] for name in layout.names), "", "")
+                return replace(stored, schema=target, stored=own).here_if_few()
         if base.cut.history_version is None:
             frame = self._mirror_rows(base.cut)
         else:
