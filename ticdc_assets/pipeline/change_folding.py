@@ -331,7 +331,7 @@ class ChangeFolding(ChangeReader):
             What came of each; nothing at all if the change log has to be copied for each.
         """
         log = self.dataset()
-        if log is None or not self.is_log_portable():
+        if not self.is_log_portable():
             return []
         names = columns_in(log)
         folds = [

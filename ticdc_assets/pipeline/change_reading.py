@@ -174,8 +174,6 @@ class ChangeReader:
     def change_pieces(self, mirror: MirrorPlan, above: int, until: int) -> Iterator[pa.RecordBatch]:
         """Yield the mirror's row changes in (above, until], in batches of bounded size."""
         log = self.dataset()
-        if log is None:
-            return
         for batch in read_rows_bounded(
             log,
             self._paths.change_log,
@@ -188,8 +186,6 @@ class ChangeReader:
     def changes(self, mirror: MirrorPlan, above: int, until: int) -> Rows:
         """Return the mirror's row changes in (above, until]: in this process if they are few."""
         log = self.dataset()
-        if log is None:
-            return Rows.here(pa.schema([]).empty_table())
         names = columns_in(log)
         gathered = self._gathered
         here = None if gathered is None else gathered.of(mirror, above, until)
@@ -208,8 +204,6 @@ class ChangeReader:
                 the condition on the rows.
         """
         log = self.dataset()
-        if log is None:
-            return Rows.here(pa.schema([]).empty_table())
         schema = pa.schema([log.schema.field(name) for name in names])
         if not self.is_log_portable():
             F = functions(self._spark)
@@ -257,16 +251,14 @@ class ChangeReader:
         names = {(item.database, item.table) for mirror in mirrors for item in mirror.bindings}
         exported = [mirror.exported for mirror in mirrors if mirror.exported is not None]
         names |= {(item.database, item.table) for item in exported}
-        if log is None or len(names) <= 1 or not self.is_log_portable():
+        if len(names) <= 1 or not self.is_log_portable():
             return None
-        condition = (
+        condition = self._placed_within(
             ds.field("kind").isin([ROW, SNAPSHOT])
-            & (ds.field("batch") <= self._batch)
             & (ds.field("commit_ts") > above)
             & (ds.field("commit_ts") <= until)
             & ds.field("database").isin(sorted({database for database, _ in names}))
             & ds.field("table").isin(sorted({table for _, table in names}))
-            & self.placed(ds.field)
         )
         columns = columns_in(log)
         found = _Read.of(
@@ -300,8 +292,6 @@ class ChangeReader:
             & (ds.field("commit_ts") > above)
         )
         log = self.dataset()
-        if log is None:
-            return watermarks_of([], until)
         scanner = log.scanner(columns=columns, filter=condition, batch_readahead=2)
         return watermarks_of(scanner.to_batches(), until)
 
@@ -317,14 +307,10 @@ class ChangeReader:
         Those of before the change log was truncated, which nobody can place, are left out.
         """
         log = self.dataset()
-        if log is None:
-            return
-        condition = (
+        condition = self._placed_within(
             (ds.field("kind") == "row")
-            & (ds.field("batch") <= self._batch)
             & (ds.field("commit_ts") <= until)
             & ((ds.field("commit_ts") > above) | (ds.field("batch") > batch))
-            & self.placed(ds.field)
         )
         # A scanner reads ahead in several files, which is most of the memory that this would take.
         for fragment in log.get_fragments(filter=condition):
@@ -334,11 +320,9 @@ class ChangeReader:
                 )
                 yield from rows.to_batches()
 
-    def rows_at(self, faults: Collection[Mapping[str, Any]]) -> pa.Table | None:
+    def rows_at(self, faults: Collection[Mapping[str, Any]]) -> pa.Table:
         """Return the row changes at the coordinates of `faults`, which have `commit_ts` too."""
         log = self.dataset()
-        if log is None:
-            return None
         stamps = sorted({fault["commit_ts"] for fault in faults})
         condition = ds.field("kind").isin([ROW, SNAPSHOT]) & ds.field("commit_ts").isin(stamps)
         rows = log.to_table(columns=list(CHANGE_COLUMNS), filter=condition)
@@ -358,15 +342,11 @@ class ChangeReader:
             version: the schema version that they cite; None for any.
         """
         log = self.dataset()
-        if log is None:
-            return 0
-        condition = (
+        condition = self._placed_within(
             (ds.field("kind") == "row")
-            & (ds.field("batch") <= self._batch)
             & (ds.field("commit_ts") > above)
             & (ds.field("commit_ts") <= until)
             & _is_named(bindings, ds.field)
-            & self.placed(ds.field)
         )
         if version is not None:
             condition &= ds.field("schema_version") == version
@@ -378,22 +358,16 @@ class ChangeReader:
         It is asked at every cut and seldom so; without Spark it costs a look at the newest files.
         """
         log = self.dataset()
-        if log is None:
-            return True
-        condition = (
+        condition = self._placed_within(
             (ds.field("kind") == "row")
             & (ds.field("batch") > batch)
-            & (ds.field("batch") <= self._batch)
             & (ds.field("commit_ts") <= tso)
-            & self.placed(ds.field)
         )
         return log.scanner(columns=["batch"], filter=condition).head(1).num_rows > 0
 
     def count_unplaced(self, *, batch: int) -> int:
         """Return how many row changes landed after `batch` whose place was truncated."""
         log = self.dataset()
-        if log is None:
-            return 0
         condition = (
             (ds.field("kind") == ROW)
             & (ds.field("batch") > batch)
@@ -423,14 +397,17 @@ class ChangeReader:
         self.dataset()
         return self._is_portable
 
-    def dataset(self) -> ds.Dataset | None:
-        """Return the change log for reading without Spark."""
+    def dataset(self) -> ds.Dataset:
+        """Return the change log for reading without Spark.
+
+        It is there: who reads changes has seen the statistics of some, or a cut.
+        """
         with self._lock:
             if self._opened is None:
                 table = open_table(self._paths.change_log)
-                if table is not None:
-                    self._is_portable = is_portable(table)
-                    self._opened = dataset_of(table, self._paths.change_log)
+                assert table is not None
+                self._is_portable = is_portable(table)
+                self._opened = dataset_of(table, self._paths.change_log)
             return self._opened
 
 
