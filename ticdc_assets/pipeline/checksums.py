@@ -34,7 +34,7 @@ from ticdc_assets.registry.history import SchemaHistory
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.values.checksums import checksum_agrees
-from ticdc_assets.wire.rows import checksum_from_json, image_from_json
+from ticdc_assets.wire.rows import PLACE_SCHEMA, checksum_from_json, image_from_json
 
 MAX_EXAMPLES = 20
 """Rows that disagree, kept by their place for each batch."""
@@ -52,27 +52,26 @@ _SUMS = "sums"
 Schemas: TypeAlias = Mapping[tuple[str, str, int], TableSchema]
 """By database, table and schema version."""
 
-_PLACE = [
-    ("topic", pa.string()),
-    ("partition", pa.int32()),
-    ("offset", pa.int64()),
-    ("index", pa.int32()),
-    ("database", pa.string()),
-    ("table", pa.string()),
-    ("commit_ts", pa.int64()),
-]
+_EXAMPLE = pa.schema(
+    [
+        *PLACE_SCHEMA,
+        ("database", pa.string()),
+        ("table", pa.string()),
+        ("commit_ts", pa.int64()),
+    ]
+)
 
 CHECKSUMS_SCHEMA = pa.schema(
     [
         ("batch", pa.int64()),
         *((str(agreement), pa.int64()) for agreement in Agreement),
-        ("examples", pa.list_(pa.struct(_PLACE))),
+        ("examples", pa.list_(pa.struct(_EXAMPLE))),
     ]
 )
 """`checksums`: one row a batch of the change log with checksums."""
 
 _ROW_COLUMNS = (
-    *("batch", "topic", "partition", "offset", "index", "op", "commit_ts", "database", "table"),
+    *("batch", *PLACE_SCHEMA.names, "op", "commit_ts", "database", "table"),
     *("table_id", "schema_version", "before", "after", "handle_key_only"),
     *("claim_check_location", "checksum"),
 )
@@ -176,7 +175,7 @@ def _compared(
 
 def _counted(row: Mapping[str, Any], agreement: Agreement) -> dict[str, Any]:
     """Return the row of `checksums` for a batch that has one row with a checksum."""
-    place = {name: row[name] for name, _ in _PLACE}
+    place = {name: row[name] for name in _EXAMPLE.names}
     return {
         "batch": row["batch"],
         **{str(item): int(item is agreement) for item in Agreement},

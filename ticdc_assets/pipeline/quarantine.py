@@ -26,7 +26,7 @@ from ticdc_assets.engine.files import FileWriter, WrittenFile
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import Session
 from ticdc_assets.pipeline.faults import is_mirrored_fault
-from ticdc_assets.wire.rows import PLACE
+from ticdc_assets.wire.rows import PLACE, PLACE_SCHEMA
 
 Place: TypeAlias = tuple[Any, ...]
 """Topic, partition, offset and index of an event."""
@@ -36,10 +36,7 @@ CLOSED_BY = "closed_by"
 FAULT_SCHEMA = pa.schema(
     [
         ("stage", pa.string()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("index", pa.int32()),
+        *PLACE_SCHEMA,
         ("reason", pa.string()),
         ("position", pa.string()),
         ("expected", pa.string()),
@@ -54,10 +51,6 @@ FAULT_SCHEMA = pa.schema(
     ]
 )
 """`quarantine`: one row a fault."""
-
-
-PLACE_SCHEMA = pa.schema([FAULT_SCHEMA.field(name) for name in PLACE])
-"""The columns that say where an event is."""
 
 
 class Closing(StrEnum):

@@ -42,13 +42,7 @@ from ticdc_assets.registry.history import (
     SchemaVersion,
 )
 from ticdc_assets.schemas import TableSchema, schema_from_text, schema_to_text
-
-_PLACE = [
-    ("topic", pa.string()),
-    ("partition", pa.int32()),
-    ("offset", pa.int64()),
-    ("index", pa.int32()),
-]
+from ticdc_assets.wire.rows import PLACE, PLACE_SCHEMA
 
 REGISTRY_SCHEMA = pa.schema(
     [
@@ -94,7 +88,7 @@ REGISTRY_SCHEMA = pa.schema(
         ("commit_ts", pa.int64()),
         ("valid_from", pa.int64()),
         ("valid_to", pa.int64()),
-        *_PLACE,
+        *PLACE_SCHEMA,
         ("schema", pa.string()),
     ]
 )
@@ -109,8 +103,8 @@ DDL_SCHEMA = pa.schema(
         ("database", pa.string()),
         ("table", pa.string()),
         ("build_ts_ms", pa.int64()),
-        *_PLACE,
-        ("copies", pa.list_(pa.struct(_PLACE[:2]))),
+        *PLACE_SCHEMA,
+        ("copies", pa.list_(pa.struct([PLACE_SCHEMA.field(name) for name in PLACE[:2]]))),
         ("schema", pa.string()),
         ("pre_schema", pa.string()),
         ("not_understood", pa.string()),
@@ -131,7 +125,7 @@ CONFLICT_SCHEMA = pa.schema(
         ("claimed_commit_ts", pa.int64()),
         ("registered_sql", pa.string()),
         ("registered_commit_ts", pa.int64()),
-        *_PLACE,
+        *PLACE_SCHEMA,
     ]
 )
 
@@ -221,25 +215,10 @@ def _add_new(paths: LakePaths, history: SchemaHistory, done: int, newest: int) -
     # are registered at a time.
     changed = False
     for row in sorted(_new_rows(paths, done, newest), key=_order):
-        place = ("topic", "partition", "offset", "index")
-        coordinates = Coordinates(**{name: row[name] for name in place})
-        schema = _schema(row["schema"])
+        coordinates = _place_of(row)
         if row["kind"] == "ddl":
-            changed |= history.add_ddl(
-                DdlEvent(
-                    ddl_type=row["ddl_type"],
-                    commit_ts=row["commit_ts"],
-                    build_ts_ms=row["build_ts_ms"],
-                    sql=row["sql"],
-                    database=row["database"] or "",
-                    table=row["table"] or "",
-                    schema=schema,
-                    pre_schema=_schema(row["pre_schema"]),
-                    es_only=bool(row["es_only"]),
-                ),
-                coordinates,
-            )
-        elif schema is not None:
+            changed |= history.add_ddl(_event_of(row), coordinates)
+        elif (schema := _schema(row["schema"])) is not None:
             changed |= history.add_schema(
                 SchemaVersion(
                     schema=schema,
@@ -282,21 +261,8 @@ def _new_rows(paths: LakePaths, done: int, newest: int) -> list[dict[str, Any]]:
 
 
 _READ_COLUMNS = (
-    "kind",
-    "batch",
-    "topic",
-    "partition",
-    "offset",
-    "index",
-    "schema",
-    "pre_schema",
-    "sql",
-    "ddl_type",
-    "commit_ts",
-    "build_ts_ms",
-    "database",
-    "table",
-    "es_only",
+    *("kind", "batch", *PLACE, "schema", "pre_schema", "sql", "ddl_type"),
+    *("commit_ts", "build_ts_ms", "database", "table", "es_only"),
 )
 
 
@@ -345,7 +311,7 @@ def _sent_history(paths: LakePaths) -> SchemaHistory:
     return kept(paths.schema_registry, "history as sent", lambda: read_history(paths))
 
 
-_VERSION_COLUMNS = ["schema", "source", "sql", "commit_ts", *(name for name, _ in _PLACE)]
+_VERSION_COLUMNS = ["schema", "source", "sql", "commit_ts", *PLACE]
 """Columns of `schema_registry` that a version is made of; the others are for people."""
 
 
@@ -387,18 +353,11 @@ def write_history(
 
 
 def _place(coordinates: Coordinates) -> dict[str, Any]:
-    return {
-        "topic": coordinates.topic,
-        "partition": coordinates.partition,
-        "offset": coordinates.offset,
-        "index": coordinates.index,
-    }
+    return {name: getattr(coordinates, name) for name in PLACE}
 
 
 def _place_of(row: dict[str, Any]) -> Coordinates:
-    return Coordinates(
-        topic=row["topic"], partition=row["partition"], offset=row["offset"], index=row["index"]
-    )
+    return Coordinates(**{name: row[name] for name in PLACE})
 
 
 def _version_rows(history: SchemaHistory) -> list[dict[str, Any]]:
@@ -484,14 +443,15 @@ def _name_ends(history: SchemaHistory) -> dict[tuple[str, str], list[int]]:
     return ends
 
 
-def _version_of(row: dict[str, Any]) -> SchemaVersion:
-    schema = _schema(row["schema"])
-    assert schema is not None
+def _version_of(row: dict[str, Any], schema: str = "schema", prefix: str = "") -> SchemaVersion:
+    """Return a version by the column of its schema and the prefix of its other columns."""
+    found = _schema(row[schema])
+    assert found is not None
     return SchemaVersion(
-        schema=schema,
-        source=SchemaSource(row["source"]),
-        sql=row["sql"],
-        commit_ts=row["commit_ts"],
+        schema=found,
+        source=SchemaSource(row[f"{prefix}source"]),
+        sql=row[f"{prefix}sql"],
+        commit_ts=row[f"{prefix}commit_ts"],
         coordinates=_place_of(row),
     )
 
@@ -519,19 +479,23 @@ def _ddl_row(ddl: RegisteredDdl) -> dict[str, Any]:
 
 def _ddl_of(row: dict[str, Any]) -> RegisteredDdl:
     return RegisteredDdl(
-        event=DdlEvent(
-            ddl_type=row["ddl_type"],
-            commit_ts=row["commit_ts"],
-            build_ts_ms=row["build_ts_ms"],
-            sql=row["sql"],
-            database=row["database"],
-            table=row["table"],
-            schema=_schema(row["schema"]),
-            pre_schema=_schema(row["pre_schema"]),
-            es_only=bool(row["es_only"]),
-        ),
+        event=_event_of(row),
         coordinates=_place_of(row),
         copies=frozenset((copy["topic"], copy["partition"]) for copy in row["copies"]),
+    )
+
+
+def _event_of(row: dict[str, Any]) -> DdlEvent:
+    return DdlEvent(
+        ddl_type=row["ddl_type"],
+        commit_ts=row["commit_ts"],
+        build_ts_ms=row["build_ts_ms"],
+        sql=row["sql"],
+        database=row["database"] or "",
+        table=row["table"] or "",
+        schema=_schema(row["schema"]),
+        pre_schema=_schema(row["pre_schema"]),
+        es_only=bool(row["es_only"]),
     )
 
 
@@ -554,15 +518,7 @@ def _conflict_row(conflict: SchemaConflict) -> dict[str, Any]:
 
 
 def _conflict_of(row: dict[str, Any]) -> SchemaConflict:
-    def version(side: str) -> SchemaVersion:
-        schema = _schema(row[side])
-        assert schema is not None
-        return SchemaVersion(
-            schema=schema,
-            source=SchemaSource(row[f"{side}_source"]),
-            sql=row[f"{side}_sql"],
-            commit_ts=row[f"{side}_commit_ts"],
-            coordinates=_place_of(row),
-        )
-
-    return SchemaConflict(registered=version("registered"), claimed=version("claimed"))
+    return SchemaConflict(
+        registered=_version_of(row, "registered", "registered_"),
+        claimed=_version_of(row, "claimed", "claimed_"),
+    )

@@ -54,7 +54,6 @@ from ticdc_assets.pipeline.change_files import (
 )
 from ticdc_assets.pipeline.quarantine import (
     FAULT_SCHEMA,
-    PLACE_SCHEMA,
     Place,
     decode_faults,
     place_of,
@@ -63,7 +62,7 @@ from ticdc_assets.pipeline.quarantine import (
 from ticdc_assets.pipeline.schema_tables import SCHEMA_KINDS
 from ticdc_assets.rows.rows_of_work import KeptRows, buckets_for, kept, kept_rows
 from ticdc_assets.storage.paths import AnyPath
-from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE, ROW, SNAPSHOT, WATERMARK
+from ticdc_assets.wire.rows import COORDINATES, ERROR, PLACE, PLACE_SCHEMA, ROW, SNAPSHOT, WATERMARK
 
 _CONTENT = tuple(
     name for name in CHANGE_LOG_SCHEMA.names if name not in (*PLACE, "batch", "landed_day")

@@ -93,6 +93,8 @@ COORDINATES: Final = ("topic", "partition", "offset")
 """The columns that tell a record from all others."""
 PLACE: Final = (*COORDINATES, "index")
 """The columns that tell a change from all others."""
+PLACE_SCHEMA: Final = pa.schema([CHANGE_SCHEMA.field(name) for name in PLACE])
+"""These columns with their types."""
 # Every row has the common columns; few have the rare ones, which are kept apart for speed.
 COMMON: Final = tuple(CHANGE_SCHEMA.names[3:19])
 """Columns that a row has as a tuple, in this order."""
