@@ -16,7 +16,9 @@ from functools import cached_property
 import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.plan import MirrorPlan, Plan, RowGroup
-from ticdc_assets.engine.control import open_table, read_table
+from ticdc_assets.engine.commits import METADATA_KEY, object_of
+from ticdc_assets.engine.control import open_table, read_table, reading
+from ticdc_assets.engine.fencing import LEASE
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, read_cuts
 from ticdc_assets.pipeline.quarantine import place_of, read_quarantine
@@ -87,6 +89,22 @@ def base_number(table: AnyPath) -> int | None:
     """Return the number of a table's base cut, None if nothing was ever removed from it."""
     opened = open_table(table)
     return None if opened is None else opened.transaction_version(APPLICATION)
+
+
+def is_cut_unsaid(table: AnyPath) -> bool:
+    """Return whether rows were removed under a lease by a program that did not name the base cut.
+
+    It reads the whole log. Nobody but retention deletes from the two tables.
+    """
+    opened = open_table(table)
+    if opened is None or base_number(table) is not None:
+        return False
+    with reading(table):
+        return any(
+            commit.get("operation") in ("DELETE", "MERGE")
+            and LEASE in object_of(commit.get(METADATA_KEY))
+            for commit in opened.history()
+        )
 
 
 BELOW = "what came late lies below what is kept"
