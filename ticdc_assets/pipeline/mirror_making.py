@@ -23,13 +23,12 @@ from ticdc_assets.changelog.plan import (
 from ticdc_assets.config import Changefeed
 from ticdc_assets.config.spark import MERGING
 from ticdc_assets.engine.commits import reached, same_rows_at
-from ticdc_assets.engine.control import is_portable, open_table
+from ticdc_assets.engine.control import open_table
 from ticdc_assets.engine.executing import INLINE_ROWS
 from ticdc_assets.engine.frames import quoted
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.engine.session import functions
 from ticdc_assets.engine.spark_commits import SparkCommit, alter, take_back
-from ticdc_assets.errors import LakeDamagedError
 from ticdc_assets.isolation import Failure, attempted
 from ticdc_assets.pipeline.change_folding import (
     ChangeFolding,
@@ -58,7 +57,7 @@ from ticdc_assets.pipeline.overwriting import (
     written,
 )
 from ticdc_assets.pipeline.validity import Knowledge
-from ticdc_assets.pipeline.versions import former_rescued, mirror_in_spark
+from ticdc_assets.pipeline.versions import former_rescued, is_portable_mirror, mirror_in_spark
 from ticdc_assets.progress import tell
 from ticdc_assets.rows.fold_runs import Folded
 from ticdc_assets.rows.mirror_rows import PARTIAL, MirrorLayout
@@ -188,7 +187,7 @@ class MirrorMaker:
             return self._carried(before)
         if not mirror.schema.handle_key or before.rows <= SMALL_MIRROR_ROWS:
             return self._overwrite(mirror, before, Mode.REWRITE)
-        if is_ahead and self._was_portable(before):
+        if is_ahead and is_portable_mirror(self._paths, before):
             # Spark, which has begun to change it since, cannot take every portable table back.
             return self._overwrite(mirror, before, Mode.REWRITE)
         if is_ahead:
@@ -256,11 +255,6 @@ class MirrorMaker:
             return None
         return former_rescued(before.path(self._paths), before.version, before.table_schema)
 
-    def _was_portable(self, before: MirrorCut) -> bool:
-        """Return whether a mirror is a portable table as a cut has it."""
-        table = open_table(before.path(self._paths), before.version)
-        return table is not None and is_portable(table)
-
     def _taken_back(self, mirror: MirrorPlan, before: MirrorCut) -> MirrorCut:
         """Make the mirror's newest version what the last cut has, and return it as it is then.
 
@@ -290,7 +284,8 @@ class MirrorMaker:
             mirror,
             base,
             in_pieces=self._is_large(mirror),
-            table=path if self._takes_files(path) else None,
+            # Workers may write the files of what is portable, or not there.
+            table=path if stays_portable(path, broken=False) else None,
             watched={key for found in doubts.values() for key, _ in found},
         )
         if folded.counts.lost:
@@ -361,14 +356,6 @@ class MirrorMaker:
             portable=portable,
         )
 
-    def _takes_files(self, path: AnyPath) -> bool:
-        """Return whether workers may write a mirror's files: it is portable, or not there."""
-        try:
-            table = open_table(path)
-        except LakeDamagedError:
-            return False
-        return table is None or is_portable(table)
-
     def _is_large(self, mirror: MirrorPlan) -> bool:
         """Whether changes of a mirror have values so large that it must be made in pieces."""
         groups = self._known.groups_of(mirror)
@@ -378,11 +365,7 @@ class MirrorMaker:
             or sum(group.rows for group in groups) > MOST_ROWS_IN_PIECES
         ):
             return False
-        try:
-            table = open_table(self._paths.mirror(mirror.mirror_id))
-        except LakeDamagedError:
-            return True  # it gets a new log, and is a portable table then
-        return table is None or is_portable(table)
+        return stays_portable(self._paths.mirror(mirror.mirror_id))
 
     def make_new(self, plan: Plan, stale: Collection[str]) -> dict[str, Made]:
         """Make the mirrors that have no table yet and many changes, all at once."""

@@ -294,12 +294,17 @@ def _allow(schema: pa.Schema, table: AnyPath, there: Table) -> None:
             )
 
 
-def stays_portable(table: AnyPath) -> bool:
-    """Return whether a mirror or a history is a portable table, or is to begin as one."""
+def stays_portable(table: AnyPath, *, broken: bool = True) -> bool:
+    """Return whether a mirror or a history is a portable table, or is to begin as one.
+
+    Args:
+        table: where it is.
+        broken: what to say of a broken one, which gets a new log.
+    """
     try:
         there = open_table(table)
     except LakeDamagedError:
-        return True  # it gets a new log
+        return broken
     return there is None or is_portable(there)
 
 
