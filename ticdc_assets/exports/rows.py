@@ -54,6 +54,7 @@ INSTANT: Final = "+00:00"
 
 _CHUNK_BYTES = 8 << 20
 _MOST_ROW_BYTES = 256 << 20
+_MOST_ROWS = 1 << 20
 _MOST_HEADS = 3 * 4096
 _PARQUET_ROWS = 10_000
 
@@ -188,7 +189,7 @@ def _chunks(filesystem: fs.FileSystem, path: str, part: FilePart) -> Iterator[tu
 def _csv_found(
     data: bytes, part: FilePart, dialect: CsvDialect, is_last: bool
 ) -> tuple[_Found, int]:
-    most = min(max(16, len(data) // 2), 1 << 20)
+    most = min(max(16, len(data) // 2), _MOST_ROWS)
     begins, ends, lines = (np.empty(most, np.int64) for _ in range(3))
     count, used, line = csv_loops.csv_rows(
         np.frombuffer(data, np.uint8),
@@ -221,7 +222,7 @@ def _csv_found(
 def _sql_found(
     data: bytes, part: FilePart, dialect: CsvDialect, is_last: bool
 ) -> tuple[_Found, int]:
-    most = min(max(16, len(data) // 3), 1 << 20)
+    most = min(max(16, len(data) // 3), _MOST_ROWS)
     begins, ends, lines = (np.empty(most, np.int64) for _ in range(3))
     heads = np.empty(_MOST_HEADS, np.int64)
     count, headed, used, state, line = sql_loops.sql_rows(
@@ -253,12 +254,9 @@ def _sql_found(
             (columns, _batch(data, *(item[first:count] for item in (begins, ends, lines))))
         )
     problem = None
-    if (
-        is_last
-        and used < len(data)
-        and (state == sql_loops.ROWS)
-        and data[used:].strip(b",; \t\r\n")
-    ):
+    # With all places taken there may be whole rows behind `used`.
+    is_all = is_last and count < most and state == sql_loops.ROWS
+    if is_all and data[used:].strip(b",; \t\r\n"):
         problem = "the last row is incomplete"
     return (
         _Found(

@@ -264,3 +264,22 @@ def test_what_is_wrong_with_rows_is_told(tmp_path: Path) -> None:
     broken = b"INSERT INTO `t` VALUES\n(1,'a',x'00'),\n(2,'b',x'0'),\n(3,'c"
     found, _ = read(tmp_path, "d.t.000.sql", broken, dialect)
     assert found == [{"n": "1", "v": "a", "b": "AA=="}, "invalid_binary", "unreadable_file"]
+
+
+@pytest.mark.parametrize("count", [15, 16, 17, 31, 32, 33, 100])
+def test_more_rows_than_there_are_places_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    (tmp_path / "d.t-schema.sql").write_text(CREATE + ";\n")
+    monkeypatch.setattr(rows_module, "_MOST_ROWS", 16)
+    rows: list[tuple[Value, ...]] = [(number, None, None) for number in range(count)]
+    sql = [sql_row(row, backslash=True) for row in rows]
+    content = b"INSERT INTO `t` (`n`,`v`,`b`) VALUES\n" + b",\n".join(sql) + b";\n"
+    found, lines = read(tmp_path, "d.t.000.sql", content, CsvDialect(backslash=True))
+    assert found == images(rows)
+    assert lines == list(range(2, count + 2))
+    dialect = CsvDialect(header=False)
+    content = b"".join(csv_row(row, dialect) for row in rows)
+    found, lines = read(tmp_path, "d.t.000.csv", content, dialect)
+    assert found == images(rows)
+    assert lines == list(range(1, count + 1))
