@@ -254,9 +254,9 @@ def _sql_found(
             (columns, _batch(data, *(item[first:count] for item in (begins, ends, lines))))
         )
     problem = None
-    # With all places taken there may be whole rows behind `used`.
-    is_all = is_last and count < most and state == sql_loops.ROWS
-    if is_all and data[used:].strip(b",; \t\r\n"):
+    # With all places taken there may be whole rows behind `used`. What is left behind them must be
+    # blanks: a comma promises another row.
+    if is_last and count < most and state == sql_loops.ROWS and data[used:].strip():
         problem = "the last row is incomplete"
     return (
         _Found(

@@ -283,3 +283,21 @@ def test_more_rows_than_there_are_places_for(
     found, lines = read(tmp_path, "d.t.000.csv", content, dialect)
     assert found == images(rows)
     assert lines == list(range(1, count + 1))
+
+
+@pytest.mark.parametrize("end", ["", " \n", ";", ";\n", "; \r\n\n"])
+def test_sql_that_ends_behind_a_row_is_whole(tmp_path: Path, end: str) -> None:
+    (tmp_path / "d.t-schema.sql").write_text(CREATE + ";\n")
+    content = f"INSERT INTO `t` VALUES\n(1,'x',NULL),\n(2,'y',NULL){end}".encode()
+    found, _ = read(tmp_path, "d.t.000.sql", content, CsvDialect(backslash=True))
+    assert found == images([(1, "x", None), (2, "y", None)])
+
+
+@pytest.mark.parametrize("end", [",", ",\n", ", \r\n", ",\n(3", ",\n(3,'z',NULL"])
+@pytest.mark.parametrize("most", [5, 1 << 30])
+def test_sql_that_was_cut_behind_a_row_is_told(tmp_path: Path, end: str, most: int) -> None:
+    (tmp_path / "d.t-schema.sql").write_text(CREATE + ";\n")
+    content = f"INSERT INTO `t` VALUES\n(1,'x',NULL),\n(2,'y',NULL){end}".encode()
+    found, lines = read(tmp_path, "d.t.000.sql", content, CsvDialect(backslash=True), most=most)
+    assert found == [*images([(1, "x", None), (2, "y", None)]), "unreadable_file"]
+    assert lines == [2, 3, 3]
