@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import click
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
@@ -932,3 +933,54 @@ def test_commands_find_the_demo_and_its_changefeed(
     few = CliRunner().invoke(main, ["--demo", "show", "orders"])
     assert few.exit_code == 2
     assert "Missing argument" in few.output
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ("verify", ("shop", None, None)),
+        ("verify shop", ("shop", None, None)),
+        ("verify shop orders", ("shop", "shop", "orders")),
+        ("verify --json crm contacts", ("shop", "crm", "contacts")),
+        ("verify shop crm contacts", ("shop", "crm", "contacts")),
+        ("show crm contacts", ("shop", "crm", "contacts")),
+        ("show shop crm contacts", ("shop", "crm", "contacts")),
+        ("play {file}", ("{file}", "shop")),
+        ("play --limit 3 {file}", ("{file}", "shop")),
+        ("play {file} shop", ("{file}", "shop")),
+        ("record {file}", ("shop", "{file}")),
+        ("accept-gap topic 0", ("shop", "topic", 0)),
+        ("sync --follow", ("shop",)),
+        ("sync", ("shop",)),
+        ("sync other", ("other",)),
+        ("report", ((),)),
+        ("verify orders", ("orders", None, None)),
+    ],
+)
+def test_the_demos_changefeed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, given: tuple[object, ...]
+) -> None:
+    file = str(tmp_path / "file")
+    Path(file).touch()
+    (tmp_path / ".demo").mkdir()
+    (tmp_path / ".demo" / "changefeeds.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    name, *args = words.format(file=file).split()
+    command = main.commands[name]
+    root = click.Context(main)
+    root.params["demo"] = True
+    context = command.make_context(name, args, parent=root)
+    arguments = [item.name for item in command.params if isinstance(item, click.Argument)]
+    found = tuple(context.params[str(item)] for item in arguments)
+    assert tuple(str(item) if isinstance(item, Path) else item for item in found) == tuple(
+        file if item == "{file}" else item for item in given
+    )
+
+
+@pytest.mark.parametrize("words", ["upstream", "decode --format craft", "show orders", "play"])
+def test_the_demos_changefeed_stands_for_no_other_argument(words: str) -> None:
+    name, *args = words.split()
+    root = click.Context(main)
+    root.params["demo"] = True
+    with pytest.raises(click.MissingParameter):
+        main.commands[name].make_context(name, args, parent=root)

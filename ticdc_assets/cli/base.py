@@ -85,12 +85,25 @@ class _ChangefeedCommand(click.Command):
     """A command that prints its progress, and works on the demo without naming its changefeed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not ctx.find_root().params.get("demo"):
-            return super().parse_args(ctx, args)
-        try:
-            return super().parse_args(ctx, list(args))
-        except click.MissingParameter:
-            return super().parse_args(ctx, [CHANGEFEED, *args])
+        if ctx.find_root().params.get("demo") and not ctx.resilient_parsing:
+            args = self._naming_the_changefeed(ctx, args)
+        return super().parse_args(ctx, args)
+
+    def _naming_the_changefeed(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Return words with the demo's changefeed if they have all other arguments but none for it.
+
+        The others are all there, or all that a command needs: `verify` takes a table or none.
+        """
+        arguments = [item for item in self.params if isinstance(item, click.Argument)]
+        others = [item for item in arguments if item.name != "changefeed"]
+        if len(others) == len(arguments):
+            return args
+        found, _, _ = self.make_parser(ctx).parse_args(list(args))
+        count = sum(isinstance(found.get(item.name or ""), str) for item in arguments)
+        if count not in (len(others), sum(item.required for item in others)):
+            return args
+        is_first = arguments[0].name == "changefeed"
+        return [CHANGEFEED, *args] if is_first else [*args, CHANGEFEED]
 
     def invoke(self, ctx: click.Context) -> Any:
         with progress_lines(ctx):
