@@ -73,8 +73,10 @@ def cut_of(text: str, *, es_only: bool) -> int:
                 f"TSO like {text[:20]} has no meaning for it; give a time, such as "
                 "2026-01-31T12:00:00Z"
             )
-        if int(text[:20]) <= MAX_TSO:
-            return int(text)
+        digits = text.lstrip("0") or "0"
+        # Python refuses to read numbers of thousands of digits.
+        if len(digits) <= len(str(MAX_TSO)) and int(digits) <= MAX_TSO:
+            return int(digits)
     else:
         try:
             at = datetime.fromisoformat(text)
