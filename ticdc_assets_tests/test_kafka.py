@@ -8,10 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from ticdc_assets.broker import LocalBroker
 from ticdc_assets.capture import CaptureRecord, CaptureWriter, read_capture
@@ -24,7 +27,7 @@ from ticdc_assets.errors import (
 )
 from ticdc_assets.kafka.administration import Administration, OffsetRange, end_offsets, list_twice
 from ticdc_assets.kafka.connection import client_options
-from ticdc_assets.kafka.records import consume, produce
+from ticdc_assets.kafka.records import consume, fetch, produce
 from ticdc_assets.ports import HOST, free_port, port_is_free
 from ticdc_assets.transfer import play_capture, record_topic
 
@@ -220,6 +223,50 @@ def test_large_message(broker: LocalBroker, topic: str) -> None:
     large = replace(records(topic, 1)[0], value=os.urandom(12 * 1024 * 1024))
     produce(broker.source(), [large])
     assert list(consume(broker.source(), end_offsets(broker.source(topic)))) == [large]
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    ("level", "wanted", "end"),
+    [(None, "abcdef", 7), ("read_committed", "ab", 5)],
+)
+def test_recording_reads_what_landing_reads(
+    broker: LocalBroker, topic: str, tmp_path: Path, level: str | None, wanted: str, end: int
+) -> None:
+    broker.create_topic(topic, 1)
+    options = broker.source().options
+    if level is not None:
+        options = {**options, "isolation.level": OptionValue(level, level)}
+    given = replace(broker.source(topic), options=options)
+    plain = Producer(client_options(broker.source()))
+    for letter in "ab":
+        plain.produce(topic, letter, partition=0)
+    plain.flush()
+    with in_transaction(broker, topic, "cd"):
+        pass
+    with in_transaction(broker, topic, "ef"):
+        # The marker that ends the first transaction has an offset too.
+        ranges = end_offsets(given)
+        assert ranges == {(topic, 0): OffsetRange(earliest=0, end=end)}
+        (fetched,) = fetch(given, ranges, max_bytes=1 << 20)
+        assert b"".join(filter(None, fetched.values)).decode() == wanted
+        assert "".join(str(record.value, "ascii") for record in consume(given, ranges)) == wanted
+        recorded = record_topic(given, tmp_path / "m.jsonl")
+        assert (recorded.records, recorded.complete) == (len(wanted), True)
+
+
+@contextmanager
+def in_transaction(broker: LocalBroker, topic: str, letters: str) -> Iterator[None]:
+    """Write records in a transaction, which is open in the block and then given up."""
+    options = client_options(broker.source()) | {"transactional.id": f"{topic}-{letters}"}
+    producer = Producer(options)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for letter in letters:
+        producer.produce(topic, letter, partition=0)
+    producer.flush(30)
+    yield
+    producer.abort_transaction(30)
 
 
 # --- captures ---

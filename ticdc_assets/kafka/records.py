@@ -146,7 +146,7 @@ def consume(
     limit: int | None = None,
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> Iterator[CaptureRecord]:
-    """Read the records of `ranges`, in order within each partition.
+    """Read the records of `ranges`, in order within each partition: those that `fetch` yields.
 
     Args:
         source: the cluster.
@@ -160,7 +160,7 @@ def consume(
     if limit == 0:
         return
     count = 0
-    for messages in _messages(source, ranges, {}, timeout_seconds):
+    for messages in _messages(source, ranges, timeout_seconds):
         for message in messages:
             yield _capture_record(message)
             count += 1
@@ -212,11 +212,8 @@ def fetch(
     Raises:
         SourceUnavailableError: the broker stopped answering, or records of a range are gone.
     """
-    options = {
-        ISOLATION: "read_uncommitted",  # the default of Java's client, not of librdkafka
-        "queued.max.messages.kbytes": str(max(1, max_bytes // 1024)),
-    }
-    for messages in _messages(source, ranges, options, timeout_seconds, to_end=True):
+    queued = {"queued.max.messages.kbytes": str(max(1, max_bytes // 1024))}
+    for messages in _messages(source, ranges, timeout_seconds, defaults=queued, to_end=True):
         # The types of the client say less than its documents: none of these is None here.
         found: list[Any] = messages
         yield FetchedRecords(
@@ -237,9 +234,9 @@ _FETCHED: Final = 1000
 def _messages(
     source: KafkaSource,
     ranges: Mapping[tuple[str, int], OffsetRange],
-    defaults: Mapping[str, str],
     timeout_seconds: float,
     *,
+    defaults: Mapping[str, str] | None = None,
     to_end: bool = False,
 ) -> Iterator[list[Message]]:
     """Yield the messages of `ranges`, in order within each partition.
@@ -253,9 +250,12 @@ def _messages(
     trouble = Trouble(source)
     consumer = client_of(
         Consumer,
-        # With enough records ready the client would ask for no more for a whole second.
-        {"fetch.queue.backoff.ms": "5"}
-        | dict(defaults)
+        {
+            ISOLATION: "read_uncommitted",  # the default of Java's client, not of librdkafka
+            # With enough records ready the client would ask for no more for a whole second.
+            "fetch.queue.backoff.ms": "5",
+        }
+        | dict(defaults or {})
         | client_options(source)
         | {
             "group.id": "ticdc-assets",  # asked for by the client; nothing is ever committed
