@@ -228,7 +228,7 @@ def test_large_message(broker: LocalBroker, topic: str) -> None:
 @pytest.mark.kafka
 @pytest.mark.parametrize(
     ("level", "wanted", "end"),
-    [(None, "abcdef", 7), ("read_committed", "ab", 5)],
+    [(None, "abcdef", 7), ("read_committed", "ab", 5), ("READ_COMMITTED", "ab", 5)],
 )
 def test_recording_reads_what_landing_reads(
     broker: LocalBroker, topic: str, tmp_path: Path, level: str | None, wanted: str, end: int

@@ -190,10 +190,11 @@ class Administration:
         self._servers = source.bootstrap_servers
         self._trouble = Trouble(source)
         self._client = client_of(AdminClient, client_options(source), self._trouble)
-        # Where a partition ends depends on which of its records are wanted.
+        # Where a partition ends depends on which of its records are wanted. The client takes the
+        # option in any case.
         option = source.options.get(ISOLATION)
         self._isolation = IsolationLevel.READ_UNCOMMITTED
-        if option is not None and option.value == "read_committed":
+        if option is not None and option.value.lower() == "read_committed":
             self._isolation = IsolationLevel.READ_COMMITTED
 
     def ping(self, *, timeout: float = TIMEOUT_SECONDS) -> None:
