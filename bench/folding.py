@@ -16,7 +16,6 @@ from bench.goals import Goal
 from bench.measuring import measure_in_turn
 from bench.messages import Messages
 from bench.results import FASTER, Result
-from ticdc_assets.changelog.fold import collect_history, group_rows
 from ticdc_assets.changelog.plan import MirrorPlan, seen_shapes
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.events import RowChange
@@ -27,6 +26,7 @@ from ticdc_assets.tso import MAX_TSO
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.record import Record
+from ticdc_assets_tests.reference.fold import collect_history, group_rows
 
 SECTION = "Through to typed columns, one process, no Spark"
 

@@ -8,11 +8,6 @@ Without commit ts (Canal-JSON without the TiDB extension) a millisecond stands f
 row may change several times: there only the place in the topic orders, deletes and puts alike.
 """
 
-from typing import TypeAlias
-
-SequenceKey: TypeAlias = tuple[int, int, str, int, int, int]
-"""(commit_ts, rank, topic, partition, offset, index): the sort key of a change."""
-
 DELETE_RANK = 0
 PUT_RANK = 1
 REMOVED_RANK = 2

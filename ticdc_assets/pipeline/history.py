@@ -4,8 +4,8 @@ In: the plan of a table at a cut, the change log, and the history to continue. O
 the cut's TSO, in this process or in files (`Versions`). `history_writing` makes Delta tables of
 them.
 
-A version is valid for the cuts in [valid_from, valid_to); `changelog.history_fold` is the reference
-implementation.
+A version is valid for the cuts in [valid_from, valid_to). Tests compare the versions with
+`ticdc_assets_tests/reference/history_fold.py`.
 
 Why running it again is safe: only files of one run are written, which no commit names.
 """

@@ -18,7 +18,7 @@ How a mirror is made (`mirror_making`), cheapest first:
   for a new mirror, and for one whose past changed: a schema arrived for held rows, a record was
   redriven, a change came late. `MirrorPlan.digest` detects this.
 
-All ways give the same state; tests compare them with the reference, `changelog.fold`.
+All ways give the same state; tests compare them with `ticdc_assets_tests/reference/fold.py`.
 
 Why running it again is safe: each way is one Delta commit, made from the version that the newest
 published cut names. Later versions, by a killed run or another writer, are undone first, except

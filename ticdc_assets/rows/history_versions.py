@@ -2,7 +2,8 @@
 
 In: batches of operations, sorted by key and sequence. Out: versions, each from one cut to another.
 A function over batches, so it runs in this process for a few rows and in Spark's workers for many;
-the same operations give the same versions. `changelog.history_fold` is the reference.
+the same operations give the same versions. Tests compare them with
+`ticdc_assets_tests/reference/history_fold.py`.
 """
 
 from collections.abc import Iterable, Iterator

@@ -3,11 +3,11 @@
 import pytest
 
 from ticdc_assets.changelog.encoder_damage import damage_caveats
-from ticdc_assets.changelog.fold import fold
 from ticdc_assets.changelog.plan import MirrorPlan
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.wire import WireFormat
+from ticdc_assets_tests.reference.fold import fold
 
 
 def planned(*sqls: str) -> MirrorPlan:

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from ticdc_assets.changelog.fold import collect_history, group_rows
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.events import SNAPSHOT_DDL, DdlEvent, Event, Op, RowChange
 from ticdc_assets.registry.history import Coordinates
@@ -14,6 +13,7 @@ from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.shop import ShopWorkload
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.values import physical_of
+from ticdc_assets_tests.reference.fold import collect_history, group_rows
 from ticdc_assets_tests.simulator.builders import churn, fill
 from ticdc_assets_tests.simulator.variants import PLAIN, Variant, shuffled
 

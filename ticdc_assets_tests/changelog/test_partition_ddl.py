@@ -10,7 +10,6 @@ import pytest
 
 from ticdc_assets.changelog import carrying
 from ticdc_assets.changelog.carrying import part_carrier
-from ticdc_assets.changelog.fold import FoldedTable
 from ticdc_assets.changelog.plan import RowGroup
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.resolve import RowResolver
@@ -25,6 +24,7 @@ from ticdc_assets.simulator.changefeed import FeedOptions
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.partitions import Method, Partition, Partitioning
 from ticdc_assets.simulator.stored_table import TableName
+from ticdc_assets_tests.reference.fold import FoldedTable
 from ticdc_assets_tests.simulator.odd_upstream import OddUpstream
 from ticdc_assets_tests.simulator.partition_changes import DropPartitions, TruncatePartitions
 from ticdc_assets_tests.simulator.variants import PLAIN, Variant, rows_of

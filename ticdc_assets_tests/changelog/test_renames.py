@@ -6,7 +6,6 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import pytest
 
-from ticdc_assets.changelog.fold import fold
 from ticdc_assets.events import DdlEvent, Event, Op, RowChange
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.registry.renames import Name, Rename, settle
@@ -18,6 +17,7 @@ from ticdc_assets.schemas import (
     SentColumn,
     TableSchema,
 )
+from ticdc_assets_tests.reference.fold import fold
 
 Pair = tuple[Name, Name]
 Story = tuple[list[Name], list[Pair]]

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ticdc_assets.changelog.history_fold import RowVersion, fold_history
 from ticdc_assets.config import TableChoice
 from ticdc_assets.pipeline import history_writing
 from ticdc_assets.pipeline.cuts import MirrorCut
@@ -19,6 +18,7 @@ from ticdc_assets.rows.history_layout import HistoryLayout
 from ticdc_assets.rows.mirror_rows import MirrorLayout, canonical_rows
 from ticdc_assets_tests.golden import Rows, Scenario, comparable
 from ticdc_assets_tests.lake.feeds import Feed
+from ticdc_assets_tests.reference.history_fold import RowVersion, fold_history
 
 pytestmark = pytest.mark.spark
 

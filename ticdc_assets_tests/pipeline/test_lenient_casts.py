@@ -7,8 +7,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ticdc_assets.changelog import lineage_plans
-from ticdc_assets.changelog.fold import fold
-from ticdc_assets.changelog.history_fold import fold_history
 from ticdc_assets.pipeline.quarantine import read_quarantine
 from ticdc_assets.reading.as_of import AsOf
 from ticdc_assets.registry import evolution
@@ -23,6 +21,8 @@ from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.golden import events_of
 from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 from ticdc_assets_tests.pipeline.test_history import kept, wanted, with_history
+from ticdc_assets_tests.reference.fold import fold
+from ticdc_assets_tests.reference.history_fold import fold_history
 
 pytestmark = pytest.mark.spark
 

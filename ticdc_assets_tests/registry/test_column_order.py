@@ -8,7 +8,6 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from ticdc_assets.changelog.fold import fold
 from ticdc_assets.events import SNAPSHOT_DDL
 from ticdc_assets.registry.column_order import ColumnOrders
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
@@ -16,6 +15,7 @@ from ticdc_assets.schemas import TableSchema
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.golden import Scenario
+from ticdc_assets_tests.reference.fold import fold
 from ticdc_assets_tests.text_tables import altered, created, ddl
 
 

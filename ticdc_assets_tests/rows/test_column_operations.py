@@ -3,7 +3,6 @@
 import pyarrow as pa
 import pytest
 
-from ticdc_assets.changelog.fold import collect_history, group_rows
 from ticdc_assets.changelog.plan import MirrorPlan, seen_shapes
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.resolve import RowResolver
@@ -14,6 +13,7 @@ from ticdc_assets.rows.column_operations import ColumnOperations
 from ticdc_assets.rows.mirror_rows import CHANGE_COLUMNS, change_operations
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets_tests.golden import FORMATS, OPTIONS, Scenario
+from ticdc_assets_tests.reference.fold import collect_history, group_rows
 from ticdc_assets_tests.wire.golden import ROOT, needs_golden
 
 pytestmark = needs_golden

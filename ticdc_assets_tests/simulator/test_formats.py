@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from ticdc_assets.changelog.fold import FoldedTable
 from ticdc_assets.events import Bootstrap, DdlEvent, Op, RowChange, Watermark
 from ticdc_assets.mysql_types import lacks_size
 from ticdc_assets.schemas import ColumnFlag, TableSchema
@@ -32,6 +31,7 @@ from ticdc_assets.values.checksums import checksum_agrees
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.golden import Rows, comparable
+from ticdc_assets_tests.reference.fold import FoldedTable
 from ticdc_assets_tests.simulator.builders import (
     all_types_upstream,
     keyless_upstream,

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.changelog.fold import FoldedTable, fold
 from ticdc_assets.events import Event
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
@@ -17,6 +16,7 @@ from ticdc_assets.tso import es_cut, from_physical_ms, physical_ms
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.golden import Rows, comparable, events_of
+from ticdc_assets_tests.reference.fold import FoldedTable, fold
 
 
 @dataclass(frozen=True)

