@@ -20,21 +20,18 @@ A gzip checksum stands behind its member, so what it finds wrong is known only a
 Not handled: two writers at once, headers (they are dropped), other compressions.
 """
 
-import binascii
 import zlib
-from base64 import b64encode
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from gzip import compress
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Final, Self, cast
+from typing import Annotated, Final, Self
 
 import msgspec
 import orjson
 
-from ticdc_assets.errors import SourceUnavailableError, TicdcError, shorten
+from ticdc_assets.errors import SourceUnavailableError, TicdcError
 
 MAX_LINE_BYTES: Final = 256 * 1024 * 1024
 """Longest line that is read; Kafka's own limit on a record is far below it."""
@@ -55,7 +52,7 @@ class CaptureError(TicdcError):
         path: the file.
         line: number of the line, from 1.
         expected: what would have been accepted.
-        got: what was there: a coordinate as it stands, of a payload only kind and size.
+        got: what was there, without what it says: errors end up in logs.
     """
 
     def __init__(self, path: str, line: int, expected: str, got: str) -> None:
@@ -209,31 +206,22 @@ class CaptureReader(Iterator[CaptureRecord]):
             raise self._error(f"a line of at most {self._max_line_bytes} bytes", "more")
         if not line or line.isspace():
             return None
-        if self._wanted is not None:
-            # Of a file that grows nearly all records are not wanted.
-            with suppress(msgspec.MsgspecError, RecursionError):
+        try:
+            if self._wanted is not None:
+                # Of a file that grows nearly all records are not wanted.
                 place = _PLACES.decode(line)
                 if not self._wanted(place.topic, place.partition, place.offset):
                     return None
-        try:
-            parsed = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise self._error("one JSON object", f"{len(line)} bytes ({error})") from error
-        if not isinstance(parsed, dict):
-            raise self._error("one JSON object", _kind(parsed))
-        fields = cast(dict[str, Any], parsed)
-        topic = self._topic(fields)
-        partition = self._integer(fields, "partition", 0, _MAX_INT32)
-        offset = self._integer(fields, "offset", 0, _MAX_INT64)
-        if self._wanted is not None and not self._wanted(topic, partition, offset):
-            return None
+            found = _LINES.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise self._error("the object of a record", f"{len(line)} bytes ({error})") from error
         return CaptureRecord(
-            topic=topic,
-            partition=partition,
-            offset=offset,
-            timestamp_ms=self._integer(fields, "timestamp", -1, _MAX_INT64),
-            key=self._bytes(fields, "key"),
-            value=self._bytes(fields, "value"),
+            topic=found.topic,
+            partition=found.partition,
+            offset=found.offset,
+            timestamp_ms=found.timestamp,
+            key=found.key,
+            value=found.value,
         )
 
     def _chunks(self) -> Iterator[bytes]:
@@ -278,34 +266,6 @@ class CaptureReader(Iterator[CaptureRecord]):
         except OSError as error:
             raise _unavailable(self.path, error) from error
 
-    def _topic(self, fields: dict[str, Any]) -> str:
-        topic = fields.get("topic")
-        if not isinstance(topic, str) or not topic:
-            raise self._error("a text in 'topic'", shorten(topic))
-        return topic
-
-    def _integer(self, fields: dict[str, Any], name: str, minimum: int, maximum: int) -> int:
-        number = fields.get(name)
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise self._error(f"an integer in {name!r}", shorten(number))
-        if not minimum <= number <= maximum:
-            raise self._error(f"{minimum} to {maximum} in {name!r}", shorten(number))
-        return number
-
-    def _bytes(self, fields: dict[str, Any], name: str) -> bytes | None:
-        if name not in fields:
-            raise self._error(f"the field {name!r}", "nothing")
-        text = fields[name]
-        if text is None:
-            return None
-        if not isinstance(text, str):
-            raise self._error(f"base64 text or null in {name!r}", _kind(text))
-        try:
-            return binascii.a2b_base64(text.encode(), strict_mode=True)
-        except binascii.Error as error:
-            got = f"{len(text)} characters ({error})"
-            raise self._error(f"base64 text or null in {name!r}", got) from error
-
     def _error(self, expected: str, got: str) -> CaptureError:
         return CaptureError(str(self.path), self.line, expected, got)
 
@@ -318,7 +278,16 @@ class _Place(msgspec.Struct):
     offset: Annotated[int, msgspec.Meta(ge=0, le=_MAX_INT64)]
 
 
+class _Line(_Place):
+    """A line: bytes are base64 text."""
+
+    timestamp: Annotated[int, msgspec.Meta(ge=-1, le=_MAX_INT64)]
+    key: bytes | None
+    value: bytes | None
+
+
 _PLACES = msgspec.json.Decoder(_Place)
+_LINES = msgspec.json.Decoder(_Line)
 
 
 class CaptureWriter:
@@ -376,17 +345,15 @@ class CaptureWriter:
                 f"an offset above {last} in topic {record.topic!r} partition {record.partition}",
                 str(record.offset),
             )
-        line = orjson.dumps(
-            {
-                "topic": record.topic,
-                "partition": record.partition,
-                "offset": record.offset,
-                "timestamp": record.timestamp_ms,
-                "key": _base64(record.key),
-                "value": _base64(record.value),
-            },
-            option=orjson.OPT_APPEND_NEWLINE,
+        fields = _Line(
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            timestamp=record.timestamp_ms,
+            key=record.key,
+            value=record.value,
         )
+        line = msgspec.json.encode(fields) + b"\n"
         self._offsets[partition] = record.offset
         self._written += 1
         self._lines.append(line)
@@ -439,25 +406,6 @@ class CaptureWriter:
             )
         if reader.open_line:
             self._lines.append(b"\n")
-
-
-def _base64(value: bytes | None) -> str | None:
-    return None if value is None else b64encode(value).decode()
-
-
-def _kind(value: Any) -> str:
-    """Return what a JSON value is, without what it says: errors end up in logs."""
-    match value:
-        case dict():
-            return "an object"
-        case list():
-            return "an array"
-        case str(text):
-            return f"a text of {len(text)} characters"
-        case bool() | None:
-            return str(value)
-        case _:
-            return "a number"
 
 
 def _unavailable(path: Path, error: OSError) -> SourceUnavailableError:

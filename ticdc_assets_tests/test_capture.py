@@ -34,6 +34,8 @@ LINES = (
     b'{"topic":"shop","partition":0,"offset":9,"timestamp":1795250783595,"key":null,"value":"AP8="}\n'
 )
 
+PLACE = b'{"topic":"t","partition":0,"offset":1'
+
 Write = Callable[[Path, bytes], None]
 
 
@@ -125,56 +127,57 @@ def test_a_tail_that_is_no_object_is_still_being_written(tmp_path: Path, tail: b
 
 
 @pytest.mark.parametrize(
-    ("line", "expected", "got"),
+    ("line", "got"),
     [
-        (b"x", "one JSON object", "1 bytes (unexpected"),
-        (b"\x00\x01", "one JSON object", "2 bytes ("),
-        (b"[]", "one JSON object", "an array"),
-        (b"1", "one JSON object", "a number"),
-        (b"{}", "'topic'", "None"),
-        (LINES[:40], "one JSON object", "40 bytes ("),
-        (LINES.split(b"\n")[0] + b"x", "one JSON object", " bytes ("),
-        (b'{"topic":""}', "'topic'", "''"),
-        (b'{"topic":"t"}', "'partition'", "None"),
-        (b'{"topic":"t","partition":"0"}', "'partition'", "'0'"),
-        (b'{"topic":"t","partition":true}', "'partition'", "True"),
-        (b'{"topic":"t","partition":-1}', "'partition'", "-1"),
-        (b'{"topic":"t","partition":2147483648}', "'partition'", "2147483648"),
-        (b'{"topic":"t","partition":0,"offset":-1}', "'offset'", "-1"),
-        (b'{"topic":"t","partition":0,"offset":1.0}', "'offset'", "1.0"),
-        (b'{"topic":"t","partition":0,"offset":1}', "'timestamp'", "None"),
-        (b'{"topic":"t","partition":0,"offset":1,"timestamp":1}', "'key'", "nothing"),
-        (b'{"topic":"t","partition":0,"offset":1,"timestamp":1,"key":null}', "'value'", "nothing"),
+        (b"x", "1 bytes (JSON is malformed"),
+        (b"\x00\x01", "2 bytes (JSON is malformed"),
+        (b"[]", "2 bytes (Expected `object`, got `array`)"),
+        (b"1", "got `int`"),
+        (b"{}", "missing required field `topic`"),
+        (LINES[:40], "40 bytes (Input data was truncated)"),
+        (LINES.split(b"\n")[0] + b"x", "trailing characters"),
+        (b'{"topic":""}', "Expected `str` of length >= 1 - at `$.topic`"),
+        (b'{"topic":"\xff"}', "'utf-8' codec can't decode byte 0xff"),
+        (b'{"topic":"t"}', "missing required field `partition`"),
+        (b'{"topic":"t","partition":"0"}', "got `str` - at `$.partition`"),
+        (b'{"topic":"t","partition":true}', "got `bool` - at `$.partition`"),
+        (b'{"topic":"t","partition":-1}', "Expected `int` >= 0 - at `$.partition`"),
         (
-            b'{"topic":"t","partition":0,"offset":1,"timestamp":1,"key":1,"value":null}',
-            "base64 text or null in 'key'",
-            "a number",
+            b'{"topic":"t","partition":2147483648}',
+            "Expected `int` <= 2147483647 - at `$.partition`",
         ),
+        (b'{"topic":"t","partition":0,"offset":-1}', ">= 0 - at `$.offset`"),
+        (b'{"topic":"t","partition":0,"offset":9223372036854775808}', "at `$.offset`"),
+        (b'{"topic":"t","partition":0,"offset":1.0}', "got `float` - at `$.offset`"),
+        (PLACE + b"}", "missing required field `timestamp`"),
+        (PLACE + b',"timestamp":-2}', "Expected `int` >= -1 - at `$.timestamp`"),
+        (PLACE + b',"timestamp":1}', "missing required field `key`"),
+        (PLACE + b',"timestamp":1,"key":null}', "missing required field `value`"),
+        (PLACE + b',"timestamp":1,"key":1,"value":null}', "Expected `bytes | null`, got `int`"),
         *(
-            (
-                b'{"topic":"t","partition":0,"offset":1,"timestamp":1,"key":null,"value":"'
-                + text
-                + b'"}',
-                "base64 text or null in 'value'",
-                " characters (",
-            )
+            (PLACE + b',"timestamp":1,"key":null,"value":"' + text + b'"}', "base64")
             for text in (b"AP8", b"AP8=\\n", b"A P8=", b"AP8=AA==", b"=", b"\xc3\xa9", b"AP_=")
         ),
     ],
     ids=repr,
 )
+@pytest.mark.parametrize("wanted", [None, lambda _topic, _partition, _offset: True])
 @both
 def test_a_line_that_is_no_record_is_named(
-    tmp_path: Path, write: Write, line: bytes, expected: str, got: str
+    tmp_path: Path,
+    write: Write,
+    wanted: Callable[[str, int, int], bool] | None,
+    line: bytes,
+    got: str,
 ) -> None:
     path = tmp_path / "capture"
     write(path, LINES + line + b"\n" + LINES)
-    reader = read_capture(path)
+    reader = CaptureReader(path, wanted=wanted)
     with pytest.raises(CaptureError) as caught:
         list(reader)
     assert caught.value.path == str(path)
     assert caught.value.line == 4
-    assert expected in caught.value.expected
+    assert caught.value.expected == "the object of a record"
     assert got in caught.value.got
     assert "AP8" not in str(caught.value), "a payload in the text of an error"
     assert len(str(caught.value)) < 1000
@@ -252,7 +255,7 @@ def test_a_missing_file_is_an_unavailable_source(tmp_path: Path) -> None:
         assert caught.value.retriable
 
 
-@pytest.mark.parametrize("depth", [10, 990, 1_000, 1_010, 5_000])
+@pytest.mark.parametrize("depth", [10, 100, 500, 5_000])
 def test_deep_headers_are_read_or_named(tmp_path: Path, depth: int) -> None:
     path = tmp_path / "capture.jsonl"
     headers = "[" * depth + "]" * depth
@@ -262,7 +265,7 @@ def test_deep_headers_are_read_or_named(tmp_path: Path, depth: int) -> None:
     path.write_text("\n".join(line % (offset, headers) for offset in range(3)))
     for wanted in (None, lambda _topic, _partition, offset: offset == 1):
         reader = CaptureReader(path, wanted=wanted)
-        if depth > 1_020:
+        if depth > 500:
             with pytest.raises(CaptureError):
                 next(reader)
         else:
