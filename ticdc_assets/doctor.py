@@ -15,7 +15,7 @@ import importlib.util
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
@@ -29,6 +29,7 @@ from ticdc_assets.engine.paths import LakePaths, changefeeds_in
 from ticdc_assets.errors import ConfigError, LakeDamagedError, PrerequisiteError
 from ticdc_assets.isolation import first_sentence
 from ticdc_assets.jars import Progress, spark_jars
+from ticdc_assets.machine import nearest_existing
 from ticdc_assets.observe.alerting import understands
 from ticdc_assets.preflight import (
     Check,
@@ -37,7 +38,6 @@ from ticdc_assets.preflight import (
     check_jars,
     check_java,
     check_lake,
-    check_port,
     check_pyspark,
     check_python,
 )
@@ -51,27 +51,20 @@ _FOLDER: Final = re.compile("[a-z0-9_]+")
 
 
 def run_checks(
-    settings: Settings | None = None,
-    *,
-    env: Mapping[str, str] | None = None,
-    ports: Iterable[int] = (),
-    progress: Progress | None = None,
+    *, env: Mapping[str, str] | None = None, progress: Progress | None = None
 ) -> list[Check]:
     """Run every check and return all results, in the order in which they build on each other.
 
     Args:
-        settings: what is configured; read from `env` if None, which is then a check of its own.
         env: environment variables; the environment of this program if None.
-        ports: ports of this machine that are about to be listened on.
         progress: told what is being downloaded or waited for.
     """
     env = os.environ if env is None else env
     checks = check_machine(env=env, progress=progress)
     # Records are read by libraries that come with Spark's.
     can_read = check_pyspark().ok
-    if settings is None:
-        configuration, settings = check_configuration(env)
-        checks.append(configuration)
+    configuration, settings = check_configuration(env)
+    checks.append(configuration)
     if settings is not None:
         if isinstance(settings.lake, RemotePath):
             store = check_store(settings.lake)
@@ -92,7 +85,6 @@ def run_checks(
                 progress(f"checking the source of {changefeed.name}")
             checks += check_source(changefeed, lake=settings.lake if can_read else None)
             checks += check_alerts(changefeed)
-    checks.extend(check_port(port) for port in ports)
     return checks
 
 
@@ -203,10 +195,7 @@ def check_cluster(settings: Settings, *, progress: Progress | None = None) -> Ch
 
 def check_disk(lake: Path) -> Check:
     """Check that there is some disk left where the tables are."""
-    place = lake
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    free = shutil.disk_usage(place).free
+    free = shutil.disk_usage(nearest_existing(lake)).free
     ok = free >= LEAST_FREE_BYTES
     return Check(
         name="disk",
@@ -270,9 +259,7 @@ def check_home(default: Path, env: Mapping[str, str]) -> Check:
         return wrong(
             f"{HOME_VARIABLE}={named}, which Dagster's own programs do not accept as a path", fix
         )
-    place = home
-    while not place.exists() and place != place.parent:
-        place = place.parent
+    place = nearest_existing(home)
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         return wrong(f"{home}, which cannot be written to", another)
     if place != home:

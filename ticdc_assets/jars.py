@@ -165,13 +165,13 @@ def spark_home() -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-def java_env(env: Mapping[str, str] | None = None) -> dict[str, str]:
+def java_env() -> dict[str, str]:
     """Return the environment in which Spark's scripts and JVMs are started here.
 
     Another Spark that the user's environment points to would bring other jars, so SPARK_HOME is
     ours and arguments meant for other sessions are left out. Addresses stay on this machine.
     """
-    base = dict(os.environ if env is None else env)
+    base = dict(os.environ)
     for name in ("PYSPARK_SUBMIT_ARGS", "SPARK_CLASSPATH", "SPARK_SUBMIT_OPTS"):
         base.pop(name, None)
     return base | {"SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": "127.0.0.1"}

@@ -83,7 +83,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _full(folders: Iterable[Path]) -> list[Path]:
     found: list[Path] = []
-    for folder in map(_existing, folders):
+    for folder in map(nearest_existing, folders):
         try:
             if shutil.disk_usage(folder).free < _LITTLE:
                 found.append(folder)
@@ -95,7 +95,7 @@ def _full(folders: Iterable[Path]) -> list[Path]:
 def _closed(folders: Iterable[Path]) -> list[str]:
     """Return the folders in which no file can be made, each with the reason."""
     found: list[str] = []
-    for folder in map(_existing, folders):
+    for folder in map(nearest_existing, folders):
         probe = folder / ".ticdc-assets-probe"
         try:
             probe.touch()
@@ -105,10 +105,13 @@ def _closed(folders: Iterable[Path]) -> list[str]:
     return found
 
 
-def _existing(folder: Path) -> Path:
-    """Return the folder, or the nearest one above it that is there."""
+def nearest_existing(folder: Path) -> Path:
+    """Return a folder, or the nearest one above it that is there, with its whole path.
+
+    What is there instead of a folder is returned too: a file, for example.
+    """
     folder = folder.absolute()
-    while not folder.is_dir() and folder != folder.parent:
+    while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return folder
 

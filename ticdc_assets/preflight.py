@@ -32,7 +32,7 @@ from ticdc_assets.jars import (
     resolve,
     resolved,
 )
-from ticdc_assets.ports import HOST, port_is_free
+from ticdc_assets.machine import nearest_existing
 
 if TYPE_CHECKING:
     from ticdc_assets.config import Settings
@@ -176,18 +176,6 @@ def check_broker_jars() -> Check:
     return Check(name="broker jars", ok=True, found=found, needed="nothing before the demo runs")
 
 
-def check_port(port: int) -> Check:
-    """Check that a server could listen on `port` of this machine."""
-    ok = port_is_free(port)
-    return Check(
-        name=f"port {port}",
-        ok=ok,
-        found="free" if ok else f"another program listening on {HOST}:{port}",
-        needed=f"port {port} free",
-        fix="" if ok else "stop that program or choose another port",
-    )
-
-
 # --- the settings ---
 
 
@@ -219,9 +207,7 @@ def check_configuration(env: Mapping[str, str]) -> "tuple[Check, Settings | None
 def check_lake(lake: Path) -> Check:
     """Check that tables can be written below `lake`; a folder that is not there is not made."""
     needed = "a folder that can be written to for the tables"
-    place = lake
-    while not place.exists() and place != place.parent:
-        place = place.parent
+    place = nearest_existing(lake)
     try:
         with tempfile.TemporaryFile(dir=place) as probe:
             probe.write(b"?")
@@ -234,7 +220,7 @@ def check_lake(lake: Path) -> Check:
             needed=needed,
             fix="change its permissions or set TICDC_LAKE to another folder",
         )
-    there = "" if place == lake else " (not there yet)"
+    there = "" if lake.exists() else " (not there yet)"
     found = f"{lake}{there}, {free / 1e9:.0f} GB free"
     return Check(name="lake", ok=True, found=found, needed=needed)
 
