@@ -21,7 +21,7 @@ Not handled: two writers at once, headers (they are dropped), other compressions
 """
 
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from gzip import compress
 from pathlib import Path
@@ -329,6 +329,11 @@ class CaptureWriter:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    @property
+    def next_offsets(self) -> Mapping[tuple[str, int], int]:
+        """The offset behind the last record of each topic and partition."""
+        return {partition: offset + 1 for partition, offset in self._offsets.items()}
 
     def append(self, record: CaptureRecord) -> None:
         """Add `record` behind all others.

@@ -28,7 +28,6 @@ upstream database), removing files, and deleting what nobody cites any more.
 # pyright: reportUnknownParameterType=false
 
 import binascii
-import sys
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -162,27 +161,15 @@ class ClaimCheckStore:
         return b"".join(pieces)
 
 
-def complete_rows(batch: pa.RecordBatch, store: ClaimCheckStore) -> pa.RecordBatch:
-    """Return `batch` with the whole rows in place of those that cite a claim check, all at once.
-
-    Each row is completed by itself, so splitting the batch anywhere changes nothing. A row that
-    cannot be completed becomes one of kind `error`; coordinates, index and order stay.
-
-    Args:
-        batch: rows of `CHANGE_SCHEMA`.
-        store: where the whole rows are.
-    """
-    (whole,) = complete_batches(batch, store, most_bytes=sys.maxsize)
-    return whole
-
-
 def complete_batches(
     batch: pa.RecordBatch, store: ClaimCheckStore, *, most_bytes: int = BYTES_AT_ONCE
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `complete_rows(batch, store)` in batches that stay small enough.
+    """Yield the rows of `batch` with whole rows in place of those that cite a claim check.
 
-    What cites a claim check was too large for Kafka, so many whole rows may be more than an Arrow
-    column or the memory holds.
+    Each row is completed by itself, so splitting the batch anywhere changes nothing. A row that
+    cannot be completed becomes one of kind `error`; coordinates, index and order stay. What cites a
+    claim check was too large for Kafka, so many whole rows may be more than an Arrow column or the
+    memory holds.
 
     Args:
         batch: rows of `CHANGE_SCHEMA`.

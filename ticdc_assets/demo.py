@@ -98,74 +98,53 @@ def run_demo(
     _require_own(directory)
     with demo_lock(directory):
         _empty(directory)
-        return _run_demo(
-            directory,
-            wire_format=wire_format,
-            transactions=transactions,
-            seconds=seconds,
-            live=live,
-            port=port,
-            note=note,
-        )
+        began = time.monotonic()
 
+        def tell(text: str) -> None:
+            note(f"{time.monotonic() - began:4.0f} s  {text}")
 
-def _run_demo(
-    directory: Path,
-    *,
-    wire_format: WireFormat,
-    transactions: int,
-    seconds: int,
-    live: bool,
-    port: int | None,
-    note: Note,
-) -> bool:
-    began = time.monotonic()
-
-    def tell(text: str) -> None:
-        note(f"{time.monotonic() - began:4.0f} s  {text}")
-
-    with ThreadPoolExecutor(1) as pool:
-        # Two JVMs take their time: side by side it is less.
-        spark_start: Future[object] = pool.submit(_start_spark, tell)
-        with demo_broker(directory, note=tell) as broker:
-            settings = _configure(directory, broker, wire_format)
-            spark_start.result()
-            tell("Spark is up")
-            feed = settings.changefeed(CHANGEFEED)
-            assert isinstance(feed.source, KafkaSource)
-            simulator = run_simulator(
-                feed.source,
-                export=directory / _EXPORT,
-                truth_path=directory / "truth.jsonl",
-                partitions=_PARTITIONS,
-                timezone=feed.timezone,
-                wire_format=wire_format,
-                max_transactions=transactions,
-                max_seconds=seconds,
-                transactions_per_second=transactions / seconds,
-                on_progress=_Ticker(tell).tick,
-            )
-            settings = _configure(directory, broker, wire_format, simulator.exported_ts)
-            _seed(settings, directory, tell)
-            tell(
-                f"the shop opens: up to {transactions} transactions within {seconds} s, "
-                f"in {wire_format}"
-            )
-            simulator.start()
-            same = _follow(settings, feed, simulator, tell)
-            if live:
-                go_on_live(
-                    settings,
-                    directory,
-                    simulator,
-                    port=port,
-                    program=_program("ticdc-assets"),
-                    note=note,
+        with ThreadPoolExecutor(1) as pool:
+            # Two JVMs take their time: side by side it is less.
+            spark_start: Future[object] = pool.submit(_start_spark, tell)
+            with demo_broker(directory, note=tell) as broker:
+                settings = _configure(directory, broker, wire_format)
+                spark_start.result()
+                tell("Spark is up")
+                feed = settings.changefeed(CHANGEFEED)
+                assert isinstance(feed.source, KafkaSource)
+                simulator = run_simulator(
+                    feed.source,
+                    export=directory / _EXPORT,
+                    truth_path=directory / "truth.jsonl",
+                    partitions=_PARTITIONS,
+                    timezone=feed.timezone,
+                    wire_format=wire_format,
+                    max_transactions=transactions,
+                    max_seconds=seconds,
+                    transactions_per_second=transactions / seconds,
+                    on_progress=_Ticker(tell).tick,
                 )
-    tell(f"done; the broker is stopped, the tables stay in {directory}")
-    for line in _go_on(settings, directory):
-        note(line)
-    return same
+                settings = _configure(directory, broker, wire_format, simulator.exported_ts)
+                _seed(settings, directory, tell)
+                tell(
+                    f"the shop opens: up to {transactions} transactions within {seconds} s, "
+                    f"in {wire_format}"
+                )
+                simulator.start()
+                same = _follow(settings, feed, simulator, tell)
+                if live:
+                    go_on_live(
+                        settings,
+                        directory,
+                        simulator,
+                        port=port,
+                        program=_program("ticdc-assets"),
+                        note=note,
+                    )
+        tell(f"done; the broker is stopped, the tables stay in {directory}")
+        for line in _go_on(settings, directory):
+            note(line)
+        return same
 
 
 def _go_on(settings: Settings, directory: Path) -> Iterator[str]:

@@ -182,13 +182,13 @@ class _Printer:
             return {**_head(cut), **_error(error)}
         head = _head(row)
         schema = self._schema_of(row)
-        held = {**head, "held": True, "before": _sent(row.before), "after": _sent(row.after)}
-        if schema is None or self._lacks_labels(schema, row):
-            return held
-        try:
-            return {**head, **self._canonical(schema, row)}
-        except InputError as error:
-            return held if self._reads_by_itself(row) else {**head, **_error(error)}
+        if schema is not None and not self._lacks_labels(schema, row):
+            try:
+                return {**head, **self._canonical(schema, row)}
+            except InputError as error:
+                if not self._reads_by_itself(row):
+                    return {**head, **_error(error)}
+        return {**head, "held": True, "before": _sent(row.before), "after": _sent(row.after)}
 
     def _whole(self, row: RowChange) -> RowChange:
         location, store = row.claim_check_location, self._format.store

@@ -13,7 +13,7 @@ Not handled: offsets. A played record gets a new offset in its new partition.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -62,14 +62,15 @@ def record_topic(
         SourceUnavailableError: the broker or the file does not answer.
         LandingGapError: the capture would miss records that expired since it was last written.
     """
-    recorded = _next_offsets(path) if path.exists() else {}
     ranges = end_offsets(source)
-    wanted = {
-        key: _rest_of(key, span, recorded.get(key, span.earliest)) for key, span in ranges.items()
-    }
-    outstanding = sum(span.end - span.earliest for span in wanted.values())
     count = 0
     with CaptureWriter(path) as writer:
+        recorded = writer.next_offsets
+        wanted = {
+            key: _rest_of(key, span, recorded.get(key, span.earliest))
+            for key, span in ranges.items()
+        }
+        outstanding = sum(span.end - span.earliest for span in wanted.values())
         for record in _counted(consume(source, wanted, limit=limit), "recording"):
             writer.append(record)
             count += 1
@@ -84,7 +85,6 @@ def play_capture(
     capture: CaptureSource,
     target: KafkaSource,
     *,
-    rename: Mapping[str, str] | None = None,
     limit: int | None = None,
 ) -> Transferred:
     """Write the records of a capture to the topics they come from.
@@ -92,7 +92,6 @@ def play_capture(
     Args:
         capture: the capture; its `partitions` make a new topic wider than the file shows.
         target: the cluster; the topics are those of the capture.
-        rename: other names for topics.
         limit: write at most this many records.
 
     Raises:
@@ -100,32 +99,21 @@ def play_capture(
         SourceUnavailableError: the broker or the file does not answer.
         CaptureError: the file is no capture.
     """
-    names = dict(rename or {})
     partitions, total = _partitions_of(capture)
     administration = Administration(target)
     for topic, needed in partitions.items():
-        name = names.get(topic, topic)
-        there = administration.partition_count(name)
+        there = administration.partition_count(topic)
         if there is None:
-            administration.create_topic(name, needed, config=_TOPIC_CONFIG)
+            administration.create_topic(topic, needed, config=_TOPIC_CONFIG)
         elif there < needed:
             raise ConfigError(
-                f"topic {name!r} at {target.bootstrap_servers} has {there} partitions, the capture "
-                f"{capture.path} has {needed}; give it more, or play into a topic of another name"
+                f"topic {topic!r} at {target.bootstrap_servers} has {there} partitions, the "
+                f"capture {capture.path} has {needed}; give it more"
             )
     wanted = total if limit is None else min(limit, total)
     with read_capture(capture.path) as reader:
-        records = (
-            replace(record, topic=names.get(record.topic, record.topic)) for record in reader
-        )
-        count = produce(target, _counted(islice(records, wanted), "playing"))
-    renamed = {names.get(topic, topic): number for topic, number in partitions.items()}
-    return Transferred(records=count, complete=count == total, partitions=renamed)
-
-
-def _next_offsets(path: Path) -> dict[tuple[str, int], int]:
-    with read_capture(path) as reader:
-        return {(record.topic, record.partition): record.offset + 1 for record in reader}
+        count = produce(target, _counted(islice(reader, wanted), "playing"))
+    return Transferred(records=count, complete=count == total, partitions=partitions)
 
 
 def _rest_of(key: tuple[str, int], span: OffsetRange, start: int) -> OffsetRange:

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import sys
 from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from ticdc_assets import claim_check
-from ticdc_assets.claim_check import ClaimCheckStore, complete_batches, complete_rows
+from ticdc_assets.claim_check import ClaimCheckStore, complete_batches
 from ticdc_assets.config import ClaimCheck
 from ticdc_assets.errors import ClaimCheckError, ConfigError
 from ticdc_assets.events import Op, RowChange
@@ -245,6 +246,12 @@ def test_location_that_cannot_be_opened(location: str) -> None:
 
 
 # --- rows ---
+
+
+def complete_rows(batch: pa.RecordBatch, store: ClaimCheckStore) -> pa.RecordBatch:
+    """Return all rows in one batch."""
+    (whole,) = complete_batches(batch, store, most_bytes=sys.maxsize)
+    return whole
 
 
 def test_batch_without_claim_checks_is_itself(tmp_path: Path) -> None:

@@ -116,15 +116,9 @@ class _Builder:
     def build(self) -> Plan:
         met = 0
         ddls = self._exported.in_cut(self._history.ddls)
-        position = 0
-        while position < len(ddls):
-            commit_ts = ddls[position].event.commit_ts
-            end = position
-            while end < len(ddls) and ddls[end].event.commit_ts == commit_ts:
-                end += 1
+        for commit_ts, together in groupby(ddls, key=lambda ddl: ddl.event.commit_ts):
             met = self._meet_rows(met, commit_ts)
-            self._apply_ddls(ddls[position:end])
-            position = end
+            self._apply_ddls(list(together))
         self._meet_rows(met, self._cut_ts)
         held = attach_groups(
             self._groups,

@@ -30,6 +30,7 @@ from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import BusyError, LakeDamagedError, TicdcError
 from ticdc_assets.observe.status import Status
+from ticdc_assets.storage.paths import write_at_once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +71,7 @@ class LastSync:
         if self._source is None:
             return
         with suppress(OSError):  # the sync is done, and the next one makes a run
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            staged = self._file.with_suffix(".part")
-            staged.write_text(json.dumps(self._seen(cut)), encoding="utf-8")
-            staged.replace(self._file)
+            write_at_once(self._file, json.dumps(self._seen(cut)))
 
     def quiet(self) -> QuietSync | None:
         """Return the sync that there is to do, if nothing is, else None."""

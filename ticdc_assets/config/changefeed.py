@@ -27,6 +27,7 @@ from ticdc_assets.config.reading import (
     Reads,
     at,
     did_you_mean,
+    flag,
     items_of,
     matched,
     mistake,
@@ -120,11 +121,6 @@ def _location(value: Any, info: ValidationInfo) -> str:
     if given.shown == location and _has_credentials(location):
         raise unexpected(FROM_ENV, shown)
     return location
-
-
-@reads("true or false")
-def _flag(value: Any, _: ValidationInfo) -> bool:
-    return bool(("false", "true").index(value))
 
 
 @reads("all, or a non-empty list of database.table")
@@ -268,7 +264,7 @@ class ClaimCheck:
         description="where TiCDC puts large messages: a folder, or a URI of Arrow's filesystems "
         "(may be `{env: NAME}`)"
     )
-    raw_value: Annotated[bool, _flag] = Field(
+    raw_value: Annotated[bool, flag] = Field(
         default=False, description="`true` if the files are bare values (`claim-check-raw-value`)"
     )
 
@@ -516,7 +512,7 @@ class Changefeed:
         "that are seeded from an export; without it, the first watermark is used",
     )
 
-    ended: Annotated[bool | None, _flag] = Field(
+    ended: Annotated[bool | None, flag] = Field(
         default=None,
         description="`true` if the source gets no more records, so that the changefeed is "
         "finished and not late once everything is applied; `true` for a capture, else `false`",

@@ -149,6 +149,12 @@ def reads(expected: str, key: str = "") -> Callable[[Callable[[Any, ValidationIn
     return lambda read: Reads(expected, read, key)
 
 
+@reads("true or false")
+def flag(value: Any, _: ValidationInfo) -> bool:
+    """Read whether something is so."""
+    return bool(("false", "true").index(value))
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """How a field is read whose type is a model: from a mapping with the model's keys.

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import ValidationInfo
 from pydantic.dataclasses import dataclass
 
-from ticdc_assets.config.reading import mistake, reads, scalar, unexpected
+from ticdc_assets.config.reading import flag, mistake, reads, scalar, unexpected
 from ticdc_assets.config.sources import FROM_ENV, MODEL
 from ticdc_assets.storage.stores import Storage
 
@@ -38,20 +38,13 @@ def _secret(value: Any, info: ValidationInfo) -> str:
     return found.value
 
 
-@reads("true or false")
-def _flag(value: Any, _: ValidationInfo) -> bool:
-    if value not in ("true", "false"):
-        raise ValueError(value)
-    return value == "true"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, config=MODEL)
 class StorageBlock:
     """The block `storage:`; see `Storage`."""
 
     endpoint: Annotated[str | None, _endpoint] = None
     region: Annotated[str | None, _text] = None
-    path_style: Annotated[bool | None, _flag] = None
+    path_style: Annotated[bool | None, flag] = None
     access_key: Annotated[str | None, _secret] = None
     secret_key: Annotated[str | None, _secret] = None
     session_token: Annotated[str | None, _secret] = None

@@ -9,7 +9,7 @@ each column the bytes of its values. Any bytes give fields or a fault; nothing i
 # pyright: reportAttributeAccessIssue=false, reportUnknownParameterType=false
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from ticdc_assets.exports.dialect import CsvDialect
 
 Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
+_Room: TypeAlias = tuple[Numbers, Numbers, Bytes, Bytes]
 
 FAULTS: Final = {
     loops.TOO_FEW: "fewer fields than columns",
@@ -78,8 +79,11 @@ class Fields:
     @classmethod
     def of_csv(cls, rows: "pa.Array[Any]", width: int, dialect: CsvDialect) -> "Fields":
         """Return the fields of rows of CSV files, which should have `width` of them."""
-        data, places = _bytes_of_rows(rows)
-        begins, ends, forms, faults = _room(width, len(rows))
+        return cls._of_csv(*_bytes_of_rows(rows), _room(width, len(rows)), dialect)
+
+    @classmethod
+    def _of_csv(cls, data: Bytes, places: Numbers, room: _Room, dialect: CsvDialect) -> "Fields":
+        begins, ends, forms, faults = room
         quote = bytes_of(dialect.quote)
         csv_loops.csv_fields(
             data,
@@ -112,6 +116,19 @@ class Fields:
             _quote=bytes_of("'"),
         )
 
+    @classmethod
+    def header(cls, row: bytes, dialect: CsvDialect) -> tuple[str, ...]:
+        """Return the names in the first row of a CSV file."""
+        room = _room(row.count(dialect.separator.encode()) + 1, 1)
+        begins, _, _, faults = room
+        begins[:] = -1
+        data, places = np.frombuffer(row, np.uint8), np.array([0, len(row)])
+        found = cls._of_csv(data, places, room, dialect)
+        faults[:] = loops.GOOD
+        count = int(np.count_nonzero(begins[:, 0] >= 0))
+        values = [found.values(number).array()[0].as_py() or b"" for number in range(count)]
+        return tuple(value.decode("utf-8", "replace") for value in values)
+
     def values(self, number: int) -> Values:
         """Return the values of a column."""
         begins, ends = self._begins[number], self._ends[number]
@@ -130,44 +147,12 @@ class Fields:
         )
 
 
-def header_of(row: bytes, dialect: CsvDialect) -> tuple[str, ...]:
-    """Return the names in the first row of a CSV file."""
-    most = row.count(dialect.separator.encode()) + 1
-    data, places = np.frombuffer(row, np.uint8), np.array([0, len(row)])
-    begins, ends, forms, faults = _room(most, 1)
-    begins[:] = -1
-    csv_loops.csv_fields(
-        data,
-        places,
-        bytes_of(dialect.separator),
-        bytes_of(dialect.quote),
-        bytes_of(dialect.null),
-        dialect.backslash,
-        begins,
-        ends,
-        forms,
-        faults,
-    )
-    faults[:] = loops.GOOD
-    found = Fields(
-        faults=faults,
-        _data=data,
-        _begins=begins,
-        _ends=ends,
-        _forms=forms,
-        _quote=bytes_of(dialect.quote),
-    )
-    count = int(np.count_nonzero(begins[:, 0] >= 0))
-    values = [found.values(number).array()[0].as_py() or b"" for number in range(count)]
-    return tuple(value.decode("utf-8", "replace") for value in values)
-
-
 def bytes_of(text: str) -> Bytes:
     """Return the bytes of a text."""
     return np.frombuffer(text.encode(), np.uint8) if text else _EMPTY
 
 
-def _room(width: int, size: int) -> tuple[Numbers, Numbers, Bytes, Bytes]:
+def _room(width: int, size: int) -> _Room:
     return (
         np.empty((width, size), np.int64),
         np.empty((width, size), np.int64),

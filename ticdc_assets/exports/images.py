@@ -89,12 +89,12 @@ class ImageMaker:
         """
         size = len(rows)
         if problem is not None:
-            return _refused(size, "unreadable_file", None, "the rows of a file", [problem] * size)
+            return _refused(size, "unreadable_file", "the rows of a file", problem)
         names = self._default if columns is None else list(columns)
         unknown = [name for name in names if name.lower() not in self._columns]
         if unknown or len({name.lower() for name in names}) < len(names):
             expected = "columns of the table, each once"
-            return _refused(size, "unknown_column", None, expected, [shorten(names)] * size)
+            return _refused(size, "unknown_column", expected, shorten(names))
         known = [self._columns[name.lower()] for name in names]
         dialect = PARQUET_DIALECT if format == "parquet" else self._dialect
         split = Fields.of_csv if format == "csv" else Fields.of_sql
@@ -217,6 +217,12 @@ class _Faults:
                 ):
                     column[row] = text
 
+    def add_misfit(self, rows: npt.NDArray[np.int64], column: ColumnSchema, raw: bytes) -> None:
+        """Add that a value is none of its column's type."""
+        kind = kind_of(column)
+        expected = _EXPECTED.get(kind, "hexadecimal digits")
+        self.add(rows, f"invalid_{kind}", column.name, expected, shorten(raw))
+
     def images(self, images: "pa.Array[Any]") -> ExportImages:
         reason, position, expected, got = (pa.array(item, pa.string()) for item in self._columns)
         return ExportImages(
@@ -229,13 +235,10 @@ class _Faults:
         )
 
 
-def _refused(
-    size: int, reason: str, position: str | None, expected: str, got: Sequence[str]
-) -> ExportImages:
+def _refused(size: int, reason: str, expected: str, got: str) -> ExportImages:
     """Return that none of some rows has an image."""
     faults = _Faults(size)
-    for row in range(size):
-        faults.add(np.array([row]), reason, position, expected, got[row])
+    faults.add(np.arange(size), reason, None, expected, got)
     return faults.images(pa.nulls(size, pa.string()))
 
 
@@ -295,13 +298,7 @@ def _mapped(
         except ValueError:
             known.append(None)
             where = pc.equal(encoded.indices, len(known) - 1).fill_null(False)
-            faults.add(
-                np.flatnonzero(np.asarray(where)),
-                f"invalid_{kind_of(column)}",
-                column.name,
-                _EXPECTED.get(kind_of(column), "hexadecimal digits"),
-                shorten(text),
-            )
+            faults.add_misfit(np.flatnonzero(np.asarray(where)), column, text)
     found = pa.array(known, pa.large_binary()).take(encoded.indices)
     return _values_of(found)
 
@@ -320,13 +317,7 @@ def _one_by_one(
             found.append(None if raw is None else spell(read(raw)))
         except ValueError:
             found.append(None)
-            faults.add(
-                np.array([row]),
-                f"invalid_{kind_of(column)}",
-                column.name,
-                _EXPECTED.get(kind_of(column), "hexadecimal digits"),
-                shorten(raw),
-            )
+            faults.add_misfit(np.array([row]), column, raw)
     return _values_of(pa.array(found, pa.large_binary()))
 
 

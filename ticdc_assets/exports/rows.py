@@ -30,7 +30,7 @@ from ticdc_assets.errors import shorten
 from ticdc_assets.exports import csv_loops, sql_loops, value_loops
 from ticdc_assets.exports.compression import chunks_of
 from ticdc_assets.exports.dialect import CsvDialect
-from ticdc_assets.exports.fields import bytes_of, header_of
+from ticdc_assets.exports.fields import Fields, bytes_of
 from ticdc_assets.exports.folder import ExportFile
 
 ROW_SCHEMA: Final = pa.schema(
@@ -207,7 +207,7 @@ def _csv_found(
     first = 0
     columns = part.columns
     if count and columns is None and dialect.header and part.begin == 0:
-        columns = header_of(data[begins[0] : ends[0]], dialect)
+        columns = Fields.header(data[begins[0] : ends[0]], dialect)
         first = 1
     batch = _batch(data, begins[first:count], ends[first:count], lines[first:count])
     return (

@@ -31,6 +31,7 @@ from ticdc_assets.simulator.commits import Truth
 from ticdc_assets.simulator.export import export_upstream
 from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.storage.paths import write_at_once
 from ticdc_assets.wire import WireFormat
 
 Sink: TypeAlias = Callable[[list[CaptureRecord]], None]
@@ -412,7 +413,4 @@ def truth_lines(truth: Truth) -> Iterator[str]:
 
 def write_truth(path: Path, truth: Truth) -> None:
     """Write truth as JSON lines; the file appears whole or not at all."""
-    whole = path.with_name(path.name + ".part")
-    with whole.open("w", encoding="utf-8") as file:
-        file.writelines(f"{line}\n" for line in truth_lines(truth))
-    whole.replace(path)
+    write_at_once(path, "".join(f"{line}\n" for line in truth_lines(truth)))
