@@ -217,7 +217,7 @@ class _Faults:
                 ):
                     column[row] = text
 
-    def add_misfit(self, rows: npt.NDArray[np.int64], column: ColumnSchema, raw: bytes) -> None:
+    def add_misfit(self, rows: npt.NDArray[np.int64], column: ColumnSchema, raw: object) -> None:
         """Add that a value is none of its column's type."""
         kind = kind_of(column)
         expected = _EXPECTED.get(kind, "hexadecimal digits")
