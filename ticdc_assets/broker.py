@@ -325,7 +325,7 @@ class LocalBroker:
                 )
             if not port_is_free(self.port):
                 with contextlib.suppress(SourceUnavailableError):
-                    self._administration().ping(timeout=2.0)
+                    Administration(self.source(), timeout_seconds=2.0).ping()
                     return
             time.sleep(0.1)
         raise PrerequisiteError(

@@ -44,8 +44,6 @@ NEWEST_JAVA = 22
 OLDEST_PYTHON = (3, 11)
 NEWEST_PYTHON = (3, 12)
 
-SOURCE_TIMEOUT_SECONDS = 15.0
-
 FIRST_CHANGEFEED = """\
 changefeeds:
   - name: mine                  # a-z, 0-9 and _

@@ -19,9 +19,9 @@ from ticdc_assets.config import CaptureSource, Changefeed, KafkaSource
 from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.errors import SourceRefusedError, SourceUnavailableError, TicdcError
 from ticdc_assets.kafka.administration import Administration, OffsetRange, topic_ids
+from ticdc_assets.kafka.connection import TIMEOUT_SECONDS
 from ticdc_assets.kafka.records import consume
 from ticdc_assets.preflight import (
-    SOURCE_TIMEOUT_SECONDS,
     Check,
 )
 from ticdc_assets.recognising import Look, foreign_look, looks_of
@@ -41,7 +41,7 @@ def check_source(
     changefeed: Changefeed,
     *,
     lake: AnyPath | None = None,
-    timeout_seconds: float = SOURCE_TIMEOUT_SECONDS,
+    timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> list[Check]:
     """Check that the source of `changefeed` can be read, and what is in it.
 
@@ -88,8 +88,8 @@ def _check_kafka(
     servers = source.bootstrap_servers
     needed = f"a Kafka broker at {servers} with topic {source.topics_shown}"
     try:
-        administration = Administration(source)
-        topics = _topics(administration, source, timeout_seconds)
+        administration = Administration(source, timeout_seconds=timeout_seconds)
+        topics = _topics(administration, source)
     except TicdcError as error:
         found, fix = str(error), "correct source.kafka.options in the configuration"
         if isinstance(error, SourceUnavailableError):
@@ -117,18 +117,18 @@ def _check_kafka(
         *_check_landed(changefeed, lake, topics.offsets, topics.ids),
         _check_missing(changefeed, topics),
         _check_partitions(changefeed, topics),
-        _check_retention(changefeed, administration, topics, timeout_seconds),
+        _check_retention(changefeed, administration, topics),
         _check_topic_records(changefeed, source, topics, timeout_seconds),
     ]
 
 
-def _topics(administration: Administration, source: KafkaSource, timeout_seconds: float) -> _Topics:
-    names = administration.topic_names(timeout_seconds=timeout_seconds)
+def _topics(administration: Administration, source: KafkaSource) -> _Topics:
+    names = administration.topic_names()
     there = sorted(topic for topic in names if source.takes(topic))
     missing = [topic for topic in source.topics if topic not in names]
     missing += [item.text for item in source.patterns if not any(map(item.matches, names))]
-    described = administration.describe(there, timeout_seconds=timeout_seconds) if there else {}
-    offsets = administration.ranges(described, timeout_seconds=timeout_seconds)
+    described = administration.describe(there) if there else {}
+    offsets = administration.ranges(described)
     others = sorted(topic for topic in names.difference(there) if not topic.startswith("__"))
     return _Topics(offsets, topic_ids(described), tuple(missing), tuple(others))
 
@@ -238,16 +238,14 @@ def _check_partitions(changefeed: Changefeed, topics: _Topics) -> Check:
 
 
 def _check_retention(
-    changefeed: Changefeed, administration: Administration, topics: _Topics, timeout_seconds: float
+    changefeed: Changefeed, administration: Administration, topics: _Topics
 ) -> Check:
     """Tell of topics that lose records before they may have been landed."""
     name = f"retention {changefeed.name}"
     needed = "cleanup.policy=delete and a retention of a week or more"
     try:
         settings = administration.topic_settings(
-            topics.there,
-            ("cleanup.policy", "retention.ms", "retention.bytes"),
-            timeout_seconds=timeout_seconds,
+            topics.there, ("cleanup.policy", "retention.ms", "retention.bytes")
         )
     except TicdcError as error:
         # Reading settings needs another right than reading records.

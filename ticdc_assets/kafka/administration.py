@@ -60,7 +60,7 @@ class OffsetRange:
     end: int
 
 
-def reach(source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+def reach(source: KafkaSource) -> None:
     """Return when a broker answers and has a topic of the source.
 
     Raises:
@@ -68,7 +68,7 @@ def reach(source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS) -> N
         ConfigError: an option is wrong.
     """
     tell(f"asking {source.bootstrap_servers}")
-    Administration(source).topics_of(source, timeout_seconds=timeout_seconds)
+    Administration(source).topics_of(source)
 
 
 def end_offsets(
@@ -80,11 +80,12 @@ def end_offsets(
         SourceUnavailableError: the broker did not answer, or none of the topics is there.
         ConfigError: an option is wrong.
     """
-    return list_ranges(source, timeout_seconds=timeout_seconds)[0]
+    administration = Administration(source, timeout_seconds=timeout_seconds)
+    return administration.end_offsets(administration.topics_of(source))
 
 
 def list_ranges(
-    source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS
+    source: KafkaSource,
 ) -> tuple[dict[tuple[str, int], OffsetRange], dict[str, str]]:
     """Return the offsets of every partition of the source's topics that are there, and their ids.
 
@@ -92,11 +93,14 @@ def list_ranges(
         SourceUnavailableError: the broker did not answer, or none of the topics is there.
         ConfigError: an option is wrong.
     """
-    administration = Administration(source)
-    topics = administration.topics_of(source, timeout_seconds=timeout_seconds)
-    described = administration.describe(topics, timeout_seconds=timeout_seconds)
-    ranges = administration.ranges(described, timeout_seconds=timeout_seconds)
-    return ranges, topic_ids(described)
+    return _listed(Administration(source), source)
+
+
+def _listed(
+    administration: "Administration", source: KafkaSource
+) -> tuple[dict[tuple[str, int], OffsetRange], dict[str, str]]:
+    described = administration.describe(administration.topics_of(source))
+    return administration.ranges(described), topic_ids(described)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +120,7 @@ class Listing:
     topic_ids: Mapping[str, str]
 
 
-def list_twice(source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS) -> Listing:
+def list_twice(source: KafkaSource) -> Listing:
     """Return the partitions of the source's topics that are there, listed twice.
 
     Raises:
@@ -124,22 +128,13 @@ def list_twice(source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS)
         ConfigError: an option is wrong.
     """
     administration = Administration(source)
-    topics = administration.topics_of(source, timeout_seconds=timeout_seconds)
-    described = administration.describe(topics, timeout_seconds=timeout_seconds)
-    ranges = administration.ranges(described, timeout_seconds=timeout_seconds)
-    again = administration.topics_of(source, timeout_seconds=timeout_seconds)
-    return Listing(
-        ranges=ranges,
-        later_ends=administration.end_offsets(again, timeout_seconds=timeout_seconds),
-        topic_ids=topic_ids(described),
-    )
+    ranges, ids = _listed(administration, source)
+    again = administration.topics_of(source)
+    return Listing(ranges=ranges, later_ends=administration.end_offsets(again), topic_ids=ids)
 
 
 def start_offsets(
-    source: KafkaSource,
-    ranges: Mapping[tuple[str, int], OffsetRange],
-    *,
-    timeout_seconds: float = TIMEOUT_SECONDS,
+    source: KafkaSource, ranges: Mapping[tuple[str, int], OffsetRange]
 ) -> dict[tuple[str, int], int]:
     """Return the offset at which landing begins in each partition of `ranges`.
 
@@ -154,9 +149,7 @@ def start_offsets(
             return {place: offsets.end for place, offsets in ranges.items()}
         case StartKind.TIMESTAMP:
             assert source.start.timestamp_ms is not None
-            found = Administration(source).offsets_at(
-                ranges, source.start.timestamp_ms, timeout_seconds=timeout_seconds
-            )
+            found = Administration(source).offsets_at(ranges, source.start.timestamp_ms)
             # Kafka has no offset where every record is older.
             return {
                 place: found[place] if found[place] >= 0 else offsets.end
@@ -184,9 +177,11 @@ class Administration:
 
     Args:
         source: the cluster; its topics are not looked at here.
+        timeout_seconds: how long the broker may take for each answer.
     """
 
-    def __init__(self, source: KafkaSource) -> None:
+    def __init__(self, source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self._timeout = timeout_seconds
         self._servers = source.bootstrap_servers
         self._trouble = Trouble(source)
         self._client = client_of(AdminClient, client_options(source), self._trouble)
@@ -197,15 +192,15 @@ class Administration:
         if option is not None and option.value.lower() == "read_committed":
             self._isolation = IsolationLevel.READ_COMMITTED
 
-    def ping(self, *, timeout: float = TIMEOUT_SECONDS) -> None:
+    def ping(self) -> None:
         """Return when a broker answers.
 
         Raises:
             SourceUnavailableError: none did in time.
         """
-        self._answer(self._client.describe_cluster(request_timeout=timeout), timeout)
+        self._answer(self._client.describe_cluster(request_timeout=self._timeout))
 
-    def topic_names(self, *, timeout_seconds: float = TIMEOUT_SECONDS) -> frozenset[str]:
+    def topic_names(self) -> frozenset[str]:
         """Return the names of all topics of the cluster that this client may see.
 
         Raises:
@@ -215,20 +210,18 @@ class Administration:
 
         def list_topics() -> None:
             try:
-                future.set_result(self._client.list_topics(timeout=timeout_seconds))
+                future.set_result(self._client.list_topics(timeout=self._timeout))
             except KafkaException as error:
                 future.set_exception(error)
 
         # This call blocks, and while it does nobody would hear of a refusal.
         Thread(target=list_topics, name="list-topics", daemon=True).start()
-        return frozenset(self._answer(future, timeout_seconds).topics)
+        return frozenset(self._answer(future).topics)
 
     def topic_settings(
         self,
         topics: Iterable[str],
         names: Iterable[str],
-        *,
-        timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> dict[str, dict[str, str]]:
         """Return settings of topics by their Kafka names; "" for one that the broker lacks.
 
@@ -240,25 +233,23 @@ class Administration:
         if not resources:
             return {}
         futures = self._client.describe_configs(
-            list(resources.values()), request_timeout=timeout_seconds
+            list(resources.values()), request_timeout=self._timeout
         )
         told: dict[str, dict[str, str]] = {}
         for topic, resource in resources.items():
-            entries: Any = self._answer(futures[resource], timeout_seconds, topic=topic)
+            entries: Any = self._answer(futures[resource], topic=topic)
             told[topic] = {
                 name: str(entries[name].value or "") if name in entries else "" for name in wanted
             }
         return told
 
-    def topics_of(
-        self, source: KafkaSource, *, timeout_seconds: float = TIMEOUT_SECONDS
-    ) -> list[str]:
+    def topics_of(self, source: KafkaSource) -> list[str]:
         """Return the topics of `source` that are there, in order.
 
         Raises:
             SourceUnavailableError: the broker did not answer, or none of the topics is there.
         """
-        there = self.topic_names(timeout_seconds=timeout_seconds)
+        there = self.topic_names()
         found = sorted(name for name in there if source.takes(name))
         if not found:
             if len(source.topics) == 1 and not source.patterns:
@@ -273,16 +264,12 @@ class Administration:
         self,
         partitions: Iterable[tuple[str, int]],
         timestamp_ms: int,
-        *,
-        timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> dict[tuple[str, int], int]:
         """Return the offset of the first record at or after a time; below 0 where there is none."""
         spec = OffsetSpec.for_timestamp(timestamp_ms)
-        return self._offsets(list(partitions), spec, timeout_seconds)
+        return self._offsets(list(partitions), spec)
 
-    def describe(
-        self, topics: Iterable[str], *, timeout_seconds: float = TIMEOUT_SECONDS
-    ) -> dict[str, Topic]:
+    def describe(self, topics: Iterable[str]) -> dict[str, Topic]:
         """Return what the broker says of `topics`.
 
         Raises:
@@ -290,44 +277,34 @@ class Administration:
         """
         names = list(topics)
         futures = self._client.describe_topics(
-            TopicCollection(names), request_timeout=timeout_seconds
+            TopicCollection(names), request_timeout=self._timeout
         )
-        return {
-            name: _topic(self._answer(futures[name], timeout_seconds, topic=name)) for name in names
-        }
+        return {name: _topic(self._answer(futures[name], topic=name)) for name in names}
 
-    def end_offsets(
-        self, topics: Iterable[str], *, timeout_seconds: float = TIMEOUT_SECONDS
-    ) -> dict[tuple[str, int], OffsetRange]:
+    def end_offsets(self, topics: Iterable[str]) -> dict[tuple[str, int], OffsetRange]:
         """Return the offsets of every partition of `topics`.
 
         Raises:
             SourceUnavailableError: the broker did not answer, or a topic is not there.
         """
-        deadline = time.monotonic() + timeout_seconds
-        described = self.describe(topics, timeout_seconds=timeout_seconds)
-        left = max(1.0, deadline - time.monotonic())
-        return self.ranges(described, timeout_seconds=left)
+        return self.ranges(self.describe(topics))
 
-    def ranges(
-        self, described: Mapping[str, Topic], *, timeout_seconds: float = TIMEOUT_SECONDS
-    ) -> dict[tuple[str, int], OffsetRange]:
+    def ranges(self, described: Mapping[str, Topic]) -> dict[tuple[str, int], OffsetRange]:
         """Return the offsets of every partition of topics that `describe` told of.
 
         Raises:
             SourceUnavailableError: the broker did not answer, or a topic is not there any more.
         """
-        deadline = time.monotonic() + timeout_seconds
+        deadline = time.monotonic() + self._timeout
         partitions = [
             (name, number) for name, topic in described.items() for number in topic.partitions
         ]
         while True:
-            left = max(1.0, deadline - time.monotonic())
             try:
                 # First the ends, then the beginnings: what expires in between makes a range empty
                 # or shorter, never one that promises records that are gone.
-                end = self._offsets(partitions, OffsetSpec.latest(), left)
-                earliest = self._offsets(partitions, OffsetSpec.earliest(), left)
+                end = self._offsets(partitions, OffsetSpec.latest())
+                earliest = self._offsets(partitions, OffsetSpec.earliest())
                 break
             except _NoLeaderError:
                 # So it is for a moment after a topic was made, and while leaders move.
@@ -339,15 +316,13 @@ class Administration:
             for key in partitions
         }
 
-    def ends(
-        self, partitions: Iterable[tuple[str, int]], *, timeout_seconds: float = TIMEOUT_SECONDS
-    ) -> dict[tuple[str, int], int]:
+    def ends(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """Return the offset after the last record of each of `partitions`, in one request.
 
         Raises:
             SourceUnavailableError: the broker did not answer, or has no such partition.
         """
-        return self._offsets(list(partitions), OffsetSpec.latest(), timeout_seconds)
+        return self._offsets(list(partitions), OffsetSpec.latest())
 
     def create_topic(
         self,
@@ -355,64 +330,59 @@ class Administration:
         partitions: int,
         *,
         config: Mapping[str, str] | None = None,
-        timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
         """Create a topic with the cluster's default replication and wait until it can be used."""
         topic = NewTopic(name, num_partitions=partitions, config=dict(config or {}))
-        futures = self._client.create_topics([topic], request_timeout=timeout_seconds)
-        self._answer(futures[name], timeout_seconds, topic=name)
-        self._wait(lambda: len(self._partitions(name)) == partitions, timeout_seconds, name)
+        futures = self._client.create_topics([topic], request_timeout=self._timeout)
+        self._answer(futures[name], topic=name)
+        self._wait(lambda: len(self._partitions(name)) == partitions, name)
 
-    def delete_topic(self, name: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    def delete_topic(self, name: str) -> None:
         """Delete a topic and wait until the broker no longer knows it."""
-        futures = self._client.delete_topics([name], request_timeout=timeout_seconds)
-        self._answer(futures[name], timeout_seconds, topic=name)
-        self._wait(lambda: not self._partitions(name), timeout_seconds, name)
+        futures = self._client.delete_topics([name], request_timeout=self._timeout)
+        self._answer(futures[name], topic=name)
+        self._wait(lambda: not self._partitions(name), name)
 
-    def add_partitions(
-        self, name: str, partitions: int, *, timeout_seconds: float = TIMEOUT_SECONDS
-    ) -> None:
+    def add_partitions(self, name: str, partitions: int) -> None:
         """Give a topic more partitions, `partitions` in total, and wait until they can be used."""
         futures = self._client.create_partitions(
-            [NewPartitions(name, partitions)], request_timeout=timeout_seconds
+            [NewPartitions(name, partitions)], request_timeout=self._timeout
         )
-        self._answer(futures[name], timeout_seconds, topic=name)
-        self._wait(lambda: len(self._partitions(name)) == partitions, timeout_seconds, name)
+        self._answer(futures[name], topic=name)
+        self._wait(lambda: len(self._partitions(name)) == partitions, name)
 
     def delete_records(
         self,
         name: str,
         before: Mapping[int, int],
-        *,
-        timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
         """Let records expire: of each partition of `before` those below its offset."""
         wanted = [TopicPartition(name, number, offset) for number, offset in before.items()]
-        futures = self._client.delete_records(wanted, request_timeout=timeout_seconds)
+        futures = self._client.delete_records(wanted, request_timeout=self._timeout)
         for future in futures.values():
-            self._answer(future, timeout_seconds, topic=name)
+            self._answer(future, topic=name)
 
-    def partition_count(self, name: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> int | None:
+    def partition_count(self, name: str) -> int | None:
         """Return how many partitions a topic has, None if there is no such topic."""
         try:
-            return len(self.describe([name], timeout_seconds=timeout_seconds)[name].partitions)
+            return len(self.describe([name])[name].partitions)
         except TopicMissingError:
             return None
 
     # --- pieces ---
 
     def _offsets(
-        self, partitions: list[tuple[str, int]], spec: OffsetSpec | None, timeout: float
+        self, partitions: list[tuple[str, int]], spec: OffsetSpec | None
     ) -> dict[tuple[str, int], int]:
         if not partitions:
             return {}
         asked: dict[TopicPartition, Any] = {TopicPartition(*key): spec for key in partitions}
         futures = self._client.list_offsets(
-            asked, isolation_level=self._isolation, request_timeout=timeout
+            asked, isolation_level=self._isolation, request_timeout=self._timeout
         )
         return {
             (partition.topic, partition.partition): self._answer(
-                future, timeout, topic=partition.topic, partition=partition.partition
+                future, topic=partition.topic, partition=partition.partition
             ).offset
             for partition, future in futures.items()
         }
@@ -423,28 +393,27 @@ class Administration:
         except TopicMissingError:
             return ()
 
-    def _wait(self, condition: Callable[[], bool], timeout: float, topic: str) -> None:
+    def _wait(self, condition: Callable[[], bool], topic: str) -> None:
         # Metadata reaches a broker a moment after the controller has said yes.
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + self._timeout
         while not condition():
             if time.monotonic() > deadline:
                 raise SourceUnavailableError(
                     f"the Kafka broker {self._servers} did not finish changing topic {topic!r} "
-                    f"within {timeout:g} s"
+                    f"within {self._timeout:g} s"
                 )
             time.sleep(0.05)
 
     def _answer(
         self,
         future: "Future[_T]",
-        timeout: float,
         *,
         topic: str | None = None,
         partition: int | None = None,
     ) -> _T:
         """Return the result of `future`, or say in one sentence why there is none."""
         # The client keeps the time; the little more is for its own bookkeeping.
-        deadline = time.monotonic() + timeout + 5.0
+        deadline = time.monotonic() + self._timeout + 5.0
         self._trouble.ask()
         while not future.done() and time.monotonic() < deadline:
             # Another thread brings the answer; a poll with a timeout would sleep on beside it.
@@ -463,10 +432,10 @@ class Administration:
         else:
             self._trouble.forget()
             return answer
-        raise self._unavailable(kafka_error, timeout, topic, partition)
+        raise self._unavailable(kafka_error, topic, partition)
 
     def _unavailable(
-        self, error: KafkaError, timeout: float, topic: str | None, partition: int | None
+        self, error: KafkaError, topic: str | None, partition: int | None
     ) -> SourceUnavailableError:
         code = error.code()
         if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -474,7 +443,7 @@ class Administration:
                 f"the Kafka broker {self._servers} has no topic {topic!r}", _TOPIC_FIX
             )
         if code in _NO_ANSWER:
-            in_time = f"did not answer within {timeout:g} s"
+            in_time = f"did not answer within {self._timeout:g} s"
             is_late = code == KafkaError._TIMED_OUT
             return self._trouble.silence(in_time if is_late else "cannot be reached")
         if code in _NO_LEADER:
