@@ -26,7 +26,6 @@ from bench.measuring import Memory, MemoryWatch, Sample, cpu_seconds
 from bench.pipeline import Feed
 from bench.results import CONSTANT, Part, Result, Shares
 from bench.traffic import Traffic, narrow, wide
-from ticdc_assets.broker import LocalBroker
 from ticdc_assets.config import KafkaSource, OptionValue
 from ticdc_assets.engine.session import get_spark
 from ticdc_assets.kafka.records import produce
@@ -34,6 +33,7 @@ from ticdc_assets.pipeline.cuts import require_cut
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.landing import land
 from ticdc_assets.pipeline.schema_tables import register_new
+from ticdc_assets_tests.brokers import OwnBroker
 
 SECTION = "From Kafka to mirrors"
 WARM_UP_CHANGES = 20_000
@@ -79,7 +79,7 @@ def measure_catching_up(
     folder: Path, *, changes: int, times: int, repetitions: int, heap: str
 ) -> Part:
     """Return the times of catching up with `changes`, and with `times` as many for the memory."""
-    with LocalBroker(folder / "broker") as broker:
+    with OwnBroker(folder / "broker") as broker:
         source = broker.source()
         warm_up = _write(broker, "warm_up", min(changes, WARM_UP_CHANGES))
         once = _write(broker, "once", changes)
@@ -131,7 +131,7 @@ def measure_catching_up(
     )
 
 
-def _write(broker: LocalBroker, name: str, changes: int) -> Topic:
+def _write(broker: OwnBroker, name: str, changes: int) -> Topic:
     shapes = [narrow()] * NARROW_TABLES + [wide()] * WIDE_TABLES
     traffic = Traffic(shapes=shapes, topic=name)
     broker.create_topic(name, traffic.partitions)
@@ -145,7 +145,7 @@ def measure_executors(
 ) -> Part:
     """Return what catching up costs by the number of tasks that Spark works on at a time."""
     samples: list[tuple[int, Sample]] = []
-    with LocalBroker(folder / "broker") as broker:
+    with OwnBroker(folder / "broker") as broker:
         servers = broker.source().bootstrap_servers
         warm_up = _write(broker, "warm_up", min(changes, WARM_UP_CHANGES))
         topic = _write(broker, "topic", changes)

@@ -16,7 +16,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from bench.measuring import leave_out
 from bench.pipeline import Feed
 from bench.traffic import DATABASE, FIRST_ID, Shape, Traffic, narrow
-from ticdc_assets.broker import LocalBroker
 from ticdc_assets.config import KafkaSource, Readers, TableChoice
 from ticdc_assets.engine.control import latest_version
 from ticdc_assets.engine.session import functions
@@ -26,6 +25,7 @@ from ticdc_assets.pipeline.overwriting import overwrite, overwrite_by_files, wri
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.rows.mirror_rows import MirrorLayout
 from ticdc_assets.rows.rows_of_work import copied_by_spark
+from ticdc_assets_tests.brokers import OwnBroker
 
 TABLE = (DATABASE, "t0")
 TEXT_LENGTH = 40
@@ -69,15 +69,15 @@ class Filled:
 
 
 @contextmanager
-def local_broker(folder: Path) -> Iterator[LocalBroker]:
+def local_broker(folder: Path) -> Iterator[OwnBroker]:
     """Yield a broker whose CPU and memory do not count."""
-    with LocalBroker(folder) as broker:
+    with OwnBroker(folder) as broker:
         leave_out(broker.pid)
         yield broker
 
 
 def filled_feed(
-    spark: SparkSession, folder: Path, broker: LocalBroker, rows: int, *, portable: bool = False
+    spark: SparkSession, folder: Path, broker: OwnBroker, rows: int, *, portable: bool = False
 ) -> Filled:
     """Return a feed whose one mirror has `rows` rows; the folder's name becomes the topic's."""
     source = broker.source(folder.name)

@@ -29,7 +29,6 @@ import click
 from dagster import DagsterInstance, DagsterRunStatus
 from dagster._core.scheduler.instigation import TickStatus
 
-from ticdc_assets.broker import LocalBroker
 from ticdc_assets.changelog.progress import TopicState
 from ticdc_assets.config import (
     CHANGEFEEDS_VARIABLE,
@@ -54,6 +53,7 @@ from ticdc_assets.simulator.shop import ShopOptions
 from ticdc_assets.topics import TopicPattern
 from ticdc_assets.tso import physical_ms
 from ticdc_assets.wire import WireFormat
+from ticdc_assets_tests.brokers import OwnBroker
 
 FORMATS = {"orders": WireFormat.SIMPLE_JSON, "billing": WireFormat.CANAL_JSON}
 OUTAGE_SECONDS = 20.0
@@ -79,7 +79,7 @@ def main(minutes: float, pace: float, folder: Path | None) -> None:
     """Write, break, wait, compare."""
     folder = folder or Path(tempfile.mkdtemp(prefix="ticdc_assets_soak_"))
     folder.mkdir(parents=True, exist_ok=True)
-    with LocalBroker(folder / "broker") as broker:
+    with OwnBroker(folder / "broker") as broker:
         settings = configure(folder, broker)
         dagster = DagsterDev(settings, folder / "dagster.log")
         dagster.start()
@@ -107,7 +107,7 @@ def note(text: str) -> None:
 # The parts --------------------------------------------------------------------------------------
 
 
-def configure(folder: Path, broker: LocalBroker) -> Settings:
+def configure(folder: Path, broker: OwnBroker) -> Settings:
     """Write the configuration and point this process at it."""
     parts = [
         f"""\
@@ -210,7 +210,7 @@ def _below(pid: int) -> list[int]:
 
 
 def break_things(
-    broker: LocalBroker, dagster: DagsterDev, written: list[Written], seconds: float
+    broker: OwnBroker, dagster: DagsterDev, written: list[Written], seconds: float
 ) -> None:
     """Stop the broker, kill the daemon, and delete a retired topic, each once."""
     began = time.monotonic()

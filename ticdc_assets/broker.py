@@ -21,7 +21,6 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -71,17 +70,17 @@ class LocalBroker:
 
     Args:
         directory: where its settings, log and topics are kept; made if missing.
-        port: where it listens. 0 takes the port of the last start in this folder if that is free,
-            else any free one.
+        progress: told what is happening, a line each.
 
     Attributes:
-        port: where it listens once it was started.
+        port: where it listens once it was started: at the port of the last start in this folder if
+            that is free, else at any free one.
     """
 
-    def __init__(self, directory: Path, port: int = 0) -> None:
+    def __init__(self, directory: Path, *, progress: Progress | None = None) -> None:
         self.directory = directory.absolute()
-        self.port = port
-        self._fixed = port != 0
+        self.port = 0
+        self._progress = progress
         self._controller_port = 0
         self._supervisor: subprocess.Popen[bytes] | None = None
 
@@ -110,20 +109,17 @@ class LocalBroker:
         options = {"security.protocol": OptionValue("PLAINTEXT", "PLAINTEXT")}
         return KafkaSource(bootstrap_servers=self.bootstrap_servers, topics=topics, options=options)
 
-    def start(self, *, progress: Progress | None = None) -> Self:
+    def start(self) -> Self:
         """Start the broker and wait until it answers.
 
-        Args:
-            progress: told what is happening, a line each.
-
         Raises:
-            PrerequisiteError: no java, no jars, the port is in use, or the broker did not come up.
+            PrerequisiteError: no java, no jars, or the broker did not come up.
         """
         if self.running:
             return self
-        tell = progress or _ignore
+        tell = self._progress or _ignore
         java = java_path()
-        jars = resolve(BROKER_JARS, progress=progress)
+        jars = resolve(BROKER_JARS, progress=self._progress)
         self.directory.mkdir(parents=True, exist_ok=True)
         self._choose_ports()
         lines = [f"{key}={value}\n" for key, value in self._settings().items()]
@@ -154,21 +150,13 @@ class LocalBroker:
 
     def stop(self) -> None:
         """End the broker, by force if it takes longer than 20 s; topics stay on disk."""
-        self._end(STOP_SECONDS)
-
-    def kill(self) -> None:
-        """End the broker at once, as a crash would; topics stay on disk."""
-        self._end(0.0)
-
-    def _end(self, patience_seconds: float) -> None:
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is None:
             return
         atexit.unregister(self.stop)
-        if patience_seconds:
-            _signal_group(supervisor.pid, signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                supervisor.wait(patience_seconds)
+        _signal_group(supervisor.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            supervisor.wait(STOP_SECONDS)
         # What is left of the group, if anything: its id is not given away while a member lives.
         _signal_group(supervisor.pid, signal.SIGKILL)
         supervisor.wait(KILL_SECONDS)
@@ -178,38 +166,6 @@ class LocalBroker:
         deadline = time.monotonic() + KILL_SECONDS
         while not port_is_free(self.port) and time.monotonic() < deadline:
             time.sleep(0.02)
-
-    def restart(self) -> Self:
-        """Stop and start on the same port with the same topics."""
-        self.stop()
-        fixed, self._fixed = self._fixed, True
-        try:
-            return self.start()
-        finally:
-            self._fixed = fixed
-
-    # --- topics ---
-
-    def create_topic(
-        self, name: str, partitions: int, *, config: Mapping[str, str] | None = None
-    ) -> None:
-        """Create a topic and wait until it can be used."""
-        self._administration().create_topic(name, partitions, config=config)
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic and wait until its name is free again."""
-        self._administration().delete_topic(name)
-
-    def add_partitions(self, name: str, partitions: int) -> None:
-        """Give a topic more partitions, `partitions` in total."""
-        self._administration().add_partitions(name, partitions)
-
-    def delete_records(self, name: str, before: Mapping[int, int]) -> None:
-        """Let the records of a topic expire: of each partition those below the given offset."""
-        self._administration().delete_records(name, before)
-
-    def _administration(self) -> Administration:
-        return Administration(self.source())
 
     # --- context manager ---
 
@@ -227,15 +183,8 @@ class LocalBroker:
     # --- starting ---
 
     def _choose_ports(self) -> None:
-        if self._fixed:
-            if not port_is_free(self.port):
-                raise PrerequisiteError(
-                    f"port {self.port} on {HOST} is in use by another program, so the local Kafka "
-                    "broker cannot listen there; stop that program or choose another port"
-                )
-        else:
-            last = self._last_port()
-            self.port = last if last and port_is_free(last) else free_port()
+        last = self._last_port()
+        self.port = last if last and port_is_free(last) else free_port()
         self._controller_port = free_port(other_than=self.port)
 
     def _last_port(self) -> int:

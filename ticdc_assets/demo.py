@@ -343,12 +343,6 @@ def _configure(
     return use_demo(directory)
 
 
-@contextmanager
-def demo_broker(directory: Path, *, note: Note) -> Iterator[LocalBroker]:
-    """Run the demo's Kafka broker, with the topics it had."""
-    broker = LocalBroker(directory / "broker")
-    broker.start(progress=note)
-    try:
-        yield broker
-    finally:
-        broker.stop()
+def demo_broker(directory: Path, *, note: Note) -> LocalBroker:
+    """Return the demo's Kafka broker, with the topics it had, not started yet."""
+    return LocalBroker(directory / "broker", progress=note)

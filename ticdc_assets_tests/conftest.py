@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from ticdc_assets.broker import LocalBroker
 from ticdc_assets.engine.class_archive import make_archive
 from ticdc_assets.jars import SPARK_JARS, resolve
 from ticdc_assets.preflight import check_java
+from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.examples import register_profiles
 from ticdc_assets_tests.hdfs import HdfsLake, running_hdfs
 from ticdc_assets_tests.s3 import S3Lake, running_gateway
@@ -197,9 +197,9 @@ def class_archive(java: None) -> None:
 
 
 @pytest.fixture(scope="session")
-def broker(class_archive: None, tmp_path_factory: pytest.TempPathFactory) -> Generator[LocalBroker]:
+def broker(class_archive: None, tmp_path_factory: pytest.TempPathFactory) -> Generator[OwnBroker]:
     """One Kafka broker for the whole session; tests make topics of their own."""
-    with LocalBroker(tmp_path_factory.mktemp("broker")) as broker:
+    with OwnBroker(tmp_path_factory.mktemp("broker")) as broker:
         yield broker
 
 

@@ -18,9 +18,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from ticdc_assets.broker import LocalBroker
 from ticdc_assets.config import KafkaSource, OptionValue
 from ticdc_assets.ports import HOST, free_port
+from ticdc_assets_tests.brokers import OwnBroker
 
 USER = "alice"
 PASSWORD = 's3"cret'
@@ -30,7 +30,7 @@ _LISTENERS = {"TLS": "SSL", "LOGIN": "SASL_PLAINTEXT", "SECURED": "SASL_SSL"}
 _PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required "
 
 
-class SecuredBroker(LocalBroker):
+class SecuredBroker(OwnBroker):
     """A broker that also listens with TLS, with name and password, and with both.
 
     Its own listener has all rights. `USER` may log in by PLAIN alone.

@@ -11,7 +11,6 @@ import pytest
 from deltalake import Transaction
 
 from ticdc_assets import doctor
-from ticdc_assets.broker import LocalBroker
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import (
     CaptureSource,
@@ -41,6 +40,7 @@ from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
+from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.test_preflight import only
 
 
@@ -260,7 +260,7 @@ def test_a_host_that_is_not_there() -> None:
 
 
 @pytest.mark.kafka
-def test_a_topic_that_is_not_there(broker: LocalBroker, topic: str) -> None:
+def test_a_topic_that_is_not_there(broker: OwnBroker, topic: str) -> None:
     broker.create_topic(topic, 1)
     check = by_name(check_source(changefeed(broker.source(f"{topic}s", topic))))["topics shop"]
     assert not check.ok
@@ -274,7 +274,7 @@ def test_a_topic_that_is_not_there(broker: LocalBroker, topic: str) -> None:
 
 
 @pytest.mark.kafka
-def test_a_topic_and_what_is_in_it(broker: LocalBroker, topic: str) -> None:
+def test_a_topic_and_what_is_in_it(broker: OwnBroker, topic: str) -> None:
     broker.create_topic(topic, 3, config={"retention.ms": "3600000"})
     source = broker.source(topic)
     checks = by_name(check_source(changefeed(source)))
@@ -298,7 +298,7 @@ def test_a_topic_and_what_is_in_it(broker: LocalBroker, topic: str) -> None:
 
 
 @pytest.mark.kafka
-def test_a_topic_that_is_compacted(broker: LocalBroker, topic: str) -> None:
+def test_a_topic_that_is_compacted(broker: OwnBroker, topic: str) -> None:
     broker.create_topic(topic, 1, config={"cleanup.policy": "compact"})
     check = by_name(check_source(changefeed(broker.source(topic))))["retention shop"]
     assert not check.ok
@@ -307,7 +307,7 @@ def test_a_topic_that_is_compacted(broker: LocalBroker, topic: str) -> None:
 
 
 @pytest.mark.kafka
-def test_a_listener_that_speaks_otherwise(broker: LocalBroker, topic: str) -> None:
+def test_a_listener_that_speaks_otherwise(broker: OwnBroker, topic: str) -> None:
     options = {"security.protocol": OptionValue("SSL", "SSL")}
     source = replace(broker.source(topic), options=options)
     check = only_wrong(check_source(changefeed(source), timeout_seconds=1.5))

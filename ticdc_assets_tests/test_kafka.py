@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from ticdc_assets.broker import LocalBroker
 from ticdc_assets.capture import CaptureRecord, CaptureWriter, read_capture
 from ticdc_assets.config import CaptureSource, KafkaSource, OptionValue
 from ticdc_assets.errors import (
@@ -31,6 +30,7 @@ from ticdc_assets.kafka.connection import client_options
 from ticdc_assets.kafka.records import consume, fetch, produce
 from ticdc_assets.ports import HOST, free_port, port_is_free
 from ticdc_assets.transfer import play_capture, record_topic
+from ticdc_assets_tests.brokers import OwnBroker
 
 PLAIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
 WHO = {"sasl.username": "alice", "sasl.password": "s3cret"}
@@ -124,7 +124,7 @@ def test_writing_to_a_dead_broker_is_a_clear_error(capfd: pytest.CaptureFixture[
 
 
 @pytest.mark.kafka
-def test_offsets_of_every_partition(broker: LocalBroker, topic: str) -> None:
+def test_offsets_of_every_partition(broker: OwnBroker, topic: str) -> None:
     broker.create_topic(topic, 3)
     empty = OffsetRange(earliest=0, end=0)
     assert end_offsets(broker.source(topic)) == {(topic, number): empty for number in range(3)}
@@ -141,7 +141,7 @@ def test_offsets_of_every_partition(broker: LocalBroker, topic: str) -> None:
 
 
 @pytest.mark.kafka
-def test_missing_topic_is_named(broker: LocalBroker, topic: str) -> None:
+def test_missing_topic_is_named(broker: OwnBroker, topic: str) -> None:
     broker.create_topic(topic, 1)
     with pytest.raises(SourceUnavailableError) as caught:
         end_offsets(broker.source("not-there"))
@@ -154,7 +154,7 @@ def test_missing_topic_is_named(broker: LocalBroker, topic: str) -> None:
 
 
 @pytest.mark.kafka
-def test_a_topic_that_is_not_there_yet_is_left_out(broker: LocalBroker, topic: str) -> None:
+def test_a_topic_that_is_not_there_yet_is_left_out(broker: OwnBroker, topic: str) -> None:
     broker.create_topic(topic, 2)
     source = broker.source(topic, "comes-later")
     assert {name for name, _ in end_offsets(source)} == {topic}
@@ -165,7 +165,7 @@ def test_a_topic_that_is_not_there_yet_is_left_out(broker: LocalBroker, topic: s
 
 
 @pytest.mark.kafka
-def test_recreated_topic_has_another_id(broker: LocalBroker, topic: str) -> None:
+def test_recreated_topic_has_another_id(broker: OwnBroker, topic: str) -> None:
     broker.create_topic(topic, 1)
     first = list_twice(broker.source(topic)).topic_ids
     assert list_twice(broker.source(topic)).topic_ids == first
@@ -178,7 +178,7 @@ def test_recreated_topic_has_another_id(broker: LocalBroker, topic: str) -> None
 
 
 @pytest.mark.kafka
-def test_records_come_back_as_they_were(broker: LocalBroker, topic: str) -> None:
+def test_records_come_back_as_they_were(broker: OwnBroker, topic: str) -> None:
     broker.create_topic(topic, 3)
     given = records(topic, 2000)
     assert produce(broker.source(), given) == 2000
@@ -187,7 +187,7 @@ def test_records_come_back_as_they_were(broker: LocalBroker, topic: str) -> None
 
 
 @pytest.mark.kafka
-def test_record_without_a_timestamp_gets_one(broker: LocalBroker, topic: str) -> None:
+def test_record_without_a_timestamp_gets_one(broker: OwnBroker, topic: str) -> None:
     broker.create_topic(topic, 1)
     produce(broker.source(), [replace(records(topic, 1)[0], timestamp_ms=-1)])
     got = list(consume(broker.source(), end_offsets(broker.source(topic))))
@@ -195,7 +195,7 @@ def test_record_without_a_timestamp_gets_one(broker: LocalBroker, topic: str) ->
 
 
 @pytest.mark.kafka
-def test_ranges_and_limit_bound_what_is_read(broker: LocalBroker, topic: str) -> None:
+def test_ranges_and_limit_bound_what_is_read(broker: OwnBroker, topic: str) -> None:
     broker.create_topic(topic, 2)
     produce(broker.source(), records(topic, 200, partitions=2))
     wanted = {
@@ -209,7 +209,7 @@ def test_ranges_and_limit_bound_what_is_read(broker: LocalBroker, topic: str) ->
 
 
 @pytest.mark.kafka
-def test_range_whose_records_are_gone_is_an_error(broker: LocalBroker, topic: str) -> None:
+def test_range_whose_records_are_gone_is_an_error(broker: OwnBroker, topic: str) -> None:
     broker.create_topic(topic, 1)
     produce(broker.source(), records(topic, 20, partitions=1))
     seen = end_offsets(broker.source(topic))
@@ -219,7 +219,7 @@ def test_range_whose_records_are_gone_is_an_error(broker: LocalBroker, topic: st
 
 
 @pytest.mark.kafka
-def test_large_message(broker: LocalBroker, topic: str) -> None:
+def test_large_message(broker: OwnBroker, topic: str) -> None:
     broker.create_topic(topic, 1)
     large = replace(records(topic, 1)[0], value=os.urandom(12 * 1024 * 1024))
     produce(broker.source(), [large])
@@ -232,7 +232,7 @@ def test_large_message(broker: LocalBroker, topic: str) -> None:
     [(None, "abcdef", 7), ("read_committed", "ab", 5), ("READ_COMMITTED", "ab", 5)],
 )
 def test_recording_reads_what_landing_reads(
-    broker: LocalBroker, topic: str, tmp_path: Path, level: str | None, wanted: str, end: int
+    broker: OwnBroker, topic: str, tmp_path: Path, level: str | None, wanted: str, end: int
 ) -> None:
     broker.create_topic(topic, 1)
     options = broker.source().options
@@ -257,7 +257,7 @@ def test_recording_reads_what_landing_reads(
 
 
 @contextmanager
-def in_transaction(broker: LocalBroker, topic: str, letters: str) -> Iterator[None]:
+def in_transaction(broker: OwnBroker, topic: str, letters: str) -> Iterator[None]:
     """Write records in a transaction, which is open in the block and then given up."""
     options = client_options(broker.source()) | {"transactional.id": f"{topic}-{letters}"}
     producer = Producer(options)
@@ -274,7 +274,7 @@ def in_transaction(broker: LocalBroker, topic: str, letters: str) -> Iterator[No
 
 
 @pytest.mark.kafka
-def test_capture_there_and_back(broker: LocalBroker, topic: str, tmp_path: Path) -> None:
+def test_capture_there_and_back(broker: OwnBroker, topic: str, tmp_path: Path) -> None:
     given = records(topic, 500)
     first, second = tmp_path / "a.jsonl.gz", tmp_path / "b.jsonl"
     with CaptureWriter(first) as writer:
@@ -290,7 +290,7 @@ def test_capture_there_and_back(broker: LocalBroker, topic: str, tmp_path: Path)
 
 
 @pytest.mark.kafka
-def test_recording_goes_on_where_it_ended(broker: LocalBroker, topic: str, tmp_path: Path) -> None:
+def test_recording_goes_on_where_it_ended(broker: OwnBroker, topic: str, tmp_path: Path) -> None:
     broker.create_topic(topic, 3)
     given = records(topic, 300)
     path = tmp_path / "m.jsonl"
@@ -305,7 +305,7 @@ def test_recording_goes_on_where_it_ended(broker: LocalBroker, topic: str, tmp_p
 
 
 @pytest.mark.kafka
-def test_recording_never_leaves_a_hole(broker: LocalBroker, topic: str, tmp_path: Path) -> None:
+def test_recording_never_leaves_a_hole(broker: OwnBroker, topic: str, tmp_path: Path) -> None:
     broker.create_topic(topic, 1)
     path = tmp_path / "m.jsonl"
     produce(broker.source(), records(topic, 5, partitions=1))
@@ -322,7 +322,7 @@ def test_recording_never_leaves_a_hole(broker: LocalBroker, topic: str, tmp_path
 
 
 @pytest.mark.kafka
-def test_playing_into_too_few_partitions(broker: LocalBroker, topic: str, tmp_path: Path) -> None:
+def test_playing_into_too_few_partitions(broker: OwnBroker, topic: str, tmp_path: Path) -> None:
     path = tmp_path / "m.jsonl"
     with CaptureWriter(path) as writer:
         for record in records(topic, 30):
@@ -358,10 +358,10 @@ def wait_until_gone(group: int, seconds: float) -> bool:
 
 @pytest.mark.kafka
 def test_broker_goes_on_after_stop_and_crash(java: None, tmp_path: Path) -> None:
-    # A name that a properties file or a list of folders would trip over.
-    broker = LocalBroker(tmp_path / "brö ker,1\\n")
     told: list[str] = []
-    with broker.start(progress=told.append):
+    # A name that a properties file or a list of folders would trip over.
+    broker = OwnBroker(tmp_path / "brö ker,1\\n", progress=told.append)
+    with broker:
         assert told[-1] == f"Kafka answers on {broker.bootstrap_servers}"
         port, group = broker.port, broker.pid
         assert group is not None
@@ -386,9 +386,9 @@ def test_broker_goes_on_after_stop_and_crash(java: None, tmp_path: Path) -> None
 
 @pytest.mark.kafka
 def test_new_owner_finds_port_and_topics(java: None, tmp_path: Path) -> None:
-    with LocalBroker(tmp_path) as first:
+    with OwnBroker(tmp_path) as first:
         first.create_topic("t", 1)
-    with LocalBroker(tmp_path) as second:
+    with OwnBroker(tmp_path) as second:
         assert second.port == first.port
         assert len(end_offsets(second.source("t"))) == 1
 
@@ -401,8 +401,8 @@ def test_broker_does_not_outlive_its_owner(
     script = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from ticdc_assets.broker import LocalBroker\n"
-        "print(LocalBroker(Path(sys.argv[1])).start().pid, flush=True)\n"
+        "from ticdc_assets_tests.brokers import OwnBroker\n"
+        "print(OwnBroker(Path(sys.argv[1])).start().pid, flush=True)\n"
         "if sys.argv[2] == 'killed':\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -418,18 +418,8 @@ def test_broker_does_not_outlive_its_owner(
 
 
 @pytest.mark.kafka
-def test_port_in_use_is_one_sentence(broker: LocalBroker, tmp_path: Path) -> None:
-    with pytest.raises(PrerequisiteError) as caught:
-        LocalBroker(tmp_path, broker.port).start()
-    assert str(caught.value) == (
-        f"port {broker.port} on {HOST} is in use by another program, so the local Kafka broker "
-        "cannot listen there; stop that program or choose another port"
-    )
-
-
-@pytest.mark.kafka
 def test_broker_that_cannot_start_says_why(java: None, tmp_path: Path) -> None:
-    broker = LocalBroker(tmp_path)
+    broker = OwnBroker(tmp_path)
     broker.start().stop()
     (tmp_path / "topics" / "meta.properties").write_text("version=1\nnode.id=77\ncluster.id=x\n")
     with pytest.raises(PrerequisiteError, match=r"ended while starting: .*node.id.*broker\.log"):
@@ -438,7 +428,7 @@ def test_broker_that_cannot_start_says_why(java: None, tmp_path: Path) -> None:
 
 
 @pytest.mark.kafka
-def test_broker_listens_on_loopback_only(broker: LocalBroker) -> None:
+def test_broker_listens_on_loopback_only(broker: OwnBroker) -> None:
     settings = (broker.directory / "server.properties").read_text()
     listeners = [line for line in settings.splitlines() if "listeners=" in line]
     assert len(listeners) == 2

@@ -24,7 +24,6 @@ import yaml
 from click.testing import CliRunner
 from deltalake import DeltaTable
 
-from ticdc_assets.broker import LocalBroker
 from ticdc_assets.capture import CaptureRecord, read_capture
 from ticdc_assets.cli import main
 from ticdc_assets.config import CaptureSource, KafkaSource, parse_changefeeds
@@ -34,6 +33,7 @@ from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.export import export_upstream
 from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.brokers import OwnBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -340,7 +340,7 @@ def test_the_commands_on_a_lake(blocks: list[Block], feed: Path, spark: "SparkSe
 
 
 @pytest.mark.kafka
-def test_the_commands_on_a_broker(blocks: list[Block], feed: Path, broker: LocalBroker) -> None:
+def test_the_commands_on_a_broker(blocks: list[Block], feed: Path, broker: OwnBroker) -> None:
     configuration = next(block for block in blocks if "kafka:" in block.text)
     (feed / "changefeeds.yaml").write_text(
         configuration.text.replace("127.0.0.1:9092", broker.bootstrap_servers), encoding="utf-8"

@@ -28,7 +28,6 @@ from confluent_kafka import (
 from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
-    NewPartitions,
     NewTopic,
     OffsetSpec,
     TopicDescription,
@@ -336,31 +335,6 @@ class Administration:
         futures = self._client.create_topics([topic], request_timeout=self._timeout)
         self._answer(futures[name], topic=name)
         self._wait(lambda: len(self._partitions(name)) == partitions, name)
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic and wait until the broker no longer knows it."""
-        futures = self._client.delete_topics([name], request_timeout=self._timeout)
-        self._answer(futures[name], topic=name)
-        self._wait(lambda: not self._partitions(name), name)
-
-    def add_partitions(self, name: str, partitions: int) -> None:
-        """Give a topic more partitions, `partitions` in total, and wait until they can be used."""
-        futures = self._client.create_partitions(
-            [NewPartitions(name, partitions)], request_timeout=self._timeout
-        )
-        self._answer(futures[name], topic=name)
-        self._wait(lambda: len(self._partitions(name)) == partitions, name)
-
-    def delete_records(
-        self,
-        name: str,
-        before: Mapping[int, int],
-    ) -> None:
-        """Let records expire: of each partition of `before` those below its offset."""
-        wanted = [TopicPartition(name, number, offset) for number, offset in before.items()]
-        futures = self._client.delete_records(wanted, request_timeout=self._timeout)
-        for future in futures.values():
-            self._answer(future, topic=name)
 
     def partition_count(self, name: str) -> int | None:
         """Return how many partitions a topic has, None if there is no such topic."""

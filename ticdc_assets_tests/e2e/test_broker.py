@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from ticdc_assets.broker import LocalBroker
 from ticdc_assets.capture import CaptureRecord, read_capture
 from ticdc_assets.pipeline.positions import known_partitions
 from ticdc_assets.simulator.changefeed import FeedOptions
 from ticdc_assets.simulator.run import run_simulator
+from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.e2e.topics import FEED, TopicFeed, WrittenFeed, retopiced
 from ticdc_assets_tests.golden import Scenario, assert_same_rows
 from ticdc_assets_tests.lake.feeds import truth_rows
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
 @pytest.fixture
-def feed(broker: LocalBroker, topic: str, tmp_path: Path, spark: Any) -> WrittenFeed:
+def feed(broker: OwnBroker, topic: str, tmp_path: Path, spark: Any) -> WrittenFeed:
     return WrittenFeed.made(broker, topic, tmp_path)
 
 
@@ -35,7 +35,7 @@ def feed(broker: LocalBroker, topic: str, tmp_path: Path, spark: Any) -> Written
 def test_golden_messages_through_the_broker(
     name: str,
     pieces: int,
-    broker: LocalBroker,
+    broker: OwnBroker,
     topic: str,
     tmp_path: Path,
     spark: Any,
@@ -88,7 +88,7 @@ def by_partition(
 
 
 def test_a_workload_that_goes_on_while_we_sync(
-    broker: LocalBroker, topic: str, tmp_path: Path, spark: Any
+    broker: OwnBroker, topic: str, tmp_path: Path, spark: Any
 ) -> None:
     feed = TopicFeed.of(broker, topic, tmp_path)
     simulator = run_simulator(
@@ -178,7 +178,7 @@ def test_a_partition_added_later(feed: WrittenFeed) -> None:
 
 
 def test_a_partition_that_is_never_written(
-    broker: LocalBroker, topic: str, tmp_path: Path, spark: Any
+    broker: OwnBroker, topic: str, tmp_path: Path, spark: Any
 ) -> None:
     feed = WrittenFeed.made(
         broker, topic, tmp_path, options=FeedOptions(unwritten_partitions=frozenset({1}))

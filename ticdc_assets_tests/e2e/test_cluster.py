@@ -13,7 +13,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ticdc_assets.broker import LocalBroker
 from ticdc_assets.engine.commits import newest_version
 from ticdc_assets.engine.control import open_table
 from ticdc_assets.kafka.records import produce
@@ -23,6 +22,7 @@ from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.storage.paths import AnyPath
+from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.clusters import Cluster, cluster, executor_environment, found
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.golden import Rows, rows_of
@@ -254,7 +254,7 @@ def moment(what: str, feed: Feed, made: Cluster) -> Moment:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("what", ["landing", "decoding", "folding", "merging"])
 def test_a_worker_that_is_killed_in_the_middle_changes_nothing(
-    what: str, broker: LocalBroker, topic: str, python: Path, anywhere: Commands, tmp_path: Path
+    what: str, broker: OwnBroker, topic: str, python: Path, anywhere: Commands, tmp_path: Path
 ) -> None:
     broker.create_topic(topic, 2)
     feed = Feed.of(anywhere, topic)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ticdc_assets.broker import LocalBroker
+from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.commands import Commands, Done, without_progress
 from ticdc_assets_tests.e2e.topics import FEED, WrittenFeed
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
-def feed(broker: LocalBroker, topic: str, tmp_path: Path) -> WrittenFeed:
+def feed(broker: OwnBroker, topic: str, tmp_path: Path) -> WrittenFeed:
     made = WrittenFeed.made(broker, topic, tmp_path)
     made.go_on()
     made.sync()

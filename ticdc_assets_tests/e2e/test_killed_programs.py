@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ticdc_assets.broker import LocalBroker
 from ticdc_assets.engine.paths import LakePaths
+from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.e2e.topics import FEED, TopicFeed, retopiced
 from ticdc_assets_tests.golden import Scenario, assert_same_rows
 
@@ -39,7 +39,7 @@ MOMENTS: dict[str, tuple[Moment, float]] = {
 )
 def test_a_program_that_is_killed_goes_on(
     moments: tuple[str, ...],
-    broker: LocalBroker,
+    broker: OwnBroker,
     topic: str,
     tmp_path: Path,
     spark: Any,

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ticdc_assets.broker import LocalBroker
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import KafkaSource
 from ticdc_assets.engine.control import open_table, read_table
@@ -13,6 +12,7 @@ from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import truth_rows
@@ -25,13 +25,13 @@ FEED = "feed"
 class TopicFeed:
     """A changefeed over one topic."""
 
-    broker: LocalBroker
+    broker: OwnBroker
     topic: str
     commands: Commands
 
     @classmethod
     def of(
-        cls, broker: LocalBroker, topic: str, folder: Path, *, timezone: str = "UTC"
+        cls, broker: OwnBroker, topic: str, folder: Path, *, timezone: str = "UTC"
     ) -> "TopicFeed":
         commands = Commands(folder)
         commands.add_topic(FEED, broker.source(topic), timezone)
@@ -87,7 +87,7 @@ class WrittenFeed(TopicFeed):
     @classmethod
     def made(
         cls,
-        broker: LocalBroker,
+        broker: OwnBroker,
         topic: str,
         folder: Path,
         *,

@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from ticdc_assets.broker import LocalBroker
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import Changefeed, KafkaSource, OptionValue
 from ticdc_assets.engine import executing
@@ -41,6 +40,7 @@ from ticdc_assets.pipeline.totals import GROUP_KEY
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.golden import FULL_VARIANTS, Scenario
 from ticdc_assets_tests.lake.feeds import Feed
@@ -491,7 +491,7 @@ def test_results_are_in_the_order_of_the_parts_and_errors_come_as_they_are(
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_both_executors_land_the_same_records(
-    broker: LocalBroker,
+    broker: OwnBroker,
     topic: str,
     spark: SparkSession,
     tmp_path: Path,

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from ticdc_assets.broker import LocalBroker
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.changelog.progress import TopicState
 from ticdc_assets.config import KafkaSource, StartKind, StartPosition
@@ -21,6 +20,7 @@ from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.topics import TopicPattern
 from ticdc_assets.wire import WireFormat
+from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.lake.feeds import Feed, truth_rows
 from ticdc_assets_tests.simulator.builders import fill
 
@@ -141,7 +141,7 @@ def test_a_silent_topic_of_a_table_that_is_there_holds_the_watermark(
 class BrokerShop:
     """The same through a broker, read by a pattern."""
 
-    def __init__(self, broker: LocalBroker, spark: Any, folder: Path, **source: Any) -> None:
+    def __init__(self, broker: OwnBroker, spark: Any, folder: Path, **source: Any) -> None:
         prefix = f"t{os.urandom(4).hex()}"
         self.broker = broker
         self.shop = Shop(WireFormat.SIMPLE_JSON, prefix)
@@ -166,7 +166,7 @@ class BrokerShop:
 
 @pytest.mark.kafka
 def test_topics_appear_retire_and_are_deleted_at_the_broker(
-    broker: LocalBroker, spark: Any, tmp_path: Path
+    broker: OwnBroker, spark: Any, tmp_path: Path
 ) -> None:
     it = BrokerShop(broker, spark, tmp_path)
     shop, feed = it.shop, it.feed
@@ -198,7 +198,7 @@ def test_topics_appear_retire_and_are_deleted_at_the_broker(
 
 @pytest.mark.kafka
 def test_an_empty_topic_does_not_hold_the_others(
-    broker: LocalBroker, spark: Any, tmp_path: Path
+    broker: OwnBroker, spark: Any, tmp_path: Path
 ) -> None:
     it = BrokerShop(broker, spark, tmp_path)
     shop, feed = it.shop, it.feed
@@ -214,7 +214,7 @@ def test_an_empty_topic_does_not_hold_the_others(
 @pytest.mark.kafka
 @pytest.mark.parametrize("kind", [StartKind.LATEST, StartKind.TIMESTAMP])
 def test_landing_begins_where_it_is_told_to(
-    kind: StartKind, broker: LocalBroker, spark: Any, tmp_path: Path
+    kind: StartKind, broker: OwnBroker, spark: Any, tmp_path: Path
 ) -> None:
     it = BrokerShop(broker, spark, tmp_path)
     shop = it.shop

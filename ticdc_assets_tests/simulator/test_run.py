@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from ticdc_assets.broker import LocalBroker
 from ticdc_assets.capture import CaptureRecord, read_capture
 from ticdc_assets.config import KafkaSource
 from ticdc_assets.errors import ConfigError
@@ -22,6 +21,7 @@ from ticdc_assets.simulator.run import (
 )
 from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.simulator.folding import compare, fold, global_watermark
 from ticdc_assets_tests.simulator.variants import PLAIN, Variant
 
@@ -151,7 +151,7 @@ def test_one_topic_is_needed() -> None:
 
 
 @pytest.mark.kafka
-def test_a_run_into_a_real_topic(broker: LocalBroker, topic: str, tmp_path: Path) -> None:
+def test_a_run_into_a_real_topic(broker: OwnBroker, topic: str, tmp_path: Path) -> None:
     target = KafkaSource(bootstrap_servers=broker.bootstrap_servers, topics=(topic,))
     path = tmp_path / "truth.jsonl"
     run = run_simulator(
