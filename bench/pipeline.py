@@ -32,11 +32,11 @@ from ticdc_assets.pipeline.mirrors import apply_changes
 from ticdc_assets.pipeline.schema_tables import register_new
 from ticdc_assets.reading.mirrors import read_mirror, require_mirror
 from ticdc_assets.simulator.changefeed import StandInChangefeed
-from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.stored_table import TableName
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets.wire import WireFormat
+from ticdc_assets_tests.simulator.builders import write_capture
 
 MIRRORS = "Mirrors in Spark"
 CONTROL = "Control tables"

@@ -30,8 +30,8 @@ from ticdc_assets.pipeline.schema_tables import register_new
 from ticdc_assets.services.diffing import SourceDifference, diff
 from ticdc_assets.services.seeding import seed
 from ticdc_assets.simulator.changefeed import StandInChangefeed
-from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.simulator.builders import write_capture
 
 SECTION = "Exports"
 WARM_UP_ROWS = 2 * INLINE_ROWS

@@ -21,8 +21,8 @@ from ticdc_assets.engine.control import commit_metadata
 from ticdc_assets.engine.session import functions
 from ticdc_assets.pipeline.decoding import decode_new
 from ticdc_assets.pipeline.landing import land
-from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.wire import WireFormat
+from ticdc_assets_tests.simulator.builders import write_capture
 
 SECTION = "Decoding in Spark"
 FILES = 4

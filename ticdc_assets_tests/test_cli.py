@@ -31,7 +31,6 @@ from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.large_messages import LargeMessages
-from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.tso import from_datetime, to_datetime
 from ticdc_assets.wire import WireFormat
@@ -39,6 +38,7 @@ from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.commands import Commands, files
 from ticdc_assets_tests.golden import Rows, Scenario, assert_same_rows, rows_of
 from ticdc_assets_tests.lake.feeds import truth_rows
+from ticdc_assets_tests.simulator.builders import write_capture
 from ticdc_assets_tests.statuses import cut, held, publish_with_tables
 
 COMMANDS = {

@@ -36,11 +36,11 @@ from ticdc_assets.ports import HOST, free_port
 from ticdc_assets.preflight import Check
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.brokers import OwnBroker
+from ticdc_assets_tests.simulator.builders import write_capture
 from ticdc_assets_tests.test_preflight import only
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from ticdc_assets.machine import refusal
 from ticdc_assets.simulator.changefeed import StandInChangefeed
-from ticdc_assets.simulator.run import write_capture
-from ticdc_assets_tests.simulator.builders import all_types_upstream, fill
+from ticdc_assets_tests.simulator.builders import all_types_upstream, fill, write_capture
 
 SETTINGS = """
 changefeeds:

@@ -31,9 +31,9 @@ from ticdc_assets.defs.component import read_attributes
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.export import export_upstream
-from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.brokers import OwnBroker
+from ticdc_assets_tests.simulator.builders import write_capture
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -573,20 +573,3 @@ class _Batch:
     def begin_round(self) -> None:
         """Send what is added from now on when all before it is there, in all topics."""
         self.rounds.append(defaultdict(list))
-
-
-def without_head(
-    records: Iterable[CaptureRecord], skipped: Mapping[int, int]
-) -> Iterator[CaptureRecord]:
-    """Yield records as a consumer sees them that begins in the middle.
-
-    Args:
-        records: the records.
-        skipped: for each partition how many of its first records are not seen.
-    """
-    left = dict(skipped)
-    for record in records:
-        if left.get(record.partition, 0) > 0:
-            left[record.partition] -= 1
-            continue
-        yield record

@@ -11,7 +11,9 @@ from typing import Final
 from ticdc_assets import tso
 
 FIXED_START_MS: Final = 1_735_732_800_000
-"""2025-01-01T12:00:00Z, where deterministic clocks start unless told otherwise."""
+"""2025-01-01T12:00:00Z, where deterministic clocks start."""
+
+_STEP_MS: Final = 20
 
 
 def wall_clock_ms() -> int:
@@ -23,8 +25,6 @@ class TsoClock:
     """Gives TSOs, strictly increasing.
 
     Args:
-        start_ms: physical time of the first TSO, where there is no wall clock.
-        step_ms: how far `step` moves the physical time, where there is no wall clock.
         now_ms: the wall clock, or None for a clock that moves only by `step`.
         apart: give every step a millisecond of its own, ahead of a wall clock if need be: for
             readers who are told milliseconds only.
@@ -33,15 +33,12 @@ class TsoClock:
     def __init__(
         self,
         *,
-        start_ms: int = FIXED_START_MS,
-        step_ms: int = 20,
         now_ms: Callable[[], int] | None = None,
         apart: bool = False,
     ) -> None:
         self._now_ms = now_ms
         self._apart = apart
-        self._physical_ms = start_ms if now_ms is None else now_ms()
-        self._step_ms = step_ms
+        self._physical_ms = FIXED_START_MS if now_ms is None else now_ms()
         self._last = tso.from_physical_ms(self._physical_ms) - 1
 
     @property
@@ -59,7 +56,7 @@ class TsoClock:
     def step(self) -> None:
         """Move the physical time on; a clock on the wall clock moves by itself."""
         if self._now_ms is None:
-            self._physical_ms += self._step_ms
+            self._physical_ms += _STEP_MS
         if self._apart:
             self._physical_ms = max(self._physical_ms, tso.physical_ms(self._last) + 1)
 

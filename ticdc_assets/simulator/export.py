@@ -7,7 +7,6 @@ they are or as `x'..'`, TIMESTAMPs in the zone of the upstream. An export of the
 the same but for its TSO.
 """
 
-import gzip
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote
@@ -15,7 +14,7 @@ from urllib.parse import quote
 from ticdc_assets.mysql_types import Kind, kind_of
 from ticdc_assets.schemas import ColumnSchema
 from ticdc_assets.simulator.columns import column_sql, index_sql, names_sql, quoted
-from ticdc_assets.simulator.stored_table import StoredTable, TableName
+from ticdc_assets.simulator.stored_table import StoredTable
 from ticdc_assets.simulator.upstream import Upstream
 
 _NUMBERS = frozenset({Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
@@ -32,39 +31,29 @@ def export_upstream(
     folder: Path,
     *,
     file_type: str = "csv",
-    tables: Iterable[TableName] | None = None,
-    compress: bool = False,
-    rows_per_file: int = _ROWS_PER_FILE,
 ) -> int:
-    """Export tables as they are now; return the TSO.
+    """Export all tables as they are now; return the TSO.
 
     Args:
         upstream: the upstream.
         folder: where the files come; it is made.
         file_type: `csv` or `sql`.
-        tables: which tables; all if None.
-        compress: whether files of rows are compressed by gzip.
-        rows_per_file: how many rows a file has at most.
     """
     tso = upstream.clock.next()
     folder.mkdir(parents=True)
-    chosen = upstream.tables if tables is None else tuple(tables)
-    for database in sorted({name[0] for name in chosen}):
+    for database in sorted({name[0] for name in upstream.tables}):
         sql = f"CREATE DATABASE {quoted(database)};\n"
         (folder / f"{_file_name(database)}-schema-create.sql").write_text(SETTINGS + sql)
     write = {"csv": _csv_rows, "sql": _sql_rows}[file_type]
-    for name in chosen:
+    for name in upstream.tables:
         table = upstream.stored(name)
         stem = f"{_file_name(name[0])}.{_file_name(name[1])}"
         sql = _create_sql(table, upstream.timezone)
         (folder / f"{stem}-schema.sql").write_text(SETTINGS + sql, encoding="utf-8")
         rows = list(table.rows.values())
-        for number, begin in enumerate(range(0, len(rows), rows_per_file)):
-            content = b"".join(write(table, rows[begin : begin + rows_per_file]))
-            path = folder / f"{stem}.{number:09d}.{file_type}"
-            if compress:
-                path, content = path.with_name(f"{path.name}.gz"), gzip.compress(content)
-            path.write_bytes(content)
+        for number, begin in enumerate(range(0, len(rows), _ROWS_PER_FILE)):
+            content = b"".join(write(table, rows[begin : begin + _ROWS_PER_FILE]))
+            (folder / f"{stem}.{number:09d}.{file_type}").write_bytes(content)
     finish(folder, tso)
     return tso
 

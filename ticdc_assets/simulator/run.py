@@ -9,7 +9,7 @@ the same topic continues it in time, but with other databases of the same names:
 topic (or a capture) of its own. A run that fails leaves a shorter topic and no truth file, and
 running again into a new topic is all that is needed.
 
-Not handled: topics that do not exist where `create_topic` is False, and resuming a run.
+Topics that do not exist are made. Not handled: resuming a run.
 """
 
 import json
@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from ticdc_assets.capture import CaptureRecord, CaptureWriter
+from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.config import KafkaSource
 from ticdc_assets.errors import ConfigError, SourceUnavailableError
 from ticdc_assets.kafka.administration import Administration
@@ -42,6 +42,9 @@ SEND_SECONDS: Final = 0.2
 
 _WATERMARK_SECONDS: Final = 1.0
 _STEPS_WITHOUT_PACE: Final = 200
+_STEPS_BEFORE: Final = 100
+"""Steps of the shop before it is exported."""
+
 # Kafka's retention counts from record timestamps; a demo's topic should simply stay.
 _TOPIC_CONFIG: Final = {"retention.ms": "-1"}
 
@@ -263,10 +266,8 @@ def run_simulator(
     wire_format: WireFormat = WireFormat.SIMPLE_JSON,
     shop: ShopOptions | None = None,
     feed: FeedOptions | None = None,
-    create_topic: bool = True,
     patience_seconds: float = 0.0,
     export: Path | None = None,
-    steps_before: int = 100,
     on_progress: Callable[[SimulatorProgress], None] | None = None,
 ) -> SimulatorRun:
     """Return a run of the shop into a Kafka topic, ready for `run` or `start`.
@@ -283,17 +284,15 @@ def run_simulator(
         wire_format: format of the messages.
         shop: sizes of the workload.
         feed: how the changefeed sends.
-        create_topic: create a topic if it does not exist.
         patience_seconds: how long to go on trying while the broker is away; what was sent in vain
             is sent again from its beginning, so some of it may come twice.
         export: folder into which the shop is exported before the changefeed begins, which starts
             at the TSO of the export then; None for a changefeed that was there from the beginning.
-        steps_before: steps of the shop before the export.
         on_progress: told after each sending.
 
     Raises:
         ConfigError: the target does not name exactly one topic.
-        SourceUnavailableError: the broker does not answer, or has no such topic.
+        SourceUnavailableError: the broker does not answer.
     """
     names = [*target.topics, *(pattern.text for pattern in target.patterns)]
     if len(names) != 1:
@@ -304,11 +303,9 @@ def run_simulator(
 
     def partitions_of(name: str) -> int:
         count = administration.partition_count(name)
-        if count is None and create_topic:
+        if count is None:
             administration.create_topic(name, partitions, config=_TOPIC_CONFIG)
             count = partitions
-        if count is None:
-            raise ConfigError(f"topics: there is no topic {name!r}")
         known.add(name)
         return count
 
@@ -336,7 +333,7 @@ def run_simulator(
     workload = ShopWorkload(upstream, seed, options=shop)
     options, exported_ts = feed or FeedOptions(), None
     if export is not None:
-        for _ in workload.steps(steps_before):
+        for _ in workload.steps(_STEPS_BEFORE):
             pass
         exported_ts = export_upstream(upstream, export)
         options = replace(options, first_ts=exported_ts)
@@ -353,52 +350,6 @@ def run_simulator(
         on_progress=on_progress,
         truth_path=truth_path,
     )
-
-
-def write_capture(path: Path, records: Iterable[CaptureRecord]) -> int:
-    """Append records to the capture at `path` and return how many."""
-    count = 0
-    with CaptureWriter(path) as writer:
-        for record in records:
-            writer.append(record)
-            count += 1
-    return count
-
-
-def write_shop_capture(
-    path: Path,
-    *,
-    steps: int,
-    topic: str = "shop",
-    partitions: int = 4,
-    seed: int = 0,
-    timezone: str = "UTC",
-    wire_format: WireFormat = WireFormat.SIMPLE_JSON,
-    shop: ShopOptions | None = None,
-    feed: FeedOptions | None = None,
-) -> StandInChangefeed:
-    """Write a shop's life into a capture, repeatable by seed, and return its changefeed.
-
-    Args:
-        path: the capture.
-        steps: steps of the workload.
-        topic: topic of the records.
-        partitions: partitions of the topic.
-        seed: of the workload and of the order of the records.
-        timezone: the changefeed's time zone.
-        wire_format: format of the messages.
-        shop: sizes of the workload.
-        feed: how the changefeed sends.
-    """
-    upstream = Upstream(timezone=timezone)
-    changefeed = StandInChangefeed(
-        upstream, topic, partitions=partitions, wire_format=wire_format, options=feed, seed=seed
-    )
-    workload = ShopWorkload(upstream, seed, options=shop)
-    for _ in workload.steps(steps):
-        pass
-    write_capture(path, changefeed.tick())
-    return changefeed
 
 
 def truth_lines(truth: Truth) -> Iterator[str]:

@@ -156,12 +156,12 @@ class Upstream:
         text = sql or f"CREATE DATABASE {quoted(database)}{charset_sql(charset)}"
         return self._commit_query(database, text, ActionCode.CREATE_DATABASE, previous={})
 
-    def alter_database(self, database: str, *, charset: str, sql: str | None = None) -> int:
+    def alter_database(self, database: str, *, charset: str) -> int:
         """Run ALTER DATABASE, which no table that is there notices, and return its commit ts."""
         if database not in self._databases:
             raise ValueError(f"no database {database!r}")
         self._databases[database] = charset
-        text = sql or f"ALTER DATABASE {quoted(database)}{charset_sql(charset)}"
+        text = f"ALTER DATABASE {quoted(database)}{charset_sql(charset)}"
         return self._commit_query(database, text, ActionCode.ALTER_DATABASE, previous={})
 
     def drop_database(self, database: str, *, sql: str | None = None) -> int:
@@ -201,14 +201,12 @@ class Upstream:
 
     # What is no table
 
-    def create_view(
-        self, name: TableName, source: TableName, *, columns: Sequence[str] = ()
-    ) -> int:
+    def create_view(self, name: TableName, source: TableName) -> int:
         """Run CREATE VIEW over a table and return its commit ts."""
         if name[0] not in self._databases or name in self._tables or name in self._views:
             raise ValueError(f"cannot create {name}: no such database, or it exists")
         schema = self._table(source).schema
-        shown = tuple(c for c in schema.columns if not columns or c.name in columns)
+        shown = schema.columns
         view = TableSchema(
             database=name[0],
             table=name[1],
@@ -243,7 +241,6 @@ class Upstream:
         indexes: Sequence[IndexSchema] = (),
         clustered: bool = True,
         partitioning: Partitioning | None = None,
-        sql: str | None = None,
     ) -> int:
         """Run CREATE TABLE and return its commit ts.
 
@@ -255,7 +252,6 @@ class Upstream:
             clustered: whether the primary key is the row's place in TiKV. Without a primary key
                 there is nothing to cluster by.
             partitioning: how it is divided; its column is in every unique key.
-            sql: the statement, where it should read otherwise than the one built here.
         """
         if name[0] not in self._databases or name in (*self._tables, *self._views):
             raise ValueError(f"cannot create {name}: no such database, or the table exists")
@@ -263,19 +259,16 @@ class Upstream:
             replace(column, nullable=False) if column.name in primary_key else column
             for column in columns
         )
-        if sql is None:
-            parts = [column_sql(column, self.timezone) for column in own]
-            if primary_key:
-                kind = "clustered" if clustered else "nonclustered"
-                parts.append(
-                    f"primary key ({names_sql(primary_key)}) /*T![clustered_index] {kind} */"
-                )
-            parts += [index_sql(index) for index in indexes]
-            sql = f"CREATE TABLE {self._path(name)} ({', '.join(parts)})"
-            if self._databases[name[0]] not in ("", "utf8mb4"):
-                sql += " DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
-            if partitioning is not None:
-                sql += f" {partitioning.sql()}"
+        parts = [column_sql(column, self.timezone) for column in own]
+        if primary_key:
+            kind = "clustered" if clustered else "nonclustered"
+            parts.append(f"primary key ({names_sql(primary_key)}) /*T![clustered_index] {kind} */")
+        parts += [index_sql(index) for index in indexes]
+        sql = f"CREATE TABLE {self._path(name)} ({', '.join(parts)})"
+        if self._databases[name[0]] not in ("", "utf8mb4"):
+            sql += " DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"
+        if partitioning is not None:
+            sql += f" {partitioning.sql()}"
         table = StoredTable(
             schema=TableSchema(
                 database=name[0],
@@ -295,9 +288,7 @@ class Upstream:
         table.schema = with_indexes(table)
         return self._commit_table(ActionCode.CREATE_TABLE, sql, name=name, table=table)
 
-    def create_table_like(
-        self, name: TableName, source: TableName, *, sql: str | None = None
-    ) -> int:
+    def create_table_like(self, name: TableName, source: TableName) -> int:
         """Run CREATE TABLE ... LIKE and return its commit ts."""
         if name[0] not in self._databases or name in (*self._tables, *self._views):
             raise ValueError(f"cannot create {name}: no such database, or the table exists")
@@ -311,10 +302,10 @@ class Upstream:
             version=self._version(),
         )
         own = self._path if name[0] == source[0] else path_sql
-        text = sql or f"CREATE TABLE {self._path(name)} LIKE {own(source)}"
+        text = f"CREATE TABLE {self._path(name)} LIKE {own(source)}"
         return self._commit_table(ActionCode.CREATE_TABLE, text, name=name, table=table)
 
-    def drop_table(self, name: TableName, *, sql: str | None = None) -> int:
+    def drop_table(self, name: TableName) -> int:
         """Run DROP TABLE and return its commit ts."""
         table = self._table(name)
         del self._tables[name]
@@ -322,27 +313,24 @@ class Upstream:
         # The schema after is that of the dropped table, and the text is TiCDC's, not the user's.
         return self._commit_events(
             ActionCode.DROP_TABLE,
-            [(sql or f"DROP TABLE {path_sql(name)}", table.schema, table.schema)],
+            [(f"DROP TABLE {path_sql(name)}", table.schema, table.schema)],
             previous={name: table},
         )
 
-    def truncate_table(self, name: TableName, *, sql: str | None = None) -> int:
+    def truncate_table(self, name: TableName) -> int:
         """Run TRUNCATE TABLE (a new table id, the same version) and return its commit ts."""
         full = self._gone[name] = self._table(name)
         table = replace(full, rows={}, next_row_id=1, partitioning=self._divided_anew(full))
         table.schema = replace(table.schema, table_id=self._new_table_id())
-        text = sql or f"TRUNCATE TABLE {self._path(name)}"
+        text = f"TRUNCATE TABLE {self._path(name)}"
         return self._commit_table(ActionCode.TRUNCATE_TABLE, text, name=name, table=table)
 
-    def recover_table(
-        self, name: TableName, *, to: str | None = None, sql: str | None = None
-    ) -> int:
+    def recover_table(self, name: TableName, *, to: str | None = None) -> int:
         """Bring back, with its rows, what was last dropped or truncated under a name.
 
         Args:
             name: the name it had then.
             to: FLASHBACK TABLE ... TO another name in its database; None for RECOVER TABLE.
-            sql: the statement, where it should read otherwise than the one built here.
         """
         gone = self._gone.get(name)
         new_name = (name[0], name[1] if to is None else to)
@@ -357,25 +345,20 @@ class Upstream:
         if to is not None:
             text = f"FLASHBACK TABLE {self._path(name)} TO {quoted(to)}"
         code = ActionCode.RECOVER_TABLE
-        return self._commit_table(code, sql or text, name=new_name, table=table)
+        return self._commit_table(code, text, name=new_name, table=table)
 
-    def rename_table(self, name: TableName, new_name: TableName, *, sql: str | None = None) -> int:
+    def rename_table(self, name: TableName, new_name: TableName) -> int:
         """Run RENAME TABLE for one table and return its commit ts."""
-        return self.rename_tables([(name, new_name)], sqls=None if sql is None else [sql])
+        return self.rename_tables([(name, new_name)])
 
-    def rename_tables(
-        self,
-        renames: Iterable[tuple[TableName, TableName]],
-        *,
-        sqls: Sequence[str] | None = None,
-    ) -> int:
+    def rename_tables(self, renames: Iterable[tuple[TableName, TableName]]) -> int:
         """Run one RENAME TABLE for several tables, in order, and return its commit ts.
 
         `a` to `tmp`, `b` to `a`, `tmp` to `b` swaps two tables. TiCDC sends one event for each.
         """
         previous: dict[TableName, StoredTable | None] = {}
         events: list[tuple[str, TableSchema | None, TableSchema | None]] = []
-        for number, (name, new_name) in enumerate(renames):
+        for name, new_name in renames:
             table = self._table(name)
             if new_name in self._tables or new_name[0] not in self._databases:
                 raise ValueError(f"cannot rename {name} to {new_name}")
@@ -386,7 +369,6 @@ class Upstream:
             del self._tables[name]
             self._tables[new_name] = renamed
             text = f"RENAME TABLE {path_sql(name)} TO {path_sql(new_name)}"
-            text = text if sqls is None else sqls[number]
             events.append((text, renamed.schema, table.schema))
         return self._commit_events(ActionCode.RENAME_TABLE, events, previous=previous)
 
@@ -410,7 +392,6 @@ class Upstream:
         *,
         columns: Sequence[str],
         unique: bool = False,
-        sql: str | None = None,
     ) -> int:
         """Run CREATE INDEX and return its commit ts."""
         table = replace(self._table(name), rows=dict(self._table(name).rows))
@@ -421,16 +402,16 @@ class Upstream:
             raise ValueError(f"{name}: index {index!r} exists")
         table.secondary = (*table.secondary, added)
         kind = "UNIQUE INDEX" if unique else "INDEX"
-        text = sql or f"CREATE {kind} {quoted(index)} ON {self._path(name)} ({names_sql(columns)})"
+        text = f"CREATE {kind} {quoted(index)} ON {self._path(name)} ({names_sql(columns)})"
         return self._commit_altered(ActionCode.ADD_INDEX, text, name=name, table=table)
 
-    def drop_index(self, name: TableName, index: str, *, sql: str | None = None) -> int:
+    def drop_index(self, name: TableName, index: str) -> int:
         """Run DROP INDEX and return its commit ts."""
         table = replace(self._table(name), rows=dict(self._table(name).rows))
         table.secondary = tuple(other for other in table.secondary if other.name != index)
         if len(table.secondary) == len(self._table(name).secondary):
             raise ValueError(f"{name}: no index {index!r}")
-        text = sql or f"DROP INDEX {quoted(index)} ON {self._path(name)}"
+        text = f"DROP INDEX {quoted(index)} ON {self._path(name)}"
         return self._commit_altered(ActionCode.DROP_INDEX, text, name=name, table=table)
 
     def _table(self, name: TableName) -> StoredTable:

@@ -9,8 +9,8 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.clock import TsoClock, wall_clock_ms
 from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets_tests.simulator.builders import write_capture
 
 ORDERS = ("shop", "orders")
 ODD = ("a.b", "50% of c/d")

@@ -28,12 +28,12 @@ from ticdc_assets.ports import free_port, port_is_free
 from ticdc_assets.report.page import page as page_text
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.clock import TsoClock, wall_clock_ms
-from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.shop import ShopWorkload
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.storage.paths import write_at_once
 from ticdc_assets_tests.defs.browser import Page, find_chromium, open_browser
 from ticdc_assets_tests.defs.small_shop import CHANGEFEEDS
+from ticdc_assets_tests.simulator.builders import write_capture
 
 START_SECONDS = 180.0
 RUN_SECONDS = 300.0

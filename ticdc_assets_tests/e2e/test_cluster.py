@@ -19,7 +19,6 @@ from ticdc_assets.kafka.records import produce
 from ticdc_assets.ports import free_port
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.storage.paths import AnyPath
 from ticdc_assets_tests.brokers import OwnBroker
@@ -29,6 +28,7 @@ from ticdc_assets_tests.golden import Rows, rows_of
 from ticdc_assets_tests.lake.feeds import truth_rows
 from ticdc_assets_tests.s3 import SECRETS
 from ticdc_assets_tests.secured_broker import PASSWORD, SecuredBroker, make_keys, source
+from ticdc_assets_tests.simulator.builders import write_capture
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.kafka]
 

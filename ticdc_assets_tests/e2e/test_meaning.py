@@ -13,10 +13,10 @@ import pytest
 
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.events import Event, Watermark
-from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.wire import WireFormat, encode
 from ticdc_assets.wire.record import Record
 from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.simulator.builders import write_capture
 from ticdc_assets_tests.text_tables import T1, created, ddl, row
 
 FORMATS = (WireFormat.SIMPLE_JSON, WireFormat.OPEN_PROTOCOL, WireFormat.CRAFT)

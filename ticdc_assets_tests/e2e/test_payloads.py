@@ -18,10 +18,10 @@ from ticdc_assets.errors import TicdcError
 from ticdc_assets.simulator.alterations import AddColumn, ModifyColumn
 from ticdc_assets.simulator.changefeed import StandInChangefeed
 from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.commands import Commands
+from ticdc_assets_tests.simulator.builders import write_capture
 
 VALUE, KEY, WRONG, CORRUPT, CUT_SHORT, KAFKA_KEY = PAYLOADS = tuple(
     f"pAyLoAd{name}" for name in ("Value", "Key", "Wrong", "Corrupt", "CutShort", "KafkaKey")

@@ -10,13 +10,12 @@ from ticdc_assets.engine.control import open_table, read_table
 from ticdc_assets.kafka.records import produce
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.golden import Rows
 from ticdc_assets_tests.lake.feeds import truth_rows
-from ticdc_assets_tests.simulator.builders import churn
+from ticdc_assets_tests.simulator.builders import churn, write_capture
 
 FEED = "feed"
 

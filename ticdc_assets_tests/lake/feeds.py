@@ -41,10 +41,10 @@ from ticdc_assets.reading.mirrors import (
 )
 from ticdc_assets.rows import rows_of_work
 from ticdc_assets.simulator.commits import Truth
-from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.golden import Rows, comparable
+from ticdc_assets_tests.simulator.builders import write_capture
 
 
 def treat_as_large(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,12 +24,12 @@ from ticdc_assets.rows import rows_of_work
 from ticdc_assets.simulator.alterations import DropColumn
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.simulator.stored_table import TableName
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.commands import Commands
 from ticdc_assets_tests.golden import Rows, rows_of
 from ticdc_assets_tests.lake.feeds import Feed, grow_cuts_older, truth_rows
+from ticdc_assets_tests.simulator.builders import write_capture
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,6 @@ from ticdc_assets.registry import evolution
 from ticdc_assets.simulator.alterations import ModifyColumn, RenameColumn
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.run import write_capture
 from ticdc_assets.values.datum import refusal
 from ticdc_assets.wire import WireFormat
 from ticdc_assets_tests.changelog.test_lenient_casts import T, narrowed, put, started
@@ -23,6 +22,7 @@ from ticdc_assets_tests.lake.feeds import Feed, treat_as_large, truth_rows
 from ticdc_assets_tests.pipeline.test_history import kept, wanted, with_history
 from ticdc_assets_tests.reference.fold import fold
 from ticdc_assets_tests.reference.history_fold import fold_history
+from ticdc_assets_tests.simulator.builders import write_capture
 
 pytestmark = pytest.mark.spark
 

@@ -8,14 +8,17 @@ Not handled: shapes that TiDB itself refuses (more than 4096 columns, two equal 
 """
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
-from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.simulator.changefeed import StandInChangefeed
+from ticdc_assets.capture import CaptureRecord, CaptureWriter
+from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column, random_value
+from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.simulator.stored_table import Row, TableName, index
 from ticdc_assets.simulator.upstream import Upstream
+from ticdc_assets.wire import WireFormat
 
 ODD_NAMES: Final[tuple[str, ...]] = (
     "with space",
@@ -208,3 +211,49 @@ def with_tombstones(
         yield record
         if number % every == 0:
             yield changefeed.inject(record.partition, key=b"k", value=None)
+
+
+def write_capture(path: Path, records: Iterable[CaptureRecord]) -> int:
+    """Append records to the capture at `path` and return how many."""
+    count = 0
+    with CaptureWriter(path) as writer:
+        for record in records:
+            writer.append(record)
+            count += 1
+    return count
+
+
+def write_shop_capture(
+    path: Path,
+    *,
+    steps: int,
+    topic: str = "shop",
+    partitions: int = 4,
+    seed: int = 0,
+    timezone: str = "UTC",
+    wire_format: WireFormat = WireFormat.SIMPLE_JSON,
+    shop: ShopOptions | None = None,
+    feed: FeedOptions | None = None,
+) -> StandInChangefeed:
+    """Write a shop's life into a capture, repeatable by seed, and return its changefeed."""
+    upstream = Upstream(timezone=timezone)
+    changefeed = StandInChangefeed(
+        upstream, topic, partitions=partitions, wire_format=wire_format, options=feed, seed=seed
+    )
+    workload = ShopWorkload(upstream, seed, options=shop)
+    for _ in workload.steps(steps):
+        pass
+    write_capture(path, changefeed.tick())
+    return changefeed
+
+
+def without_head(
+    records: Iterable[CaptureRecord], skipped: Mapping[int, int]
+) -> Iterator[CaptureRecord]:
+    """Yield records as a consumer sees them that begins behind some of each partition."""
+    left = dict(skipped)
+    for record in records:
+        if left.get(record.partition, 0) > 0:
+            left[record.partition] -= 1
+            continue
+        yield record

@@ -14,6 +14,7 @@ from ticdc_assets.simulator.columns import column, modified_value, random_value
 from ticdc_assets.simulator.stored_table import Key, Row, StoredTable, TableName, index
 from ticdc_assets.simulator.transaction import Transaction
 from ticdc_assets_tests.simulator.odd_upstream import OddUpstream
+from ticdc_assets_tests.simulator.some_values import some_value
 from ticdc_assets_tests.simulator.storm_tables import DEFAULTS, TEMPLATES, TYPES
 
 
@@ -133,7 +134,7 @@ class StormState:
         divided = table.partitioning
         if divided is not None and divided.column == schema.name:
             values = (
-                divided.some_value(self.rng, self.rng.randrange(len(divided.partitions)))
+                some_value(self.rng, divided, self.rng.randrange(len(divided.partitions)))
                 for _ in range(1000)
             )
             # A key made the column NOT NULL, and a partition for NULL was there before.

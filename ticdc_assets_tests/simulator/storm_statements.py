@@ -28,7 +28,7 @@ from ticdc_assets.simulator.columns import (
     quoted,
     type_sql,
 )
-from ticdc_assets.simulator.partitions import LISTS, RANGES, Method, Partition, Partitioning
+from ticdc_assets.simulator.partitions import LISTS, Method, Partition, Partitioning
 from ticdc_assets.simulator.stored_table import Row, StoredTable, TableName
 from ticdc_assets_tests.simulator.partition_changes import (
     AddPartitions,
@@ -40,6 +40,7 @@ from ticdc_assets_tests.simulator.partition_changes import (
     TruncatePartitions,
     hash_partitions,
 )
+from ticdc_assets_tests.simulator.some_values import RANGES, some_value
 from ticdc_assets_tests.simulator.storm_state import StormDdl, StormState
 from ticdc_assets_tests.simulator.storm_tables import DEFAULTS, NARROWER, OTHER_KINDS, WIDER
 
@@ -563,7 +564,7 @@ def _exchange(state: StormState) -> bool:
     decides = next(c for c in table.schema.columns if c.name == by.column)
     with upstream.transaction() as transaction:
         for _ in range(rng.randrange(5)):
-            value = by.some_value(rng, number)
+            value = some_value(rng, by, number)
             if value is not None or decides.nullable:
                 state.insert(transaction, other, **{by.column: value})
     state.share_ts()

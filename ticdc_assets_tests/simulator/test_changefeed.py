@@ -18,7 +18,6 @@ from ticdc_assets.simulator.changefeed import (
     Dispatcher,
     FeedOptions,
     StandInChangefeed,
-    without_head,
 )
 from ticdc_assets.simulator.columns import column
 from ticdc_assets.simulator.commits import CommittedDdl
@@ -32,6 +31,7 @@ from ticdc_assets_tests.simulator.builders import (
     odd_names_upstream,
     wide_upstream,
     with_tombstones,
+    without_head,
 )
 from ticdc_assets_tests.simulator.folding import compare, events_of, fold, global_watermark
 from ticdc_assets_tests.simulator.odd_upstream import OddUpstream

@@ -16,12 +16,11 @@ from ticdc_assets.simulator.run import (
     SimulatorRun,
     run_simulator,
     truth_lines,
-    write_capture,
-    write_shop_capture,
 )
 from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.brokers import OwnBroker
+from ticdc_assets_tests.simulator.builders import write_capture, write_shop_capture
 from ticdc_assets_tests.simulator.folding import compare, fold, global_watermark
 from ticdc_assets_tests.simulator.variants import PLAIN, Variant
 
