@@ -21,8 +21,7 @@ from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.brokers import OwnBroker
 from ticdc_assets_tests.simulator.builders import write_capture, write_shop_capture
-from ticdc_assets_tests.simulator.folding import compare, fold, global_watermark
-from ticdc_assets_tests.simulator.variants import PLAIN, Variant
+from ticdc_assets_tests.simulator.variants import PLAIN, SIMPLE, Variant, global_watermark
 
 
 def live_run(
@@ -51,9 +50,11 @@ def test_a_run_leaves_records_truth_and_a_last_watermark(tmp_path: Path) -> None
     stored: list[CaptureRecord] = []
     progress: list[SimulatorProgress] = []
     path = tmp_path / "truth.jsonl"
-    result = live_run(stored, progress=progress, truth_path=path).run()
+    run = live_run(stored, progress=progress, truth_path=path)
+    result = run.run()
     assert global_watermark(stored, range(4)) == result.final_ts
-    compare(fold(stored, result.final_ts, timezone="UTC"), result.truth)
+    SIMPLE.require_truth(run.changefeed, stored)
+    assert result.truth == run.changefeed.truth()
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert len(lines) == sum(map(len, result.truth.values()))
     assert set(lines[0]) == {"database", "table", "row"}
@@ -76,7 +77,8 @@ def test_a_run_in_a_thread_keeps_its_pace_and_stops_when_asked() -> None:
     result = run.join(timeout_seconds=10)
     assert result.progress.finished
     assert result.progress.transactions < 1_000
-    compare(fold(stored, result.final_ts, timezone="UTC"), result.truth)
+    SIMPLE.require_truth(run.changefeed, stored)
+    assert result.truth == run.changefeed.truth()
 
 
 def test_a_run_ends_with_its_time() -> None:
@@ -107,7 +109,7 @@ def test_a_capture_of_a_shop(tmp_path: Path, name: str) -> None:
     options = ShopOptions(steps_per_ddl=3)
     changefeed = write_shop_capture(path, steps=60, seed=2, timezone="Asia/Shanghai", shop=options)
     records = list(read_capture(path))
-    compare(fold(records, changefeed.watermark_ts, timezone="Asia/Shanghai"), changefeed.truth())
+    SIMPLE.require_truth(changefeed, records)
     # It goes on where it ended.
     assert write_capture(path, changefeed.tick()) == 4
     assert len(list(read_capture(path))) == len(records) + 4
@@ -166,5 +168,6 @@ def test_a_run_into_a_real_topic(broker: OwnBroker, topic: str, tmp_path: Path) 
     stored = list(consume(target, end_offsets(target)))
     assert len(stored) == result.progress.records
     assert global_watermark(stored, range(3)) == result.final_ts
-    compare(fold(stored, result.final_ts, timezone="UTC"), result.truth)
+    SIMPLE.require_truth(run.changefeed, stored)
+    assert result.truth == run.changefeed.truth()
     assert len(path.read_text().splitlines()) == sum(map(len, result.truth.values()))

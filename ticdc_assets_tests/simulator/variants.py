@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from ticdc_assets.capture import CaptureRecord
-from ticdc_assets.events import Event
+from ticdc_assets.events import Event, Watermark
 from ticdc_assets.registry.history import Coordinates
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.dialects import DialectOptions
@@ -79,6 +79,15 @@ class Variant:
         assert [caveat for table in tables.values() for caveat in table.plan.caveats] == []
         return rows_of(tables)
 
+    def require_truth(
+        self, changefeed: StandInChangefeed, records: Iterable[CaptureRecord]
+    ) -> None:
+        """Assert that records are the truth at the newest watermark, tables without rows too."""
+        at, timezone = changefeed.watermark_ts, changefeed.upstream.timezone
+        events = self.events(records)
+        assert set(self.tables(events, at, timezone)) == set(changefeed.truth(at))
+        assert self.folded(events, at, timezone) == self.wanted(changefeed, at)
+
     def wanted(self, changefeed: StandInChangefeed, at: int) -> Rows:
         """Return the truth of the cut."""
         # The cut of a millisecond holds all of it, DDL too.
@@ -103,6 +112,8 @@ PLAIN = {
     "canal-json-plain": Variant(WireFormat.CANAL_JSON, DialectOptions(tidb_extension=False)),
 }
 """One of each kind of message."""
+
+SIMPLE = PLAIN["simple-json"]
 
 _CUT = DialectOptions(only_updated_columns=True, delete_only_handle_key=True)
 
@@ -137,3 +148,12 @@ def shuffled(
     mixed = list(events)
     random.Random(seed).shuffle(mixed)
     return mixed
+
+
+def global_watermark(records: Iterable[CaptureRecord], partitions: Iterable[int]) -> int:
+    """Return the lowest of the highest watermarks of partitions, 0 where one has none."""
+    highest = dict.fromkeys(partitions, 0)
+    for place, event in SIMPLE.events(records):
+        if isinstance(event, Watermark):
+            highest[place.partition] = max(highest[place.partition], event.watermark_ts)
+    return min(highest.values())
