@@ -30,7 +30,6 @@ from ticdc_assets.pipeline.cuts import newest_cut
 from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.simulator.changefeed import FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.columns import column
-from ticdc_assets.simulator.large_messages import LargeMessages
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets.tso import from_datetime, to_datetime
 from ticdc_assets.wire import WireFormat
@@ -39,6 +38,8 @@ from ticdc_assets_tests.commands import Commands, files
 from ticdc_assets_tests.golden import Rows, Scenario, assert_same_rows, rows_of
 from ticdc_assets_tests.lake.feeds import truth_rows
 from ticdc_assets_tests.simulator.builders import write_capture
+from ticdc_assets_tests.simulator.large_messages import LargeMessages
+from ticdc_assets_tests.simulator.odd_changefeed import OddChangefeed, OddFeedOptions
 from ticdc_assets_tests.statuses import cut, held, publish_with_tables
 
 COMMANDS = {
@@ -310,7 +311,7 @@ class Order:
             ),
             primary_key=("id",),
         )
-        self.feed = StandInChangefeed(
+        self.feed = OddChangefeed(
             upstream, "orders", partitions=1, wire_format=self.wire_format, options=self.options
         )
         with upstream.transaction() as transaction:
@@ -402,7 +403,7 @@ def test_decode_completes_large_rows(
 ) -> None:
     folder = commands.folder / "checks"
     large = LargeMessages(max_message_bytes=700, claim_check=folder)
-    order = Order(wire_format, FeedOptions(large_messages=large))
+    order = Order(wire_format, OddFeedOptions(large_messages=large))
     write_capture(commands.folder / "capture.jsonl", order.records)
     cut = rows(shown(commands, "--format", wire_format))
     assert [line["after"] for line in cut] == [{"id": "1"}] * 2
@@ -429,7 +430,7 @@ def test_decode_of_claim_checks_that_are_bare_values(commands: Commands) -> None
     large = LargeMessages(
         max_message_bytes=700, claim_check=commands.folder / "checks", raw_value=True
     )
-    order = Order(WireFormat.SIMPLE_AVRO, FeedOptions(large_messages=large))
+    order = Order(WireFormat.SIMPLE_AVRO, OddFeedOptions(large_messages=large))
     write_capture(commands.folder / "capture.jsonl", order.records)
     settings = ("--format", "simple-avro", "--claim-check", commands.folder / "checks")
     assert rows(shown(commands, *settings, "--raw-value"))[1]["after"] == PAID

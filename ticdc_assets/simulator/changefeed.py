@@ -16,7 +16,6 @@ leaves out none of what makes it hard to read:
     - Formats differ in what they send at all (`dialects`): Canal-JSON's DDL goes to the first
       partition only, formats besides Simple have no bootstraps, and Canal-JSON without the TiDB
       extension has no watermarks.
-    - A row whose message would be too large is reduced to its handle key (`large_messages`).
 
 Nothing is lost by not reading on: records wait in the stand-in until they are asked for. The same
 upstream, options and seed give the same records, except build times where the upstream's clock is
@@ -36,7 +35,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
 from typing import TypeAlias
 
 from ticdc_assets import tso, wire
@@ -59,7 +57,6 @@ from ticdc_assets.simulator.commits import (
     is_in_cut,
 )
 from ticdc_assets.simulator.dialects import Dialect, DialectOptions
-from ticdc_assets.simulator.large_messages import LargeMessages, LargeMessageWriter
 from ticdc_assets.simulator.stored_table import Row, TableName
 from ticdc_assets.simulator.transaction import CommittedRow
 from ticdc_assets.simulator.upstream import Upstream
@@ -94,7 +91,6 @@ class FeedOptions:
         first_ts: send nothing at or below this TSO: the changefeed was created later.
         dialect: options that change what a message holds.
         compression: how values are compressed.
-        large_messages: what becomes of messages that are too large; None if none is.
         default_topic: where DDL of databases goes if the topic is a pattern.
     """
 
@@ -110,7 +106,6 @@ class FeedOptions:
     first_ts: int = 0
     dialect: DialectOptions = field(default_factory=DialectOptions)
     compression: Compression = Compression.NONE
-    large_messages: LargeMessages | None = None
     default_topic: str = "default"
 
 
@@ -173,13 +168,8 @@ class StandInChangefeed:
         self._options = options or FeedOptions()
         self._dialect = Dialect(wire_format, self._options.dialect, timezone=upstream.timezone)
         self._rng = random.Random(seed)
-        compression, large = self._options.compression, self._options.large_messages
-        if not supports(wire_format, compression):
+        if not supports(wire_format, self._options.compression):
             raise ValueError(f"{wire_format} has no compression")
-        if large is not None and not self._dialect.has_commit_ts:
-            raise ValueError(f"{wire_format} has no large messages without the TiDB extension")
-        self._large = large and LargeMessageWriter(wire_format, compression, large, seed=seed)
-        self._encode = self._large.encode if self._large else partial(wire.encode, wire_format)
         # Records in line, None between rounds, and after each batch the watermark then reached.
         self._waiting: deque[tuple[_Place, int, Record] | int | None] = deque()
         self._offsets: dict[_Place, int] = defaultdict(int)
@@ -494,6 +484,10 @@ class StandInChangefeed:
         self._rng.shuffle(turns)
         self._waiting.extend(queues[place].popleft() for place in turns)
 
+    def _encode(self, events: Sequence[Event]) -> Sequence[Record]:
+        """Return the records of events that one message may hold together."""
+        return wire.encode(self._wire_format, events)
+
     # Rows
 
     def _is_replicated(self, schema: TableSchema) -> bool:
@@ -531,8 +525,7 @@ class StandInChangefeed:
             before=self._image(schema, row.before),
             after=self._image(schema, row.after),
         )
-        sent = self._dialect.row(change, schema, is_split=row.is_split)
-        return sent if self._large is None else self._large.sent(sent, schema.handle_key)
+        return self._dialect.row(change, schema, is_split=row.is_split)
 
     def _image(self, schema: TableSchema, row: Row | None) -> Image | None:
         if row is None:

@@ -22,7 +22,6 @@ from ticdc_assets.schemas import ColumnFlag, TableSchema
 from ticdc_assets.simulator.changefeed import Dispatcher, FeedOptions, StandInChangefeed
 from ticdc_assets.simulator.clock import TsoClock
 from ticdc_assets.simulator.commits import CommittedDdl, CommittedTransaction
-from ticdc_assets.simulator.large_messages import LargeMessages
 from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.simulator.stored_table import Key, TableName
 from ticdc_assets.simulator.upstream import Upstream
@@ -38,6 +37,8 @@ from ticdc_assets_tests.simulator.builders import (
     odd_names_upstream,
     wide_upstream,
 )
+from ticdc_assets_tests.simulator.large_messages import LargeMessages
+from ticdc_assets_tests.simulator.odd_changefeed import OddFeedOptions
 from ticdc_assets_tests.simulator.variants import PLAIN, VARIANTS, Variant, rows_of, shuffled
 
 ZONE = "Asia/Shanghai"
@@ -200,7 +201,7 @@ def test_what_a_format_does_not_have_is_refused(
     variant: Variant, large: LargeMessages | None
 ) -> None:
     with pytest.raises(ValueError, match="has no"):
-        variant.changefeed(Upstream(), FeedOptions(large_messages=large))
+        variant.changefeed(Upstream(), OddFeedOptions(large_messages=large))
 
 
 # From the middle --------------------------------------------------------------------------------

@@ -12,13 +12,13 @@ from ticdc_assets.claim_check import ClaimCheckStore
 from ticdc_assets.config import ClaimCheck
 from ticdc_assets.events import Event, Op, RowChange
 from ticdc_assets.registry.history import Coordinates
-from ticdc_assets.simulator.changefeed import FeedOptions
 from ticdc_assets.simulator.commits import CommittedTransaction
-from ticdc_assets.simulator.large_messages import RECORD_OVERHEAD, LargeMessages
 from ticdc_assets.simulator.shop import ShopOptions, ShopWorkload
 from ticdc_assets.simulator.stored_table import Key, TableName
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.simulator.builders import keyless_upstream
+from ticdc_assets_tests.simulator.large_messages import RECORD_OVERHEAD, LargeMessages
+from ticdc_assets_tests.simulator.odd_changefeed import OddFeedOptions
 from ticdc_assets_tests.simulator.variants import VARIANTS, Variant
 
 ZONE = "Asia/Shanghai"
@@ -48,7 +48,7 @@ def sent(
     variant: Variant, upstream: Upstream, options: LargeMessages, *, seed: int = 0
 ) -> tuple[list[tuple[Coordinates, Event]], int]:
     """Return the events, and the watermark at which all of them are there."""
-    changefeed = variant.changefeed(upstream, FeedOptions(large_messages=options), seed=seed)
+    changefeed = variant.changefeed(upstream, OddFeedOptions(large_messages=options), seed=seed)
     records = list(changefeed.tick())
     for record in records:
         events = variant.events([record])
@@ -168,7 +168,9 @@ def test_an_update_cut_in_open_protocol_is_an_insert_when_only_changes_are_sent(
     "build", [lambda: shop(5), lambda: keyless_upstream(rows=1)], ids=["key", "no key"]
 )
 def test_what_is_too_large_even_when_cut_is_refused(build: Callable[[], Upstream]) -> None:
-    options = FeedOptions(force_replicate=True, large_messages=LargeMessages(max_message_bytes=150))
+    options = OddFeedOptions(
+        force_replicate=True, large_messages=LargeMessages(max_message_bytes=150)
+    )
     changefeed = VARIANTS["simple-json"].changefeed(build(), options)
     with pytest.raises(ValueError, match="too large even as its handle key"):
         list(changefeed.tick())

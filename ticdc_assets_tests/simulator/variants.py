@@ -17,6 +17,7 @@ from ticdc_assets.wire import WireFormat
 from ticdc_assets.wire.compression import Compression
 from ticdc_assets_tests.golden import Rows, comparable, events_of
 from ticdc_assets_tests.reference.fold import FoldedTable, fold
+from ticdc_assets_tests.simulator.odd_changefeed import OddChangefeed
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Variant:
         partitions: int = 3,
         seed: int = 0,
     ) -> StandInChangefeed:
-        return StandInChangefeed(
+        return OddChangefeed(
             upstream,
             topic,
             partitions=partitions,
