@@ -76,9 +76,6 @@ class Upstream:
         self.qualified = True
         # The character set of each database, "" for the server's.
         self._databases: dict[str, str] = {}
-        self._views: dict[TableName, TableSchema] = {}
-        # What was dropped or truncated last under each name.
-        self._gone: dict[TableName, StoredTable] = {}
         self._tables: dict[TableName, StoredTable] = {}
         self._next_table_id = 100
 
@@ -91,16 +88,6 @@ class Upstream:
     def tables(self) -> tuple[TableName, ...]:
         """Tables that exist now, in the order of their creation."""
         return tuple(self._tables)
-
-    @property
-    def views(self) -> tuple[TableName, ...]:
-        """Views that exist now."""
-        return tuple(self._views)
-
-    @property
-    def recoverable(self) -> tuple[TableName, ...]:
-        """Names under which a table was dropped or truncated and not yet brought back."""
-        return tuple(self._gone)
 
     def stored(self, name: TableName) -> StoredTable:
         """Return a table as it is now; it is to be read only."""
@@ -156,23 +143,14 @@ class Upstream:
         text = sql or f"CREATE DATABASE {quoted(database)}{charset_sql(charset)}"
         return self._commit_query(database, text, ActionCode.CREATE_DATABASE, previous={})
 
-    def alter_database(self, database: str, *, charset: str) -> int:
-        """Run ALTER DATABASE, which no table that is there notices, and return its commit ts."""
-        if database not in self._databases:
-            raise ValueError(f"no database {database!r}")
-        self._databases[database] = charset
-        text = f"ALTER DATABASE {quoted(database)}{charset_sql(charset)}"
-        return self._commit_query(database, text, ActionCode.ALTER_DATABASE, previous={})
-
     def drop_database(self, database: str, *, sql: str | None = None) -> int:
         """Run DROP DATABASE, its tables with it, and return its commit ts."""
         if database not in self._databases:
             raise ValueError(f"no database {database!r}")
         del self._databases[database]
         previous = {name: table for name, table in self._tables.items() if name[0] == database}
-        for names in (self._tables, self._views, self._gone):
-            for name in [name for name in names if name[0] == database]:
-                del names[name]
+        for name in previous:
+            del self._tables[name]
         text = sql or f"DROP DATABASE {quoted(database)}"
         return self._commit_query(database, text, ActionCode.DROP_DATABASE, previous=previous)
 
@@ -199,37 +177,6 @@ class Upstream:
         self.history.append(CommittedDdl(commit_ts=commit_ts, events=(event,), previous=previous))
         return commit_ts
 
-    # What is no table
-
-    def create_view(self, name: TableName, source: TableName) -> int:
-        """Run CREATE VIEW over a table and return its commit ts."""
-        if name[0] not in self._databases or name in self._tables or name in self._views:
-            raise ValueError(f"cannot create {name}: no such database, or it exists")
-        schema = self._table(source).schema
-        shown = schema.columns
-        view = TableSchema(
-            database=name[0],
-            table=name[1],
-            table_id=self._new_table_id(),
-            version=self._version(),
-            columns=shown,
-            indexes=(),
-        )
-        self._views[name] = view
-        text = (
-            f"CREATE VIEW {self._path(name)} AS"
-            f" SELECT {names_sql(column.name for column in shown)} FROM {path_sql(source)}"
-        )
-        return self._commit_events(
-            ActionCode.CREATE_VIEW, [(text, view, None)], previous={}, of_view=True
-        )
-
-    def drop_view(self, name: TableName) -> int:
-        """Run DROP VIEW and return its commit ts."""
-        view = self._views.pop(name)
-        event = (f"DROP VIEW {path_sql(name)}", view, view)
-        return self._commit_events(ActionCode.DROP_VIEW, [event], previous={}, of_view=True)
-
     # Tables
 
     def create_table(
@@ -253,7 +200,7 @@ class Upstream:
                 there is nothing to cluster by.
             partitioning: how it is divided; its column is in every unique key.
         """
-        if name[0] not in self._databases or name in (*self._tables, *self._views):
+        if name[0] not in self._databases or name in self._tables:
             raise ValueError(f"cannot create {name}: no such database, or the table exists")
         own = tuple(
             replace(column, nullable=False) if column.name in primary_key else column
@@ -290,7 +237,7 @@ class Upstream:
 
     def create_table_like(self, name: TableName, source: TableName) -> int:
         """Run CREATE TABLE ... LIKE and return its commit ts."""
-        if name[0] not in self._databases or name in (*self._tables, *self._views):
+        if name[0] not in self._databases or name in self._tables:
             raise ValueError(f"cannot create {name}: no such database, or the table exists")
         like = self._table(source)
         table = replace(like, rows={}, next_row_id=1, partitioning=self._divided_anew(like))
@@ -309,7 +256,6 @@ class Upstream:
         """Run DROP TABLE and return its commit ts."""
         table = self._table(name)
         del self._tables[name]
-        self._gone[name] = table
         # The schema after is that of the dropped table, and the text is TiCDC's, not the user's.
         return self._commit_events(
             ActionCode.DROP_TABLE,
@@ -319,33 +265,11 @@ class Upstream:
 
     def truncate_table(self, name: TableName) -> int:
         """Run TRUNCATE TABLE (a new table id, the same version) and return its commit ts."""
-        full = self._gone[name] = self._table(name)
+        full = self._table(name)
         table = replace(full, rows={}, next_row_id=1, partitioning=self._divided_anew(full))
         table.schema = replace(table.schema, table_id=self._new_table_id())
         text = f"TRUNCATE TABLE {self._path(name)}"
         return self._commit_table(ActionCode.TRUNCATE_TABLE, text, name=name, table=table)
-
-    def recover_table(self, name: TableName, *, to: str | None = None) -> int:
-        """Bring back, with its rows, what was last dropped or truncated under a name.
-
-        Args:
-            name: the name it had then.
-            to: FLASHBACK TABLE ... TO another name in its database; None for RECOVER TABLE.
-        """
-        gone = self._gone.get(name)
-        new_name = (name[0], name[1] if to is None else to)
-        if gone is None or new_name in (*self._tables, *self._views):
-            raise ValueError(f"cannot recover {name} as {new_name}")
-        del self._gone[name]
-        table = replace(gone, rows=dict(gone.rows))
-        table.schema = replace(
-            gone.schema, database=new_name[0], table=new_name[1], version=self._version()
-        )
-        text = f"RECOVER TABLE {self._path(name)}"
-        if to is not None:
-            text = f"FLASHBACK TABLE {self._path(name)} TO {quoted(to)}"
-        code = ActionCode.RECOVER_TABLE
-        return self._commit_table(code, text, name=new_name, table=table)
 
     def rename_table(self, name: TableName, new_name: TableName) -> int:
         """Run RENAME TABLE for one table and return its commit ts."""

@@ -5,11 +5,14 @@ The demo's workloads need none of them; tests of the changefeed, of storms and o
 
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 
+from ticdc_assets.schemas import TableSchema
 from ticdc_assets.simulator.actions import ActionCode
-from ticdc_assets.simulator.columns import path_sql, quoted
+from ticdc_assets.simulator.clock import TsoClock
+from ticdc_assets.simulator.columns import charset_sql, names_sql, path_sql, quoted
 from ticdc_assets.simulator.commits import CommittedDdl, CommittedTransaction
-from ticdc_assets.simulator.stored_table import TableName
+from ticdc_assets.simulator.stored_table import StoredTable, TableName
 from ticdc_assets.simulator.transaction import Transaction
 from ticdc_assets.simulator.upstream import Upstream
 from ticdc_assets_tests.simulator.partition_changes import (
@@ -28,6 +31,113 @@ class OddUpstream(Upstream):
     """
 
     _shares_ts = False
+
+    def __init__(self, *, clock: TsoClock | None = None, timezone: str = "UTC") -> None:
+        super().__init__(clock=clock, timezone=timezone)
+        self._views: dict[TableName, TableSchema] = {}
+        # What was dropped or truncated last under each name.
+        self._gone: dict[TableName, StoredTable] = {}
+
+    @property
+    def views(self) -> tuple[TableName, ...]:
+        """Views that exist now."""
+        return tuple(self._views)
+
+    @property
+    def recoverable(self) -> tuple[TableName, ...]:
+        """Names under which a table was dropped or truncated and not yet brought back."""
+        return tuple(self._gone)
+
+    def alter_database(self, database: str, *, charset: str) -> int:
+        """Run ALTER DATABASE, which no table that is there notices, and return its commit ts."""
+        if database not in self._databases:
+            raise ValueError(f"no database {database!r}")
+        self._databases[database] = charset
+        text = f"ALTER DATABASE {quoted(database)}{charset_sql(charset)}"
+        return self._commit_query(database, text, ActionCode.ALTER_DATABASE, previous={})
+
+    def drop_database(self, database: str, *, sql: str | None = None) -> int:
+        """Run DROP DATABASE, its tables and views with it, and return its commit ts."""
+        commit_ts = super().drop_database(database, sql=sql)
+        for names in (self._views, self._gone):
+            for name in [name for name in names if name[0] == database]:
+                del names[name]
+        return commit_ts
+
+    def create_view(self, name: TableName, source: TableName) -> int:
+        """Run CREATE VIEW over a table and return its commit ts."""
+        if name[0] not in self._databases or name in self._tables or name in self._views:
+            raise ValueError(f"cannot create {name}: no such database, or it exists")
+        schema = self._table(source).schema
+        shown = schema.columns
+        view = TableSchema(
+            database=name[0],
+            table=name[1],
+            table_id=self._new_table_id(),
+            version=self._version(),
+            columns=shown,
+            indexes=(),
+        )
+        self._views[name] = view
+        text = (
+            f"CREATE VIEW {self._path(name)} AS"
+            f" SELECT {names_sql(column.name for column in shown)} FROM {path_sql(source)}"
+        )
+        return self._commit_events(
+            ActionCode.CREATE_VIEW, [(text, view, None)], previous={}, of_view=True
+        )
+
+    def drop_view(self, name: TableName) -> int:
+        """Run DROP VIEW and return its commit ts."""
+        view = self._views.pop(name)
+        event = (f"DROP VIEW {path_sql(name)}", view, view)
+        return self._commit_events(ActionCode.DROP_VIEW, [event], previous={}, of_view=True)
+
+    def create_table(self, name: TableName, *args: Any, **options: Any) -> int:
+        """Run CREATE TABLE and return its commit ts."""
+        self._require_no_view(name)
+        return super().create_table(name, *args, **options)
+
+    def create_table_like(self, name: TableName, source: TableName) -> int:
+        """Run CREATE TABLE ... LIKE and return its commit ts."""
+        self._require_no_view(name)
+        return super().create_table_like(name, source)
+
+    def _require_no_view(self, name: TableName) -> None:
+        if name in self._views:
+            raise ValueError(f"cannot create {name}: a view has this name")
+
+    def drop_table(self, name: TableName) -> int:
+        """Run DROP TABLE and return its commit ts."""
+        self._gone[name] = self._table(name)
+        return super().drop_table(name)
+
+    def truncate_table(self, name: TableName) -> int:
+        """Run TRUNCATE TABLE and return its commit ts."""
+        self._gone[name] = self._table(name)
+        return super().truncate_table(name)
+
+    def recover_table(self, name: TableName, *, to: str | None = None) -> int:
+        """Bring back, with its rows, what was last dropped or truncated under a name.
+
+        Args:
+            name: the name it had then.
+            to: FLASHBACK TABLE ... TO another name in its database; None for RECOVER TABLE.
+        """
+        gone = self._gone.get(name)
+        new_name = (name[0], name[1] if to is None else to)
+        if gone is None or new_name in (*self._tables, *self._views):
+            raise ValueError(f"cannot recover {name} as {new_name}")
+        del self._gone[name]
+        table = replace(gone, rows=dict(gone.rows))
+        table.schema = replace(
+            gone.schema, database=new_name[0], table=new_name[1], version=self._version()
+        )
+        text = f"RECOVER TABLE {self._path(name)}"
+        if to is not None:
+            text = f"FLASHBACK TABLE {self._path(name)} TO {quoted(to)}"
+        code = ActionCode.RECOVER_TABLE
+        return self._commit_table(code, text, name=new_name, table=table)
 
     def was_truncated(self, name: TableName) -> bool:
         """Tell whether a name in `recoverable` is there for a table that was truncated."""
