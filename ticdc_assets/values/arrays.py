@@ -18,7 +18,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ticdc_assets.mysql_types import Kind, arrow_type, fractional_digits, kind_of, lacks_size
+from ticdc_assets.mysql_types import (
+    Kind,
+    arrow_type,
+    fractional_digits,
+    integer_range,
+    kind_of,
+    lacks_size,
+)
 from ticdc_assets.schemas import ColumnSchema
 from ticdc_assets.values.typed import UNFIT, typed_of
 from ticdc_assets.values.zones import local_hours
@@ -71,8 +78,14 @@ class _Whole(NamedTuple):
 def _integers(whole: _Whole) -> Any:
     wide = whole.wanted if pa.types.is_decimal(whole.wanted) else pa.int64()
     typed = whole.strings.cast(wide)
-    unchanged = _unchanged(whole.strings, typed.cast(pa.string()))
-    return typed.cast(whole.wanted) if unchanged else None
+    if not _unchanged(whole.strings, typed.cast(pa.string())):
+        return None
+    # The array may have room for more than the column: its integers are signed, of whole bytes.
+    low, high = integer_range(whole.column)
+    ends = pc.min_max(typed).as_py()
+    if ends["min"] is not None and not low <= ends["min"] <= ends["max"] <= high:
+        return None
+    return typed.cast(whole.wanted)
 
 
 def _decimals(whole: _Whole) -> Any:
