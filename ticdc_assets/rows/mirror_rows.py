@@ -35,7 +35,7 @@ from ticdc_assets.rows.row_operations import (
     operation_schema,
 )
 from ticdc_assets.schemas import ColumnSchema, TableSchema
-from ticdc_assets.values import text_of, typed_array
+from ticdc_assets.values import key_text, text_of, typed_array
 from ticdc_assets.wire.rows import image_from_json
 
 if TYPE_CHECKING:
@@ -401,15 +401,15 @@ def _row_operations(
                     carried = carry(row, stamps[number])
                     if carried is None:
                         continue
-                    key, values, error = resolver.key_of(carried), carried.row, carried.fault
-                    casts = carried.casts
+                    key = f"={resolver.key_of(carried)}"
+                    values, error, casts = carried.row, carried.fault, carried.casts
                 except ImageError as raised:
-                    key, values, error = None, CanonicalRow(), raised
+                    # Of two such rows each counts, in whichever batch or part they are.
+                    own = key_text([row.get(name) for name in base.handle_key or row])
+                    key, values, error = f"!{number}{own}", CanonicalRow(), raised
                 if error is not None:
                     sequence["rank"] = error_rank
-                operation = _Operation(
-                    f"!{number}" if key is None else f"={key}", sequence, False, True, values
-                )
+                operation = _Operation(key, sequence, False, True, values)
                 operation.error, operation.partial_ts = error, partial[number]
                 operation.casts = casts
                 operations.append(operation)
