@@ -13,7 +13,7 @@ import re
 from calendar import monthrange
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, TypeAlias
 
 from ticdc_assets.errors import PartitionError, shorten
@@ -104,6 +104,7 @@ def up_to_last(
     return tuple(_generated(bounds[-1], wanted, step, start=1))
 
 
+@lru_cache(maxsize=2 * MAX_PARTITIONS)
 def folded_name(name: str) -> str:
     """Return a partition's name for comparison: without case.
 

@@ -14,10 +14,11 @@ integer as a signed one of 64 bits.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Final, Protocol
+from typing import Final
 from zlib import crc32
 
 from ticdc_assets.errors import PartitionError, shorten
@@ -38,6 +39,7 @@ from ticdc_assets.registry.partition_expressions import (
     text_of_column,
 )
 from ticdc_assets.registry.partition_functions import is_repeated
+from ticdc_assets.registry.partition_intervals import folded_name
 from ticdc_assets.registry.partition_terms import Integer, integer_of, number_of, whole_number
 from ticdc_assets.schemas import ColumnSchema, TableSchema
 
@@ -53,31 +55,50 @@ _WAYS_KEPT: Final = 64
 """Ways to read bounds that are kept: by time zone, or by the columns that partition a table."""
 
 
-class Partitioned(Protocol):
-    """How a table is partitioned, as `registry.partitions` keeps it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePartitions:
+    """How a table's rows are spread at one moment.
+
+    Attributes:
+        method: hash, key, range, list and their COLUMNS forms.
+        expression: text between the parentheses of PARTITION BY.
+        columns: the columns, for KEY and the COLUMNS forms.
+        definitions: all partitions in their order.
+    """
+
+    method: PartitionMethod
+    expression: str
+    columns: tuple[str, ...]
+    definitions: tuple[PartitionDefinition, ...]
 
     @property
-    def method(self) -> PartitionMethod:
-        """The kind of partitioning."""
-        ...
+    def names(self) -> tuple[str, ...]:
+        """The partitions' names in their order."""
+        return tuple(definition.name for definition in self.definitions)
 
-    @property
-    def expression(self) -> str:
-        """Text between the parentheses of PARTITION BY."""
-        ...
+    def described(self) -> object:
+        """Return a JSON value that differs whenever the partitions do."""
+        return {
+            "method": self.method.value,
+            "expression": self.expression,
+            "columns": list(self.columns),
+            "partitions": [
+                [definition.name, definition.bound_kind, definition.bound]
+                for definition in self.definitions
+            ],
+        }
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns, for KEY and the COLUMNS forms."""
-        ...
+    def places(self, names: Collection[str]) -> list[int]:
+        """Return the numbers, ascending, of the partitions of these names, in any case."""
+        place_of = {name: place for place, name in enumerate(map(folded_name, self.names))}
+        try:
+            return sorted({place_of[folded_name(name)] for name in names})
+        except KeyError:
+            unknown = next(name for name in names if folded_name(name) not in place_of)
+            raise PartitionError(f"no partition {shorten(unknown)} is known") from None
 
-    @property
-    def definitions(self) -> tuple[PartitionDefinition, ...]:
-        """All partitions in their order."""
-        ...
 
-
-def partition_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Rule:
+def partition_rule(table: TablePartitions, schema: TableSchema, timezone: str) -> Rule:
     """Return the function that gives the number of a row's partition, None for none.
 
     Raises:
@@ -89,7 +110,7 @@ def partition_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Ru
 # ---------------------------------------------------------------- HASH, RANGE, LIST of integers
 
 
-def _hash_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Rule:
+def _hash_rule(table: TablePartitions, schema: TableSchema, timezone: str) -> Rule:
     value_of = integer_of(read_expression(table.expression, schema, timezone), "HASH")
     count = len(table.definitions)
 
@@ -103,7 +124,7 @@ def _hash_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Rule:
     return rule
 
 
-def _range_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Rule:
+def _range_rule(table: TablePartitions, schema: TableSchema, timezone: str) -> Rule:
     number = number_of(read_expression(table.expression, schema, timezone), "RANGE")
     value_of: Integer = whole_number(number, "RANGE")
     bounds: list[int] = []
@@ -181,7 +202,7 @@ def list_items(definition: PartitionDefinition) -> tuple[list[Cursor], bool]:
     return items, is_default
 
 
-def _list_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Rule:
+def _list_rule(table: TablePartitions, schema: TableSchema, timezone: str) -> Rule:
     value_of = integer_of(read_expression(table.expression, schema, timezone), "LIST")
     places, rest = _places(table.definitions, _integers_in(timezone))
 
@@ -243,7 +264,7 @@ _NULL: Final[_Part] = (0,)
 _MAXVALUE: Final[_Part] = (2,)
 
 
-def _range_columns_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Rule:
+def _range_columns_rule(table: TablePartitions, schema: TableSchema, timezone: str) -> Rule:
     del timezone
     columns = _columns(table, schema)
     key_of = _key_of(columns)
@@ -283,7 +304,7 @@ def _parts_less_than(
     return less_than
 
 
-def _list_columns_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Rule:
+def _list_columns_rule(table: TablePartitions, schema: TableSchema, timezone: str) -> Rule:
     del timezone
     columns = _columns(table, schema)
     key_of = _key_of(columns)
@@ -315,7 +336,7 @@ def _parts_in(columns: tuple[ColumnSchema, ...]) -> Callable[[PartitionDefinitio
     return _listed_by(read_item)
 
 
-def _columns(table: Partitioned, schema: TableSchema) -> tuple[ColumnSchema, ...]:
+def _columns(table: TablePartitions, schema: TableSchema) -> tuple[ColumnSchema, ...]:
     columns = tuple(find_column(schema, name) for name in table.columns)
     if not columns:
         raise PartitionError("the columns that partition the table are not understood")
@@ -345,7 +366,7 @@ def _take_parts(
     return tuple(parts)
 
 
-def _key_rule(table: Partitioned, schema: TableSchema, timezone: str) -> Rule:
+def _key_rule(table: TablePartitions, schema: TableSchema, timezone: str) -> Rule:
     del timezone
     names = table.columns or _primary_key(schema)
     hashers = [key_hasher(find_column(schema, name)) for name in names]
@@ -364,7 +385,7 @@ def _primary_key(schema: TableSchema) -> tuple[str, ...]:
     raise PartitionError("partitioned by KEY () and the primary key is not known")
 
 
-_RULES: Final[dict[PartitionMethod, Callable[[Partitioned, TableSchema, str], Rule]]] = {
+_RULES: Final[dict[PartitionMethod, Callable[[TablePartitions, TableSchema, str], Rule]]] = {
     PartitionMethod.HASH: _hash_rule,
     PartitionMethod.KEY: _key_rule,
     PartitionMethod.RANGE: _range_rule,

@@ -14,10 +14,10 @@ whose collation is not a binary one.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from ticdc_assets.errors import PartitionError, shorten
+from ticdc_assets.errors import PartitionError
 from ticdc_assets.registry.ddl_statement import (
     PartitionAction,
     PartitionChange,
@@ -33,7 +33,7 @@ from ticdc_assets.registry.partition_intervals import (
     interval_partitions,
     up_to_last,
 )
-from ticdc_assets.registry.partition_rules import partition_rule
+from ticdc_assets.registry.partition_rules import TablePartitions, partition_rule
 from ticdc_assets.schemas import TableSchema
 
 __all__ = [
@@ -46,48 +46,6 @@ __all__ = [
 ]
 
 _COUNTED: Final = frozenset({PartitionMethod.HASH, PartitionMethod.KEY})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TablePartitions:
-    """How a table's rows are spread at one moment.
-
-    Attributes:
-        method: hash, key, range, list and their COLUMNS forms.
-        expression: text between the parentheses of PARTITION BY.
-        columns: the columns, for KEY and the COLUMNS forms.
-        definitions: all partitions in their order.
-    """
-
-    method: PartitionMethod
-    expression: str
-    columns: tuple[str, ...]
-    definitions: tuple[PartitionDefinition, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The partitions' names in their order."""
-        return tuple(definition.name for definition in self.definitions)
-
-    def described(self) -> object:
-        """Return a JSON value that differs whenever the partitions do."""
-        return {
-            "method": self.method.value,
-            "expression": self.expression,
-            "columns": list(self.columns),
-            "partitions": [
-                [definition.name, definition.bound_kind, definition.bound]
-                for definition in self.definitions
-            ],
-        }
-
-    def place(self, name: str) -> int:
-        """Return the number of the partition called `name`, which is compared without case."""
-        folded = folded_name(name)
-        for place, definition in enumerate(self.definitions):
-            if folded_name(definition.name) == folded:
-                return place
-        raise PartitionError(f"no partition {shorten(name)} is known")
 
 
 def partitions_of(partitioning: Partitioning) -> TablePartitions:
@@ -119,7 +77,7 @@ def _numbered(
 
 
 def _checked(partitions: TablePartitions) -> TablePartitions:
-    names = {folded_name(name) for name in partitions.names}
+    names = set(map(folded_name, partitions.names))
     if not names:
         raise PartitionError("no partitions are listed")
     if len(names) != len(partitions.definitions):
@@ -150,8 +108,8 @@ def emptied_partitions(partitions: TablePartitions, change: PartitionChange) -> 
         return ()
     if change.all_partitions:
         return partitions.names
-    places = sorted({partitions.place(name) for name in change.names})
-    return tuple(partitions.names[place] for place in places)
+    places = partitions.places(change.names)
+    return tuple(partitions.definitions[place].name for place in places)
 
 
 _EMPTYING: Final = frozenset(
@@ -204,10 +162,13 @@ def _coalesce(partitions: TablePartitions, change: PartitionChange) -> TablePart
 def _reorganize(partitions: TablePartitions, change: PartitionChange) -> TablePartitions:
     if not change.names:
         return partitions
-    places = sorted({partitions.place(name) for name in change.names})
+    places = partitions.places(change.names)
     first, after = places[0], places[-1] + 1
+    leaving = frozenset(places)
     kept = [
-        definition for place, definition in enumerate(partitions.definitions) if place not in places
+        definition
+        for place, definition in enumerate(partitions.definitions)
+        if place not in leaving
     ]
     if partitions.method in _RANGES and after - first != len(places):
         raise PartitionError("REORGANIZE PARTITION of partitions that are not side by side")
@@ -261,7 +222,7 @@ def partition_test(
     Raises:
         PartitionError: it cannot be told exactly for every row.
     """
-    wanted = frozenset(partitions.place(name) for name in names)
+    wanted = frozenset(partitions.places(names))
     rule = partition_rule(partitions, schema, timezone)
 
     def is_in(row: CanonicalRow) -> bool:
