@@ -4,8 +4,6 @@ In: a `Cursor` that stands on one. Out: a `DefaultValue` (a literal, or an expre
 numbers, or None where there is none. Reading the same text again gives the same.
 """
 
-from dataclasses import replace
-
 from ticdc_assets.registry.ddl_statement import (
     DefaultKind,
     DefaultValue,
@@ -46,23 +44,26 @@ def take_default(cursor: Cursor) -> DefaultValue | None:
     if constant is not None:
         return constant
     group = cursor.take_group()
-    if group is None and not take_call(cursor):
-        return None
-    text = cursor.text(start)
-    while group is not None and not group.done:
+    if group is None:
+        if not take_call(cursor):
+            return None
+        return DefaultValue(kind=DefaultKind.EXPRESSION, value=cursor.text(start))
+    while True:
+        start = group.at
         # A constant in parentheses is that constant.
         constant = _take_constant(group)
         if constant is not None and group.done:
-            return replace(constant, text=text)
-        inner = group.take_group()
-        group = inner if group.done else None
-    return DefaultValue(kind=DefaultKind.EXPRESSION, text=text)
+            return constant
+        inner = group.take_group() if constant is None else None
+        if inner is None or not group.done:
+            group.at = start
+            return DefaultValue(kind=DefaultKind.EXPRESSION, value=group.text())
+        group = inner
 
 
 def _take_constant(cursor: Cursor) -> DefaultValue | None:
-    start = cursor.at
     if cursor.take("NULL"):
-        return DefaultValue(kind=DefaultKind.NULL, text=cursor.text(start))
+        return DefaultValue(kind=DefaultKind.NULL)
     return take_literal(cursor)
 
 
@@ -96,7 +97,7 @@ def take_literal(cursor: Cursor) -> DefaultValue | None:
     if value is None:
         cursor.at = start
         return None
-    return DefaultValue(kind=DefaultKind.LITERAL, text=cursor.text(start), form=form, value=value)
+    return DefaultValue(kind=DefaultKind.LITERAL, form=form, value=value)
 
 
 def take_call(cursor: Cursor) -> bool:

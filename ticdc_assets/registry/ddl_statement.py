@@ -164,15 +164,14 @@ class DefaultValue:
 
     Attributes:
         kind: none, null, literal or expression.
-        text: the clause's value exactly as written, "" if there is no clause.
         form: how a literal was written, None for everything else.
         value: a literal's value as text. STRING: the decoded characters. NUMBER: digits with
             their sign; TRUE and FALSE are `1` and `0`. HEX: lower-case hex digits, an even number
-            of them. BITS: the binary digits. None for everything but a literal.
+            of them. BITS: the binary digits. Of an expression its text as written, without the
+            parentheses around it. None for everything else.
     """
 
     kind: DefaultKind
-    text: str = ""
     form: LiteralForm | None = None
     value: str | None = None
 
@@ -457,21 +456,6 @@ class DdlStatement:
         return self.columns + tuple(
             change.column for change in self.changes if change.column is not None
         )
-
-    @property
-    def default_expressions(self) -> dict[str, str]:
-        """Columns whose default, set by this text, is an expression: name to its text."""
-        found = {column.name: column.default for column in self.defined_columns}
-        found.update(
-            (change.name, change.default)
-            for change in self.changes
-            if change.name is not None and change.default is not None
-        )
-        return {
-            name: default.text
-            for name, default in found.items()
-            if default.kind is DefaultKind.EXPRESSION
-        }
 
     @property
     def column_renames(self) -> dict[str, str]:

@@ -35,7 +35,7 @@ from typing import Final
 
 from ticdc_assets.errors import CastError
 from ticdc_assets.mysql_types import Kind, declared_length, fractional_digits, is_char, kind_of
-from ticdc_assets.registry.ddl_statement import DefaultKind, DefaultValue, LiteralForm
+from ticdc_assets.registry.ddl_statement import DefaultValue, LiteralForm
 from ticdc_assets.schemas import ColumnSchema
 from ticdc_assets.values import moments, shapes
 from ticdc_assets.values.canonical import datetime_text, parse_datetime
@@ -66,20 +66,14 @@ def sent_default(default: DefaultValue, column: ColumnSchema, timezone: str) -> 
         column: the column, without its default.
         timezone: zone of the session that ran the statement; UTC stands for one that is no zone.
     """
-    if default.kind in (DefaultKind.NONE, DefaultKind.NULL):
+    if default.value is None:
         return None
-    if default.kind is DefaultKind.EXPRESSION or default.value is None or default.form is None:
-        return _expression(default.text, column)
+    if default.form is None:
+        return _expression(default.value, column)
     return _LITERALS[default.form](default.value, column, timezone)
 
 
 def _expression(text: str, column: ColumnSchema) -> str:
-    text = text.strip()
-    while text.startswith("(") and text.endswith(")"):
-        inner = text[1:-1].strip()
-        if inner.count("(") != inner.count(")") or inner.find(")") < inner.find("("):
-            break
-        text = inner
     kind = kind_of(column)
     if kind in (Kind.DATETIME, Kind.TIMESTAMP) and _NOW.fullmatch(text):
         return CURRENT_TIMESTAMP

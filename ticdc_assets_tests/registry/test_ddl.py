@@ -367,12 +367,9 @@ def test_a_new_charset_and_a_new_default_stand_in_the_change() -> None:
     convert, expression, bits, comment = statement.changes
     assert (convert.charset, convert.collation) == ("gbk", "gbk_bin")
     assert expression.default == DefaultValue(
-        kind=DefaultKind.EXPRESSION, text="current_timestamp(3)"
+        kind=DefaultKind.EXPRESSION, value="current_timestamp(3)"
     )
-    assert statement.default_expressions == {"c": "current_timestamp(3)"}
-    assert bits.default == DefaultValue(
-        kind=DefaultKind.LITERAL, text="b'01'", form=LiteralForm.BITS, value="01"
-    )
+    assert bits.default == DefaultValue(kind=DefaultKind.LITERAL, form=LiteralForm.BITS, value="01")
     assert comment.option == TableOption(name="comment", value="it's")
 
 
@@ -637,9 +634,7 @@ TYPES: list[tuple[str, dict[str, Any]]] = [
             "mysql_type": "set",
             "elements": ("a", "b"),
             "charset": "utf8",
-            "default": DefaultValue(
-                kind=DefaultKind.LITERAL, text="'a,b'", form=LiteralForm.STRING, value="a,b"
-            ),
+            "default": DefaultValue(kind=DefaultKind.LITERAL, form=LiteralForm.STRING, value="a,b"),
         },
     ),
     ("int not null", {"mysql_type": "int", "nullable": False}),
@@ -733,19 +728,26 @@ DEFAULTS: list[tuple[str, DefaultKind, LiteralForm | None, str | None]] = [
     ("X'4aB'", DefaultKind.LITERAL, LiteralForm.HEX, "04ab"),
     ("0xAB", DefaultKind.LITERAL, LiteralForm.HEX, "ab"),
     ("_binary 0xAB", DefaultKind.LITERAL, LiteralForm.HEX, "ab"),
-    ("current_timestamp", DefaultKind.EXPRESSION, None, None),
-    ("NOW(6)", DefaultKind.EXPRESSION, None, None),
-    ("CURRENT_TIMESTAMP ( 3 )", DefaultKind.EXPRESSION, None, None),
-    ("(uuid())", DefaultKind.EXPRESSION, None, None),
+    ("current_timestamp", DefaultKind.EXPRESSION, None, "current_timestamp"),
+    ("NOW(6)", DefaultKind.EXPRESSION, None, "NOW(6)"),
+    ("CURRENT_TIMESTAMP ( 3 )", DefaultKind.EXPRESSION, None, "CURRENT_TIMESTAMP ( 3 )"),
+    ("(uuid())", DefaultKind.EXPRESSION, None, "uuid()"),
     ("('x')", DefaultKind.LITERAL, LiteralForm.STRING, "x"),
     ("(( -1 ))", DefaultKind.LITERAL, LiteralForm.NUMBER, "-1"),
     ("(NULL)", DefaultKind.NULL, None, None),
-    ("(1 + 1)", DefaultKind.EXPRESSION, None, None),
-    ("((1) + (1))", DefaultKind.EXPRESSION, None, None),
-    ("rand()", DefaultKind.EXPRESSION, None, None),
-    ("(date_format(now(), '%Y-%m-%d, )'))", DefaultKind.EXPRESSION, None, None),
-    ("next value for d.`s`", DefaultKind.EXPRESSION, None, None),
-    ("nextval(`d`.`s`)", DefaultKind.EXPRESSION, None, None),
+    ("(1 + 1)", DefaultKind.EXPRESSION, None, "1 + 1"),
+    ("((1) + (1))", DefaultKind.EXPRESSION, None, "(1) + (1)"),
+    ("( /* x */ ( (1) + 1 ))", DefaultKind.EXPRESSION, None, "(1) + 1"),
+    ("((concat('(', 'x')))", DefaultKind.EXPRESSION, None, "concat('(', 'x')"),
+    ("rand()", DefaultKind.EXPRESSION, None, "rand()"),
+    (
+        "(date_format(now(), '%Y-%m-%d, )'))",
+        DefaultKind.EXPRESSION,
+        None,
+        "date_format(now(), '%Y-%m-%d, )')",
+    ),
+    ("next value for d.`s`", DefaultKind.EXPRESSION, None, "next value for d.`s`"),
+    ("nextval(`d`.`s`)", DefaultKind.EXPRESSION, None, "nextval(`d`.`s`)"),
 ]
 
 
@@ -753,14 +755,15 @@ DEFAULTS: list[tuple[str, DefaultKind, LiteralForm | None, str | None]] = [
     ("sql", "kind", "form", "value"), DEFAULTS, ids=[row[0] for row in DEFAULTS]
 )
 def test_defaults(sql: str, kind: DefaultKind, form: LiteralForm | None, value: str | None) -> None:
-    expected = DefaultValue(kind=kind, text=sql, form=form, value=value)
+    expected = DefaultValue(kind=kind, form=form, value=value)
     definition = column(f"c int default {sql} on update now(3) not null comment 'c'")
     assert definition.default == expected
     assert (definition.on_update, definition.nullable, definition.comment) == ("now(3)", False, "c")
     altered = understood(f"alter table t alter c set default {sql}, add d int").changes
     assert altered[0].default == expected
-    expressions = {"c": sql} if kind is DefaultKind.EXPRESSION else {}
-    assert understood(f"alter table t add c int default {sql}").default_expressions == expressions
+    (added,) = understood(f"alter table t add c int default {sql}").changes
+    assert added.column is not None
+    assert added.column.default == expected
 
 
 def test_a_create_table_as_servers_print_it() -> None:
@@ -803,7 +806,9 @@ def test_a_create_table_as_servers_print_it() -> None:
     assert [item.name for item in statement.columns if item.generated is GeneratedKind.VIRTUAL] == [
         "v"
     ]
-    assert statement.default_expressions == {"at": "CURRENT_TIMESTAMP(3)"}
+    assert statement.columns[4].default == DefaultValue(
+        kind=DefaultKind.EXPRESSION, value="CURRENT_TIMESTAMP(3)"
+    )
     assert statement.option("charset") == "latin1"
     assert statement.option("collate") == "latin1_bin"
     assert statement.option("comment") == "it's"
@@ -1022,7 +1027,7 @@ def test_deep_nesting_is_understood() -> None:
         f" partition by hash {deep}"
     )
     assert [item.name for item in statement.columns] == ["a", "b"]
-    assert statement.default_expressions["a"] == deep
+    assert statement.columns[0].default.value == "1+1"
 
 
 WORDS = r"""
@@ -1100,7 +1105,7 @@ def definitions(draw: st.DrawFn) -> tuple[str, ColumnDefinition]:
     if draw(st.booleans()):
         text = draw(TEXTS)
         values["default"] = DefaultValue(
-            kind=DefaultKind.LITERAL, text=literal(text), form=LiteralForm.STRING, value=text
+            kind=DefaultKind.LITERAL, form=LiteralForm.STRING, value=text
         )
         attributes.append(f"DEFAULT {literal(text)}")
     else:

@@ -21,6 +21,9 @@ def _columns(count: int, rest: str = "int") -> str:
 
 TEXTS: dict[str, Callable[[int], str]] = {
     "parentheses of a default": lambda n: f"create table t (a int default {'(' * n}1{')' * n})",
+    "parentheses of an expression": lambda n: (
+        f"create table u (a int default {'(' * n}1+1{')' * n})"
+    ),
     "parentheses of a check": lambda n: f"create table t (a int, check {'(' * n}1{')' * n})",
     "parentheses without end": lambda n: "create table t " + "(" * n,
     "parentheses of a partition": lambda n: (
