@@ -18,7 +18,7 @@ from ticdc_assets.errors import ConfigError, shorten
 CHANGEFEED_ZONE_NAMES = frozenset({"", "Local"})
 """Locations by which TiCDC says "the zone I run in": the changefeed's (golden/QUIRKS.md B2)."""
 
-_OFFSET = re.compile(r"([+-])([0-9]{1,2}):([0-9]{2})")
+_OFFSET = re.compile(r"([+-])([0-9]{1,2}):([0-5][0-9])")
 
 
 @lru_cache(maxsize=256)
