@@ -13,6 +13,7 @@ from enum import StrEnum
 from ticdc_assets.mysql_types import Kind, kind_of
 from ticdc_assets.registry.ddl import DdlStatement
 from ticdc_assets.registry.evolution import diff
+from ticdc_assets.registry.row_shapes import spelled_type
 from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
 
 
@@ -81,23 +82,7 @@ def differences(
 
 def declared_type(column: ColumnSchema) -> str:
     """Return a column's type as upstream declares it; widths that only guide displays left out."""
-    kind, text = kind_of(column), column.mysql_type
-    if column.elements:
-        text += f"({', '.join(column.elements)})"
-    elif kind is Kind.DECIMAL:
-        text += f"({column.length},{column.decimal})"
-    elif kind in _SIZED and column.length > 0 and not text.endswith(_UNSIZED_TYPES):
-        text += f"({column.length})"
-    elif kind in _FRACTIONAL and column.decimal > 0:
-        text += f"({column.decimal})"
-    if column.unsigned:
-        text += " unsigned"
-    return text
-
-
-_SIZED = frozenset({Kind.TEXT, Kind.BINARY, Kind.BIT, Kind.VECTOR})
-_UNSIZED_TYPES = ("text", "blob")
-_FRACTIONAL = frozenset({Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME})
+    return spelled_type(column, full=kind_of(column) not in (Kind.INTEGER, Kind.YEAR))
 
 
 def _column_differences(old: ColumnSchema, new: ColumnSchema) -> Iterator[Difference]:

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from ticdc_assets.registry.ddl import parse_ddl_script
 from ticdc_assets.registry.differences import DifferenceKind, differences
 from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
@@ -54,6 +56,36 @@ def test_columns_added_dropped_and_changed() -> None:
     assert told(schema(ID, A), schema(ID, replace(A, charset="latin1"))) == [
         ("type", "a", "varchar(10) utf8mb4", "varchar(10) latin1"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (ColumnSchema(name="c", mysql_type="int", length=11), "int"),
+        (ColumnSchema(name="c", mysql_type="int", length=10, unsigned=True), "int unsigned"),
+        (
+            ColumnSchema(name="c", mysql_type="int", length=8, unsigned=True, zerofill=True),
+            "int unsigned zerofill",
+        ),
+        (ColumnSchema(name="c", mysql_type="bit", length=8, unsigned=True), "bit(8)"),
+        (
+            ColumnSchema(name="c", mysql_type="year", length=4, unsigned=True, zerofill=True),
+            "year",
+        ),
+        (ColumnSchema(name="c", mysql_type="decimal"), "decimal"),
+        (ColumnSchema(name="c", mysql_type="double", length=10, decimal=3), "double(10,3)"),
+        (ColumnSchema(name="c", mysql_type="double", length=22), "double"),
+        (ColumnSchema(name="c", mysql_type="datetime", length=26), "datetime(6)"),
+        (ColumnSchema(name="c", mysql_type="datetime", length=19), "datetime"),
+        (ColumnSchema(name="c", mysql_type="text", length=65535, charset="utf8mb4"), "text"),
+        (ColumnSchema(name="c", mysql_type="binary", length=4, charset="binary"), "binary(4)"),
+        (ColumnSchema(name="c", mysql_type="enum", elements=("a", "it's")), "enum('a','it''s')"),
+        (ColumnSchema(name="c", mysql_type="vector", length=3), "vector(3)"),
+    ],
+    ids=lambda item: item if isinstance(item, str) else "",
+)
+def test_a_type_is_told_as_upstream_declares_it(column: ColumnSchema, expected: str) -> None:
+    assert told(schema(ID), schema(ID, column)) == [("added", "c", "", expected)]
 
 
 def test_only_the_statement_tells_a_rename() -> None:
