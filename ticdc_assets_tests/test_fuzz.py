@@ -28,7 +28,8 @@ from fuzz.seeds import DdlSeeds, Seeds, golden_folder, load_ddl_seeds, load_seed
 from fuzz.targets import make_target
 from ticdc_assets.errors import WireError
 from ticdc_assets.events import Event, Op, RowChange, Watermark
-from ticdc_assets.registry.ddl import DdlStatement, parse_ddl
+from ticdc_assets.registry.ddl import parse_ddl
+from ticdc_assets.registry.ddl_statement import DdlStatement
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.batch import decode_batch
 from ticdc_assets.wire.compression import Compression, supports

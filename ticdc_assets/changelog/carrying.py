@@ -13,7 +13,7 @@ from itertools import accumulate, chain
 from typing import TypeAlias
 
 from ticdc_assets.changelog.plan import HandoverPart, MirrorPlan, PartitionRows
-from ticdc_assets.errors import ImageError, shorten
+from ticdc_assets.errors import ImageError, PartitionError, shorten
 from ticdc_assets.registry.evolution import (
     CanonicalRow,
     Casts,
@@ -23,7 +23,7 @@ from ticdc_assets.registry.evolution import (
     diff,
     key_names,
 )
-from ticdc_assets.registry.partitions import PartitionError, partition_test
+from ticdc_assets.registry.partitions import partition_test
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.tso import MAX_TSO
 

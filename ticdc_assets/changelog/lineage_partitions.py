@@ -16,15 +16,15 @@ from ticdc_assets.changelog.plan import (
     Removal,
     TableName,
 )
+from ticdc_assets.errors import PartitionError
 from ticdc_assets.events import DdlEvent
-from ticdc_assets.registry.ddl import (
+from ticdc_assets.registry.ddl_statement import (
     DdlAction,
     DdlStatement,
     PartitionAction,
     PartitionChange,
 )
 from ticdc_assets.registry.partitions import (
-    PartitionError,
     changed_partitions,
     emptied_partitions,
     partition_test,

@@ -27,9 +27,7 @@ from ticdc_assets.changelog.plan import (
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.isolation import Failure
 from ticdc_assets.registry.column_order import ColumnOrders
-from ticdc_assets.registry.ddl import (
-    DdlStatement,
-)
+from ticdc_assets.registry.ddl_statement import DdlStatement
 from ticdc_assets.registry.evolution import SchemaStep, column_renames, diff, unknown_defaults
 from ticdc_assets.schemas import schema_to_json
 

@@ -17,16 +17,12 @@ from ticdc_assets.changelog.plan import (
     TableName,
     any_meets,
 )
+from ticdc_assets.errors import PartitionError
 from ticdc_assets.events import DdlEvent
-from ticdc_assets.registry.ddl import (
-    DdlStatement,
-)
+from ticdc_assets.registry.ddl_statement import DdlStatement
 from ticdc_assets.registry.evolution import column_renames
 from ticdc_assets.registry.history import RegisteredDdl
-from ticdc_assets.registry.partitions import (
-    PartitionError,
-    TablePartitions,
-)
+from ticdc_assets.registry.partition_rules import TablePartitions
 from ticdc_assets.schemas import TableSchema
 
 

@@ -51,11 +51,7 @@ from ticdc_assets.changelog.plan import (
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.isolation import Failure, attempted
 from ticdc_assets.registry.column_order import ColumnOrders
-from ticdc_assets.registry.ddl import (
-    DdlAction,
-    PartitionAction,
-    PartitionChange,
-)
+from ticdc_assets.registry.ddl_statement import DdlAction, PartitionAction, PartitionChange
 from ticdc_assets.registry.ddl_tokens import shown_sql
 from ticdc_assets.registry.history import (
     RegisteredDdl,

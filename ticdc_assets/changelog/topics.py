@@ -19,7 +19,7 @@ from itertools import groupby
 from typing import TypeAlias
 
 from ticdc_assets.events import DdlEvent
-from ticdc_assets.registry.ddl import DdlAction, PartitionAction
+from ticdc_assets.registry.ddl_statement import DdlAction, PartitionAction
 from ticdc_assets.registry.history import RegisteredDdl, folded_name, of_one_partition
 from ticdc_assets.registry.renames import Rename, settle
 from ticdc_assets.schemas import TableSchema

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from ticdc_assets.errors import InputError, shorten
 from ticdc_assets.exports.folder import ExportedTable
-from ticdc_assets.registry.ddl import DdlAction, parse_ddl
+from ticdc_assets.registry.ddl import parse_ddl
+from ticdc_assets.registry.ddl_statement import DdlAction
 from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS, database_defaults
 from ticdc_assets.registry.inferred_schemas import created_schema
 from ticdc_assets.schemas import TableSchema

@@ -33,7 +33,8 @@ from ticdc_assets.observe.status import Status
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.observe.table_status import TableState, TableStatus
 from ticdc_assets.pipeline.positions import PartitionOffsets
-from ticdc_assets.registry.ddl import DdlStatement, parse_ddl_script
+from ticdc_assets.registry.ddl import parse_ddl_script
+from ticdc_assets.registry.ddl_statement import DdlStatement
 from ticdc_assets.registry.differences import Difference, differences
 from ticdc_assets.schemas import TableSchema, schema_from_text
 

@@ -31,7 +31,7 @@ from ticdc_assets.engine.paths import LakePaths
 from ticdc_assets.events import DdlEvent
 from ticdc_assets.pipeline.change_statistics import ChangeStatistics, read_statistics
 from ticdc_assets.registry.catalog import complete
-from ticdc_assets.registry.ddl import DdlAction
+from ticdc_assets.registry.ddl_statement import DdlAction
 from ticdc_assets.registry.history import (
     INFERRED_SOURCES,
     Coordinates,

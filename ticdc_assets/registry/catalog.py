@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final, TypeAlias
 
-from ticdc_assets.registry.ddl import DdlAction, DdlStatement
+from ticdc_assets.registry.ddl_statement import DdlAction, DdlStatement
 from ticdc_assets.registry.history import (
     Coordinates,
     RegisteredDdl,

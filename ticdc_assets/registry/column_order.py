@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ticdc_assets.registry.carried_facts import CarriedFacts
-from ticdc_assets.registry.ddl import ChangeKind, DdlStatement
+from ticdc_assets.registry.ddl_statement import ChangeKind, DdlStatement
 from ticdc_assets.registry.evolution import column_renames
 from ticdc_assets.registry.history import (
     INFERRED_SOURCES,

@@ -37,61 +37,17 @@ from ticdc_assets.registry.ddl_partitions import (
     take_partitioning,
 )
 from ticdc_assets.registry.ddl_statement import (
-    NO_DEFAULT,
     AlterChange,
-    BoundKind,
     ChangeKind,
-    ColumnDefinition,
-    ColumnPosition,
     DdlAction,
     DdlStatement,
-    DefaultKind,
-    DefaultValue,
-    GeneratedKind,
     IndexDefinition,
     IndexKind,
-    IndexPart,
-    LiteralForm,
-    PartitionAction,
-    PartitionChange,
-    PartitionDefinition,
-    Partitioning,
-    PartitionMethod,
     TableName,
-    TableOption,
     TableRename,
 )
 from ticdc_assets.registry.ddl_tokens import NUMBER, UNPARSED_LIMIT, Cursor, tokenize
 from ticdc_assets.registry.ddl_types import with_charset
-
-__all__ = [
-    "MAX_SQL_LENGTH",
-    "NO_DEFAULT",
-    "AlterChange",
-    "BoundKind",
-    "ChangeKind",
-    "ColumnDefinition",
-    "ColumnPosition",
-    "DdlAction",
-    "DdlStatement",
-    "DefaultKind",
-    "DefaultValue",
-    "GeneratedKind",
-    "IndexDefinition",
-    "IndexKind",
-    "IndexPart",
-    "LiteralForm",
-    "PartitionAction",
-    "PartitionChange",
-    "PartitionDefinition",
-    "PartitionMethod",
-    "Partitioning",
-    "TableName",
-    "TableOption",
-    "TableRename",
-    "parse_ddl",
-    "parse_ddl_script",
-]
 
 MAX_SQL_LENGTH: Final = 1 << 20
 """Characters that are looked at; 8,192 partitions with their bounds take less."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ticdc_assets.mysql_types import Kind, kind_of
-from ticdc_assets.registry.ddl import DdlStatement
+from ticdc_assets.registry.ddl_statement import DdlStatement
 from ticdc_assets.registry.evolution import diff
 from ticdc_assets.registry.row_shapes import spelled_type
 from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema

@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from ticdc_assets.errors import CastError
-from ticdc_assets.registry.ddl import ChangeKind, DdlStatement
+from ticdc_assets.registry.ddl_statement import ChangeKind, DdlStatement
 from ticdc_assets.schemas import ColumnSchema, TableSchema
 from ticdc_assets.tso import to_datetime
 from ticdc_assets.values import (

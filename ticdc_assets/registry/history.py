@@ -18,7 +18,8 @@ from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 from ticdc_assets.events import SNAPSHOT_DDL, DdlEvent
-from ticdc_assets.registry.ddl import DdlAction, DdlStatement, parse_ddl
+from ticdc_assets.registry.ddl import parse_ddl
+from ticdc_assets.registry.ddl_statement import DdlAction, DdlStatement
 from ticdc_assets.schemas import TableSchema
 
 SchemaKey: TypeAlias = tuple[str, str, int]

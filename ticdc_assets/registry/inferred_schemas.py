@@ -43,41 +43,17 @@ from ticdc_assets.registry.ddl_tokens import shown_sql
 from ticdc_assets.registry.inferred_columns import (
     BINARY,
     BINARY_TWINS,
-    DATABASE_DEFAULTS,
     PRIMARY,
     ROW_ID,
     TEXT_TYPES,
     Defaults,
     column_schema,
-    database_defaults,
     named_defaults,
     primary_name,
     table_defaults,
 )
 from ticdc_assets.registry.inferred_defaults import sent_default
-from ticdc_assets.registry.row_shapes import (
-    canal_shape_of,
-    fits,
-    merged,
-    schema_of_shape,
-    shape_of,
-)
 from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema
-
-__all__ = [
-    "DATABASE_DEFAULTS",
-    "Defaults",
-    "Inferred",
-    "altered_schema",
-    "canal_shape_of",
-    "created_schema",
-    "database_defaults",
-    "fits",
-    "merged",
-    "schema_of_shape",
-    "shape_of",
-    "table_defaults",
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,15 +36,6 @@ from ticdc_assets.registry.partition_intervals import (
 from ticdc_assets.registry.partition_rules import TablePartitions, partition_rule
 from ticdc_assets.schemas import TableSchema
 
-__all__ = [
-    "PartitionError",
-    "TablePartitions",
-    "changed_partitions",
-    "emptied_partitions",
-    "partition_test",
-    "partitions_of",
-]
-
 _COUNTED: Final = frozenset({PartitionMethod.HASH, PartitionMethod.KEY})
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from ticdc_assets.registry.carried_facts import CarriedFacts
-from ticdc_assets.registry.ddl import DdlStatement, GeneratedKind
+from ticdc_assets.registry.ddl_statement import DdlStatement, GeneratedKind
 from ticdc_assets.registry.evolution import column_renames
 from ticdc_assets.registry.history import (
     INFERRED_SOURCES,

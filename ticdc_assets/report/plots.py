@@ -23,7 +23,7 @@ import plotly.graph_objects as go
 from ticdc_assets.observe.overview import DdlFigures, FeedOverview
 from ticdc_assets.observe.series import Series, lag_series, rate_series, step_series, thinned
 from ticdc_assets.observe.wording import duration
-from ticdc_assets.registry.ddl import DdlAction
+from ticdc_assets.registry.ddl_statement import DdlAction
 from ticdc_assets.report.texts import (
     amount,
     count_text,

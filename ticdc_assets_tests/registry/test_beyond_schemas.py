@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 
 from ticdc_assets.events import DdlEvent
-from ticdc_assets.registry.ddl import DdlAction, DdlStatement, GeneratedKind, parse_ddl
+from ticdc_assets.registry.ddl import parse_ddl
+from ticdc_assets.registry.ddl_statement import DdlAction, DdlStatement, GeneratedKind
 from ticdc_assets.registry.history import Coordinates, RegisteredDdl
 from ticdc_assets.wire import WireFormat, decode
 from ticdc_assets.wire.record import Record

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ticdc_assets.registry.ddl import (
-    MAX_SQL_LENGTH,
+from ticdc_assets.registry.ddl import MAX_SQL_LENGTH, parse_ddl, parse_ddl_script
+from ticdc_assets.registry.ddl_statement import (
     AlterChange,
     BoundKind,
     ChangeKind,
@@ -34,8 +34,6 @@ from ticdc_assets.registry.ddl import (
     TableName,
     TableOption,
     TableRename,
-    parse_ddl,
-    parse_ddl_script,
 )
 from ticdc_assets.registry.ddl_tokens import shown_sql
 from ticdc_assets_tests.wire import golden

@@ -12,20 +12,17 @@ import pytest
 
 from ticdc_assets.events import DdlEvent, RowChange
 from ticdc_assets.mysql_types import Kind, kind_of
-from ticdc_assets.registry.ddl import DdlAction, DdlStatement, parse_ddl
+from ticdc_assets.registry.ddl import parse_ddl
+from ticdc_assets.registry.ddl_statement import DdlAction, DdlStatement
 from ticdc_assets.registry.history import Coordinates, SchemaHistory
-from ticdc_assets.registry.inferred_schemas import (
+from ticdc_assets.registry.inferred_columns import (
     DATABASE_DEFAULTS,
     Defaults,
-    altered_schema,
-    canal_shape_of,
-    created_schema,
     database_defaults,
-    fits,
-    schema_of_shape,
-    shape_of,
     table_defaults,
 )
+from ticdc_assets.registry.inferred_schemas import altered_schema, created_schema
+from ticdc_assets.registry.row_shapes import canal_shape_of, fits, schema_of_shape, shape_of
 from ticdc_assets.registry.virtual_columns import with_virtual_columns
 from ticdc_assets.schemas import ColumnSchema, TableSchema
 from ticdc_assets.values import canonical_of

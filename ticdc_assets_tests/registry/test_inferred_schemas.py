@@ -7,15 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.registry.ddl import parse_ddl
-from ticdc_assets.registry.inferred_schemas import (
+from ticdc_assets.registry.inferred_columns import (
     DATABASE_DEFAULTS,
     Defaults,
-    Inferred,
-    altered_schema,
-    created_schema,
     database_defaults,
     table_defaults,
 )
+from ticdc_assets.registry.inferred_schemas import Inferred, altered_schema, created_schema
 from ticdc_assets.schemas import (
     ColumnSchema,
     IndexSchema,

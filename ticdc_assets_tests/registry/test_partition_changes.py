@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from ticdc_assets.errors import PartitionError
 from ticdc_assets.events import DdlEvent
-from ticdc_assets.registry.ddl import PartitionAction, PartitionChange, parse_ddl
+from ticdc_assets.registry.ddl import parse_ddl
+from ticdc_assets.registry.ddl_statement import PartitionAction, PartitionChange
+from ticdc_assets.registry.partition_rules import TablePartitions
 from ticdc_assets.registry.partitions import (
-    TablePartitions,
     changed_partitions,
     emptied_partitions,
     partition_test,

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ticdc_assets.errors import PartitionError
-from ticdc_assets.registry.ddl import PartitionDefinition, PartitionMethod
-from ticdc_assets.registry.ddl_statement import BoundKind
+from ticdc_assets.registry.ddl_statement import BoundKind, PartitionDefinition, PartitionMethod
 from ticdc_assets.registry.partition_expressions import read_expression
+from ticdc_assets.registry.partition_rules import TablePartitions
 from ticdc_assets.registry.partition_terms import integer_of
-from ticdc_assets.registry.partitions import TablePartitions, partition_test
+from ticdc_assets.registry.partitions import partition_test
 from ticdc_assets_tests.examples import examples
 from ticdc_assets_tests.registry.test_partitions import SCHEMA
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from ticdc_assets.mysql_types import lacks_size
 from ticdc_assets.registry.ddl import parse_ddl
-from ticdc_assets.registry.inferred_schemas import DATABASE_DEFAULTS, created_schema
+from ticdc_assets.registry.inferred_columns import DATABASE_DEFAULTS
+from ticdc_assets.registry.inferred_schemas import created_schema
 from ticdc_assets.registry.row_shapes import (
     canal_shape_of,
     fits,

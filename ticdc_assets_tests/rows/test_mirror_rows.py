@@ -6,8 +6,12 @@ import pyarrow as pa
 import pytest
 
 from ticdc_assets.changelog.plan import PartitionRows, Removal
-from ticdc_assets.registry.ddl import PartitionAction, PartitionDefinition, PartitionMethod
-from ticdc_assets.registry.partitions import TablePartitions
+from ticdc_assets.registry.ddl_statement import (
+    PartitionAction,
+    PartitionDefinition,
+    PartitionMethod,
+)
+from ticdc_assets.registry.partition_rules import TablePartitions
 from ticdc_assets.rows.folding import fold_operations
 from ticdc_assets.rows.mirror_rows import MirrorLayout, mirror_operations
 from ticdc_assets_tests.rows.plans import plan_of, table_of

@@ -12,7 +12,8 @@ import pytest
 
 from ticdc_assets.capture import CaptureRecord
 from ticdc_assets.events import Bootstrap, DdlEvent, RowChange, Watermark
-from ticdc_assets.registry.ddl import DdlAction, parse_ddl
+from ticdc_assets.registry.ddl import parse_ddl
+from ticdc_assets.registry.ddl_statement import DdlAction
 from ticdc_assets.simulator.alterations import AddColumn
 from ticdc_assets.simulator.changefeed import (
     Dispatcher,
