@@ -6,6 +6,10 @@ by the typed column. Of any other text a loop says no more than that it is not r
 means, `values.canonical` and `values.typed` know. The loops are in `number_loops`, `moment_loops`
 and `text_loops`.
 
+Their arguments are the same throughout: `data` has the bytes, `begins` and `ends` where the text of
+each row stands in them, `words` the eight bytes at each place, `forms` of what form each is. They
+set `out`, and `regular`: whether a row is absent, NULL, or regular.
+
 Only the bytes from `begins[row]` to `ends[row]` tell anything; the caller keeps these inside the
 bytes, with seven more behind them for `word_loops`. All arrays but words are contiguous; places are
 int32, forms uint8, flags bool.

@@ -49,16 +49,7 @@ def moments(
 ) -> None:
     """Read days, or days and times, that exist in the years 1 to 9999.
 
-    Args:
-        data: the bytes.
-        words: the eight bytes at each place.
-        begins: where each text begins.
-        ends: where each ends.
-        forms: of what form each is.
-        has_clock: whether a time of day follows the day.
-        digits: of the fraction of its seconds.
-        out: days since 1970, or microseconds.
-        regular: which are absent, NULL, or such in canonical text.
+    `digits` are those of the fraction of a second. `out` has days since 1970, or microseconds.
     """
     wanted = 10
     if has_clock:
@@ -119,16 +110,7 @@ def moments(
 def times(
     data: Bytes, begins: Places, ends: Places, forms: Bytes, digits: int, regular: Flags
 ) -> None:
-    """Tell which texts are canonical TIME.
-
-    Args:
-        data: the bytes.
-        begins: where each text begins.
-        ends: where each ends.
-        forms: of what form each is.
-        digits: of the fraction of a second, -1 for any number.
-        regular: which are absent, NULL, or such.
-    """
+    """Tell which texts are canonical TIME with `digits` of a fraction, -1 for any number."""
     for row in range(len(begins)):
         regular[row] = forms[row] <= NULL
         if forms[row] != TEXT:
@@ -158,15 +140,7 @@ def times(
 
 @compiled
 def datetime_texts(data: Bytes, begins: Places, ends: Places, forms: Bytes, regular: Flags) -> None:
-    """Tell which texts are DATETIME with any fraction, zero dates among them.
-
-    Args:
-        data: the bytes.
-        begins: where each text begins.
-        ends: where each ends.
-        forms: of what form each is.
-        regular: which are absent, NULL, or such.
-    """
+    """Tell which texts are DATETIME with any fraction, zero dates among them."""
     for row in range(len(begins)):
         regular[row] = forms[row] <= NULL
         place, size = begins[row], ends[row] - begins[row]

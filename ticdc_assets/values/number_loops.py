@@ -44,18 +44,9 @@ def integers(
     out: npt.NDArray[np.uint64],
     regular: Flags,
 ) -> None:
-    """Read integers in canonical text.
+    """Read integers in canonical text, from the magnitude `lowest` below zero to `highest`.
 
-    Args:
-        data: the bytes.
-        words: the eight bytes at each place.
-        begins: where each text begins.
-        ends: where each ends.
-        forms: of what form each is.
-        lowest: magnitude of the lowest value.
-        highest: the highest value.
-        out: the numbers, negative ones as two's complement.
-        regular: which are absent, NULL, or canonical and in range.
+    `out` has negative numbers as two's complement.
     """
     for row in range(len(begins)):
         out[row] = np.uint64(0)
@@ -106,17 +97,10 @@ def decimals(
     out: npt.NDArray[np.uint64],
     regular: Flags,
 ) -> None:
-    """Read decimals in canonical text of at most 36 digits.
+    """Read decimals in canonical text of at most 36 digits; a negative zero is not regular.
 
-    Args:
-        data: the bytes.
-        begins: where each text begins.
-        ends: where each ends.
-        forms: of what form each is.
-        whole: most digits before the point.
-        scale: digits behind it.
-        out: two numbers a row: the unscaled value in 128 bits, the lower ones first.
-        regular: which are absent, NULL, or canonical and not a negative zero.
+    `whole` is the most digits before the point, `scale` those behind it. `out` has two numbers a
+    row: the unscaled value in 128 bits, the lower ones first.
     """
     half = np.uint64(32)
     low_half = np.uint64(0xFFFFFFFF)
@@ -189,14 +173,7 @@ def floats(
 ) -> None:
     """Read numbers whose nearest double one division gives: up to 2^53, up to 22 digits behind.
 
-    Args:
-        data: the bytes.
-        begins: where each text begins.
-        ends: where each ends.
-        forms: of what form each is.
-        out: the numbers.
-        regular: which are absent, NULL, or such.
-        longer: which are digits with or without a point among them, but too many.
+    `longer` tells which others are digits with or without a point among them, but too many.
     """
     for row in range(len(begins)):
         out[row] = 0.0
@@ -240,15 +217,7 @@ def floats(
 
 @compiled
 def decimal_texts(data: Bytes, begins: Places, ends: Places, forms: Bytes, regular: Flags) -> None:
-    """Tell which texts are decimals without a `+`, an exponent, or zeros before them.
-
-    Args:
-        data: the bytes.
-        begins: where each text begins.
-        ends: where each ends.
-        forms: of what form each is.
-        regular: which are absent, NULL, or such.
-    """
+    """Tell which texts are decimals without a `+`, an exponent, or zeros before them."""
     for row in range(len(begins)):
         regular[row] = forms[row] <= NULL
         if forms[row] != TEXT:

@@ -82,14 +82,8 @@ def base64(
 ) -> None:
     """Decode base64 as `from_base64` does.
 
-    Args:
-        data: the bytes.
-        begins: where each text begins.
-        ends: where each ends.
-        forms: of what form each is.
-        offsets: where in `out` each value begins, and the end of the last: one more than rows.
-        out: the values one behind the other; three bytes for each four of text must fit.
-        regular: which are absent, NULL, or such.
+    `offsets` has where in `out` each value begins, and the end of the last; three bytes for each
+    four of text must fit.
     """
     filled = np.int64(0)
     for row in range(len(begins)):
@@ -197,15 +191,10 @@ def json_texts(
     out: Bytes,
     regular: Flags,
 ) -> None:
-    """Copy JSON documents without the white space between their tokens.
+    """Copy JSON documents no deeper than `JSON_DEPTH`, without blanks between their tokens.
 
-    Args:
-        data: the documents one behind the other.
-        offsets: where each begins, and the end of the last: one more than rows.
-        forms: of what form each was; what is absent or NULL is not read.
-        out_offsets: where in `out` each copy begins, and the end of the last.
-        out: the copies one behind the other, no longer than the documents.
-        regular: which are absent, NULL, or JSON that is no deeper than `JSON_DEPTH`.
+    `offsets` and `out_offsets` have where in `data` and `out` each begins, and the end of the last.
+    What is absent or NULL is not read. The copies are no longer than the documents.
     """
     filled = 0
     for row in range(len(offsets) - 1):
