@@ -458,7 +458,7 @@ def test_a_parser_of_ddl_that_raises_is_caught() -> None:
 
 def test_a_parser_of_ddl_that_is_not_the_same_twice_is_caught() -> None:
     def parse(sql: str) -> DdlStatement:
-        return replace(parse_ddl(sql), or_replace=bool(next(turns) % 2))
+        return replace(parse_ddl(sql), query=str(next(turns) % 2))
 
     turns = iter(range(10_000))
     target = DdlTarget(ddl_seeds(), parse=parse)

@@ -9,7 +9,7 @@ which partitions lost their rows, and what a statement without a table did. For 
 send no schema the text is all there is, so column and index definitions are read in full.
 
 What is not understood is not guessed: it is skipped up to the next comma, and the first such
-piece stands in `unparsed` with its place. What was understood around it stays. A text of several
+piece stands in `unparsed`. What was understood around it stays. A text of several
 statements gives the first one, the rest being `unparsed` (`parse_ddl_script` reads them all).
 
 Not done: expressions, bounds and queries are not evaluated, names are not resolved against a
@@ -26,6 +26,7 @@ from ticdc_assets.registry.ddl_alter import drop_index_change, take_changes
 from ticdc_assets.registry.ddl_columns import ColumnClause, take_column
 from ticdc_assets.registry.ddl_databases import alter_database, create_database, drop_database
 from ticdc_assets.registry.ddl_indexes import (
+    INDEX_KINDS,
     stands_index,
     take_if_exists,
     take_index,
@@ -42,7 +43,6 @@ from ticdc_assets.registry.ddl_statement import (
     DdlAction,
     DdlStatement,
     IndexDefinition,
-    IndexKind,
     TableName,
     TableRename,
 )
@@ -86,13 +86,9 @@ def parse_ddl_script(sql: str) -> tuple[DdlStatement, ...]:
 def _finished(
     statement: DdlStatement, problem: tuple[int, str] | None, *, truncated: bool
 ) -> DdlStatement:
-    if problem is None and truncated:
-        problem = (MAX_SQL_LENGTH, "")
-    if problem is None:
-        return statement
-    return replace(
-        statement, unparsed=problem[1], unparsed_position=problem[0], truncated=truncated
-    )
+    if problem is not None:
+        return replace(statement, unparsed=problem[1])
+    return replace(statement, unparsed="") if truncated else statement
 
 
 def _statement(cursor: Cursor) -> DdlStatement:
@@ -113,7 +109,6 @@ def _of_table(
     action: DdlAction,
     name: TableName | None,
     *,
-    conditional: bool = False,
     changes: tuple[AlterChange, ...] = (),
     renames: tuple[TableRename, ...] = (),
     query: str | None = None,
@@ -123,7 +118,6 @@ def _of_table(
         database=None if name is None else name.database,
         table=None if name is None else name.table,
         tables=() if name is None else (name,),
-        conditional=conditional,
         changes=changes,
         renames=renames,
         query=query,
@@ -139,30 +133,29 @@ def _named_table(cursor: Cursor) -> TableName | None:
 
 def _drop_many(action: DdlAction) -> Callable[[Cursor], DdlStatement]:
     def statement(cursor: Cursor) -> DdlStatement:
-        conditional = take_if_exists(cursor)
+        take_if_exists(cursor)
         names: list[TableName] = []
         while (name := _named_table(cursor)) is not None:
             names.append(name)
             if not cursor.take_char(","):
                 break
         cursor.take_any(("RESTRICT", "CASCADE"))
-        first = _of_table(action, names[0] if names else None, conditional=conditional)
+        first = _of_table(action, names[0] if names else None)
         return replace(first, tables=tuple(names))
 
     return statement
 
 
 def _drop_index(cursor: Cursor) -> DdlStatement | None:
-    start = cursor.at
     conditional = take_if_exists(cursor)
     name = cursor.take_name()
     if name is None or not cursor.take("ON"):
         cursor.missing()
-        return _of_table(DdlAction.DROP_INDEX, None, conditional=conditional)
+        return _of_table(DdlAction.DROP_INDEX, None)
     table = _named_table(cursor)
     _skip_algorithm_and_lock(cursor)
-    change = drop_index_change(name, conditional=conditional, text=cursor.text(start))
-    return _of_table(DdlAction.DROP_INDEX, table, conditional=conditional, changes=(change,))
+    change = drop_index_change(name, conditional=conditional)
+    return _of_table(DdlAction.DROP_INDEX, table, changes=(change,))
 
 
 def _skip_algorithm_and_lock(cursor: Cursor) -> None:
@@ -171,40 +164,27 @@ def _skip_algorithm_and_lock(cursor: Cursor) -> None:
         cursor.skip_token()
 
 
-_INDEX_WORDS: Final = {
-    "UNIQUE": IndexKind.UNIQUE,
-    "FULLTEXT": IndexKind.FULLTEXT,
-    "SPATIAL": IndexKind.SPATIAL,
-    "VECTOR": IndexKind.VECTOR,
-    "COLUMNAR": IndexKind.COLUMNAR,
-}
+_SPECIAL_INDEXES: Final = frozenset(INDEX_KINDS) - {"INDEX", "KEY"}
 
 
 def _create_index(cursor: Cursor) -> DdlStatement | None:
-    start = cursor.at
-    word = cursor.take_any(_INDEX_WORDS)
+    word = cursor.take_any(_SPECIAL_INDEXES) or cursor.word()
     if not cursor.take("INDEX"):
         return None
     conditional = take_if_exists(cursor)
     name = take_index_name(cursor)
     if not cursor.take("ON"):
         cursor.missing()
-        return _of_table(DdlAction.CREATE_INDEX, None, conditional=conditional)
+        return _of_table(DdlAction.CREATE_INDEX, None)
     table = _named_table(cursor)
-    index = take_index_body(cursor, name, _INDEX_WORDS.get(word, IndexKind.NON_UNIQUE))
+    index = take_index_body(cursor, name, INDEX_KINDS[word])
     _skip_algorithm_and_lock(cursor)
     changes: tuple[AlterChange, ...] = ()
     if index is not None:
         changes = (
-            AlterChange(
-                kind=ChangeKind.ADD_INDEX,
-                name=name,
-                index=index,
-                conditional=conditional,
-                text=cursor.text(start),
-            ),
+            AlterChange(kind=ChangeKind.ADD_INDEX, name=name, index=index, conditional=conditional),
         )
-    return _of_table(DdlAction.CREATE_INDEX, table, conditional=conditional, changes=changes)
+    return _of_table(DdlAction.CREATE_INDEX, table, changes=changes)
 
 
 def _view(action: DdlAction) -> Callable[[Cursor], DdlStatement | None]:
@@ -222,7 +202,7 @@ def _view(action: DdlAction) -> Callable[[Cursor], DdlStatement | None]:
             cursor.take_any(("DEFINER", "INVOKER"))
         if not cursor.take("VIEW"):
             return None
-        conditional = take_if_exists(cursor)
+        take_if_exists(cursor)
         name = _named_table(cursor)
         cursor.take_group()
         query: str | None = None
@@ -231,14 +211,14 @@ def _view(action: DdlAction) -> Callable[[Cursor], DdlStatement | None]:
             cursor.at = cursor.end
         if not query:
             cursor.missing()
-        return _of_table(action, name, conditional=conditional, query=query)
+        return _of_table(action, name, query=query)
 
     return statement
 
 
 def _sequence(action: DdlAction) -> Callable[[Cursor], DdlStatement]:
     def statement(cursor: Cursor) -> DdlStatement:
-        conditional = take_if_exists(cursor)
+        take_if_exists(cursor)
         name = _named_table(cursor)
         while word := cursor.take_any(_SEQUENCE_WORDS):
             cursor.take_any(("BY", "WITH"))
@@ -248,7 +228,7 @@ def _sequence(action: DdlAction) -> Callable[[Cursor], DdlStatement]:
             else:
                 if cursor.take_char("-") or cursor.kind() == NUMBER:
                     cursor.skip_token()
-        return _of_table(action, name, conditional=conditional)
+        return _of_table(action, name)
 
     return statement
 
@@ -268,7 +248,7 @@ def _truncate(cursor: Cursor) -> DdlStatement:
 def _rename(cursor: Cursor) -> DdlStatement | None:
     if not cursor.take_any(("TABLE", "TABLES")):
         return None
-    conditional = take_if_exists(cursor)
+    take_if_exists(cursor)
     renames: list[TableRename] = []
     while True:
         old = _named_table(cursor)
@@ -281,9 +261,7 @@ def _rename(cursor: Cursor) -> DdlStatement | None:
         renames.append(TableRename(old=old, new=new))
         if not cursor.take_char(","):
             break
-    first = _of_table(
-        DdlAction.RENAME_TABLE, renames[0].old if renames else None, conditional=conditional
-    )
+    first = _of_table(DdlAction.RENAME_TABLE, renames[0].old if renames else None)
     return replace(first, tables=tuple(pair.old for pair in renames), renames=tuple(renames))
 
 
@@ -309,10 +287,9 @@ def _flashback(cursor: Cursor) -> DdlStatement | None:
         name = cursor.take_name()
         if name is None:
             cursor.missing()
-        new_name = None if _stands_rewind(cursor) or not cursor.take("TO") else cursor.take_name()
-        return DdlStatement(
-            action=DdlAction.FLASHBACK_DATABASE, database=name, new_database=new_name
-        )
+        if not _stands_rewind(cursor) and cursor.take("TO"):
+            cursor.take_name()
+        return DdlStatement(action=DdlAction.FLASHBACK_DATABASE, database=name)
     if cursor.take("CLUSTER"):
         if not _stands_rewind(cursor):
             return None
@@ -339,9 +316,9 @@ def _flashback(cursor: Cursor) -> DdlStatement | None:
 
 
 def _create_table(cursor: Cursor) -> DdlStatement:
-    conditional = take_if_exists(cursor)
+    take_if_exists(cursor)
     name = _named_table(cursor)
-    statement = _of_table(DdlAction.CREATE_TABLE, name, conditional=conditional)
+    statement = _of_table(DdlAction.CREATE_TABLE, name)
     if name is None:
         return statement
     like = _like(cursor)
@@ -424,7 +401,7 @@ def _take_element(
 
 
 def _alter_table(cursor: Cursor) -> DdlStatement:
-    conditional = take_if_exists(cursor)
+    take_if_exists(cursor)
     name = _named_table(cursor)
     changes: list[AlterChange] = []
     renames: list[TableRename] = []
@@ -439,33 +416,24 @@ def _alter_table(cursor: Cursor) -> DdlStatement:
                 renames.append(TableRename(old=name, new=change.table))
         if cursor.take_char(",") and cursor.done:
             cursor.missing()
-    return _of_table(
-        DdlAction.ALTER_TABLE,
-        name,
-        conditional=conditional,
-        changes=tuple(changes),
-        renames=tuple(renames),
-    )
+    return _of_table(DdlAction.ALTER_TABLE, name, changes=tuple(changes), renames=tuple(renames))
 
 
 # -------------------------------------------------------------------------------- leading words
 
 
 def _create(cursor: Cursor) -> DdlStatement | None:
-    or_replace = cursor.take("OR", "REPLACE")
-    temporary = cursor.take("TEMPORARY") or (
-        cursor.take("GLOBAL", "TEMPORARY") or cursor.take("LOCAL", "TEMPORARY")
-    )
-    statement = _dispatched(cursor, _CREATED)
-    if statement is None:
-        return None
-    return replace(statement, or_replace=or_replace, temporary=temporary)
+    cursor.take("OR", "REPLACE")
+    if not cursor.take("TEMPORARY") and cursor.word(1) == "TEMPORARY":
+        cursor.take_any(("GLOBAL", "LOCAL"))
+        cursor.take("TEMPORARY")
+    return _dispatched(cursor, _CREATED)
 
 
 def _drop_statement(cursor: Cursor) -> DdlStatement | None:
-    temporary = cursor.take("TEMPORARY") or cursor.take("GLOBAL", "TEMPORARY")
-    statement = _dispatched(cursor, _DROPPED)
-    return None if statement is None else replace(statement, temporary=temporary)
+    if not cursor.take("TEMPORARY"):
+        cursor.take("GLOBAL", "TEMPORARY")
+    return _dispatched(cursor, _DROPPED)
 
 
 def _alter_statement(cursor: Cursor) -> DdlStatement | None:
@@ -494,7 +462,7 @@ _CREATED: Final[dict[str, _Statement]] = {
     "SCHEMA": create_database,
     "SEQUENCE": _sequence(DdlAction.CREATE_SEQUENCE),
     "INDEX": _create_index,
-    **dict.fromkeys(_INDEX_WORDS, _create_index),
+    **dict.fromkeys(_SPECIAL_INDEXES, _create_index),
     **dict.fromkeys(("VIEW", "ALGORITHM", "DEFINER", "SQL"), _view(DdlAction.CREATE_VIEW)),
 }
 

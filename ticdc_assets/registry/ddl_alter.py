@@ -1,10 +1,10 @@
 """The changes of an ALTER TABLE.
 
-In: a `Cursor` that stands on a change. Out: `AlterChange` values, each with its own text. What no
+In: a `Cursor` that stands on a change. Out: `AlterChange` values. What no
 rule takes is noted as a whole and skipped up to the next comma.
 
-A change that touches neither rows nor columns (ALGORITHM, FORCE, CACHE, TTL ...) is `other` or a
-`table_option`: understood, and nothing to do. Words that this module does not know are never
+A change that touches neither rows nor columns (ALGORITHM, FORCE, CACHE, TTL ...) is `other`:
+understood, and nothing to do. Words that this module does not know are never
 taken for such a change.
 """
 
@@ -45,7 +45,7 @@ from ticdc_assets.registry.ddl_tokens import Cursor
 from ticdc_assets.registry.ddl_types import with_charset
 
 
-def drop_index_change(name: str, *, conditional: bool, text: str) -> AlterChange:
+def drop_index_change(name: str, *, conditional: bool) -> AlterChange:
     """Return the change that drops the index called `name`."""
     # The primary key is an index called PRIMARY, and no other index can be.
     primary = name.isascii() and name.upper() == "PRIMARY"
@@ -53,7 +53,6 @@ def drop_index_change(name: str, *, conditional: bool, text: str) -> AlterChange
         kind=ChangeKind.DROP_PRIMARY_KEY if primary else ChangeKind.DROP_INDEX,
         name=None if primary else name,
         conditional=conditional,
-        text=text,
     )
 
 
@@ -69,20 +68,18 @@ def take_tiflash(cursor: Cursor) -> bool:
 
 
 def take_changes(cursor: Cursor) -> tuple[AlterChange, ...]:
-    """Take one change, or the several that one parenthesis holds, each with its own text."""
+    """Take one change, or the several that one parenthesis holds."""
     start = cursor.at
     option = take_option(cursor)
     if option is not None:
-        found = (AlterChange(kind=ChangeKind.TABLE_OPTION, option=option),)
-    else:
-        word = cursor.take_any(_CHANGES)
-        found = _CHANGES[word](cursor) if word else ()
-        if not found:
-            # Whatever was read of it, the change as a whole is what was not understood.
-            cursor.at = start
-            cursor.unexpected()
-    text = cursor.text(start)
-    return tuple(change if change.text else replace(change, text=text) for change in found)
+        return (AlterChange(kind=ChangeKind.OTHER, option=option),)
+    word = cursor.take_any(_CHANGES)
+    found = _CHANGES[word](cursor) if word else ()
+    if not found:
+        # Whatever was read of it, the change as a whole is what was not understood.
+        cursor.at = start
+        cursor.unexpected()
+    return found
 
 
 _Changes = tuple[AlterChange, ...]
@@ -108,7 +105,6 @@ def _add(cursor: Cursor) -> _Changes:
         return (_add_column(clause, _take_position(cursor), conditional=conditional),)
     changes: list[AlterChange] = []
     while not group.done:
-        start = group.at
         if stands_index(group):
             element = take_index(group)
             found = None if element is None else _index_change(element)
@@ -116,7 +112,7 @@ def _add(cursor: Cursor) -> _Changes:
             clause = take_column(group)
             found = None if clause is None else _add_column(clause, conditional=conditional)
         if found is not None:
-            changes.append(replace(found, text=group.text(start)))
+            changes.append(found)
         if not group.done and not group.is_char(","):
             group.unexpected()
         if group.take_char(",") and group.done:
@@ -138,7 +134,7 @@ def _add_column(
 
 def _index_change(clause: IndexClause) -> AlterChange:
     if clause.index is None:
-        kind = ChangeKind.ADD_CONSTRAINT
+        kind = ChangeKind.OTHER
     elif clause.index.primary:
         kind = ChangeKind.ADD_PRIMARY_KEY
     else:
@@ -214,7 +210,7 @@ def _drop(cursor: Cursor) -> _Changes:
     if cursor.take_any(("INDEX", "KEY")):
         kind = ChangeKind.DROP_INDEX
     elif cursor.take("FOREIGN", "KEY") or cursor.take_any(("CHECK", "CONSTRAINT")):
-        kind = ChangeKind.DROP_CONSTRAINT
+        kind = ChangeKind.OTHER
     else:
         cursor.take("COLUMN")
     conditional = take_if_exists(cursor)
@@ -225,7 +221,7 @@ def _drop(cursor: Cursor) -> _Changes:
     if is_column:
         cursor.take_any(("RESTRICT", "CASCADE"))
     if kind is ChangeKind.DROP_INDEX:
-        return (drop_index_change(name, conditional=conditional, text=""),)
+        return (drop_index_change(name, conditional=conditional),)
     return (AlterChange(kind=kind, name=name, conditional=conditional),)
 
 
@@ -253,15 +249,11 @@ _RENAMES: Final = (
 
 def _alter(cursor: Cursor) -> _Changes:
     if cursor.take("INDEX"):
-        name = cursor.take_name()
-        if name is None or not cursor.take_any(("VISIBLE", "INVISIBLE")):
-            return ()
-        return (AlterChange(kind=ChangeKind.ALTER_INDEX, name=name),)
+        is_other = cursor.take_name() is not None and cursor.take_any(("VISIBLE", "INVISIBLE"))
+        return (AlterChange(kind=ChangeKind.OTHER),) if is_other else ()
     if cursor.take_any(("CHECK", "CONSTRAINT")):
-        name = cursor.take_name()
-        if name is None or not take_enforced(cursor):
-            return ()
-        return (AlterChange(kind=ChangeKind.OTHER, name=name),)
+        is_other = cursor.take_name() is not None and take_enforced(cursor)
+        return (AlterChange(kind=ChangeKind.OTHER),) if is_other else ()
     cursor.take("COLUMN")
     conditional = take_if_exists(cursor)
     name = cursor.take_column_name()
@@ -352,8 +344,6 @@ def _named_partitions(action: PartitionAction) -> Callable[[Cursor], _Changes]:
         names = () if everything else take_names(cursor)
         if not everything and not names:
             return ()
-        if action is PartitionAction.ANALYZE:
-            cursor.skip_item()
         change = PartitionChange(action=action, names=names, all_partitions=everything)
         return (replace(_partition_change(change)[0], conditional=conditional),)
 
@@ -429,15 +419,10 @@ def _exchange(cursor: Cursor) -> _Changes:
     other = cursor.take_table_name() if cursor.take("WITH", "TABLE") else None
     if name is None or other is None:
         return ()
-    validation = True
-    if cursor.take("WITHOUT", "VALIDATION"):
-        validation = False
-    else:
-        cursor.take("WITH", "VALIDATION")
+    if cursor.take_any(("WITH", "WITHOUT")) and not cursor.take("VALIDATION"):
+        cursor.at -= 1
     return _partition_change(
-        PartitionChange(
-            action=PartitionAction.EXCHANGE, names=(name,), other=other, validation=validation
-        )
+        PartitionChange(action=PartitionAction.EXCHANGE, names=(name,), other=other)
     )
 
 
@@ -461,9 +446,9 @@ def _partition(cursor: Cursor) -> _Changes:
     return (AlterChange(kind=ChangeKind.OTHER),) if take_options(cursor) else ()
 
 
-def _bounded(action: PartitionAction, *words: str) -> Callable[[Cursor], _Changes]:
+def _bounded(action: PartitionAction) -> Callable[[Cursor], _Changes]:
     def changes(cursor: Cursor) -> _Changes:
-        bound = take_less_than(cursor) if cursor.take(*words) else None
+        bound = take_less_than(cursor) if cursor.take("PARTITION") else None
         if bound is None:
             return ()
         return _partition_change(PartitionChange(action=action, bound=bound))
@@ -471,24 +456,30 @@ def _bounded(action: PartitionAction, *words: str) -> Callable[[Cursor], _Change
     return changes
 
 
-def _maintained(action: PartitionAction) -> Callable[[Cursor], _Changes]:
-    """Take `CHECK PARTITION p`, or the like of it that is about something else."""
-    of_partition = _of_partition(action)
+def _maintained(cursor: Cursor) -> _Changes:
+    """Take `CHECK PARTITION p` and the like, which leave all rows where they are."""
+    if not cursor.take("PARTITION"):
+        return ()
+    take_if_exists(cursor)
+    _skip_binlog(cursor)
+    is_other = cursor.take("ALL") or take_names(cursor)
+    return (AlterChange(kind=ChangeKind.OTHER),) if is_other else ()
 
-    def changes(cursor: Cursor) -> _Changes:
-        return of_partition(cursor) if cursor.word() == "PARTITION" else ()
 
-    return changes
+def _analyzed(cursor: Cursor) -> _Changes:
+    found = _maintained(cursor)
+    cursor.skip_item()
+    return found
 
 
 _CHANGES: Final[dict[str, Callable[[Cursor], _Changes]]] = {
     "ADD": _add,
     "ALGORITHM": _setting,
     "ALTER": _alter,
-    "ANALYZE": _maintained(PartitionAction.ANALYZE),
+    "ANALYZE": _analyzed,
     "CACHE": _word,
     "CHANGE": _change,
-    "CHECK": _maintained(PartitionAction.CHECK),
+    "CHECK": _maintained,
     "COALESCE": _coalesce,
     "COMPACT": _other,
     "CONVERT": _convert,
@@ -497,27 +488,25 @@ _CHANGES: Final[dict[str, Callable[[Cursor], _Changes]]] = {
     "DROP": _drop,
     "ENABLE": _other,
     "EXCHANGE": _exchange,
-    "FIRST": _bounded(PartitionAction.FIRST, "PARTITION"),
+    "FIRST": _bounded(PartitionAction.FIRST),
     "FORCE": _word,
     "IMPORT": _tablespace,
-    "LAST": _bounded(PartitionAction.LAST, "PARTITION"),
+    "LAST": _bounded(PartitionAction.LAST),
     "LOCK": _setting,
-    "MERGE": _bounded(PartitionAction.MERGE_FIRST, "FIRST", "PARTITION"),
     "MODIFY": _modify,
     "NOCACHE": _word,
-    "OPTIMIZE": _maintained(PartitionAction.OPTIMIZE),
+    "OPTIMIZE": _maintained,
     "ORDER": _order,
     "PARTITION": _partition,
     "READ": _other,
-    "REBUILD": _maintained(PartitionAction.REBUILD),
+    "REBUILD": _maintained,
     "REMOVE": _remove,
     "RENAME": _rename_change,
     "REORGANIZE": _reorganize,
-    "REPAIR": _maintained(PartitionAction.REPAIR),
+    "REPAIR": _maintained,
     "SECONDARY_LOAD": _word,
     "SECONDARY_UNLOAD": _word,
     "SET": _set,
-    "SPLIT": _bounded(PartitionAction.SPLIT_MAXVALUE, "MAXVALUE", "PARTITION"),
     "STATS_OPTIONS": _setting,
     "TRUNCATE": _of_partition(PartitionAction.TRUNCATE),
     "WITH": _other,

@@ -21,7 +21,6 @@ from ticdc_assets.registry.ddl_statement import (
     GeneratedKind,
     IndexDefinition,
     IndexKind,
-    IndexPart,
 )
 from ticdc_assets.registry.ddl_tokens import Cursor
 from ticdc_assets.registry.ddl_types import UnfinishedColumn, take_type
@@ -71,17 +70,13 @@ def take_column_definition(cursor: Cursor, name: str) -> ColumnClause | None:
         elements=column.elements,
         nullable=column.nullable,
         default=column.default,
-        on_update=column.on_update,
         auto_increment=column.auto_increment,
-        auto_random=column.auto_random,
         primary_key=column.primary_key,
         unique=column.unique,
-        comment=column.comment,
         generated=column.generated,
-        generated_expression=column.generated_expression,
     )
     indexes: list[IndexDefinition] = []
-    part = (IndexPart(column=name),)
+    part = (name,)
     if column.primary_key:
         indexes.append(
             IndexDefinition(
@@ -170,13 +165,8 @@ def _set_default(cursor: Cursor, column: UnfinishedColumn) -> bool:
 
 
 def _set_on(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    if not cursor.take("UPDATE"):
-        return False
-    start = cursor.at
-    if not take_call(cursor):
-        return False
-    column.on_update = cursor.text(start)
-    return True
+    del column
+    return cursor.take("UPDATE") and take_call(cursor)
 
 
 def _set_auto_increment(cursor: Cursor, column: UnfinishedColumn) -> bool:
@@ -186,8 +176,8 @@ def _set_auto_increment(cursor: Cursor, column: UnfinishedColumn) -> bool:
 
 
 def _set_auto_random(cursor: Cursor, column: UnfinishedColumn) -> bool:
+    del column
     cursor.take_group()
-    column.auto_random = True
     return True
 
 
@@ -212,9 +202,9 @@ def _set_unique(cursor: Cursor, column: UnfinishedColumn) -> bool:
 
 
 def _set_comment(cursor: Cursor, column: UnfinishedColumn) -> bool:
+    del column
     cursor.take_char("=")
-    column.comment = cursor.take_string()
-    return column.comment is not None
+    return cursor.take_string() is not None
 
 
 def _set_generated(cursor: Cursor, column: UnfinishedColumn) -> bool:
@@ -222,10 +212,8 @@ def _set_generated(cursor: Cursor, column: UnfinishedColumn) -> bool:
 
 
 def _set_as(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    group = cursor.take_group()
-    if group is None:
+    if cursor.take_group() is None:
         return False
-    column.generated_expression = group.text()
     # Without a word it is virtual; the word that follows may say otherwise.
     column.generated = column.generated or GeneratedKind.VIRTUAL
     return True

@@ -30,26 +30,25 @@ def _database_options(cursor: Cursor) -> tuple[TableOption, ...]:
 
 def create_database(cursor: Cursor) -> DdlStatement:
     """Take what stands after CREATE DATABASE."""
-    conditional = take_if_exists(cursor)
+    take_if_exists(cursor)
     name = cursor.take_name()
     if name is None:
         cursor.missing()
     return DdlStatement(
         action=DdlAction.CREATE_DATABASE,
         database=name,
-        conditional=conditional,
         options=_database_options(cursor),
     )
 
 
 def drop_database(cursor: Cursor) -> DdlStatement:
     """Take what stands after DROP DATABASE."""
-    conditional = take_if_exists(cursor)
+    take_if_exists(cursor)
     name = cursor.take_name()
     if name is None:
         cursor.missing()
     cursor.take_any(("RESTRICT", "CASCADE"))
-    return DdlStatement(action=DdlAction.DROP_DATABASE, database=name, conditional=conditional)
+    return DdlStatement(action=DdlAction.DROP_DATABASE, database=name)
 
 
 def alter_database(cursor: Cursor) -> DdlStatement:

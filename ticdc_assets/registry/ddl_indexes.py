@@ -13,7 +13,6 @@ from ticdc_assets.registry.ddl_literals import take_numbers
 from ticdc_assets.registry.ddl_statement import (
     IndexDefinition,
     IndexKind,
-    IndexPart,
 )
 from ticdc_assets.registry.ddl_tokens import Cursor
 
@@ -42,14 +41,14 @@ def take_references(cursor: Cursor) -> bool:
 
 _REFERENCE_ACTIONS: Final = ("RESTRICT", "CASCADE", "SET", "NO")
 
-_INDEX_KINDS: Final = {
+INDEX_KINDS: Final = {
     "INDEX": IndexKind.NON_UNIQUE,
     "KEY": IndexKind.NON_UNIQUE,
     "UNIQUE": IndexKind.UNIQUE,
-    "FULLTEXT": IndexKind.FULLTEXT,
-    "SPATIAL": IndexKind.SPATIAL,
-    "VECTOR": IndexKind.VECTOR,
-    "COLUMNAR": IndexKind.COLUMNAR,
+    "FULLTEXT": IndexKind.NON_UNIQUE,
+    "SPATIAL": IndexKind.NON_UNIQUE,
+    "VECTOR": IndexKind.NON_UNIQUE,
+    "COLUMNAR": IndexKind.NON_UNIQUE,
 }
 
 
@@ -68,7 +67,7 @@ def stands_index(cursor: Cursor) -> bool:
     if word in ("VECTOR", "COLUMNAR"):
         # No reserved words: `vector` alone is a column's name.
         return cursor.word(1) in ("INDEX", "KEY")
-    return word in _INDEX_KINDS or word in ("PRIMARY", "CONSTRAINT", "FOREIGN", "CHECK")
+    return word in INDEX_KINDS or word in ("PRIMARY", "CONSTRAINT", "FOREIGN", "CHECK")
 
 
 def take_index(cursor: Cursor) -> IndexClause | None:
@@ -93,8 +92,8 @@ def take_index(cursor: Cursor) -> IndexClause | None:
         return IndexClause(name=symbol or name, index=None, conditional=conditional)
     if cursor.take("PRIMARY", "KEY"):
         kind = IndexKind.PRIMARY
-    elif word := cursor.take_any(_INDEX_KINDS):
-        kind = _INDEX_KINDS[word]
+    elif word := cursor.take_any(INDEX_KINDS):
+        kind = INDEX_KINDS[word]
         if word not in ("INDEX", "KEY"):
             cursor.take_any(("INDEX", "KEY"))
     else:
@@ -133,24 +132,20 @@ def take_index_body(cursor: Cursor, name: str | None, kind: IndexKind) -> IndexD
     if group is None:
         cursor.missing()
         return None
-    parts: list[IndexPart] = []
+    parts: list[str | None] = []
     while not group.done:
         part = _take_part(group)
-        if part is None or (not group.take_char(",") and not group.done):
+        if not part or (not group.take_char(",") and not group.done):
             group.expect_done()
-        if part is not None:
-            parts.append(part)
+        parts += part
     if not parts:
         group.missing()
         return None
     clustered: bool | None = None
-    visible = True
     condition: str | None = None
     while word := cursor.take_any(_INDEX_OPTIONS):
         if word in ("CLUSTERED", "NONCLUSTERED"):
             clustered = word == "CLUSTERED"
-        elif word in ("VISIBLE", "INVISIBLE"):
-            visible = word == "VISIBLE"
         elif word == "WHERE":
             start = cursor.at
             cursor.skip_item()
@@ -158,7 +153,7 @@ def take_index_body(cursor: Cursor, name: str | None, kind: IndexKind) -> IndexD
         elif word == "WITH":
             cursor.take("PARSER")
             cursor.take_name()
-        elif word not in ("GLOBAL", "LOCAL", "ADD_COLUMNAR_REPLICA_ON_DEMAND"):
+        elif word not in _WORDS_ALONE:
             cursor.take_char("=")
             cursor.skip_token()
     return IndexDefinition(
@@ -166,7 +161,6 @@ def take_index_body(cursor: Cursor, name: str | None, kind: IndexKind) -> IndexD
         kind=kind,
         parts=tuple(parts),
         clustered=clustered,
-        visible=visible,
         condition=condition,
     )
 
@@ -193,20 +187,22 @@ _INDEX_OPTIONS: Final = frozenset(
 )
 
 
-def _take_part(cursor: Cursor) -> IndexPart | None:
-    length: int | None = None
+_WORDS_ALONE: Final = (
+    "ADD_COLUMNAR_REPLICA_ON_DEMAND",
+    "GLOBAL",
+    "INVISIBLE",
+    "LOCAL",
+    "VISIBLE",
+)
+
+
+def _take_part(cursor: Cursor) -> tuple[str | None] | tuple[()]:
+    """Take one part of an index: its column, None for an expression; () if none stands here."""
     column: str | None = None
-    expression: str | None = None
-    inside = cursor.take_group()
-    if inside is not None:
-        expression = inside.text()
-    else:
+    if cursor.take_group() is None:
         column = cursor.take_name()
         if column is None:
-            return None
-        numbers = take_numbers(cursor)
-        length = numbers[0] if numbers else None
-    order = cursor.take_any(("ASC", "DESC"))
-    return IndexPart(
-        column=column, length=length, expression=expression, descending=order == "DESC"
-    )
+            return ()
+        take_numbers(cursor)
+    cursor.take_any(("ASC", "DESC"))
+    return (column,)

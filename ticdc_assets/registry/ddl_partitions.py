@@ -143,7 +143,7 @@ _COLUMNS_METHODS: Final = {
 
 def take_partitioning(cursor: Cursor) -> Partitioning | None:
     """Take what stands after PARTITION BY."""
-    linear = cursor.take("LINEAR")
+    cursor.take("LINEAR")
     word = cursor.take_any(_METHODS)
     if not word:
         cursor.missing()
@@ -188,7 +188,6 @@ def take_partitioning(cursor: Cursor) -> Partitioning | None:
             break
     return Partitioning(
         method=method,
-        linear=linear,
         expression=expression,
         columns=columns,
         count=count,
@@ -249,19 +248,14 @@ def _take_definition(cursor: Cursor) -> PartitionDefinition | None:
         if bound is None:
             return None
     take_options(cursor)
-    subpartitions: list[str] = []
     group = cursor.take_group()
     while group is not None and not group.done:
-        name_of_subpartition = _take_value_name(group) if group.take("SUBPARTITION") else None
-        if name_of_subpartition is None:
-            group.unexpected()
-        else:
-            subpartitions.append(name_of_subpartition)
+        if group.take("SUBPARTITION") and _take_value_name(group) is not None:
             take_options(group)
+        else:
+            group.unexpected()
         group.take_char(",")
-    return PartitionDefinition(
-        name=name, bound_kind=kind, bound=bound, subpartitions=tuple(subpartitions)
-    )
+    return PartitionDefinition(name=name, bound_kind=kind, bound=bound)
 
 
 def _take_value_name(cursor: Cursor) -> str | None:

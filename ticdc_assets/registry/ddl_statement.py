@@ -52,13 +52,9 @@ class ChangeKind(StrEnum):
     ADD_INDEX = "add_index"
     DROP_INDEX = "drop_index"
     RENAME_INDEX = "rename_index"
-    ALTER_INDEX = "alter_index"
-    ADD_CONSTRAINT = "add_constraint"
-    DROP_CONSTRAINT = "drop_constraint"
     RENAME_TABLE = "rename_table"
     CONVERT_CHARSET = "convert_charset"
     PARTITION = "partition"
-    TABLE_OPTION = "table_option"
     OTHER = "other"
 
 
@@ -93,10 +89,6 @@ class IndexKind(StrEnum):
     PRIMARY = "primary"
     UNIQUE = "unique"
     NON_UNIQUE = "non-unique"
-    FULLTEXT = "fulltext"
-    SPATIAL = "spatial"
-    VECTOR = "vector"
-    COLUMNAR = "columnar"
 
 
 class PartitionMethod(StrEnum):
@@ -121,17 +113,10 @@ class PartitionAction(StrEnum):
     ADD = "add"
     LAST = "last"
     """`LAST PARTITION LESS THAN (bound)`: adds partitions up to the bound."""
-    SPLIT_MAXVALUE = "split_maxvalue"
-    MERGE_FIRST = "merge_first"
     COALESCE = "coalesce"
     REORGANIZE = "reorganize"
     PARTITION_BY = "partition_by"
     REMOVE_PARTITIONING = "remove_partitioning"
-    ANALYZE = "analyze"
-    CHECK = "check"
-    OPTIMIZE = "optimize"
-    REBUILD = "rebuild"
-    REPAIR = "repair"
 
 
 class BoundKind(StrEnum):
@@ -202,14 +187,10 @@ class ColumnDefinition:
         elements: labels of ENUM and SET in order.
         nullable: False for NOT NULL, SERIAL and columns of the primary key in the same text.
         default: the DEFAULT clause.
-        on_update: text of ON UPDATE, e.g. `CURRENT_TIMESTAMP(3)`.
         auto_increment: whether AUTO_INCREMENT was declared (SERIAL implies it).
-        auto_random: whether AUTO_RANDOM was declared.
         primary_key: whether the column's own definition says PRIMARY KEY.
         unique: whether the column's own definition says UNIQUE (SERIAL implies it).
-        comment: text of COMMENT; None if there is none.
         generated: virtual or stored for a generated column, None for any other.
-        generated_expression: text between the parentheses of AS (...).
     """
 
     name: str
@@ -225,24 +206,10 @@ class ColumnDefinition:
     elements: tuple[str, ...] = ()
     nullable: bool = True
     default: DefaultValue = NO_DEFAULT
-    on_update: str | None = None
     auto_increment: bool = False
-    auto_random: bool = False
     primary_key: bool = False
     unique: bool = False
-    comment: str | None = None
     generated: GeneratedKind | None = None
-    generated_expression: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexPart:
-    """One part of an index: a column, or its first `length` characters, or an expression."""
-
-    column: str | None = None
-    length: int | None = None
-    expression: str | None = None
-    descending: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,18 +218,16 @@ class IndexDefinition:
 
     Attributes:
         name: index name, None where the text leaves it to the server; a primary key has none.
-        kind: primary, unique, non-unique or one of the search kinds.
-        parts: the parts in key order.
+        kind: primary, unique or non-unique.
+        parts: the parts in key order: the column of each, None for an expression.
         clustered: True for CLUSTERED, False for NONCLUSTERED, None if the text does not say.
-        visible: False for INVISIBLE.
         condition: text of a partial index's WHERE, None for an index over all rows.
     """
 
     name: str | None
     kind: IndexKind
-    parts: tuple[IndexPart, ...]
+    parts: tuple[str | None, ...]
     clustered: bool | None = None
-    visible: bool = True
     condition: str | None = None
 
     @property
@@ -278,7 +243,7 @@ class IndexDefinition:
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns in key order; parts that are expressions are left out."""
-        return tuple(part.column for part in self.parts if part.column is not None)
+        return tuple(part for part in self.parts if part is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,12 +256,11 @@ class TableOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionDefinition:
-    """One partition: its name, its bound as text, and the names of its subpartitions."""
+    """One partition: its name, and its bound as text."""
 
     name: str
     bound_kind: BoundKind | None = None
     bound: str | None = None
-    subpartitions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +269,6 @@ class Partitioning:
 
     Attributes:
         method: hash, key, range, list and their COLUMNS forms.
-        linear: whether LINEAR was written.
         expression: text between the parentheses.
         columns: the columns, for KEY and the COLUMNS forms.
         count: number after PARTITIONS, None if not written.
@@ -314,7 +277,6 @@ class Partitioning:
     """
 
     method: PartitionMethod
-    linear: bool = False
     expression: str = ""
     columns: tuple[str, ...] = ()
     count: int | None = None
@@ -333,8 +295,7 @@ class PartitionChange:
         definitions: partitions that ADD and REORGANIZE bring in.
         count: number of COALESCE and of ADD PARTITION PARTITIONS.
         other: the table an EXCHANGE swaps with.
-        validation: False for EXCHANGE ... WITHOUT VALIDATION.
-        bound: text of the bound of FIRST, LAST, MERGE_FIRST and SPLIT_MAXVALUE.
+        bound: text of the bound of FIRST and LAST.
         partitioning: the clause of PARTITION_BY.
     """
 
@@ -344,7 +305,6 @@ class PartitionChange:
     definitions: tuple[PartitionDefinition, ...] = ()
     count: int | None = None
     other: TableName | None = None
-    validation: bool = True
     bound: str | None = None
     partitioning: Partitioning | None = None
 
@@ -367,21 +327,20 @@ class AlterChange:
 
     Attributes:
         kind: what is done; it decides which of the other fields are set.
-        name: column, index or constraint it is done to, under its old name.
+        name: column or index it is done to, under its old name.
         new_name: new name for rename_column, change_column (equal to `name` where only the
             definition changes) and rename_index.
         column: definition, for add_column, modify_column and change_column.
         position: FIRST or AFTER, if written.
         index: definition, for add_index and add_primary_key.
         default: new default, for set_default.
-        option: for table_option.
+        option: of the table, if the change is one; its kind is other.
         partition: for partition.
         table: new name, for rename_table.
         charset: for convert_charset; None stands for DEFAULT.
         collation: for convert_charset.
         conditional: whether IF EXISTS or IF NOT EXISTS was written, so that the change may have
             been none.
-        text: the change as written.
     """
 
     kind: ChangeKind
@@ -397,7 +356,6 @@ class AlterChange:
     charset: str | None = None
     collation: str | None = None
     conditional: bool = False
-    text: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -416,18 +374,12 @@ class DdlStatement:
             mean all of them against the table as it was before the statement.
         columns: columns of CREATE TABLE (ALTER's are in `changes`).
         indexes: indexes of CREATE TABLE, those inside column definitions last.
-        new_database: the name after TO of FLASHBACK DATABASE.
         options: table or database options of CREATE and ALTER DATABASE, CREATE TABLE.
         partitioning: PARTITION BY of CREATE TABLE.
         query: text of a view's query, or of CREATE TABLE ... AS SELECT.
-        conditional: whether IF EXISTS or IF NOT EXISTS was written for the object.
-        or_replace: whether OR REPLACE was written.
-        temporary: whether TEMPORARY was written.
         unparsed: the first piece that was not understood, at most 200 characters ("" for an
-            empty text); None if all was. What stands in the other fields was understood, but it
-            may not be all.
-        unparsed_position: where in the text that piece starts, counted in characters.
-        truncated: whether the text was longer than the limit and its end was not looked at.
+            empty text, and for one whose end was not looked at); None if all was. What stands in
+            the other fields was understood, but it may not be all.
     """
 
     action: DdlAction
@@ -439,16 +391,10 @@ class DdlStatement:
     changes: tuple[AlterChange, ...] = ()
     columns: tuple[ColumnDefinition, ...] = ()
     indexes: tuple[IndexDefinition, ...] = ()
-    new_database: str | None = None
     options: tuple[TableOption, ...] = ()
     partitioning: Partitioning | None = None
     query: str | None = None
-    conditional: bool = False
-    or_replace: bool = False
-    temporary: bool = False
     unparsed: str | None = None
-    unparsed_position: int | None = None
-    truncated: bool = False
 
     @property
     def defined_columns(self) -> tuple[ColumnDefinition, ...]:
@@ -456,19 +402,3 @@ class DdlStatement:
         return self.columns + tuple(
             change.column for change in self.changes if change.column is not None
         )
-
-    @property
-    def column_renames(self) -> dict[str, str]:
-        """Columns that get another name: old to new, all at once (a swap is two entries)."""
-        return {
-            change.name: change.new_name
-            for change in self.changes
-            if change.kind in (ChangeKind.RENAME_COLUMN, ChangeKind.CHANGE_COLUMN)
-            and change.name is not None
-            and change.new_name is not None
-            and change.name != change.new_name
-        }
-
-    def option(self, name: str) -> str | None:
-        """Return the value of the last option called `name`, or None."""
-        return next((item.value for item in reversed(self.options) if item.name == name), None)

@@ -154,14 +154,10 @@ class UnfinishedColumn:
     elements: tuple[str, ...] = ()
     nullable: bool = True
     default: DefaultValue = NO_DEFAULT
-    on_update: str | None = None
     auto_increment: bool = False
-    auto_random: bool = False
     primary_key: bool = False
     unique: bool = False
-    comment: str | None = None
     generated: GeneratedKind | None = None
-    generated_expression: str | None = None
     clustered: bool | None = None
 
 

@@ -380,7 +380,7 @@ class _Table:
         if name is None:
             # CREATE looks at all parts for an expression, ALTER at the first.
             parts = index.parts if created else index.parts[:1]
-            named = bool(columns) and all(part.column is not None for part in parts)
+            named = bool(columns) and None not in parts
             wanted = columns[0].schema.name if named else "expression_index"
             name = self.free_index_name(wanted, taken or set())
         else:

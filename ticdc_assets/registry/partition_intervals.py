@@ -5,8 +5,7 @@ there and a new bound. Out: the partitions with the names and bounds that TiDB g
 `PartitionError`. TiDB does not keep the interval: it works it out of the bounds, and so does this.
 
 TiDB writes most of these statements out as plain lists of partitions before TiCDC sees them; they
-are read here as well, for versions that do not. MERGE FIRST PARTITION and SPLIT MAXVALUE PARTITION
-are in its grammar and it refuses to run them, so what they would name their partitions is unknown.
+are read here as well, for versions that do not.
 """
 
 import re

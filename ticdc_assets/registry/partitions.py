@@ -137,12 +137,6 @@ def _bound(change: PartitionChange) -> str:
     return change.bound
 
 
-def _refused(partitions: TablePartitions, change: PartitionChange) -> TablePartitions:
-    del partitions
-    name = change.action.upper().replace("_", " ")
-    raise PartitionError(f"{name} PARTITION: how its partitions are called is not known")
-
-
 def _coalesce(partitions: TablePartitions, change: PartitionChange) -> TablePartitions:
     count = change.count or 0
     if partitions.method not in _COUNTED or not 0 < count < len(partitions.definitions):
@@ -184,8 +178,6 @@ _CHANGES: Final[
     PartitionAction.DROP: _drop,
     PartitionAction.FIRST: _drop,
     PartitionAction.LAST: _last,
-    PartitionAction.MERGE_FIRST: _refused,
-    PartitionAction.SPLIT_MAXVALUE: _refused,
     PartitionAction.COALESCE: _coalesce,
     PartitionAction.REORGANIZE: _reorganize,
     PartitionAction.PARTITION_BY: _partition_by,

@@ -25,7 +25,6 @@ from ticdc_assets.registry.ddl_statement import (
     DefaultValue,
     GeneratedKind,
     IndexKind,
-    IndexPart,
     LiteralForm,
     PartitionAction,
     PartitionChange,
@@ -41,7 +40,7 @@ from ticdc_assets_tests.wire import golden
 
 def understood(sql: str) -> DdlStatement:
     statement = parse_ddl(sql)
-    assert statement.unparsed is None, (sql, statement.unparsed, statement.unparsed_position)
+    assert statement.unparsed is None, (sql, statement.unparsed)
     return statement
 
 
@@ -190,18 +189,19 @@ def test_a_view_keeps_its_query_as_text(head: str) -> None:
     assert statement.action in (DdlAction.CREATE_VIEW, DdlAction.ALTER_VIEW)
     assert (statement.database, statement.table) == ("d", "v")
     assert statement.query == "select 'x)', count(*) from t where ((1))"
-    assert statement.or_replace == ("or replace" in head)
 
 
 # --------------------------------------------------------------------------------------- changes
 
 
 def brief(change: AlterChange) -> str:
-    """Write a change as `kind name new_name position`, empty parts left out."""
+    """Write a change as `kind name new_name position option`, empty parts left out."""
     position = ""
     if change.position is not None:
         position = "FIRST" if change.position.first else f"AFTER {change.position.after}"
-    return " ".join(filter(None, (str(change.kind), change.name, change.new_name, position)))
+    option = change.option and change.option.name
+    parts = (str(change.kind), change.name, change.new_name, position, option)
+    return " ".join(filter(None, parts))
 
 
 CHANGES: list[tuple[str, str]] = [
@@ -241,8 +241,8 @@ CHANGES: list[tuple[str, str]] = [
     ("rename index i to j, rename key `k` to `l`", "rename_index i j; rename_index k l"),
     ("alter a set default 5, alter column b drop default", "set_default a; drop_default b"),
     ("alter column a set default (now())", "set_default a"),
-    ("alter index i invisible", "alter_index i"),
-    ("alter check c not enforced", "other c"),
+    ("alter index i invisible", "other"),
+    ("alter check c not enforced", "other"),
     ("add primary key (a, b desc)", "add_primary_key"),
     (
         "add constraint pk primary key using btree (a) /*T![clustered_index] CLUSTERED */",
@@ -271,41 +271,46 @@ CHANGES: list[tuple[str, str]] = [
     ),
     (
         "add constraint f foreign key (a) references u (i) on delete set null on update no action",
-        "add_constraint f",
+        "other f",
     ),
-    ("add foreign key f (a) references d.u (id) match full", "add_constraint f"),
-    ("add constraint check (a > 0), add check (b) not enforced", "add_constraint; add_constraint"),
+    ("add foreign key f (a) references d.u (id) match full", "other f"),
+    ("add constraint check (a > 0), add check (b) not enforced", "other; other"),
     (
         "drop foreign key f, drop check c, drop constraint if exists d",
-        "drop_constraint f; drop_constraint c; drop_constraint d",
+        "other f; other c; other d",
     ),
     (
         "engine=innodb default charset=utf8mb4 collate utf8mb4_bin",
-        "table_option; table_option; table_option",
+        "other engine; other charset; other collate",
     ),
-    ("comment 'a, b', auto_increment = 7", "table_option; table_option"),
-    ("/*T![force_inc] FORCE */ AUTO_INCREMENT = 1", "table_option"),
+    ("comment 'a, b', auto_increment = 7", "other comment; other auto_increment"),
+    ("/*T![force_inc] FORCE */ AUTO_INCREMENT = 1", "other force_auto_increment"),
     (
         "ttl = `c` + interval 3 month ttl_enable='ON' ttl_job_interval '1h'",
-        "table_option; table_option; table_option",
+        "other ttl; other ttl_enable; other ttl_job_interval",
     ),
     ("remove ttl", "other"),
-    ("placement policy = set default", "table_option"),
+    ("placement policy = set default", "other placement_policy"),
     ("convert to character set utf8mb4 collate utf8mb4_bin", "convert_charset"),
     ("convert to charset default", "convert_charset"),
     ("order by a, b desc, add column c int", "other; add_column c"),
     ("algorithm=instant, lock = none, add column a int", "other; other; add_column a"),
     ("set tiflash replica 2 location labels 'a', 'b', add column a int", "other; add_column a"),
     ("import partition p0, p1 tablespace, discard tablespace", "other; other"),
-    ("storage disk, modify a national varcharacter(12)", "table_option; modify_column a"),
-    ("followers = 3", "table_option"),
+    ("storage disk, modify a national varcharacter(12)", "other storage; modify_column a"),
+    ("followers = 3", "other followers"),
     ("cache", "other"),
-    ("attributes='merge_option=allow'", "table_option"),
+    ("attributes='merge_option=allow'", "other attributes"),
     ("disable keys, discard tablespace, secondary_load", "other; other; other"),
     ("rename to u, drop column a", "rename_table; drop_column a"),
     ("remove partitioning", "partition"),
-    ("engine = innodb partition by hash (a) partitions 4", "table_option; partition"),
+    ("engine = innodb partition by hash (a) partitions 4", "other engine; partition"),
     ("partition p0 placement policy = `x`", "other"),
+    ("rebuild partition all", "other"),
+    ("check partition p, q", "other"),
+    ("analyze partition p index i, add column a int", "other; add_column a"),
+    ("optimize partition no_write_to_binlog p", "other"),
+    ("repair partition p", "other"),
 ]
 
 
@@ -318,13 +323,8 @@ def test_changes_of_an_alter_table(sql: str, expected: str) -> None:
         assert "; ".join(brief(change) for change in statement.changes) == expected
 
 
-def test_a_change_keeps_its_own_text_and_condition() -> None:
+def test_a_change_keeps_its_own_condition() -> None:
     statement = understood("alter table t add column (a int, b int), drop column if exists c")
-    assert [change.text for change in statement.changes] == [
-        "a int",
-        "b int",
-        "drop column if exists c",
-    ]
     assert [change.conditional for change in statement.changes] == [False, False, True]
 
 
@@ -332,7 +332,7 @@ def test_renamed_columns_are_a_mapping_that_may_swap() -> None:
     statement = understood(
         "alter table t rename column a to b, change b a int, change c c int, change D d int"
     )
-    assert statement.column_renames == {"a": "b", "b": "a", "D": "d"}
+    assert column_renames([statement]) == {"b": "a", "a": "b"}
 
 
 def test_create_and_drop_index_are_changes_of_the_table() -> None:
@@ -345,11 +345,7 @@ def test_create_and_drop_index_are_changes_of_the_table() -> None:
     assert (change.kind, change.name, change.conditional) == (ChangeKind.ADD_INDEX, "i j", True)
     assert change.index is not None
     assert change.index.kind is IndexKind.UNIQUE
-    assert change.index.parts == (
-        IndexPart(column="a", length=5),
-        IndexPart(column="b", descending=True),
-        IndexPart(expression="c + 1"),
-    )
+    assert change.index.parts == ("a", "b", None)
     assert change.index.columns == ("a", "b")
     dropped = understood("drop index if exists i on t")
     assert [brief(change) for change in dropped.changes] == ["drop_index i"]
@@ -387,7 +383,7 @@ PARTITIONS: list[tuple[str, PartitionChange]] = [
     ("TRUNCATE PARTITION ALL", PartitionChange(action=A.TRUNCATE, all_partitions=True)),
     (
         "exchange partition p0 with table d.u without validation",
-        PartitionChange(action=A.EXCHANGE, names=("p0",), other=table("u", "d"), validation=False),
+        PartitionChange(action=A.EXCHANGE, names=("p0",), other=table("u", "d")),
     ),
     (
         "exchange partition p0 with table u with validation",
@@ -419,19 +415,11 @@ PARTITIONS: list[tuple[str, PartitionChange]] = [
     ),
     ("reorganize partition", PartitionChange(action=A.REORGANIZE)),
     ("remove partitioning", PartitionChange(action=A.REMOVE_PARTITIONING)),
-    ("rebuild partition all", PartitionChange(action=A.REBUILD, all_partitions=True)),
-    ("check partition p", PartitionChange(action=A.CHECK, names=("p",))),
-    ("analyze partition p index i", PartitionChange(action=A.ANALYZE, names=("p",))),
     (
         "first partition less than ('2024-01-01')",
         PartitionChange(action=A.FIRST, bound="'2024-01-01'"),
     ),
     ("last partition less than (9)", PartitionChange(action=A.LAST, bound="9")),
-    ("merge first partition less than (9)", PartitionChange(action=A.MERGE_FIRST, bound="9")),
-    (
-        "split maxvalue partition less than (9)",
-        PartitionChange(action=A.SPLIT_MAXVALUE, bound="9"),
-    ),
 ]
 
 
@@ -513,11 +501,8 @@ def test_partition_by(
     assert created is not None
     assert (created.method, created.expression, created.columns) == (method, expression, columns)
     assert [f"{item.name}:{item.bound}" for item in created.definitions] == bounds
-    assert created.linear == sql.startswith("linear")
     assert created.count == (4 if "partitions 4" in sql else None)
     assert (created.interval is not None) == ("interval" in sql)
-    if "subpartition s0" in sql:
-        assert created.definitions[0].subpartitions == ("s0", "s1")
 
 
 # --------------------------------------------------------------------------------------- columns
@@ -639,7 +624,7 @@ TYPES: list[tuple[str, dict[str, Any]]] = [
     ("int null", {"mysql_type": "int"}),
     ("int primary key", {"mysql_type": "int", "nullable": False, "primary_key": True}),
     ("int key", {"mysql_type": "int", "nullable": False, "primary_key": True}),
-    ("int unique key comment 'x'", {"mysql_type": "int", "unique": True, "comment": "x"}),
+    ("int unique key comment 'x'", {"mysql_type": "int", "unique": True}),
     (
         "bigint primary key /*T![clustered_index] nonclustered */ auto_increment",
         {
@@ -651,24 +636,23 @@ TYPES: list[tuple[str, dict[str, Any]]] = [
     ),
     (
         "bigint /*T![auto_rand] AUTO_RANDOM(5, 54) */ primary key",
-        {"mysql_type": "bigint", "nullable": False, "primary_key": True, "auto_random": True},
+        {"mysql_type": "bigint", "nullable": False, "primary_key": True},
     ),
-    ("int comment 'a,b) primary key'", {"mysql_type": "int", "comment": "a,b) primary key"}),
-    ("int comment ''", {"mysql_type": "int", "comment": ""}),
+    ("int comment 'a,b) primary key'", {"mysql_type": "int"}),
+    ("int comment ''", {"mysql_type": "int"}),
     ("int check (`not_null` > 0) not enforced not null", {"mysql_type": "int", "nullable": False}),
     ("int constraint c check (x in (1,2))", {"mysql_type": "int"}),
     ("int references u (id) on delete set null on update cascade", {"mysql_type": "int"}),
     ("int column_format fixed storage disk invisible", {"mysql_type": "int"}),
     (
         "timestamp references u (id) on delete no action on update current_timestamp",
-        {"mysql_type": "timestamp", "on_update": "current_timestamp"},
+        {"mysql_type": "timestamp"},
     ),
     (
         "int as (a + (b * 2))",
         {
             "mysql_type": "int",
             "generated": GeneratedKind.VIRTUAL,
-            "generated_expression": "a + (b * 2)",
         },
     ),
     (
@@ -678,7 +662,6 @@ TYPES: list[tuple[str, dict[str, Any]]] = [
             "length": 9,
             "nullable": False,
             "generated": GeneratedKind.VIRTUAL,
-            "generated_expression": "concat(a, ') stored')",
         },
     ),
     (
@@ -687,12 +670,11 @@ TYPES: list[tuple[str, dict[str, Any]]] = [
             "mysql_type": "bigint",
             "unique": True,
             "generated": GeneratedKind.STORED,
-            "generated_expression": "a",
         },
     ),
     (
         "bigint as (a) persistent",
-        {"mysql_type": "bigint", "generated": GeneratedKind.STORED, "generated_expression": "a"},
+        {"mysql_type": "bigint", "generated": GeneratedKind.STORED},
     ),
 ]
 
@@ -756,7 +738,7 @@ def test_defaults(sql: str, kind: DefaultKind, form: LiteralForm | None, value: 
     expected = DefaultValue(kind=kind, form=form, value=value)
     definition = column(f"c int default {sql} on update now(3) not null comment 'c'")
     assert definition.default == expected
-    assert (definition.on_update, definition.nullable, definition.comment) == ("now(3)", False, "c")
+    assert not definition.nullable
     altered = understood(f"alter table t alter c set default {sql}, add d int").changes
     assert altered[0].default == expected
     (added,) = understood(f"alter table t add c int default {sql}").changes
@@ -794,26 +776,28 @@ def test_a_create_table_as_servers_print_it() -> None:
         (None, IndexKind.PRIMARY, ("ID", "index")),
         ("uk", IndexKind.UNIQUE, ("kind",)),
         (None, IndexKind.NON_UNIQUE, ()),
-        ("ft", IndexKind.FULLTEXT, ("a",)),
+        ("ft", IndexKind.NON_UNIQUE, ("a",)),
         (None, IndexKind.UNIQUE, ("u",)),
     ]
-    primary, unique, expression = statement.indexes[:3]
+    primary, unique = statement.indexes[:2]
     assert (primary.clustered, primary.primary, primary.unique) == (True, True, True)
-    assert unique.parts == (IndexPart(column="kind", length=3, descending=True),)
-    assert not expression.visible
+    assert unique.parts == ("kind",)
     assert [item.name for item in statement.columns if item.generated is GeneratedKind.VIRTUAL] == [
         "v"
     ]
     assert statement.columns[4].default == DefaultValue(
         kind=DefaultKind.EXPRESSION, value="CURRENT_TIMESTAMP(3)"
     )
-    assert statement.option("charset") == "latin1"
-    assert statement.option("collate") == "latin1_bin"
-    assert statement.option("comment") == "it's"
-    assert statement.option("ttl") == "`at` + INTERVAL 1 YEAR"
-    assert statement.option("ttl_enable") == "ON"
-    assert statement.option("absent") is None
-    assert statement.conditional
+    assert {item.name: item.value for item in statement.options} == {
+        "engine": "InnoDB",
+        "auto_increment": "5",
+        "charset": "latin1",
+        "collate": "latin1_bin",
+        "comment": "it's",
+        "ttl": "`at` + INTERVAL 1 YEAR",
+        "ttl_enable": "ON",
+        "row_format": "dynamic",
+    }
     assert statement.partitioning is not None
 
 
@@ -847,10 +831,10 @@ def test_create_table_as_select_keeps_the_query(tail: str) -> None:
     assert "select" in statement.query
 
 
-def test_temporary_tables_are_marked() -> None:
+def test_temporary_tables_are_understood() -> None:
     statement = understood("create global temporary table t (a int) on commit delete rows")
-    assert statement.temporary
-    assert statement.option("on_commit") == "delete"
+    assert statement.action is DdlAction.CREATE_TABLE
+    assert statement.options == (TableOption(name="on_commit", value="delete"),)
 
 
 def test_a_missing_feature_comment_is_a_comment_and_an_executable_one_is_not() -> None:
@@ -860,17 +844,13 @@ def test_a_missing_feature_comment_is_a_comment_and_an_executable_one_is_not() -
     )
     added, dropped = statement.changes
     assert added.column is not None
-    assert (added.column.default.value, added.column.nullable, added.column.comment) == (
-        "2",
-        False,
-        "c",
-    )
+    assert (added.column.default.value, added.column.nullable) == ("2", False)
     assert brief(dropped) == "drop_column b"
 
 
 def test_strings_are_read_without_backslash_escapes_if_only_that_closes_them() -> None:
-    definition = column(r"c varchar(9) default '\' comment 'a''b'")
-    assert (definition.default.value, definition.comment) == ("\\", "a'b")
+    definition = column(r"c enum('a''b') default '\'")
+    assert (definition.default.value, definition.elements) == ("\\", ("a'b",))
 
 
 def test_keywords_do_not_come_from_other_scripts() -> None:
@@ -881,53 +861,52 @@ def test_keywords_do_not_come_from_other_scripts() -> None:
 
 # -------------------------------------------------------------------------- what is not understood
 
-UNPARSED: list[tuple[str, DdlAction, str | None, int]] = [
-    ("", DdlAction.UNKNOWN, "", 0),
-    ("  -- x", DdlAction.UNKNOWN, "  -- x", 0),
-    (";;", DdlAction.UNKNOWN, ";;", 0),
-    ("select 1", DdlAction.UNKNOWN, "select 1", 0),
-    ("create user u", DdlAction.UNKNOWN, "create user u", 0),
-    ("drop index i", DdlAction.DROP_INDEX, "", 12),
-    ("drop table a, b c", DdlAction.DROP_TABLE, "c", 16),
-    ("drop table", DdlAction.DROP_TABLE, "", 10),
-    ("rename table a to", DdlAction.RENAME_TABLE, "", 17),
-    ("create table t", DdlAction.CREATE_TABLE, "", 14),
-    ("create table t ()", DdlAction.CREATE_TABLE, "", 16),
-    ("alter table t add unique ()", DdlAction.ALTER_TABLE, "add unique ()", 14),
-    ("create table t (a)", DdlAction.CREATE_TABLE, "", 17),
-    ("create table t (a int,)", DdlAction.CREATE_TABLE, "", 22),
-    ("create table t (a int", DdlAction.CREATE_TABLE, "(a int", 15),
-    ("create table t (a int) )", DdlAction.CREATE_TABLE, ")", 23),
-    ("create table t (a int foo bar, b int)", DdlAction.CREATE_TABLE, "foo bar", 22),
-    ("create table t (a blurb(3) not null, b int)", DdlAction.CREATE_TABLE, "blurb(3)", 18),
-    ("create table t (a decimal(x), b int)", DdlAction.CREATE_TABLE, "x", 26),
-    ("create table t (a enum('x' 5), b int)", DdlAction.CREATE_TABLE, "'x' 5", 23),
-    ("create table t (a int virtual, b int)", DdlAction.CREATE_TABLE, "virtual", 22),
-    ("create table t (a int default, b int)", DdlAction.CREATE_TABLE, "default", 22),
-    ("create table t (a int comment 'x", DdlAction.CREATE_TABLE, "(a int comment 'x", 15),
-    ("alter table t add column", DdlAction.ALTER_TABLE, "add column", 14),
-    ("alter table t frobnicate 'x', drop a", DdlAction.ALTER_TABLE, "frobnicate 'x'", 14),
-    ("alter table t drop a, , drop b", DdlAction.ALTER_TABLE, ",", 22),
-    ("alter table t drop a,", DdlAction.ALTER_TABLE, "", 21),
-    ("alter table t exchange partition p", DdlAction.ALTER_TABLE, "exchange partition p", 14),
-    ("alter table t drop a /*! ", DdlAction.ALTER_TABLE, "/*! ", 21),
-    ("alter table t drop a /* ", DdlAction.ALTER_TABLE, "/* ", 21),
-    ("drop table a; drop table b", DdlAction.DROP_TABLE, "drop table b", 14),
-    ("flashback table t to timestamp '2024-01-01'", DdlAction.FLASHBACK_TABLE, None, 18),
+UNPARSED: list[tuple[str, DdlAction, str]] = [
+    ("", DdlAction.UNKNOWN, ""),
+    ("  -- x", DdlAction.UNKNOWN, "  -- x"),
+    (";;", DdlAction.UNKNOWN, ";;"),
+    ("select 1", DdlAction.UNKNOWN, "select 1"),
+    ("create user u", DdlAction.UNKNOWN, "create user u"),
+    ("drop index i", DdlAction.DROP_INDEX, ""),
+    ("drop table a, b c", DdlAction.DROP_TABLE, "c"),
+    ("drop table", DdlAction.DROP_TABLE, ""),
+    ("rename table a to", DdlAction.RENAME_TABLE, ""),
+    ("create table t", DdlAction.CREATE_TABLE, ""),
+    ("create table t ()", DdlAction.CREATE_TABLE, ""),
+    ("alter table t add unique ()", DdlAction.ALTER_TABLE, "add unique ()"),
+    ("create table t (a)", DdlAction.CREATE_TABLE, ""),
+    ("create table t (a int,)", DdlAction.CREATE_TABLE, ""),
+    ("create table t (a int", DdlAction.CREATE_TABLE, "(a int"),
+    ("create table t (a int) )", DdlAction.CREATE_TABLE, ")"),
+    ("create table t (a int foo bar, b int)", DdlAction.CREATE_TABLE, "foo bar"),
+    ("create table t (a blurb(3) not null, b int)", DdlAction.CREATE_TABLE, "blurb(3)"),
+    ("create table t (a decimal(x), b int)", DdlAction.CREATE_TABLE, "x"),
+    ("create table t (a enum('x' 5), b int)", DdlAction.CREATE_TABLE, "'x' 5"),
+    ("create table t (a int virtual, b int)", DdlAction.CREATE_TABLE, "virtual"),
+    ("create table t (a int default, b int)", DdlAction.CREATE_TABLE, "default"),
+    ("create table t (a int comment 'x", DdlAction.CREATE_TABLE, "(a int comment 'x"),
+    ("alter table t add column", DdlAction.ALTER_TABLE, "add column"),
+    ("alter table t frobnicate 'x', drop a", DdlAction.ALTER_TABLE, "frobnicate 'x'"),
+    ("alter table t drop a, , drop b", DdlAction.ALTER_TABLE, ","),
+    ("alter table t drop a,", DdlAction.ALTER_TABLE, ""),
+    ("alter table t exchange partition p", DdlAction.ALTER_TABLE, "exchange partition p"),
+    ("alter table t drop a /*! ", DdlAction.ALTER_TABLE, "/*! "),
+    ("alter table t drop a /* ", DdlAction.ALTER_TABLE, "/* "),
+    ("drop table a; drop table b", DdlAction.DROP_TABLE, "drop table b"),
+    (
+        "flashback table t to timestamp '2024-01-01'",
+        DdlAction.FLASHBACK_TABLE,
+        "to timestamp '2024-01-01'",
+    ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("sql", "action", "unparsed", "position"), UNPARSED, ids=[row[0] or "empty" for row in UNPARSED]
+    ("sql", "action", "unparsed"), UNPARSED, ids=[row[0] or "empty" for row in UNPARSED]
 )
-def test_what_is_not_understood_is_named(
-    sql: str, action: DdlAction, unparsed: str | None, position: int
-) -> None:
+def test_what_is_not_understood_is_named(sql: str, action: DdlAction, unparsed: str) -> None:
     statement = parse_ddl(sql)
-    assert statement.action is action
-    assert statement.unparsed == (sql[position:] if unparsed is None else unparsed)
-    assert statement.unparsed_position == position
-    assert not statement.truncated
+    assert (statement.action, statement.unparsed) == (action, unparsed)
 
 
 def test_what_was_understood_around_it_stays() -> None:
@@ -965,12 +944,11 @@ def test_statements_survive_pickling_and_compare_by_value() -> None:
 def test_a_text_beyond_the_limit_is_flagged() -> None:
     sql = "alter table t drop column a, comment 'x'"
     padded = sql + " " * (MAX_SQL_LENGTH - len(sql))
-    assert understood(padded).truncated is False
+    assert understood(padded).changes
     statement = parse_ddl(padded + ", drop column b")
-    assert statement.truncated
-    assert (statement.unparsed, statement.unparsed_position) == ("", MAX_SQL_LENGTH)
+    assert statement.unparsed == ""
     assert brief(statement.changes[0]) == "drop_column a"
-    assert parse_ddl_script(padded + ";drop table t")[-1].truncated
+    assert parse_ddl_script(padded + ";drop table t")[-1].unparsed == ""
 
 
 # ---------------------------------------------------------------------------------- hostile text
@@ -1047,7 +1025,6 @@ def test_any_sequence_of_words_gives_a_statement(words: list[str], glue: str) ->
         sql = head + glue.join(words)
         statement = parse_ddl(sql)
         assert isinstance(statement, DdlStatement)
-        assert (statement.unparsed is None) == (statement.unparsed_position is None)
         parse_ddl_script(sql)
 
 
@@ -1098,7 +1075,6 @@ def definitions(draw: st.DrawFn) -> tuple[str, ColumnDefinition]:
         attributes.append("not  null")
     if draw(st.booleans()):
         text = draw(TEXTS)
-        values["comment"] = text
         attributes.append(f"Comment {literal(text)}")
     if draw(st.booleans()):
         text = draw(TEXTS)
@@ -1109,7 +1085,6 @@ def definitions(draw: st.DrawFn) -> tuple[str, ColumnDefinition]:
     else:
         inner = f"concat({literal(draw(TEXTS))}, ({quoted(draw(NAMES))}))"
         values["generated"] = GeneratedKind.STORED
-        values["generated_expression"] = inner
         attributes.append(f"generated always as ({inner}) stored")
     sql = " ".join([quoted(name), kind, *draw(st.permutations(attributes))])
     return sql, ColumnDefinition(name=name, **values)
@@ -1227,7 +1202,7 @@ def test_ticdc_quotes_the_name_of_an_exchanged_partition_once_more(name: str) ->
     assert statement.unparsed is None
     (change,) = statement.changes
     assert change.partition is not None
-    assert (change.partition.names, change.partition.validation) == ((name,), False)
+    assert change.partition.names == (name,)
 
 
 @pytest.mark.parametrize(

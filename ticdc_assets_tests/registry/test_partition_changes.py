@@ -85,9 +85,6 @@ CHANGES: list[tuple[TablePartitions, str, tuple[str, ...], tuple[str, ...] | Non
     ),
     (RANGE, "remove partitioning", (), None),
     (RANGE, "partition by hash (id) partitions 2", (), ("p0", "p1")),
-    (RANGE, "analyze partition p0", (), RANGE.names),
-    (RANGE, "rebuild partition all", (), RANGE.names),
-    (RANGE, "check partition p9", (), RANGE.names),
     (LIST, "drop partition b", ("b",), ("a", "c", "z")),
     (LIST, f"add partition ({listed(d='9')})", (), ("a", "b", "c", "z", "d")),
     (LIST, f"reorganize partition a, c into ({listed(e='1, 2, 4')})", (), ("e", "b", "z")),
@@ -156,8 +153,6 @@ REFUSED: list[tuple[TablePartitions, str, str]] = [
     (RANGE, f"reorganize partition nobody into ({less_than(q='200')})", "'nobody'"),
     (RANGE, "first partition less than (50)", "ends at"),
     (RANGE, "last partition less than (900)", "MAXVALUE"),
-    (RANGE, "split maxvalue partition less than (900)", "SPLIT MAXVALUE"),
-    (RANGE, "merge first partition less than (100)", "MERGE FIRST"),
     (HASH, "coalesce partition 4", "COALESCE"),
     (HASH, "add partition partitions 9999", "8192"),
     (HASH, "first partition less than (9)", "no RANGE"),
@@ -189,11 +184,6 @@ def test_a_change_that_does_not_fit_is_refused(
     assert reason in caught.value.reason
 
 
-def test_changes_that_move_no_rows_out_empty_nothing_even_where_they_are_refused() -> None:
-    for text in ("split maxvalue partition less than (9)", "merge first partition less than (9)"):
-        assert emptied_partitions(RANGE, change(text)) == ()
-
-
 def test_what_a_dropped_range_held_belongs_to_the_next_one_from_then_on() -> None:
     assert owner(RANGE, "50") == "p1"
     dropped = after(RANGE, "drop partition p1")
@@ -221,8 +211,7 @@ def test_a_table_may_be_partitioned_anew() -> None:
 
 def test_actions_are_all_decided() -> None:
     decided = {change(text).action for _, text, *_ in (*CHANGES, *REFUSED)}
-    maintenance = {PartitionAction.OPTIMIZE, PartitionAction.REPAIR}
-    assert decided | maintenance == set(PartitionAction)
+    assert decided == set(PartitionAction)
 
 
 @examples(60)
