@@ -47,7 +47,6 @@ from ticdc_assets.registry.ddl_statement import (
     TableRename,
 )
 from ticdc_assets.registry.ddl_tokens import NUMBER, UNPARSED_LIMIT, Cursor, tokenize
-from ticdc_assets.registry.ddl_types import with_charset
 
 MAX_SQL_LENGTH: Final = 1 << 20
 """Characters that are looked at; 8,192 partitions with their bounds take less."""
@@ -340,14 +339,10 @@ def _create_table(cursor: Cursor) -> DdlStatement:
         cursor.at = cursor.end
     elif group is None:
         cursor.missing()
-    charset = next((item.value for item in reversed(options) if item.name == "charset"), None)
-    if charset is None:
-        collation = next((item.value for item in options if item.name == "collate"), None)
-        charset = None if collation is None else collation.partition("_")[0]
     for clause in clauses:
         indexes.extend(clause.indexes)
     key = {column.lower() for index in indexes if index.primary for column in index.columns}
-    columns = (with_charset(clause.column, charset) for clause in clauses)
+    columns = (clause.column for clause in clauses)
     return replace(
         statement,
         columns=tuple(

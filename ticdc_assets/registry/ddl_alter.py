@@ -42,7 +42,6 @@ from ticdc_assets.registry.ddl_statement import (
     PartitionChange,
 )
 from ticdc_assets.registry.ddl_tokens import Cursor
-from ticdc_assets.registry.ddl_types import with_charset
 
 
 def drop_index_change(name: str, *, conditional: bool) -> AlterChange:
@@ -126,7 +125,7 @@ def _add_column(
     return AlterChange(
         kind=ChangeKind.ADD_COLUMN,
         name=clause.column.name,
-        column=with_charset(clause.column, None),
+        column=clause.column,
         position=position,
         conditional=conditional,
     )
@@ -171,7 +170,7 @@ def _modify(cursor: Cursor) -> _Changes:
         AlterChange(
             kind=ChangeKind.MODIFY_COLUMN,
             name=name,
-            column=with_charset(clause.column, None),
+            column=clause.column,
             position=_take_position(cursor),
             conditional=conditional,
         ),
@@ -191,7 +190,7 @@ def _change(cursor: Cursor) -> _Changes:
             kind=ChangeKind.CHANGE_COLUMN,
             name=old,
             new_name=new,
-            column=with_charset(clause.column, None),
+            column=clause.column,
             position=_take_position(cursor),
             conditional=conditional,
         ),

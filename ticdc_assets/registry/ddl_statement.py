@@ -170,12 +170,11 @@ class ColumnDefinition:
 
     Attributes:
         name: column name as written.
-        mysql_type: base type in the words of the Simple protocol (`int`, `decimal`, `varbinary`).
+        mysql_type: base type in the words of the Simple protocol (`int`, `decimal`, `varbinary`),
+            as written: which text is bytes, and which of four sizes TEXT(n) is, charsets decide.
         length: number in the type's parentheses: display width, characters, bytes, digits of
             DECIMAL, bits of BIT, dimensions of VECTOR. None where the text gives none; the
             lengths the language itself fills in (DECIMAL 10, CHAR, BINARY and BIT 1, BOOL 1) stand.
-        text_length: the n of TEXT(n) and BLOB(n), which says which of the four sizes
-            `mysql_type` is and is not kept; None where none is written.
         decimal: scale of DECIMAL, FLOAT(m,d) and DOUBLE(m,d), or fractional seconds; None if
             not written (DECIMAL: 0).
         unsigned: whether UNSIGNED was declared or follows from ZEROFILL or SERIAL. BIT and YEAR,
@@ -196,7 +195,6 @@ class ColumnDefinition:
     name: str
     mysql_type: str
     length: int | None = None
-    text_length: int | None = None
     decimal: int | None = None
     unsigned: bool = False
     zerofill: bool = False

@@ -9,42 +9,17 @@ transmitted), and NCHAR has the table's charset as in TiDB.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from ticdc_assets.registry.ddl_literals import decoded, take_literal, take_numbers
 from ticdc_assets.registry.ddl_statement import (
     NO_DEFAULT,
-    ColumnDefinition,
     DefaultValue,
     GeneratedKind,
 )
 from ticdc_assets.registry.ddl_tokens import BITS, HEX, Cursor
-
-_CHARSET_OF_TIDB: Final = "utf8mb4"
-_MAX_BYTES_OF_CHARACTER: Final = {
-    "utf8mb4": 4,
-    "gb18030": 4,
-    "utf32": 4,
-    "utf16": 4,
-    "utf8": 3,
-    "utf8mb3": 3,
-    "gbk": 2,
-    "ucs2": 2,
-    "latin1": 1,
-    "ascii": 1,
-    "binary": 1,
-}
-_BINARY_TWIN: Final = {
-    "char": "binary",
-    "varchar": "varbinary",
-    "tinytext": "tinyblob",
-    "text": "blob",
-    "mediumtext": "mediumblob",
-    "longtext": "longblob",
-}
-_TEXT_BY_CAPACITY: Final = ((255, "tiny"), (65535, ""), (16777215, "medium"))
 
 
 class _Numbers(StrEnum):
@@ -159,26 +134,6 @@ class UnfinishedColumn:
     unique: bool = False
     generated: GeneratedKind | None = None
     clustered: bool | None = None
-
-
-def with_charset(column: ColumnDefinition, table_charset: str | None) -> ColumnDefinition:
-    """Return `column` with the type its character set makes of it, as the server stores it.
-
-    Text in charset `binary` is bytes, and TEXT(n) is the smallest text that holds n characters.
-    Where neither the column nor the table names a charset it is TiDB's, utf8mb4.
-    """
-    charset = column.charset or table_charset or _CHARSET_OF_TIDB
-    mysql_type, length, text_length = column.mysql_type, column.length, column.text_length
-    if mysql_type in ("text", "blob") and length is not None:
-        text_length = length
-        width = 1 if mysql_type == "blob" else _MAX_BYTES_OF_CHARACTER.get(charset, 1)
-        size = next((size for most, size in _TEXT_BY_CAPACITY if length * width <= most), "long")
-        mysql_type, length = size + mysql_type, None
-    if charset == "binary":
-        mysql_type = _BINARY_TWIN.get(mysql_type, mysql_type)
-    if (mysql_type, length) == (column.mysql_type, column.length):
-        return column
-    return replace(column, mysql_type=mysql_type, length=length, text_length=text_length)
 
 
 def take_type(cursor: Cursor, column: UnfinishedColumn) -> bool:

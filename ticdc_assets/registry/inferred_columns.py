@@ -44,7 +44,6 @@ from ticdc_assets.registry.ddl_statement import (
     GeneratedKind,
     TableOption,
 )
-from ticdc_assets.registry.ddl_types import with_charset
 from ticdc_assets.registry.inferred_defaults import sent_default
 from ticdc_assets.schemas import ColumnSchema
 
@@ -168,6 +167,17 @@ _DEFAULT_LENGTHS: Final[Mapping[str, int]] = {
     "vector": -1,
 }
 
+_MAX_BYTES_OF_CHARACTER: Final[Mapping[str, int]] = {
+    "utf8mb4": 4,
+    "gb18030": 4,
+    "utf32": 4,
+    "utf16": 4,
+    "utf8": 3,
+    "utf8mb3": 3,
+    "gbk": 2,
+    "ucs2": 2,
+}
+
 _NEVER_ZERO: Final = frozenset({"bit", "decimal"})
 
 
@@ -182,14 +192,7 @@ def column_schema(
         timezone: zone of the session that ran the statement, for defaults of TIMESTAMP columns.
     """
     text = _charset(definition, defaults)
-    sized = definition
-    if definition.text_length is not None:
-        # TEXT(n) is the smallest text that holds n characters, of whatever charset they are.
-        family = "text" if definition.mysql_type.endswith("text") else "blob"
-        sized = with_charset(
-            replace(definition, mysql_type=family, length=definition.text_length), text.charset
-        )
-    mysql_type = sized.mysql_type
+    mysql_type = _sized_type(definition, text.charset)
     if mysql_type in BINARY_TWINS and text.charset == BINARY:
         mysql_type = BINARY_TWINS[mysql_type]
     if mysql_type not in TEXT_TYPES:
@@ -218,6 +221,16 @@ def _charset(definition: ColumnDefinition, defaults: Defaults) -> Defaults:
     if definition.binary_collation and definition.collation is None:
         return Defaults(text.charset, default_collation(text.charset))
     return text
+
+
+def _sized_type(definition: ColumnDefinition, charset: str) -> str:
+    """Return the type; TEXT(n) is the smallest text that holds n characters of any kind."""
+    mysql_type, length = definition.mysql_type, definition.length
+    if mysql_type not in ("text", "blob") or length is None:
+        return mysql_type
+    width = 1 if mysql_type == "blob" else _MAX_BYTES_OF_CHARACTER.get(charset, 1)
+    sizes = ((255, "tiny"), (65535, ""), (16777215, "medium"))
+    return next((size for most, size in sizes if length * width <= most), "long") + mysql_type
 
 
 def _length(definition: ColumnDefinition, mysql_type: str) -> int:

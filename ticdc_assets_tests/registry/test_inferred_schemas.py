@@ -123,6 +123,11 @@ def indexes(schema: TableSchema) -> str:
         ("text(63)", {"mysql_type": "tinytext", "length": 255}),
         ("text(64)", {"mysql_type": "text", "length": 65535}),
         ("text(255) charset latin1", {"mysql_type": "tinytext", "collation": "latin1_bin"}),
+        ("text(16384)", {"mysql_type": "mediumtext", "length": 2**24 - 1}),
+        ("text(99999999)", {"mysql_type": "longtext", "length": 2**32 - 1}),
+        ("text collate binary", {"mysql_type": "blob", "charset": "binary"}),
+        ("text(300) charset binary", {"mysql_type": "blob", "collation": "binary"}),
+        ("blob(70000)", {"mysql_type": "mediumblob", "length": 2**24 - 1}),
         ("blob(256)", {"mysql_type": "blob", "length": 65535, "charset": "binary"}),
         ("varchar(9) charset binary", {"mysql_type": "varbinary", "collation": "binary"}),
         ("tinytext charset binary", {"mysql_type": "tinyblob", "length": 255}),
@@ -165,6 +170,21 @@ def test_text_has_the_charset_of_column_table_or_database_in_this_order() -> Non
     ]
     binary = create(sql, Defaults("binary", "binary")).schema
     assert [c.mysql_type for c in binary.columns] == ["binary", "char", "enum", "blob", "tinyblob"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "collate=binary collate latin1_bin",
+        "charset binary charset latin1",
+    ],
+)
+def test_of_several_charsets_of_a_table_the_last_counts(options: str) -> None:
+    schema = create(f"create table t (a char(3), b text(300)) {options}").schema
+    assert [(c.mysql_type, c.collation) for c in schema.columns] == [
+        ("char", "latin1_bin"),
+        ("text", "latin1_bin"),
+    ]
 
 
 def test_defaults_of_databases_and_tables() -> None:
