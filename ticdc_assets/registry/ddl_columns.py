@@ -12,7 +12,7 @@ explicit_defaults_for_timestamp).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from ticdc_assets.registry.ddl_indexes import take_enforced, take_references
 from ticdc_assets.registry.ddl_literals import take_call, take_default
@@ -23,7 +23,7 @@ from ticdc_assets.registry.ddl_statement import (
     IndexKind,
 )
 from ticdc_assets.registry.ddl_tokens import Cursor
-from ticdc_assets.registry.ddl_types import UnfinishedColumn, take_type
+from ticdc_assets.registry.ddl_types import Fields, take_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,36 +45,19 @@ def take_column(cursor: Cursor) -> ColumnClause | None:
 
 def take_column_definition(cursor: Cursor, name: str) -> ColumnClause | None:
     """Take `type attribute...` of the column called `name`, the type as it is written."""
-    column = UnfinishedColumn()
-    if not take_type(cursor, column):
+    fields = take_type(cursor)
+    if fields is None:
         cursor.missing()
         return None
     while (word := cursor.word()) and (attribute := _ATTRIBUTES.get(word)) is not None:
         start = cursor.at
         cursor.at += 1
-        if not attribute(cursor, column):
+        if not attribute(cursor, fields):
             cursor.at = start
             break
-    if column.charset is None and column.collation is not None:
-        column.charset = column.collation.partition("_")[0]
-    definition = ColumnDefinition(
-        name=name,
-        mysql_type=column.mysql_type,
-        length=column.length,
-        decimal=column.decimal,
-        unsigned=column.unsigned,
-        zerofill=column.zerofill,
-        charset=column.charset,
-        collation=column.collation,
-        binary_collation=column.binary_collation,
-        elements=column.elements,
-        nullable=column.nullable,
-        default=column.default,
-        auto_increment=column.auto_increment,
-        primary_key=column.primary_key,
-        unique=column.unique,
-        generated=column.generated,
-    )
+    if "charset" not in fields and "collation" in fields:
+        fields["charset"] = fields["collation"].partition("_")[0]
+    column = ColumnDefinition(name=name, **fields)
     indexes: list[IndexDefinition] = []
     part = (name,)
     if column.primary_key:
@@ -85,27 +68,27 @@ def take_column_definition(cursor: Cursor, name: str) -> ColumnClause | None:
         )
     if column.unique:
         indexes.append(IndexDefinition(name=None, kind=IndexKind.UNIQUE, parts=part))
-    return ColumnClause(column=definition, indexes=tuple(indexes))
+    return ColumnClause(column=column, indexes=tuple(indexes))
 
 
-_Attribute = Callable[[Cursor, UnfinishedColumn], bool]
+_Attribute = Callable[[Cursor, Fields], bool]
+"""Takes what follows an attribute's word and sets fields; False if it does not fit."""
 
 
-def _set_unsigned(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    del cursor
-    column.unsigned = True
-    return True
+def _says(**said: Any) -> _Attribute:
+    """Return the attribute that is one word and says this."""
+
+    def attribute(cursor: Cursor, fields: Fields) -> bool:
+        del cursor
+        fields.update(said)
+        return True
+
+    return attribute
 
 
-def _set_signed(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    del cursor, column
-    return True
-
-
-def _set_zerofill(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    del cursor
-    column.unsigned = column.zerofill = True
-    return True
+def _skips(take: Callable[[Cursor], object]) -> _Attribute:
+    """Return the attribute whose words are taken and say nothing of the column's values."""
+    return lambda cursor, _: bool(take(cursor))
 
 
 def take_charset_name(cursor: Cursor) -> str | None:
@@ -115,204 +98,156 @@ def take_charset_name(cursor: Cursor) -> str | None:
     return None if name is None else name.lower()
 
 
-def _set_charset(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    column.charset = take_charset_name(cursor)
-    return column.charset is not None
+def _taken(field: str, take: Callable[[Cursor], object]) -> _Attribute:
+    """Return the attribute after whose word the value of `field` is taken."""
 
-
-def _set_character_set(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    return cursor.take("SET") and _set_charset(cursor, column)
-
-
-def _set_collation(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    column.collation = take_charset_name(cursor)
-    return column.collation is not None
-
-
-def _fixed_charset(charset: str) -> _Attribute:
-    def attribute(cursor: Cursor, column: UnfinishedColumn) -> bool:
-        del cursor
-        column.charset = charset
-        return True
+    def attribute(cursor: Cursor, fields: Fields) -> bool:
+        value = take(cursor)
+        if value is not None:
+            fields[field] = value
+        return value is not None
 
     return attribute
 
 
-def _set_binary(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    del cursor
-    column.binary_collation = True
-    return True
+_charset = _taken("charset", take_charset_name)
 
 
-def _set_not(cursor: Cursor, column: UnfinishedColumn) -> bool:
+def _character_set(cursor: Cursor, fields: Fields) -> bool:
+    return cursor.take("SET") and _charset(cursor, fields)
+
+
+def _not(cursor: Cursor, fields: Fields) -> bool:
     if not cursor.take("NULL"):
         return False
-    column.nullable = False
+    fields["nullable"] = False
     return True
 
 
-def _set_null(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    del cursor, column
-    return True
+def _primary(cursor: Cursor, fields: Fields) -> bool:
+    return cursor.take("KEY") and _key(cursor, fields)
 
 
-def _set_default(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    default = take_default(cursor)
-    if default is None:
-        return False
-    column.default = default
-    return True
-
-
-def _set_on(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    del column
-    return cursor.take("UPDATE") and take_call(cursor)
-
-
-def _set_auto_increment(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    del cursor
-    column.auto_increment = True
-    return True
-
-
-def _set_auto_random(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    del column
-    cursor.take_group()
-    return True
-
-
-def _set_primary(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    return cursor.take("KEY") and _set_key(cursor, column)
-
-
-def _set_key(cursor: Cursor, column: UnfinishedColumn) -> bool:
+def _key(cursor: Cursor, fields: Fields) -> bool:
     word = cursor.take_any(("CLUSTERED", "NONCLUSTERED"))
-    column.clustered = word == "CLUSTERED" if word else None
     cursor.take_any(("GLOBAL", "LOCAL"))
-    column.primary_key = True
-    column.nullable = False
+    clustered = word == "CLUSTERED" if word else None
+    fields.update(primary_key=True, clustered=clustered, nullable=False)
     return True
 
 
-def _set_unique(cursor: Cursor, column: UnfinishedColumn) -> bool:
+def _unique(cursor: Cursor, fields: Fields) -> bool:
     cursor.take_any(("KEY", "INDEX"))
     cursor.take_any(("GLOBAL", "LOCAL"))
-    column.unique = True
+    fields["unique"] = True
     return True
 
 
-def _set_comment(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    del column
-    cursor.take_char("=")
-    return cursor.take_string() is not None
+def _generated(cursor: Cursor, fields: Fields) -> bool:
+    return cursor.take("ALWAYS", "AS") and _as(cursor, fields)
 
 
-def _set_generated(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    return cursor.take("ALWAYS", "AS") and _set_as(cursor, column)
-
-
-def _set_as(cursor: Cursor, column: UnfinishedColumn) -> bool:
+def _as(cursor: Cursor, fields: Fields) -> bool:
     if cursor.take_group() is None:
         return False
     # Without a word it is virtual; the word that follows may say otherwise.
-    column.generated = column.generated or GeneratedKind.VIRTUAL
+    fields.setdefault("generated", GeneratedKind.VIRTUAL)
     return True
 
 
 def _generated_kind(kind: GeneratedKind) -> _Attribute:
-    def attribute(cursor: Cursor, column: UnfinishedColumn) -> bool:
+    def attribute(cursor: Cursor, fields: Fields) -> bool:
         del cursor
-        if column.generated is None:
+        if "generated" not in fields:
             return False
-        column.generated = kind
+        fields["generated"] = kind
         return True
 
     return attribute
 
 
-def _set_serial(cursor: Cursor, column: UnfinishedColumn) -> bool:
+def _serial(cursor: Cursor, fields: Fields) -> bool:
     if not cursor.take("DEFAULT", "VALUE"):
         return False
-    column.auto_increment = column.unique = True
-    column.nullable = False
+    fields.update(auto_increment=True, unique=True, nullable=False)
     return True
 
 
-def _skip_word(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    del column
-    return bool(cursor.take_any(("FIXED", "DYNAMIC", "DEFAULT", "DISK", "MEMORY")))
+def _take_update(cursor: Cursor) -> bool:
+    return cursor.take("UPDATE") and take_call(cursor)
 
 
-def _skip_value(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    del column
+def _take_text(cursor: Cursor) -> bool:
     cursor.take_char("=")
-    return cursor.take_string() is not None or cursor.take_integer() is not None
+    return cursor.take_string() is not None
 
 
-def _skip_nothing(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    del cursor, column
+def _take_value(cursor: Cursor) -> bool:
+    return _take_text(cursor) or cursor.take_integer() is not None
+
+
+def _take_word(cursor: Cursor) -> str:
+    return cursor.take_any(("FIXED", "DYNAMIC", "DEFAULT", "DISK", "MEMORY"))
+
+
+def _take_bits(cursor: Cursor) -> bool:
+    cursor.take_group()
     return True
 
 
-def _skip_references(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    del column
-    return take_references(cursor)
-
-
-def _skip_constraint(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    if cursor.word() not in _CONSTRAINT_WORDS:
-        cursor.take_name()
-    word = cursor.take_any(_CONSTRAINT_WORDS)
-    return bool(word) and _ATTRIBUTES[word](cursor, column)
-
-
-def _skip_check(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    del column
+def _take_check(cursor: Cursor) -> bool:
     if cursor.take_group() is None:
         return False
     take_enforced(cursor)
     return True
 
 
+def _constraint(cursor: Cursor, fields: Fields) -> bool:
+    if cursor.word() not in _CONSTRAINT_WORDS:
+        cursor.take_name()
+    word = cursor.take_any(_CONSTRAINT_WORDS)
+    return bool(word) and _ATTRIBUTES[word](cursor, fields)
+
+
 _CONSTRAINT_WORDS: Final = ("CHECK", "PRIMARY", "KEY", "UNIQUE", "REFERENCES", "NOT", "NULL")
 
 _ATTRIBUTES: Final[dict[str, _Attribute]] = {
-    "UNSIGNED": _set_unsigned,
-    "SIGNED": _set_signed,
-    "ZEROFILL": _set_zerofill,
-    "CHARACTER": _set_character_set,
-    "CHAR": _set_character_set,
-    "CHARSET": _set_charset,
-    "COLLATE": _set_collation,
-    "ASCII": _fixed_charset("latin1"),
-    "UNICODE": _fixed_charset("ucs2"),
+    "UNSIGNED": _says(unsigned=True),
+    "SIGNED": _says(),
+    "ZEROFILL": _says(unsigned=True, zerofill=True),
+    "CHARACTER": _character_set,
+    "CHAR": _character_set,
+    "CHARSET": _charset,
+    "COLLATE": _taken("collation", take_charset_name),
+    "ASCII": _says(charset="latin1"),
+    "UNICODE": _says(charset="ucs2"),
     # MySQL makes bytes of CHAR BYTE; TiDB, which is what TiCDC reads, ignores the word.
-    "BYTE": _skip_nothing,
-    "BINARY": _set_binary,
-    "NOT": _set_not,
-    "NULL": _set_null,
-    "DEFAULT": _set_default,
-    "ON": _set_on,
-    "AUTO_INCREMENT": _set_auto_increment,
-    "AUTO_RANDOM": _set_auto_random,
-    "PRIMARY": _set_primary,
-    "KEY": _set_key,
-    "UNIQUE": _set_unique,
-    "COMMENT": _set_comment,
-    "GENERATED": _set_generated,
-    "AS": _set_as,
+    "BYTE": _says(),
+    "BINARY": _says(binary_collation=True),
+    "NOT": _not,
+    "NULL": _says(),
+    "DEFAULT": _taken("default", take_default),
+    "ON": _skips(_take_update),
+    "AUTO_INCREMENT": _says(auto_increment=True),
+    "AUTO_RANDOM": _skips(_take_bits),
+    "PRIMARY": _primary,
+    "KEY": _key,
+    "UNIQUE": _unique,
+    "COMMENT": _skips(_take_text),
+    "GENERATED": _generated,
+    "AS": _as,
     "VIRTUAL": _generated_kind(GeneratedKind.VIRTUAL),
     "STORED": _generated_kind(GeneratedKind.STORED),
     "PERSISTENT": _generated_kind(GeneratedKind.STORED),
-    "SERIAL": _set_serial,
-    "COLUMN_FORMAT": _skip_word,
-    "STORAGE": _skip_word,
-    "ENGINE_ATTRIBUTE": _skip_value,
-    "SECONDARY_ENGINE_ATTRIBUTE": _skip_value,
-    "SRID": _skip_value,
-    "VISIBLE": _skip_nothing,
-    "INVISIBLE": _skip_nothing,
-    "REFERENCES": _skip_references,
-    "CONSTRAINT": _skip_constraint,
-    "CHECK": _skip_check,
+    "SERIAL": _serial,
+    "COLUMN_FORMAT": _skips(_take_word),
+    "STORAGE": _skips(_take_word),
+    "ENGINE_ATTRIBUTE": _skips(_take_value),
+    "SECONDARY_ENGINE_ATTRIBUTE": _skips(_take_value),
+    "SRID": _skips(_take_value),
+    "VISIBLE": _says(),
+    "INVISIBLE": _says(),
+    "REFERENCES": _skips(take_references),
+    "CONSTRAINT": _constraint,
+    "CHECK": _skips(_take_check),
 }

@@ -188,6 +188,7 @@ class ColumnDefinition:
         default: the DEFAULT clause.
         auto_increment: whether AUTO_INCREMENT was declared (SERIAL implies it).
         primary_key: whether the column's own definition says PRIMARY KEY.
+        clustered: True for CLUSTERED, False for NONCLUSTERED, None if neither is said.
         unique: whether the column's own definition says UNIQUE (SERIAL implies it).
         generated: virtual or stored for a generated column, None for any other.
     """
@@ -206,6 +207,7 @@ class ColumnDefinition:
     default: DefaultValue = NO_DEFAULT
     auto_increment: bool = False
     primary_key: bool = False
+    clustered: bool | None = None
     unique: bool = False
     generated: GeneratedKind | None = None
 

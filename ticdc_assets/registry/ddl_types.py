@@ -1,8 +1,8 @@
 """Column types, as DDL writes them, and the types of the Simple protocol that they mean.
 
-In: a `Cursor` that stands on a type. Out: an `UnfinishedColumn` with its type, length, decimals and
-labels. A type that is not known is noted on the cursor's tokens and kept as it is written. Reading
-the same text again gives the same.
+In: a `Cursor` that stands on a type. Out: the fields of a `ColumnDefinition` for its type, length,
+decimals and labels. A type that is not known is noted on the cursor's tokens and kept as it is
+written. Reading the same text again gives the same.
 
 Not here: what only the server's settings decide. A REAL is a double (REAL_AS_FLOAT is not
 transmitted), and NCHAR has the table's charset as in TiDB.
@@ -10,77 +10,117 @@ transmitted), and NCHAR has the table's charset as in TiDB.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from ticdc_assets.registry.ddl_literals import decoded, take_literal, take_numbers
-from ticdc_assets.registry.ddl_statement import (
-    NO_DEFAULT,
-    DefaultValue,
-    GeneratedKind,
-)
 from ticdc_assets.registry.ddl_tokens import BITS, HEX, Cursor
 
+Fields: TypeAlias = dict[str, Any]
+"""Fields of a `ColumnDefinition` while its text is read."""
 
-class _Numbers(StrEnum):
-    """What the parentheses after a type word hold."""
+_Take = Callable[[Cursor, Fields], None]
+"""Takes what stands in the parentheses after a type's words."""
 
-    NOTHING = "nothing"
-    LENGTH = "length"
-    FRACTION = "fraction"
-    DECIMAL = "decimal"
-    FLOAT = "float"
-    LABELS = "labels"
+
+def _nothing(cursor: Cursor, fields: Fields) -> None:
+    del cursor, fields
+
+
+def _length(cursor: Cursor, fields: Fields) -> None:
+    numbers = take_numbers(cursor)
+    if numbers:
+        fields["length"] = numbers[0]
+
+
+def _fraction(cursor: Cursor, fields: Fields) -> None:
+    numbers = take_numbers(cursor)
+    if numbers:
+        fields["decimal"] = numbers[0]
+
+
+def _decimal(cursor: Cursor, fields: Fields) -> None:
+    numbers = take_numbers(cursor)
+    fields["length"] = numbers[0] if numbers else 10
+    fields["decimal"] = numbers[1] if len(numbers) > 1 else 0
+
+
+def _float(cursor: Cursor, fields: Fields) -> None:
+    numbers = take_numbers(cursor)
+    if len(numbers) > 1:
+        fields["length"], fields["decimal"] = numbers[0], numbers[1]
+    elif numbers and numbers[0] > 24:
+        fields["mysql_type"] = "double"
+
+
+def _labels(cursor: Cursor, fields: Fields) -> None:
+    group = cursor.take_group()
+    if group is None:
+        cursor.missing()
+        return
+    labels: list[str] = []
+    while not group.done:
+        start = group.at
+        label = group.take_string()
+        if label is None and group.kind() in (HEX, BITS):
+            literal = take_literal(group)
+            label = None if literal is None else decoded(literal)
+        if label is None or (not group.take_char(",") and not group.done):
+            group.at = start
+            group.expect_done()
+            break
+        # Both servers cut trailing blanks off labels.
+        labels.append(label.rstrip(" "))
+    fields["elements"] = tuple(labels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TypeRule:
     mysql_type: str
-    numbers: _Numbers = _Numbers.NOTHING
+    take: _Take
     length: int | None = None
 
 
 def _rules() -> dict[str, _TypeRule]:
     rules: dict[str, _TypeRule] = {}
 
-    def add(words: str, mysql_type: str, numbers: _Numbers, length: int | None = None) -> None:
-        rule = _TypeRule(mysql_type=mysql_type, numbers=numbers, length=length)
+    def add(words: str, mysql_type: str, take: _Take, length: int | None = None) -> None:
+        rule = _TypeRule(mysql_type=mysql_type, take=take, length=length)
         rules.update(dict.fromkeys(words.split(), rule))
 
-    add("TINYINT INT1", "tinyint", _Numbers.LENGTH)
-    add("BOOL BOOLEAN", "tinyint", _Numbers.NOTHING, 1)
-    add("SMALLINT INT2", "smallint", _Numbers.LENGTH)
-    add("MEDIUMINT MIDDLEINT INT3", "mediumint", _Numbers.LENGTH)
-    add("INT INTEGER INT4", "int", _Numbers.LENGTH)
-    add("BIGINT INT8 SERIAL", "bigint", _Numbers.LENGTH)
-    add("DECIMAL NUMERIC DEC FIXED", "decimal", _Numbers.DECIMAL)
-    add("FLOAT FLOAT4", "float", _Numbers.FLOAT)
-    add("DOUBLE FLOAT8 REAL", "double", _Numbers.FLOAT)
-    add("BIT", "bit", _Numbers.LENGTH, 1)
-    add("DATE", "date", _Numbers.NOTHING)
-    add("DATETIME", "datetime", _Numbers.FRACTION)
-    add("TIMESTAMP", "timestamp", _Numbers.FRACTION)
-    add("TIME", "time", _Numbers.FRACTION)
-    add("YEAR SQL_TSI_YEAR", "year", _Numbers.LENGTH)
-    add("CHAR CHARACTER NCHAR", "char", _Numbers.LENGTH, 1)
-    add("VARCHAR VARCHARACTER NVARCHAR VARYING", "varchar", _Numbers.LENGTH)
-    add("BINARY", "binary", _Numbers.LENGTH, 1)
-    add("VARBINARY", "varbinary", _Numbers.LENGTH)
-    add("TINYTEXT", "tinytext", _Numbers.LENGTH)
-    add("TEXT", "text", _Numbers.LENGTH)
-    add("MEDIUMTEXT LONG", "mediumtext", _Numbers.LENGTH)
-    add("LONGTEXT", "longtext", _Numbers.LENGTH)
-    add("TINYBLOB", "tinyblob", _Numbers.LENGTH)
-    add("BLOB", "blob", _Numbers.LENGTH)
-    add("MEDIUMBLOB", "mediumblob", _Numbers.LENGTH)
-    add("LONGBLOB", "longblob", _Numbers.LENGTH)
-    add("ENUM", "enum", _Numbers.LABELS)
-    add("SET", "set", _Numbers.LABELS)
-    add("JSON", "json", _Numbers.NOTHING)
-    add("VECTOR", "vector", _Numbers.LENGTH)
+    add("TINYINT INT1", "tinyint", _length)
+    add("BOOL BOOLEAN", "tinyint", _nothing, 1)
+    add("SMALLINT INT2", "smallint", _length)
+    add("MEDIUMINT MIDDLEINT INT3", "mediumint", _length)
+    add("INT INTEGER INT4", "int", _length)
+    add("BIGINT INT8 SERIAL", "bigint", _length)
+    add("DECIMAL NUMERIC DEC FIXED", "decimal", _decimal)
+    add("FLOAT FLOAT4", "float", _float)
+    add("DOUBLE FLOAT8 REAL", "double", _float)
+    add("BIT", "bit", _length, 1)
+    add("DATE", "date", _nothing)
+    add("DATETIME", "datetime", _fraction)
+    add("TIMESTAMP", "timestamp", _fraction)
+    add("TIME", "time", _fraction)
+    add("YEAR SQL_TSI_YEAR", "year", _length)
+    add("CHAR CHARACTER NCHAR", "char", _length, 1)
+    add("VARCHAR VARCHARACTER NVARCHAR VARYING", "varchar", _length)
+    add("BINARY", "binary", _length, 1)
+    add("VARBINARY", "varbinary", _length)
+    add("TINYTEXT", "tinytext", _length)
+    add("TEXT", "text", _length)
+    add("MEDIUMTEXT LONG", "mediumtext", _length)
+    add("LONGTEXT", "longtext", _length)
+    add("TINYBLOB", "tinyblob", _length)
+    add("BLOB", "blob", _length)
+    add("MEDIUMBLOB", "mediumblob", _length)
+    add("LONGBLOB", "longblob", _length)
+    add("ENUM", "enum", _labels)
+    add("SET", "set", _labels)
+    add("JSON", "json", _nothing)
+    add("VECTOR", "vector", _length)
     geometries = "GEOMETRY POINT LINESTRING POLYGON MULTIPOINT MULTILINESTRING MULTIPOLYGON"
     for word in (*geometries.split(), "GEOMETRYCOLLECTION", "GEOMCOLLECTION"):
-        add(word, word.lower(), _Numbers.NOTHING)
+        add(word, word.lower(), _nothing)
     return rules
 
 
@@ -114,33 +154,11 @@ _LONG_TYPES: Final[dict[str, tuple[tuple[tuple[str, ...], str], ...]]] = {
 }
 
 
-@dataclass(slots=True)
-class UnfinishedColumn:
-    """A column while its attributes are read."""
-
-    mysql_type: str = ""
-    length: int | None = None
-    decimal: int | None = None
-    unsigned: bool = False
-    zerofill: bool = False
-    charset: str | None = None
-    collation: str | None = None
-    binary_collation: bool = False
-    elements: tuple[str, ...] = ()
-    nullable: bool = True
-    default: DefaultValue = NO_DEFAULT
-    auto_increment: bool = False
-    primary_key: bool = False
-    unique: bool = False
-    generated: GeneratedKind | None = None
-    clustered: bool | None = None
-
-
-def take_type(cursor: Cursor, column: UnfinishedColumn) -> bool:
-    """Take a type into `column`; False if no word stands here."""
+def take_type(cursor: Cursor) -> Fields | None:
+    """Take a type and return the fields that it sets; None if no word stands here."""
     first = cursor.word()
     if not first:
-        return False
+        return None
     for words, meaning in _LONG_TYPES.get(first, ()):
         if cursor.take(*words):
             rule = _TYPES[meaning]
@@ -154,79 +172,15 @@ def take_type(cursor: Cursor, column: UnfinishedColumn) -> bool:
             cursor.tokens.note(
                 cursor.tokens.starts[start], cursor.tokens.ends[max(start, cursor.at - 1)]
             )
-            column.mysql_type = first.lower()
-            return True
+            return {"mysql_type": first.lower()}
         cursor.at += 1
         rule = found
     if first == "VECTOR" and cursor.is_char("<"):
         # VECTOR<FLOAT>(3): the element type can only be FLOAT so far.
         for _ in range(3):
             cursor.skip_token()
+    fields: Fields = {"mysql_type": rule.mysql_type, "length": rule.length}
     if first == "SERIAL":
-        column.unsigned = column.auto_increment = column.unique = True
-        column.nullable = False
-    column.mysql_type = rule.mysql_type
-    column.length = rule.length
-    _NUMBERS[rule.numbers](cursor, column)
-    return True
-
-
-def _no_numbers(cursor: Cursor, column: UnfinishedColumn) -> None:
-    del cursor, column
-
-
-def _length(cursor: Cursor, column: UnfinishedColumn) -> None:
-    numbers = take_numbers(cursor)
-    if numbers:
-        column.length = numbers[0]
-
-
-def _fraction(cursor: Cursor, column: UnfinishedColumn) -> None:
-    numbers = take_numbers(cursor)
-    if numbers:
-        column.decimal = numbers[0]
-
-
-def _decimal(cursor: Cursor, column: UnfinishedColumn) -> None:
-    numbers = take_numbers(cursor)
-    column.length = numbers[0] if numbers else 10
-    column.decimal = numbers[1] if len(numbers) > 1 else 0
-
-
-def _float(cursor: Cursor, column: UnfinishedColumn) -> None:
-    numbers = take_numbers(cursor)
-    if len(numbers) > 1:
-        column.length, column.decimal = numbers[0], numbers[1]
-    elif numbers and numbers[0] > 24:
-        column.mysql_type = "double"
-
-
-def _labels(cursor: Cursor, column: UnfinishedColumn) -> None:
-    group = cursor.take_group()
-    if group is None:
-        cursor.missing()
-        return
-    labels: list[str] = []
-    while not group.done:
-        start = group.at
-        label = group.take_string()
-        if label is None and group.kind() in (HEX, BITS):
-            literal = take_literal(group)
-            label = None if literal is None else decoded(literal)
-        if label is None or (not group.take_char(",") and not group.done):
-            group.at = start
-            group.expect_done()
-            break
-        # Both servers cut trailing blanks off labels.
-        labels.append(label.rstrip(" "))
-    column.elements = tuple(labels)
-
-
-_NUMBERS: Final[dict[_Numbers, Callable[[Cursor, UnfinishedColumn], None]]] = {
-    _Numbers.NOTHING: _no_numbers,
-    _Numbers.LENGTH: _length,
-    _Numbers.FRACTION: _fraction,
-    _Numbers.DECIMAL: _decimal,
-    _Numbers.FLOAT: _float,
-    _Numbers.LABELS: _labels,
-}
+        fields.update(unsigned=True, auto_increment=True, unique=True, nullable=False)
+    rule.take(cursor, fields)
+    return fields

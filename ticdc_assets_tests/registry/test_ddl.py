@@ -626,6 +626,7 @@ TYPES: list[tuple[str, dict[str, Any]]] = [
             "mysql_type": "bigint",
             "nullable": False,
             "primary_key": True,
+            "clustered": False,
             "auto_increment": True,
         },
     ),
