@@ -266,7 +266,7 @@ class RowTransform:
                 convert = cast_of(source, column, timezone)
                 lenient = None
                 if item.may_cast_leniently and step.ddl_ts is not None and column.name not in exact:
-                    lenient = lenient_cast_of(source, column, timezone)
+                    lenient = lenient_cast_of(source, column)
                 self._cast.append((column.name, source.name, convert, lenient))
 
     def __call__(self, row: CanonicalRow, notes: StepNotes) -> CanonicalRow:

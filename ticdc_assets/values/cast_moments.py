@@ -13,15 +13,13 @@ from ticdc_assets.values.datum import Datum, Moment, Span, TextCast, through_dat
 from ticdc_assets.values.zones import changefeed_zone
 
 
-def to_date(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_date(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the cast from `old` to `new`, which is DATE."""
-    del timezone
     return _to_moment(old, new, lambda value: value.date().isoformat())
 
 
-def to_datetime(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_datetime(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the cast from `old` to `new`, which is DATETIME."""
-    del timezone
     digits = fractional_digits(new)
 
     def make(value: datetime) -> str | None:
@@ -78,9 +76,8 @@ def _moment_value(moment: Moment) -> datetime | str | None:
 _NUMBERS = (Kind.INTEGER, Kind.YEAR, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE)
 
 
-def to_time(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_time(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the cast from `old` to `new`, which is TIME."""
-    del timezone
     digits = fractional_digits(new)
 
     def make(datum: Datum) -> str | None:

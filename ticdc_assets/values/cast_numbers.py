@@ -29,9 +29,8 @@ MAX_DECIMAL_DIGITS: Final = 80
 """Digits before the point up to which a DECIMAL is calculated with; TiDB's own has fewer."""
 
 
-def to_integer(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_integer(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the cast from `old` to `new`, which is INTEGER."""
-    del timezone
     low, high = integer_range(new)
 
     def make(datum: Datum) -> str | None:
@@ -104,9 +103,8 @@ def _parse_whole(text: str) -> int | None:
     return None if number is None else _round_decimal(number)
 
 
-def to_year(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_year(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the cast from `old` to `new`, which is YEAR."""
-    del timezone
 
     def make(datum: Datum) -> str | None:
         two_digits = False
@@ -124,9 +122,8 @@ def to_year(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
     return through_datum(old, new, expected="0 or 1901 to 2155", make=make)
 
 
-def to_bit(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_bit(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the cast from `old` to `new`, which is BIT."""
-    del timezone
     high = 2 ** bit_width(new) - 1
 
     def make(datum: Datum) -> str | None:
@@ -138,9 +135,8 @@ def to_bit(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
     return through_datum(old, new, expected=f"0 to {high}", make=make)
 
 
-def to_decimal(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_decimal(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the cast from `old` to `new`, which is DECIMAL."""
-    del timezone
     size = decimal_size(new)
     unsigned = is_unsigned(new)
 
@@ -175,9 +171,8 @@ def _exact_number(datum: Datum) -> Decimal | None:
             return datum.number()
 
 
-def to_float(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_float(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the cast from `old` to `new`, which is FLOAT or DOUBLE."""
-    del timezone
     narrow = kind_of(new) is Kind.FLOAT
     scale = float_scale(new)
     unsigned = is_unsigned(new)

@@ -49,9 +49,8 @@ def text_rules(column: ColumnSchema) -> TextRules:
     return TextRules(_CODECS.get(charset, "utf-8"), highest)
 
 
-def to_text(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_text(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the cast from `old` to `new`, which is a text type."""
-    del timezone
     show, rules = printed(old), text_rules(new)
     length = text_length(new)
     limited_by_bytes = base_type(new) in TEXT_LIMITS
@@ -93,9 +92,8 @@ def _unknown_label(text: str) -> str:
     raise ValueError(f"the label of number {text} is not known")
 
 
-def to_binary(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_binary(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the cast from `old` to `new`, which is a binary type."""
-    del timezone
     length = declared_length(new)
     padded = length if is_char(new) else 0
     from_binary = kind_of(old) is Kind.BINARY
@@ -115,9 +113,8 @@ def to_binary(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
     return convert
 
 
-def to_enum(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_enum(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the cast from `old` to `new`, which is ENUM."""
-    del timezone
     if kind_of(old) is Kind.INTEGER:
         return through_datum(
             old, new, expected="index of a label", make=lambda datum: _nth(new.elements, datum)
@@ -168,9 +165,8 @@ def _label_finder(column: ColumnSchema) -> Callable[[str], str | None]:
     return find
 
 
-def to_set(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_set(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the cast from `old` to `new`, which is SET."""
-    del timezone
     if kind_of(old) is Kind.INTEGER:
         return through_datum(
             old, new, expected="bit mask of labels", make=lambda datum: _joined(new, datum)
@@ -202,9 +198,8 @@ def _joined(column: ColumnSchema, datum: Datum) -> str | None:
     return ",".join(label for bit, label in enumerate(column.elements) if datum >> bit & 1)
 
 
-def to_json(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_json(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the cast from `old` to `new`, which is JSON."""
-    del timezone
     make = _JSON_MAKERS[kind_of(old)]
     show = printed(old)
 
@@ -242,9 +237,9 @@ _JSON_MAKERS: dict[Kind, Callable[[str], str]] = {
 }
 
 
-def to_vector(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_vector(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the cast from a VECTOR to `new`, a VECTOR of other dimensions."""
-    del old, timezone
+    del old
     dimensions = declared_length(new)
 
     def convert(text: str) -> str:

@@ -75,8 +75,10 @@ def cast_of(old: ColumnSchema, new: ColumnSchema, timezone: str) -> Cast:
     source, target = kind_of(old), kind_of(new)
     if (source, target) in _UNSUPPORTED or lacks_size(new):
         convert: TextCast = refusal(old, new)
+    elif target is Kind.TIMESTAMP:
+        convert = to_timestamp(old, new, timezone)
     else:
-        convert = _TARGETS[target](old, new, timezone)
+        convert = _TARGETS[target](old, new)
 
     def cast(text: str | None) -> str | None:
         return None if text is None else convert(text)
@@ -84,7 +86,7 @@ def cast_of(old: ColumnSchema, new: ColumnSchema, timezone: str) -> Cast:
     return cast
 
 
-def lenient_cast_of(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def lenient_cast_of(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile what TiDB makes of values that `cast_of` refuses, in a SQL mode that is not strict.
 
     Returns:
@@ -94,7 +96,7 @@ def lenient_cast_of(old: ColumnSchema, new: ColumnSchema, timezone: str) -> Text
     source, target = kind_of(old), kind_of(new)
     if (source, target) in _UNSUPPORTED or lacks_size(new):
         return refusal(old, new)
-    return _LENIENT_TARGETS[target](old, new, timezone)
+    return _LENIENT_TARGETS[target](old, new)
 
 
 _MOMENTS: Final = (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP)
@@ -134,7 +136,7 @@ _UNSUPPORTED: Final[frozenset[tuple[Kind, Kind]]] = frozenset(
 cannot know."""
 
 
-_Compile: TypeAlias = Callable[[ColumnSchema, ColumnSchema, str], TextCast]
+_Compile: TypeAlias = Callable[[ColumnSchema, ColumnSchema], TextCast]
 
 _TARGETS: dict[Kind, _Compile] = {
     Kind.INTEGER: to_integer,
@@ -145,7 +147,6 @@ _TARGETS: dict[Kind, _Compile] = {
     Kind.DOUBLE: to_float,
     Kind.DATE: to_date,
     Kind.DATETIME: to_datetime,
-    Kind.TIMESTAMP: to_timestamp,
     Kind.TIME: to_time,
     Kind.TEXT: to_text,
     Kind.BINARY: to_binary,

@@ -37,9 +37,8 @@ _MAX_NUMBER: Final = 8385959
 """The highest TIME as a number."""
 
 
-def to_moment(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_moment(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the lenient cast to `new`, which is DATE, DATETIME or TIMESTAMP."""
-    del timezone
     kind = kind_of(new)
     digits = 0 if kind is Kind.DATE else fractional_digits(new)
     zero = ZERO_DATE if kind is Kind.DATE else shapes.pad_fraction(moments.ZERO_DATETIME, digits)
@@ -101,9 +100,8 @@ def _is_no_date(text: str, kind: Kind) -> bool:
     return kind is not Kind.DATE and _CLOCK.fullmatch(found[4] or "") is not None
 
 
-def to_time(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_time(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the lenient cast to `new`, which is TIME."""
-    del timezone
     digits = fractional_digits(new)
     from_number = kind_of(old) in _NUMBERS
 

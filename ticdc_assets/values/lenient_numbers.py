@@ -49,9 +49,8 @@ _DECIMAL_PREFIX = re.compile(
 )
 
 
-def to_integer(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_integer(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the lenient cast to `new`, which is INTEGER."""
-    del timezone
     low, high = integer_range(new)
     # TiDB clips the integers in JSON strings to 64 bits, whatever the column is.
     clips = kind_of(old) is not Kind.JSON
@@ -65,9 +64,8 @@ def to_integer(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
     return _through_number(old, new, make)
 
 
-def to_year(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_year(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the lenient cast to `new`, which is YEAR."""
-    del timezone
     from_text = kind_of(old) in (Kind.TEXT, Kind.BINARY, Kind.JSON)
 
     def make(datum: Datum) -> str | None:
@@ -86,9 +84,8 @@ def to_year(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
     return _through_number(old, new, make)
 
 
-def to_bit(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_bit(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the lenient cast to `new`, which is BIT."""
-    del timezone
     high = 2 ** bit_width(new) - 1
 
     def make(datum: Datum) -> str | None:
@@ -137,9 +134,8 @@ def whole_prefix(text: str) -> int:
     return beyond if number is None else int(number)
 
 
-def to_decimal(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_decimal(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the lenient cast to `new`, which is DECIMAL."""
-    del timezone
     size = decimal_size(new)
     unsigned = is_unsigned(new)
 
@@ -188,9 +184,8 @@ def _decimal_prefix(text: str) -> Decimal:
     return number.scaleb(min(places, 10 * MAX_DECIMAL_DIGITS))
 
 
-def to_float(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_float(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the lenient cast to `new`, which is FLOAT or DOUBLE."""
-    del timezone
     narrow = kind_of(new) is Kind.FLOAT
     scale, length = float_scale(new), declared_length(new)
     unsigned = is_unsigned(new)

@@ -21,9 +21,8 @@ from ticdc_assets.values.widening import TEXT_LIMITS, text_length
 _EXPECTED: Final = "a value that TiDB can cut to the column"
 
 
-def to_text(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_text(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the lenient cast to `new`, which is a text type."""
-    del timezone
     kind, rules = kind_of(old), text_rules(new)
     show = printed(old)
     length = text_length(new)
@@ -69,9 +68,8 @@ def _decoded(raw: bytes, rules: TextRules) -> tuple[str, bool]:
     return (made, is_damaged) if kept is None else (made[:kept], True)
 
 
-def to_binary(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_binary(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the lenient cast to `new`, which is a binary type."""
-    del timezone
     length = declared_length(new)
     from_binary = kind_of(old) is Kind.BINARY
     if old.charset.lower() in _CONVERTED_ONLY_WHOLE or not length:
@@ -92,9 +90,8 @@ def to_binary(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
 _GO_NUMBER = re.compile(r"0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO]?[0-7_]+|[1-9][0-9_]*")
 
 
-def to_labels(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def to_labels(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the lenient cast to `new`, which is ENUM or SET."""
-    del timezone
     kind = kind_of(old)
     if kind in (Kind.ENUM, Kind.SET) and not old.elements:
         return refusal(old, new)
@@ -125,9 +122,8 @@ def to_labels(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
     return convert
 
 
-def refuses(old: ColumnSchema, new: ColumnSchema, timezone: str) -> TextCast:
+def refuses(old: ColumnSchema, new: ColumnSchema) -> TextCast:
     """Compile the cast to `new`, JSON or VECTOR: it fails in every SQL mode."""
-    del timezone
     kind = kind_of(new)
 
     def convert(text: str) -> str:

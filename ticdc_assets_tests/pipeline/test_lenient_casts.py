@@ -126,7 +126,7 @@ def test_a_lake_that_refused_such_values_casts_them(
     feed.write(changefeed.tick())
     with monkeypatch.context() as older:
         older.setattr(lineage_plans, "_lenient_columns", lambda steps: [])
-        older.setattr(evolution, "lenient_cast_of", lambda old, new, zone: refusal(old, new))
+        older.setattr(evolution, "lenient_cast_of", refusal)
         feed.sync()
     assert (feed.cut.mirrors[0].quarantined, feed.cut.mirrors[0].casts) == (2, {})
     put(upstream, 11, "n", 1)

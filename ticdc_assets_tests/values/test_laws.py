@@ -139,7 +139,7 @@ def test_a_cast_gives_canonical_text_of_the_new_column_or_a_cast_error(
     drawn: tuple[ColumnSchema, list[PhysicalValue]], new: ColumnSchema, timezone: str
 ) -> None:
     old, values = drawn
-    cast, lenient = cast_of(old, new, timezone), lenient_cast_of(old, new, timezone)
+    cast, lenient = cast_of(old, new, timezone), lenient_cast_of(old, new)
     for text in _canonical(old, values, timezone):
         try:
             made = cast(text)
