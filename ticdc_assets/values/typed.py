@@ -46,6 +46,8 @@ _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # DATETIME has no zone
 _EPOCH_UTC = _EPOCH.replace(tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 
+_is_date = shapes.DATE.fullmatch
+
 
 def typed_of(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
     """Compile the converter from canonical text of `column` to typed values or `UNFIT`.
@@ -59,8 +61,9 @@ def typed_of(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
         ConfigError: `timezone` is needed (a TIMESTAMP column) and is no zone.
     """
     if lacks_size(column):
-        return _same(column, timezone)
-    return _TYPED[kind_of(column)](column, timezone)
+        return str
+    kind = kind_of(column)
+    return _typed_timestamp(column, timezone) if kind is Kind.TIMESTAMP else _TYPED[kind](column)
 
 
 def text_of(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
@@ -74,17 +77,12 @@ def text_of(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
         ConfigError: `timezone` is needed (a TIMESTAMP column) and is no zone.
     """
     if lacks_size(column):
-        return _same(column, timezone)
-    return _TEXT[kind_of(column)](column, timezone)
+        return str
+    kind = kind_of(column)
+    return _timestamp_text(column, timezone) if kind is Kind.TIMESTAMP else _TEXT[kind](column)
 
 
-def _same(column: ColumnSchema, timezone: str) -> Callable[[Any], Any]:
-    del column, timezone
-    return str
-
-
-def _typed_integer(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
-    del timezone
+def _typed_integer(column: ColumnSchema) -> Callable[[str], Any]:
     low, high = integer_range(column)
     wide = exceeds_int64(column)
 
@@ -99,19 +97,14 @@ def _typed_integer(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
     return typed
 
 
-def _integer_text(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
-    del column, timezone
-
-    def text(value: Any) -> str:
-        return str(int(value))
-
-    return text
+def _integer_text(value: Any) -> str:
+    return str(int(value))
 
 
-def _typed_decimal(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
+def _typed_decimal(column: ColumnSchema) -> Callable[[str], Any]:
     size = decimal_size(column)
     if size is None or size[0] > MAX_TYPED_DIGITS:
-        return _same(column, timezone)
+        return str
     is_canonical = shapes.decimal_pattern(*size).fullmatch
 
     def typed(text: str) -> Any:
@@ -123,31 +116,16 @@ def _typed_decimal(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
     return typed
 
 
-def _decimal_text(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
-    del column, timezone
-
-    def text(value: Any) -> str:
-        return format(value, "f") if isinstance(value, Decimal) else str(value)
-
-    return text
+def _decimal_text(value: Any) -> str:
+    return format(value, "f") if isinstance(value, Decimal) else str(value)
 
 
-def _typed_float(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
-    del column, timezone
-
-    def typed(text: str) -> Any:
-        return _exact_number(text, short=6, narrow=to_float32, print_number=float_text)
-
-    return typed
+def _typed_float(text: str) -> Any:
+    return _exact_number(text, short=6, narrow=to_float32, print_number=float_text)
 
 
-def _typed_double(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
-    del column, timezone
-
-    def typed(text: str) -> Any:
-        return _exact_number(text, short=15, narrow=float, print_number=double_text)
-
-    return typed
+def _typed_double(text: str) -> Any:
+    return _exact_number(text, short=15, narrow=float, print_number=double_text)
 
 
 def _exact_number(
@@ -166,44 +144,22 @@ def _exact_number(
     return UNFIT
 
 
-def _float_text(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
-    del column, timezone
-    return float_text
+def _typed_date(text: str) -> Any:
+    if _is_date(text) is None:
+        return UNFIT
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return UNFIT
 
 
-def _double_text(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
-    del column, timezone
-    return double_text
+def _date_text(value: Any) -> str:
+    if isinstance(value, int):
+        value = date.fromordinal(_EPOCH_DAY + value)
+    return value.isoformat()
 
 
-def _typed_date(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
-    del column, timezone
-    is_canonical = shapes.DATE.fullmatch
-
-    def typed(text: str) -> Any:
-        if is_canonical(text) is None:
-            return UNFIT
-        try:
-            return date.fromisoformat(text)
-        except ValueError:
-            return UNFIT
-
-    return typed
-
-
-def _date_text(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
-    del column, timezone
-
-    def text(value: Any) -> str:
-        if isinstance(value, int):
-            value = date.fromordinal(_EPOCH_DAY + value)
-        return value.isoformat()
-
-    return text
-
-
-def _typed_datetime(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
-    del timezone
+def _typed_datetime(column: ColumnSchema) -> Callable[[str], Any]:
     is_canonical = shapes.datetime_pattern(fractional_digits(column)).fullmatch
 
     def typed(text: str) -> Any:
@@ -214,8 +170,7 @@ def _typed_datetime(column: ColumnSchema, timezone: str) -> Callable[[str], Any]
     return typed
 
 
-def _datetime_text(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
-    del timezone
+def _datetime_text(column: ColumnSchema) -> Callable[[Any], str]:
     digits = fractional_digits(column)
 
     def text(value: Any) -> str:
@@ -259,8 +214,7 @@ def _timestamp_text(column: ColumnSchema, timezone: str) -> Callable[[Any], str]
     return text
 
 
-def _typed_binary(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
-    del timezone
+def _typed_binary(column: ColumnSchema) -> Callable[[str], Any]:
 
     def typed(text: str) -> Any:
         try:
@@ -271,76 +225,65 @@ def _typed_binary(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
     return typed
 
 
-def _binary_text(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
-    del column, timezone
-
-    def text(value: Any) -> str:
-        return "0x" + value.hex()
-
-    return text
+def _binary_text(value: Any) -> str:
+    return "0x" + value.hex()
 
 
-def _typed_vector(column: ColumnSchema, timezone: str) -> Callable[[str], Any]:
-    element = _typed_float(column, timezone)
-
-    def typed(text: str) -> Any:
-        if text[:1] != "[" or text[-1:] != "]":
-            return UNFIT
-        if text == "[]":
-            return []
-        values = [element(item) for item in text[1:-1].split(",")]
-        return UNFIT if UNFIT in values else values
-
-    return typed
+def _typed_vector(text: str) -> Any:
+    if text[:1] != "[" or text[-1:] != "]":
+        return UNFIT
+    if text == "[]":
+        return []
+    values = [_typed_float(item) for item in text[1:-1].split(",")]
+    return UNFIT if UNFIT in values else values
 
 
-def _vector_text(column: ColumnSchema, timezone: str) -> Callable[[Any], str]:
-    del column, timezone
-
-    def text(value: Any) -> str:
-        return f"[{','.join(map(float_text, value))}]"
-
-    return text
+def _vector_text(value: Any) -> str:
+    return f"[{','.join(map(float_text, value))}]"
 
 
-_Builder = Callable[[ColumnSchema, str], Callable[[Any], Any]]
+_Builder = Callable[[ColumnSchema], Callable[[Any], Any]]
+
+
+def _always(convert: Callable[[Any], Any]) -> _Builder:
+    """Return the builder whose function is the same for every column."""
+    return lambda _: convert
+
 
 _TYPED: dict[Kind, _Builder] = {
     Kind.INTEGER: _typed_integer,
     Kind.BIT: _typed_integer,
     Kind.YEAR: _typed_integer,
     Kind.DECIMAL: _typed_decimal,
-    Kind.FLOAT: _typed_float,
-    Kind.DOUBLE: _typed_double,
-    Kind.DATE: _typed_date,
+    Kind.FLOAT: _always(_typed_float),
+    Kind.DOUBLE: _always(_typed_double),
+    Kind.DATE: _always(_typed_date),
     Kind.DATETIME: _typed_datetime,
-    Kind.TIMESTAMP: _typed_timestamp,
-    Kind.TIME: _same,
-    Kind.TEXT: _same,
+    Kind.TIME: _always(str),
+    Kind.TEXT: _always(str),
     Kind.BINARY: _typed_binary,
-    Kind.ENUM: _same,
-    Kind.SET: _same,
-    Kind.JSON: _same,
-    Kind.VECTOR: _typed_vector,
-    Kind.UNKNOWN: _same,
+    Kind.ENUM: _always(str),
+    Kind.SET: _always(str),
+    Kind.JSON: _always(str),
+    Kind.VECTOR: _always(_typed_vector),
+    Kind.UNKNOWN: _always(str),
 }
 
 _TEXT: dict[Kind, _Builder] = {
-    Kind.INTEGER: _integer_text,
-    Kind.BIT: _integer_text,
-    Kind.YEAR: _integer_text,
-    Kind.DECIMAL: _decimal_text,
-    Kind.FLOAT: _float_text,
-    Kind.DOUBLE: _double_text,
-    Kind.DATE: _date_text,
+    Kind.INTEGER: _always(_integer_text),
+    Kind.BIT: _always(_integer_text),
+    Kind.YEAR: _always(_integer_text),
+    Kind.DECIMAL: _always(_decimal_text),
+    Kind.FLOAT: _always(float_text),
+    Kind.DOUBLE: _always(double_text),
+    Kind.DATE: _always(_date_text),
     Kind.DATETIME: _datetime_text,
-    Kind.TIMESTAMP: _timestamp_text,
-    Kind.TIME: _same,
-    Kind.TEXT: _same,
-    Kind.BINARY: _binary_text,
-    Kind.ENUM: _same,
-    Kind.SET: _same,
-    Kind.JSON: _same,
-    Kind.VECTOR: _vector_text,
-    Kind.UNKNOWN: _same,
+    Kind.TIME: _always(str),
+    Kind.TEXT: _always(str),
+    Kind.BINARY: _always(_binary_text),
+    Kind.ENUM: _always(str),
+    Kind.SET: _always(str),
+    Kind.JSON: _always(str),
+    Kind.VECTOR: _always(_vector_text),
+    Kind.UNKNOWN: _always(str),
 }
