@@ -32,7 +32,14 @@ from ticdc_assets.rows.history_layout import (
     history_operation_schema,
     typed_fields,
 )
-from ticdc_assets.rows.mirror_rows import PARTIAL, ArrowMap, MirrorLayout, canonical_rows
+from ticdc_assets.rows.mirror_rows import (
+    NOWHERE,
+    PARTIAL,
+    ArrowMap,
+    MirrorLayout,
+    canonical_rows,
+    light,
+)
 from ticdc_assets.rows.row_operations import RESCUED_TYPE, SEQUENCE_FIELDS
 from ticdc_assets.schemas import TableSchema
 from ticdc_assets.values import UNFIT, typed_array, typed_of
@@ -47,7 +54,7 @@ def history_operations(plan: MirrorPlan, timezone: str, only_key: str | None = N
         timezone: the changefeed's time zone (IANA name).
         only_key: leave out rows of other keys, if set.
     """
-    plan = _light(plan)
+    plan = light(plan)
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         resolver = HistoryResolver(plan, timezone)
@@ -62,11 +69,6 @@ def history_operations(plan: MirrorPlan, timezone: str, only_key: str | None = N
             yield build(operations)
 
     return convert
-
-
-def _light(plan: MirrorPlan) -> MirrorPlan:
-    """Return the plan without what came before it: no worker needs that, and it may be large."""
-    return replace(plan, handover=None, earlier=None)
 
 
 def _operations_of(resolver: HistoryResolver, row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -112,9 +114,6 @@ def _unread(place: dict[str, Any]) -> dict[str, Any]:
     return {**place, "key": "!", "rank": 0, "is_delete": False, "values": {}}
 
 
-_NOWHERE = {"commit_ts": 0, "rank": -1, "topic": "", "partition": -1, "offset": -1, "index": -1}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
     """How versions go on to a plan.
@@ -148,8 +147,8 @@ class Passage:
 
     def operations(self, only_key: str | None = None) -> ArrowMap:
         """Return the function from versions to operations."""
-        part = self.part and replace(self.part, plan=_light(self.part.plan))
-        passage = replace(self, plan=_light(self.plan), part=part)
+        part = self.part and replace(self.part, plan=light(self.part.plan))
+        passage = replace(self, plan=light(self.plan), part=part)
 
         def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             going = _Going(passage)
@@ -195,7 +194,7 @@ class _Going:
             try:
                 operation = self._operation(row, version)
             except InputError:
-                operation = _unread(_NOWHERE)
+                operation = _unread(NOWHERE)
             if operation is not None:
                 yield operation
 
@@ -217,7 +216,7 @@ class _Going:
         rescued = dict(version["rescued"] or ())
         carried = self._carrier.carry(row, self._lost(rescued), ended=valid_to is not None)
         return {
-            **_NOWHERE,
+            **NOWHERE,
             # What has ended meets no change any more.
             "key": "" if valid_to is not None else "=" + self._resolver.key_of(carried.row),
             "commit_ts": valid_from,
@@ -247,6 +246,7 @@ class _OperationBuilder:
 
     def __init__(self, schema: TableSchema, timezone: str) -> None:
         self._columns = schema.columns
+        self._places = column_places(schema)
         self._timezone = timezone
         self._schema = history_operation_schema(schema)
 
@@ -256,7 +256,7 @@ class _OperationBuilder:
             for operation in operations
         ]
         arrays: dict[str, pa.Array] = {}
-        for place, column in zip(column_places_of(self._columns), self._columns, strict=True):
+        for place, column in zip(self._places, self._columns, strict=True):
             name = column.name
             texts: list[str | None] = []
             for number, operation in enumerate(operations):
@@ -277,8 +277,3 @@ class _OperationBuilder:
         return pa.RecordBatch.from_arrays(
             [arrays[name] for name in self._schema.names], schema=self._schema
         )
-
-
-def column_places_of(columns: Iterable[object]) -> list[str]:
-    """Return where in a version these columns are."""
-    return [f"c{number}" for number, _ in enumerate(columns)]

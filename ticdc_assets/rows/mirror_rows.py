@@ -151,11 +151,14 @@ CHANGE_COLUMNS = (
 """Columns of the change log that `change_operations` needs."""
 
 
+def light(plan: MirrorPlan) -> MirrorPlan:
+    """Return the plan without what came before it: no worker needs that, and it may be large."""
+    return replace(plan, handover=None, earlier=None)
+
+
 def change_operations(plan: MirrorPlan, timezone: str) -> ArrowMap:
     """Return the function from change log batches to operations on the mirror of `plan`."""
-    plan = replace(
-        plan, handover=None, earlier=None
-    )  # nothing that a worker needs, and it may be large
+    plan = light(plan)
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         resolver = RowResolver(plan, timezone)
@@ -255,6 +258,17 @@ def _sequence(row: dict[str, object], rank: int) -> dict[str, object]:
     }
 
 
+NOWHERE: dict[str, object] = {
+    "commit_ts": 0,
+    "rank": -1,
+    "topic": "",
+    "partition": -1,
+    "offset": -1,
+    "index": -1,
+}
+"""Sequence of a row that comes from no change."""
+
+
 def _counted(operation: _Operation) -> list[tuple[str, int, int]] | None:
     rows = -1 if operation.is_delete else 1
     return [(name, ddl_ts, rows) for name, ddl_ts in operation.casts] or None
@@ -339,7 +353,7 @@ def mirror_operations(
         since_ts: TSO of that cut.
         error_rank: rank of an error row; below 0 it is one that the caller can help.
     """
-    plan = replace(plan, handover=None, earlier=None)
+    plan = light(plan)
 
     def carry() -> _Carry:
         carrier = RowCarrier(base, plan, timezone, since_ts=since_ts)
@@ -359,8 +373,8 @@ def part_operations(part: HandoverPart, plan: MirrorPlan, timezone: str) -> Arro
     A row that does not fit gives an error row without topic: which change it came from is not
     known any more.
     """
-    plan = replace(plan, handover=None, earlier=None)
-    part = replace(part, plan=replace(part.plan, handover=None, earlier=None))
+    plan = light(plan)
+    part = replace(part, plan=light(part.plan))
 
     def carry() -> _Carry:
         carrier = part_carrier(part, plan, timezone)
@@ -388,14 +402,7 @@ def _row_operations(
             stamps = batch.column(layout.commit_ts).to_pylist()
             partial = _partial_since(batch, layout)
             for number, row in enumerate(canonical_rows(batch, layout, timezone)):
-                sequence: dict[str, object] = {
-                    "commit_ts": stamps[number],
-                    "rank": -1,
-                    "topic": "",
-                    "partition": -1,
-                    "offset": -1,
-                    "index": -1,
-                }
+                sequence = NOWHERE | {"commit_ts": stamps[number]}
                 casts: Casts = ()
                 try:
                     carried = carry(row, stamps[number])
