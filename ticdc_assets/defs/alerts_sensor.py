@@ -19,9 +19,10 @@ from typing import Any, cast
 
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
-from ticdc_assets.defs.partitions import CHANGEFEED_TAG, FeedNames
+from ticdc_assets.defs.partitions import FeedNames
 from ticdc_assets.defs.steps import ChangefeedSteps
 from ticdc_assets.defs.tables_sensor import WEBSERVER
 from ticdc_assets.errors import TicdcError
@@ -31,6 +32,7 @@ from ticdc_assets.observe.verdicts import Check, Level
 INTERVAL_SECONDS = 30
 
 _RUNS_LOOKED_AT = 50
+_RUNS_OF_A_JOB = 10
 _EVALUATIONS_LOOKED_AT = 20
 _WILL_RETRY = "dagster/will_retry"
 _LEVELS = {dg.AssetCheckSeverity.WARN: Level.WARN, dg.AssetCheckSeverity.ERROR: Level.FAIL}
@@ -129,14 +131,21 @@ def _last_evaluated(
 
 def _newest_runs(instance: DagsterInstance, names: FeedNames) -> Iterable[DagsterRun]:
     """Return the newest run of each job that came to an end, and that is not tried again."""
-    ended = RunsFilter(
-        tags={CHANGEFEED_TAG: names.changefeed},
-        statuses=[DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE],
-    )
     newest: dict[str, DagsterRun] = {}
-    for run in instance.get_runs(filters=ended, limit=_RUNS_LOOKED_AT):
-        if run.tags.get(_WILL_RETRY) != "true":
-            newest.setdefault(run.job_name, run)
+    # First those of all jobs, which may be a user's own. A job that runs seldom is then asked for
+    # by its name: its last run is behind many of the others.
+    for job in (None, *names.jobs, IMPLICIT_ASSET_JOB_NAME):
+        if job in newest:
+            continue
+        ended = RunsFilter(
+            job_name=job,
+            tags=names.tags,
+            statuses=[DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE],
+        )
+        limit = _RUNS_LOOKED_AT if job is None else _RUNS_OF_A_JOB
+        for run in instance.get_runs(filters=ended, limit=limit):
+            if run.tags.get(_WILL_RETRY) != "true":
+                newest.setdefault(run.job_name, run)
     return newest.values()
 
 

@@ -132,6 +132,21 @@ class FeedNames:
         return f"{self.redecode_job}_schedule"
 
     @property
+    def jobs(self) -> tuple[str, ...]:
+        """All these jobs."""
+        return (
+            self.sync_job,
+            self.follow_job,
+            self.redrive_job,
+            self.seed_job,
+            self.diff_job,
+            self.redecode_job,
+            self.maintenance_job,
+            self.verify_job,
+            self.report_job,
+        )
+
+    @property
     def alerts_sensor(self) -> str:
         """The sensor that tells people of problems."""
         return f"{self.changefeed}_alerts"

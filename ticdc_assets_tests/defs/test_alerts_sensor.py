@@ -18,6 +18,7 @@ import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.handlers import Message as MailHandler
 from dagster import DagsterRunStatus
+from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -126,8 +127,8 @@ class Watched:
             )
         )
 
-    def ran(self, status: DagsterRunStatus, **tags: str) -> str:
-        job = self.definitions.resolve_job_def("shop_sync")
+    def ran(self, status: DagsterRunStatus, name: str = "shop_sync", **tags: str) -> str:
+        job = self.definitions.resolve_job_def(name)
         run = self.instance.create_run_for_job(
             job_def=job, tags={"ticdc/changefeed": "shop"} | {"dagster/" + k: tags[k] for k in tags}
         )
@@ -135,7 +136,7 @@ class Watched:
             self.instance.report_run_failed(run, "the worker is gone")
         else:
             self.instance.report_dagster_event(
-                dg.DagsterEvent(event_type_value="PIPELINE_SUCCESS", job_name="shop_sync"),
+                dg.DagsterEvent(event_type_value="PIPELINE_SUCCESS", job_name=name),
                 run.run_id,
             )
         return run.run_id
@@ -190,6 +191,24 @@ def test_a_failed_run_is_told_unless_it_is_tried_again(watched: Watched, hook: H
     watched.ran(DagsterRunStatus.SUCCESS)
     watched.tick()
     assert hook.taken() == [("shop: run of shop_sync ok again", "OK run of shop_sync: ok again")]
+
+
+@pytest.mark.parametrize("name", ["shop_maintenance", IMPLICIT_ASSET_JOB_NAME])
+def test_a_failed_run_is_told_as_long_as_its_job_has_no_later_one(
+    watched: Watched, hook: Hook, name: str
+) -> None:
+    watched.ran(DagsterRunStatus.FAILURE, name)
+    watched.tick()
+    assert [title for title, _ in hook.taken()] == [f"shop: run of {name} failing"]
+    for _ in range(60):
+        watched.ran(DagsterRunStatus.SUCCESS, "shop_report")
+    assert watched.tick() == "1 problems; {env: HOOK}: 0 changes told"
+    watched.cursor = None
+    watched.tick()
+    assert [title for title, _ in hook.taken()] == [f"shop: run of {name} failing"]
+    watched.ran(DagsterRunStatus.SUCCESS, name)
+    watched.tick()
+    assert [title for title, _ in hook.taken()] == [f"shop: run of {name} ok again"]
 
 
 def test_a_target_that_is_away_is_told_later_and_the_others_at_once(

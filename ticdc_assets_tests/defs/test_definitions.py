@@ -13,6 +13,7 @@ from ticdc_assets.defs import table_schemas
 from ticdc_assets.defs.assets import ApplyConfig
 from ticdc_assets.defs.changefeeds import all_definitions
 from ticdc_assets.defs.metadata import utc_now
+from ticdc_assets.defs.partitions import FeedNames
 from ticdc_assets.defs.run import dagster_home
 from ticdc_assets.errors import ConfigError
 from ticdc_assets.pipeline.quarantine import FAULT_SCHEMA
@@ -118,26 +119,30 @@ def test_groups_kinds_pools_and_partitions(definitions: dg.Definitions) -> None:
 
 def test_jobs_sensors_and_checks(definitions: dg.Definitions) -> None:
     repository = definitions.get_repository_def()
-    assert {name for name in repository.job_names if not name.startswith("__")} == {
-        "shop_follow",
-        "shop_sync",
-        "shop_redrive",
-        "shop_seed",
-        "shop_diff",
-        "shop_redecode",
-        "shop_verify",
-        "shop_maintenance",
-        "shop_report",
-        "crm_follow",
-        "crm_sync",
-        "crm_redrive",
-        "crm_seed",
-        "crm_diff",
-        "crm_redecode",
-        "crm_verify",
-        "crm_maintenance",
-        "crm_report",
-    }
+    assert (
+        {name for name in repository.job_names if not name.startswith("__")}
+        == {
+            "shop_follow",
+            "shop_sync",
+            "shop_redrive",
+            "shop_seed",
+            "shop_diff",
+            "shop_redecode",
+            "shop_verify",
+            "shop_maintenance",
+            "shop_report",
+            "crm_follow",
+            "crm_sync",
+            "crm_redrive",
+            "crm_seed",
+            "crm_diff",
+            "crm_redecode",
+            "crm_verify",
+            "crm_maintenance",
+            "crm_report",
+        }
+        == {job for name in ("shop", "crm") for job in FeedNames(changefeed=name).jobs}
+    )
     assert {
         schedule.name: (schedule.job_name, schedule.cron_schedule, schedule.default_status)
         for schedule in repository.schedule_defs
