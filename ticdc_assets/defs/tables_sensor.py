@@ -19,7 +19,6 @@ counted. Losing the cursor reports some schemas again and loses nothing.
 import hashlib
 import json
 import os
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -33,7 +32,12 @@ from ticdc_assets.defs.partitions import partition_of
 from ticdc_assets.defs.schema_metadata import said_changes
 from ticdc_assets.defs.steps import ChangefeedSteps
 from ticdc_assets.errors import LakeDamagedError, TicdcError
-from ticdc_assets.observe.overview import SchemaFigures, VersionFigures, newest_schemas
+from ticdc_assets.observe.overview import (
+    SchemaFigures,
+    SchemaNews,
+    VersionFigures,
+    schema_news,
+)
 from ticdc_assets.observe.status_reading import read_status
 from ticdc_assets.pipeline.cuts import Cut, newest_cut
 from ticdc_assets.pipeline.damage import damage_told
@@ -46,6 +50,9 @@ WEBSERVER = "TICDC_WEBSERVER_URL"
 
 _EVALUATIONS = 500
 """Evaluations of `table_lag` that one tick reports at most."""
+
+_SCHEMAS_TOLD = 500
+"""Changed schemas that one tick tells of; the next one goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,19 +132,19 @@ def tick(
         requests.append(steps.names.tables.build_add_request(new))
     if gone:
         requests.append(steps.names.tables.build_delete_request(gone))
-    schemas, _ = newest_schemas(steps.paths)
-    versions = sum(item.total for item in schemas)
-    changed = list(_changed(schemas, cursor.told_ts))
     # The first tick of an instance has no news: all of it is older than the instance.
-    told = changed if cursor.told_ts else []
-    late = max(0, versions - cursor.versions - len(changed)) if cursor.told_ts else 0
-    newest = max((version.valid_from for _, version in changed), default=0)
+    news = schema_news(steps.paths, cursor.told_ts or None)
+    told, later = _changed(news)
+    # Versions that later ticks tell are no news yet.
+    versions = news.total - later
+    late = max(0, versions - cursor.versions - len(told)) if cursor.told_ts else 0
+    newest = told[-1][1].valid_from if told else news.newest_ts
     reload, asked = _reload(context, shown, cut, cursor.asked)
     after = TablesCursor(told_ts=max(cursor.told_ts, newest), versions=versions, asked=asked)
     lags, late_tables = _lag_events(context.instance, shown, now)
     drifts = [item for item in told if not item[1].is_first]
     said = (
-        f"{len(wanted)} tables in the newest cut, {len(new)} new, {len(gone)} gone; {versions} "
+        f"{len(wanted)} tables in the newest cut, {len(new)} new, {len(gone)} gone; {news.total} "
         f"schema versions, {len(told)} new, {len(drifts)} of them of known tables, "
         f"{late} late; {late_tables} of {len(shown.mirrors)} mirrors late{reload}"
     )
@@ -240,17 +247,20 @@ def reload_location(server: str, name: str) -> None:
         raise TicdcError(f"{answer.failure_type}: {answer.message}")
 
 
-def _changed(
-    schemas: Iterable[SchemaFigures], told_ts: int
-) -> Iterable[tuple[SchemaFigures, VersionFigures]]:
-    """Yield the versions that hold from later on, oldest first."""
-    found = [
-        (table, version)
-        for table in schemas
-        for version in table.versions
-        if version.valid_from > told_ts
-    ]
-    return sorted(found, key=lambda item: item[1].valid_from)
+def _changed(news: SchemaNews) -> tuple[list[tuple[SchemaFigures, VersionFigures]], int]:
+    """Return the versions that this tick tells, oldest first, and how many it leaves.
+
+    Versions that hold from one TSO are told together: the cursor knows no more than the TSO.
+    """
+    found = sorted(
+        ((table, version) for table in news.tables for version in table.versions),
+        key=lambda item: item[1].valid_from,
+    )
+    if len(found) <= _SCHEMAS_TOLD:
+        return found, 0
+    last = found[_SCHEMAS_TOLD - 1][1].valid_from
+    told = [item for item in found if item[1].valid_from <= last]
+    return told, len(found) - len(told)
 
 
 def _observation(

@@ -9,12 +9,13 @@ Not handled: nothing is read from the source, so the backlog is that of the newe
 lag of TiCDC itself is unknown here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ticdc_assets.changelog.progress import PartitionProgress, TopicState
@@ -46,6 +47,8 @@ SCHEMA_TABLES_SHOWN = 100
 
 VERSIONS_SHOWN = 20
 """So many of the newest versions of each."""
+
+_LISTED_COLUMNS = ["database", "table", "schema_version", "valid_from"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +129,21 @@ class SchemaFigures:
     table: str
     total: int
     versions: tuple[VersionFigures, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaNews:
+    """The schema versions that hold from later than a TSO.
+
+    Attributes:
+        total: number of versions of all tables, old ones too.
+        newest_ts: TSO from which the newest of all holds; 0 if there is none.
+        tables: the tables with later versions, each with all of these.
+    """
+
+    total: int
+    newest_ts: int
+    tables: tuple[SchemaFigures, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,13 +284,12 @@ def newest_ddls(paths: LakePaths) -> tuple[tuple[DdlFigures, ...], int, int]:
 
 def newest_schemas(paths: LakePaths) -> tuple[tuple[SchemaFigures, ...], int]:
     """Return the tables whose schema changed last, and how many tables have schemas."""
-    names = ["database", "table", "schema_version", "valid_from"]
-    listed = read_table(paths.schema_registry, columns=names)
+    listed = read_table(paths.schema_registry, columns=_LISTED_COLUMNS)
     if listed is None or not listed.num_rows:
         return (), 0
     newest = (
         listed.group_by(["database", "table"])
-        .aggregate([("valid_from", "max"), ("valid_from", "count")])
+        .aggregate([("valid_from", "max")])
         .sort_by(
             [
                 ("valid_from_max", "descending"),
@@ -282,36 +299,66 @@ def newest_schemas(paths: LakePaths) -> tuple[tuple[SchemaFigures, ...], int]:
         )
     )
     # What changed lately is worth a look; what has one version says nothing.
-    shown = newest.slice(0, SCHEMA_TABLES_SHOWN).to_pylist()
-    wanted = {(row["database"], row["table"]): row["valid_from_count"] for row in shown}
-    versions: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    shown = newest.slice(0, SCHEMA_TABLES_SHOWN)
+    return _schemas(paths, _names(shown)), newest.num_rows
+
+
+def schema_news(paths: LakePaths, since: int | None) -> SchemaNews:
+    """Return the schema versions that hold from later than a TSO, however many they are.
+
+    Args:
+        paths: the tables of the changefeed.
+        since: the TSO; None if versions are to be counted only.
+    """
+    listed = read_table(paths.schema_registry, columns=_LISTED_COLUMNS)
+    if listed is None or not listed.num_rows:
+        return SchemaNews(total=0, newest_ts=0, tables=())
+    changed = _names(listed.filter(pc.field("valid_from") > since)) if since is not None else []
+    return SchemaNews(
+        total=listed.num_rows,
+        newest_ts=int(listed["valid_from"].to_numpy().max()),
+        tables=_schemas(paths, changed, since),
+    )
+
+
+def _names(rows: pa.Table) -> list[tuple[str, str]]:
+    """Return the tables of rows, each once, in their order."""
+    names = zip(rows["database"].to_pylist(), rows["table"].to_pylist(), strict=True)
+    return list(dict.fromkeys(names))
+
+
+def _schemas(
+    paths: LakePaths, wanted: Sequence[tuple[str, str]], since: int | None = None
+) -> tuple[SchemaFigures, ...]:
+    """Return tables with their newest versions, or with all that hold from later than a TSO."""
+    if not wanted:
+        return ()
+    versions: dict[tuple[str, str], list[dict[str, Any]]] = {name: [] for name in wanted}
     found = read_table(
         paths.schema_registry,
         ds.field("database").isin(pa.array({name[0] for name in wanted}))
         & ds.field("table").isin(pa.array({name[1] for name in wanted})),
-        columns=[*names, "source", "sql", "schema"],
+        columns=[*_LISTED_COLUMNS, "source", "sql", "schema"],
     )
     for row in [] if found is None else found.to_pylist():
         name = (row["database"], row["table"])
-        if name in wanted:
-            versions.setdefault(name, []).append(row)
-    return (
-        tuple(
-            SchemaFigures(
-                database=name[0],
-                table=name[1],
-                total=total,
-                versions=_versions(versions.get(name, [])),
-            )
-            for name, total in wanted.items()
-        ),
-        newest.num_rows,
+        if name in versions:
+            versions[name].append(row)
+    return tuple(
+        SchemaFigures(
+            database=name[0],
+            table=name[1],
+            total=len(versions[name]),
+            versions=_versions(versions[name], since),
+        )
+        for name in wanted
     )
 
 
-def _versions(rows: list[dict[str, Any]]) -> tuple[VersionFigures, ...]:
+def _versions(rows: list[dict[str, Any]], since: int | None) -> tuple[VersionFigures, ...]:
     rows.sort(key=lambda row: (row["valid_from"], row["schema_version"]))
-    kept = rows[-VERSIONS_SHOWN - 1 :]
+    count = VERSIONS_SHOWN if since is None else sum(row["valid_from"] > since for row in rows)
+    kept = rows[-count - 1 :]
     schemas = [_schema_of(row) for row in kept]
     found: list[VersionFigures] = []
     for number, (row, schema) in enumerate(zip(kept, schemas, strict=True)):
@@ -329,7 +376,7 @@ def _versions(rows: list[dict[str, Any]]) -> tuple[VersionFigures, ...]:
                 is_first=before is None,
             )
         )
-    return tuple(found[::-1][:VERSIONS_SHOWN])
+    return tuple(found[::-1][:count])
 
 
 def _schema_of(row: Mapping[str, Any]) -> TableSchema:

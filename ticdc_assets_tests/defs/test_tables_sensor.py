@@ -1,11 +1,13 @@
 """The sensor that tells of tables: partitions as the cut has them, and schemas that changed."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
 from ticdc_assets.config import CaptureSource, Changefeed, Settings
+from ticdc_assets.defs import tables_sensor
 from ticdc_assets.defs.lineage import (
     change_log_lineage,
     mirror_lineage,
@@ -27,6 +29,7 @@ from ticdc_assets_tests.report.small_lake import (
     write_groups,
     write_landings,
     write_schemas,
+    write_versions,
 )
 from ticdc_assets_tests.statuses import write_tables
 
@@ -99,6 +102,60 @@ def test_a_schema_that_changed_is_told_once(
     again = ticked(steps, instance, first.cursor)
     assert not observations(again)
     assert "0 new, 0 of them" in str(again.skip_reason)
+
+
+def changed_tables(steps: ChangefeedSteps, count: int, versions: int = 1) -> TablesCursor:
+    """Write `count` tables with an old version and new ones; return a cursor that knows the old."""
+    names = [("shop", f"t{number:03}") for number in range(count)]
+    write_tables(steps.paths)
+    write_landings(steps.paths, [(ago(5), 1, 0)])
+    write_groups(steps.paths, ago(5), names)
+    publish(steps.paths, cut_of(1, ago(5), 1, mirrors=tuple(mirror_of(*name) for name in names)))
+    write_versions(
+        steps.paths,
+        {
+            name: [ago(1000), *(ago(100 - number / 10 - n / 1000) for n in range(versions))]
+            for number, name in enumerate(names)
+        },
+    )
+    return TablesCursor(told_ts=from_datetime(ago(500)), versions=count)
+
+
+@pytest.mark.parametrize(("count", "versions"), [(101, 1), (1, 25)])
+def test_however_many_schemas_changed_each_is_told(
+    steps: ChangefeedSteps, instance: dg.DagsterInstance, count: int, versions: int
+) -> None:
+    before = changed_tables(steps, count, versions)
+    result = ticked(steps, instance, before.to_text())
+    told = [event.metadata["schema_version"].value for event in observations(result)]
+    assert len(set(told)) == len(told) == count * versions
+    new, total = count * versions, count * (versions + 1)
+    words = f"{total} schema versions, {new} new, {new} of them of known tables, 0 late"
+    assert words in str(result.skip_reason)
+    late = ticked(steps, instance, replace(before, versions=count - 1).to_text())
+    assert "1 late" in str(late.skip_reason)
+    again = ticked(steps, instance, result.cursor)
+    assert not observations(again)
+    assert "0 new, 0 of them of known tables, 0 late" in str(again.skip_reason)
+
+
+def test_more_schemas_than_one_tick_tells_are_told_by_the_next_ones(
+    steps: ChangefeedSteps, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables_sensor, "_SCHEMAS_TOLD", 3)
+    cursor: str | None = changed_tables(steps, 8).to_text()
+    told: list[list[str | None]] = []
+    for _ in range(4):
+        result = ticked(steps, instance, cursor)
+        told.append([event.partition for event in observations(result)])
+        assert " 0 late" in str(result.skip_reason)
+        cursor = result.cursor
+    assert told == [
+        ["shop.t000", "shop.t001", "shop.t002"],
+        ["shop.t003", "shop.t004", "shop.t005"],
+        ["shop.t006", "shop.t007"],
+        [],
+    ]
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"told_ts": "1", "versions": 2}', "{}"])

@@ -4,7 +4,7 @@ Its names are those that a page is likely to get wrong.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -260,6 +260,28 @@ def write_schemas(paths: LakePaths, database: str, table: str) -> None:
         ddls=[ddl(sql, 200), ddl("ALTER TABLE x WHIRL <i>it</i>", 100)],
         conflicts=[SchemaConflict(registered=version(second, sql), claimed=version(first, sql))],
     )
+    write_history(paths, history, history, 1)
+
+
+def write_versions(paths: LakePaths, tables: Mapping[tuple[str, str], Sequence[datetime]]) -> None:
+    """Write the schema registry: for each table its versions, a column more each time."""
+    versions = [
+        SchemaVersion(
+            schema=schema_of(
+                *table,
+                from_datetime(moment),
+                *(ColumnSchema(name=f"c{n}", mysql_type="int") for n in range(number)),
+            ),
+            source=SchemaSource.DDL,
+            sql=None,
+            commit_ts=from_datetime(moment),
+            coordinates=Coordinates(topic="shop", partition=0, offset=1, index=0),
+        )
+        for table, moments in tables.items()
+        for number, moment in enumerate(moments)
+    ]
+    history = SchemaHistory()
+    history.restore(versions=versions, ddls=(), conflicts=())
     write_history(paths, history, history, 1)
 
 
