@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from types import FrameType
 from typing import TypeAlias
 
@@ -35,7 +34,7 @@ from ticdc_assets.defs.metadata import utc_now
 from ticdc_assets.defs.resources import LakeSpark
 from ticdc_assets.defs.source_watcher import SourceWatcher
 from ticdc_assets.defs.steps import ChangefeedSteps, reported_failures
-from ticdc_assets.defs.syncing import Event, Step, Syncing
+from ticdc_assets.defs.syncing import Event, Report, Step, Syncing
 from ticdc_assets.defs.workers import name_worker
 from ticdc_assets.engine.control import keeping
 from ticdc_assets.engine.lock import writer_lock
@@ -134,7 +133,7 @@ class Surroundings:
         self._news = SourceWatcher(steps.changefeed, steps.paths)
         self._stop = threading.Event()
         self._told: list[_Told] = []
-        self._unreported: dict[tuple[dg.AssetKey, ...], Step] = {}
+        self._unreported: dict[dg.AssetKey, Report] = {}
         self._reported_at = float("-inf")
         self._levels: dict[dg.AssetCheckKey, str] = {}
         self._judged_at = float("-inf")
@@ -155,7 +154,7 @@ class Surroundings:
             yield from self._drained()
             if goes_on is None:
                 break
-        self._report_rest()
+        self._report()
         yield from self._drained()
 
     def _drained(self) -> list[_Told]:
@@ -238,32 +237,22 @@ class Surroundings:
 
     def _keep(self, done: tuple[Step, ...], new_data: NewData) -> None:
         """Report a sync, or keep its reports for later."""
-        match new_data:
-            case NewData.CHANGES:
-                self._report(tuple(step for step in done if _is_told(step)))
-            case NewData.WATERMARKS:
-                # What a step says of other assets is never put off: nobody would say it again.
-                self._told += [event for step in done for event in step.events]
-                for step in (step for step in done if _is_told(step)):
-                    key = tuple(report.asset for report in step.reports)
-                    self._unreported[key] = replace(step, events=())
-                if self.now() - self._reported_at >= REPORT_SECONDS:
-                    self._report_rest()
-            case NewData.NOTHING:
-                self._told += [event for step in done for event in step.events]
+        # What a step says of other assets is never put off: nobody would say it again.
+        self._told += [event for step in done for event in step.events]
+        for step in done:
+            if step.new_data is not NewData.NOTHING:
+                self._unreported |= {report.asset: report for report in step.reports}
+        is_due = self.now() - self._reported_at >= REPORT_SECONDS
+        if new_data is NewData.CHANGES or is_due:
+            self._report()
         self._judge()
 
-    def _report_rest(self) -> None:
-        """Report the steps that were put off."""
+    def _report(self) -> None:
+        """Report what was put off."""
         if self._unreported:
-            self._report(tuple(self._unreported.values()))
-
-    def _report(self, done: tuple[Step, ...]) -> None:
-        for step in done:
-            self._told += [report.event() for report in step.reports]
-            self._told += step.events
-        self._unreported.clear()
-        self._reported_at = self.now()
+            self._told += [report.event() for report in self._unreported.values()]
+            self._unreported.clear()
+            self._reported_at = self.now()
 
     def _judge(self) -> None:
         """Evaluate the checks that read small tables; report those that are due."""
@@ -283,7 +272,3 @@ def _together(done: tuple[Step, ...]) -> NewData:
     found = {step.new_data for step in done}
     most = (NewData.CHANGES, NewData.WATERMARKS, NewData.NOTHING)
     return next(item for item in most if item in found)
-
-
-def _is_told(step: Step) -> bool:
-    return step.new_data is not NewData.NOTHING

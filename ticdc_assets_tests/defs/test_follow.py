@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from os import getpid, kill
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import dagster as dg
 import pytest
@@ -18,10 +18,12 @@ from ticdc_assets.config import Writer
 from ticdc_assets.defs import sensors
 from ticdc_assets.defs.active_runs import FOLLOW_TAG, run_to_let_in
 from ticdc_assets.defs.changefeeds import all_definitions
-from ticdc_assets.defs.following import Ending
+from ticdc_assets.defs.follow_job import Surroundings
+from ticdc_assets.defs.following import Ending, Following, NewData
 from ticdc_assets.defs.metadata import utc_now
 from ticdc_assets.defs.run import open_instance, run_follow
 from ticdc_assets.defs.steps import patient_lock, steps_of
+from ticdc_assets.defs.syncing import Report, Step, Syncing
 from ticdc_assets.engine.lock import writer_lock
 from ticdc_assets.errors import BusyError, LandingGapError
 from ticdc_assets.pipeline.cuts import newest_cut, read_cuts
@@ -107,6 +109,99 @@ def test_a_step_waits_for_a_run_that_follows_and_for_nobody_else(
     with patient_lock(steps, instance):
         assert not holder.is_alive() or not entered.is_set()
     holder.join()
+
+
+# What is reported -------------------------------------------------------------------------------
+
+
+class Steps:
+    """The steps of syncs that tell what a test has them tell: a kind of new data for each."""
+
+    def __init__(self, *syncs: tuple[NewData, NewData, NewData, NewData]) -> None:
+        self.syncs = list(syncs)
+
+    def step(self, number: int, name: str) -> Step:
+        new_data = self.syncs[0][number]
+        if name == "apply_changes":
+            self.syncs.pop(0)
+        asset = dg.AssetKey(["shop", name])
+        return Step(
+            said=name,
+            new_data=new_data,
+            reports=(Report(asset=asset, metadata={}),),
+            events=(dg.AssetObservation(asset_key=["shop", f"beside_{name}"]),),
+        )
+
+    def land(self) -> Step:
+        return self.step(0, "raw_messages")
+
+    def decode(self) -> Step:
+        return self.step(1, "decode_messages")
+
+    def register(self) -> Step:
+        return self.step(2, "schema_registry")
+
+    def apply(self) -> Step:
+        return self.step(3, "apply_changes")
+
+
+NOTHING, WATERMARKS, CHANGES = NewData.NOTHING, NewData.WATERMARKS, NewData.CHANGES
+BESIDE = ["beside_raw_messages", "beside_decode_messages", "beside_schema_registry"]
+BESIDE += ["beside_apply_changes"]
+
+
+def reported(shop: SmallShop, instance: dg.DagsterInstance, syncs: Steps) -> list[list[str]]:
+    """Return the assets that the events of each sync are about, in their order."""
+    shop.send()
+    context = dg.build_op_context(instance=instance)
+    surroundings = Surroundings(steps_of(shop.settings, shop.changefeed), cast(Any, None), context)
+    surroundings._syncing = cast(Syncing, syncs)
+    found: list[list[str]] = []
+
+    class Loop:
+        def run(self) -> Iterator[NewData]:
+            while syncs.syncs:
+                yield surroundings.sync()
+
+    # The loop alone: when it syncs is told by the tests of `following`.
+    for event in surroundings.follow(cast(Following, Loop())):
+        if isinstance(event, dg.AssetCheckEvaluation):
+            continue
+        name = event.asset_key.path[-1]
+        if name == BESIDE[0]:
+            found.append([])
+        found[-1].append(name)
+    return found
+
+
+@pytest.mark.dagster
+def test_what_is_said_of_other_assets_is_never_left_out(
+    shop: SmallShop, instance: dg.DagsterInstance
+) -> None:
+    # Nothing is new for three steps, and the fourth makes a damaged mirror again.
+    syncs = Steps((NOTHING, NOTHING, NOTHING, CHANGES), (NOTHING, NOTHING, NOTHING, NOTHING))
+    assert reported(shop, instance, syncs) == [[*BESIDE, "apply_changes"], BESIDE]
+
+
+@pytest.mark.dagster
+def test_what_was_put_off_is_reported_with_the_next_changes_or_at_the_end(
+    shop: SmallShop, instance: dg.DagsterInstance
+) -> None:
+    syncs = Steps(
+        (WATERMARKS, WATERMARKS, NOTHING, WATERMARKS),
+        (WATERMARKS, NOTHING, NOTHING, NOTHING),
+        (NOTHING, WATERMARKS, NOTHING, NOTHING),
+        (NOTHING, NOTHING, NOTHING, CHANGES),
+        (WATERMARKS, NOTHING, NOTHING, NOTHING),
+    )
+    assert reported(shop, instance, syncs) == [
+        # The first is reported at once, and then one a minute.
+        [*BESIDE, "raw_messages", "decode_messages", "apply_changes"],
+        BESIDE,
+        BESIDE,
+        [*BESIDE, "raw_messages", "decode_messages", "apply_changes"],
+        [*BESIDE, "raw_messages"],
+    ]
 
 
 # Whole runs -------------------------------------------------------------------------------------
