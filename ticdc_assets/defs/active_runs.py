@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
 
-from ticdc_assets.defs.partitions import CHANGEFEED_TAG, REPORT, FeedNames
+from ticdc_assets.defs.partitions import CHANGEFEED_TAG, REPORT, FeedNames, JobKind
 from ticdc_assets.defs.workers import is_gone, worker_of
 
 QUEUED_STATUSES = (DagsterRunStatus.NOT_STARTED, DagsterRunStatus.QUEUED)
@@ -30,6 +30,8 @@ STATUS_WORDS = {
 }
 
 _LONG_QUEUED_SECONDS = 60.0
+
+_READING_JOBS: tuple[JobKind, ...] = ("verify", "diff", "report")
 
 
 def active_runs(instance: DagsterInstance, names: FeedNames) -> list[DagsterRun]:
@@ -110,19 +112,11 @@ def _is_gone(run: DagsterRun) -> bool:
 
 def _belongs(run: DagsterRun, names: FeedNames) -> bool:
     """Return whether a run writes to the changefeed's tables."""
-    if run.job_name in (names.verify_job, names.diff_job, names.report_job):
+    if run.job_name in map(names.job, _READING_JOBS):
         return False
     return (
         run.tags.get(CHANGEFEED_TAG) == names.changefeed
-        or run.job_name
-        in (
-            names.sync_job,
-            names.follow_job,
-            names.redrive_job,
-            names.seed_job,
-            names.redecode_job,
-            names.maintenance_job,
-        )
+        or run.job_name in names.jobs
         # Runs that the UI starts go by an implicit job and carry none of our tags.
         or any(
             # The report only reads.

@@ -176,8 +176,8 @@ def _decode_messages(steps: ChangefeedSteps) -> dg.AssetsDefinition:
                 description=(
                     "Records that could not be decoded, and row changes that do not fit their "
                     "schema: coordinates, reason, position, expected and got. The record itself "
-                    f"stays in raw_messages. After a fix, run the job [{names.redrive_job}]"
-                    f"(/guess/{names.redrive_job})."
+                    f"stays in raw_messages. After a fix, run the job [{names.job('redrive')}]"
+                    f"(/guess/{names.job('redrive')})."
                 ),
                 metadata={"dagster/column_schema": quarantine_columns()},
                 group_name=names.changefeed,

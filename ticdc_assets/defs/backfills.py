@@ -105,7 +105,7 @@ def backfill_days(
             steps.results.clear()
             result = execute(
                 steps,
-                definitions_of([steps]).resolve_job_def(steps.names.redecode_job),
+                definitions_of([steps]).resolve_job_def(steps.names.job("redecode")),
                 where,
                 tags=tags,
                 patience=LOCK_PATIENCE_SECONDS,

@@ -129,7 +129,7 @@ def _cheap_checks(steps: ChangefeedSteps) -> dg.AssetChecksDefinition:
             Check.QUARANTINE_GROWTH.value,
             "Warns when quarantine has records that are new since the last evaluation. List them "
             f"with ticdc-assets quarantine {names.changefeed}, fix the cause, and run "
-            f"{names.redrive_job}.",
+            f"{names.job('redrive')}.",
         ),
     ]
 
@@ -207,7 +207,7 @@ def _spark_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         description=(
             "Fails when a mirror of the newest cut has the same key more than once, and names up "
             f"to 5 such keys of each table. It reads the keys of all mirrors. Run it with "
-            f"{names.verify_job}; it is not part of a sync and writes nothing. "
+            f"{names.job('verify')}; it is not part of a sync and writes nothing. "
             f"{runbook(KEYS_UNIQUE)}"
         ),
     )
@@ -232,7 +232,7 @@ def _spark_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         description=(
             "Rebuilds every mirror of the newest cut from the landed records, in a separate "
             "folder, and compares. Fails with the keys and columns that differ. Run it with "
-            f"{names.verify_job}; it is not part of a sync, removes its files at the end, and "
+            f"{names.job('verify')}; it is not part of a sync, removes its files at the end, and "
             "syncs continue meanwhile. "
             f"{runbook(MIRROR_EQUALS_REBUILD)}"
         ),
@@ -263,7 +263,7 @@ def _is_left_out(context: dg.AssetCheckExecutionContext, names: FeedNames) -> bo
     """
     if not context.run.asset_selection:
         return False
-    context.log.info("not run with a materialisation; run the job %s", names.verify_job)
+    context.log.info("not run with a materialisation; run the job %s", names.job("verify"))
     return True
 
 

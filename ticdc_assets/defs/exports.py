@@ -87,7 +87,7 @@ def seed_tables_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
             "text that is not a row goes to quarantine with file and line. From the TSO of the "
             "export on, its tables have these rows, and later changes are applied on top of them. "
             "Each table is reported on `snapshot`. Run it with the job "
-            f"{steps.names.seed_job}, and name the export in the run's configuration."
+            f"{steps.names.job('seed')}, and name the export in the run's configuration."
         ),
         metadata={"dagster/column_schema": snapshot_rows_columns()},
         group_name=steps.names.changefeed,
@@ -99,7 +99,7 @@ def seed_tables_asset(steps: ChangefeedSteps) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, config: ExportConfig, spark: LakeSpark
     ) -> Iterator[dg.MaterializeResult]:
         if not config.folder:
-            if context.run.job_name == steps.names.seed_job:
+            if context.run.job_name == steps.names.job("seed"):
                 raise TicdcError("no export is named: give its `folder` in the run's configuration")
             context.log.info("nothing is seeded: no export is named")
             return
@@ -164,8 +164,8 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         asset=names.asset("mirrors"),
         description=(
             "Compares the mirrors, as of the TSO of an export of the upstream, with the export. "
-            f"Fails with the keys and columns that differ. Run it with {names.diff_job}, and name "
-            "the export in the run's configuration; it changes no table. "
+            f"Fails with the keys and columns that differ. Run it with {names.job('diff')}, and "
+            "name the export in the run's configuration; it changes no table. "
             f"{runbook(MIRROR_EQUALS_SOURCE)}"
         ),
     )
@@ -177,7 +177,7 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
         context: dg.AssetCheckExecutionContext, config: ExportConfig, spark: LakeSpark
     ) -> Iterator[dg.AssetCheckResult]:
         if not config.folder:
-            context.log.info("no export is named; run the job %s with one", names.diff_job)
+            context.log.info("no export is named; run the job %s with one", names.job("diff"))
             return
         with reported_failures(paths), listened(context.log.info):
             found = diff(
@@ -199,7 +199,7 @@ def seed_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
     """Return the job that seeds tables from an export and applies the changes above it."""
     names = steps.names
     return dg.define_asset_job(
-        name=names.seed_job,
+        name=names.job("seed"),
         selection=dg.AssetSelection.assets(names.asset("seed_tables")),
         description=(
             f"Seeds tables of {names.changefeed} from an export by Dumpling: the mirrors get its "
@@ -215,7 +215,7 @@ def diff_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
     """Return the job that compares the mirrors with an export."""
     names = steps.names
     return dg.define_asset_job(
-        name=names.diff_job,
+        name=names.job("diff"),
         selection=dg.AssetSelection.checks(
             dg.AssetCheckKey(names.asset("mirrors"), MIRROR_EQUALS_SOURCE)
         ),
@@ -235,8 +235,8 @@ def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
         return []
 
     @dg.schedule(
-        name=names.diff_schedule,
-        job_name=names.diff_job,
+        name=names.schedule("diff"),
+        job_name=names.job("diff"),
         cron_schedule=_LOOK_CRON,
         execution_timezone="UTC",
         default_status=dg.DefaultScheduleStatus.RUNNING,

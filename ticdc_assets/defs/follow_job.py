@@ -91,7 +91,7 @@ def follow_job(steps: ChangefeedSteps) -> dg.JobDefinition:
         yield dg.Output(None)
 
     @dg.job(
-        name=names.follow_job,
+        name=names.job("follow"),
         description=(
             f"Keeps the mirrors of {names.changefeed} as fresh as possible: one run that syncs "
             "repeatedly in one process. The sensor requests it; other runs of the changefeed wait "

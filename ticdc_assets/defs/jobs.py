@@ -57,7 +57,7 @@ def redecode_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
     """Return the job that decodes landing days again; its partitions are the days."""
     names = steps.names
     return dg.define_asset_job(
-        name=names.redecode_job,
+        name=names.job("redecode"),
         selection=dg.AssetSelection.assets(names.asset("change_log")),
         description=(
             f"Decodes the records of {names.changefeed} that landed on the chosen days again and "
@@ -79,8 +79,8 @@ def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
     runs = cron is not None and cron != OFF
 
     @dg.schedule(
-        name=names.redecode_schedule,
-        job_name=names.redecode_job,
+        name=names.schedule("redecode"),
+        job_name=names.job("redecode"),
         cron_schedule=cron if cron is not None and runs else REDECODE_CRON,
         execution_timezone="UTC",
         default_status=dg.DefaultScheduleStatus.RUNNING
@@ -111,7 +111,7 @@ def maintenance_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
     """Return the job that applies retention, compacts and vacuums."""
     names = steps.names
     return dg.define_asset_job(
-        name=names.maintenance_job,
+        name=names.job("maintenance"),
         selection=dg.AssetSelection.assets(names.asset("maintenance")),
         description=(
             f"Removes old data of {names.changefeed}, and compacts small files. Syncs wait for "
@@ -130,8 +130,8 @@ def maintenance_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
     said = steps.changefeed.schedules.maintenance
     runs_daily = said is None or said == OFF
     return dg.ScheduleDefinition(
-        name=steps.names.maintenance_schedule,
-        job_name=steps.names.maintenance_job,
+        name=steps.names.schedule("maintenance"),
+        job_name=steps.names.job("maintenance"),
         cron_schedule=MAINTENANCE_CRON if said is None or said == OFF else said,
         execution_timezone="UTC",
         default_status=dg.DefaultScheduleStatus.STOPPED
@@ -151,7 +151,7 @@ def verify_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
         for name in (KEYS_UNIQUE, MIRROR_EQUALS_REBUILD)
     ]
     return dg.define_asset_job(
-        name=names.verify_job,
+        name=names.job("verify"),
         selection=dg.AssetSelection.checks(*checks),
         description=(
             f"Rebuilds the mirrors of {names.changefeed} from the landed records in a separate "
@@ -172,8 +172,8 @@ def verify_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
     said = steps.changefeed.schedules.verify
     runs = said is not None and said != OFF
     return dg.ScheduleDefinition(
-        name=steps.names.verify_schedule,
-        job_name=steps.names.verify_job,
+        name=steps.names.schedule("verify"),
+        job_name=steps.names.job("verify"),
         cron_schedule=said if said is not None and runs else VERIFY_CRON,
         execution_timezone="UTC",
         default_status=dg.DefaultScheduleStatus.RUNNING
@@ -192,7 +192,7 @@ def sync_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
     """Return the job that brings the mirrors up to date, with the checks."""
     names = steps.names
     return dg.define_asset_job(
-        name=names.sync_job,
+        name=names.job("sync"),
         selection=dg.AssetSelection.assets(*(names.asset(name) for name in _SYNCED)),
         description=(
             f"Lands the records of {names.changefeed}'s source, decodes them, and cuts every "
@@ -207,7 +207,7 @@ def redrive_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
     """Return the job that decodes and applies quarantined records again."""
     names = steps.names
     return dg.define_asset_job(
-        name=names.redrive_job,
+        name=names.job("redrive"),
         selection=dg.AssetSelection.assets(*(names.asset(name) for name in _REDRIVEN)),
         description=(
             "After a fix: tries the records and row changes in quarantine again. Those that fit "

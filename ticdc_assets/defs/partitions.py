@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
+from typing import Literal, TypeAlias, get_args
 from urllib.parse import unquote
 
 import dagster as dg
@@ -26,6 +27,11 @@ DAY_FORMAT = "%Y-%m-%d"
 
 REPORT = "report"
 """Name of the asset that is a page for people; what makes it reads, and no sync waits for it."""
+
+JobKind: TypeAlias = Literal[
+    "sync", "follow", "redrive", "seed", "diff", "redecode", "maintenance", "verify", "report"
+]
+"""The kinds of jobs of a changefeed: `jobs` and `follow_job` say what each does."""
 
 _PLAIN = frozenset("_-$#@~+=")
 
@@ -61,90 +67,18 @@ class FeedNames:
         """The pool that keeps the changefeed's runs apart."""
         return f"ticdc_{self.changefeed}"
 
-    @property
-    def sync_job(self) -> str:
-        """The job that lands, decodes, registers and applies."""
-        return f"{self.changefeed}_sync"
+    def job(self, kind: JobKind) -> str:
+        """Return the name of a job."""
+        return f"{self.changefeed}_{kind}"
+
+    def schedule(self, kind: JobKind) -> str:
+        """Return the name of the schedule of a job."""
+        return f"{self.job(kind)}_schedule"
 
     @property
-    def follow_job(self) -> str:
-        """The job that goes on syncing what arrives."""
-        return f"{self.changefeed}_follow"
-
-    @property
-    def seed_job(self) -> str:
-        """The job that seeds tables from an export."""
-        return f"{self.changefeed}_seed"
-
-    @property
-    def diff_job(self) -> str:
-        """The job that compares mirrors with an export."""
-        return f"{self.changefeed}_diff"
-
-    @property
-    def diff_schedule(self) -> str:
-        """The schedule of that job."""
-        return f"{self.diff_job}_schedule"
-
-    @property
-    def redrive_job(self) -> str:
-        """The job that tries quarantined records again."""
-        return f"{self.changefeed}_redrive"
-
-    @property
-    def verify_job(self) -> str:
-        """The job that compares the mirrors with their rebuild."""
-        return f"{self.changefeed}_verify"
-
-    @property
-    def verify_schedule(self) -> str:
-        """The schedule of that job."""
-        return f"{self.verify_job}_schedule"
-
-    @property
-    def maintenance_job(self) -> str:
-        """The job that applies retention, compacts and vacuums."""
-        return f"{self.changefeed}_maintenance"
-
-    @property
-    def maintenance_schedule(self) -> str:
-        """The schedule of that job."""
-        return f"{self.maintenance_job}_schedule"
-
-    @property
-    def report_job(self) -> str:
-        """The job that writes the report."""
-        return f"{self.changefeed}_report"
-
-    @property
-    def report_schedule(self) -> str:
-        """The schedule of that job."""
-        return f"{self.report_job}_schedule"
-
-    @property
-    def redecode_job(self) -> str:
-        """The job that decodes landing days again."""
-        return f"{self.changefeed}_redecode"
-
-    @property
-    def redecode_schedule(self) -> str:
-        """The schedule of that job."""
-        return f"{self.redecode_job}_schedule"
-
-    @property
-    def jobs(self) -> tuple[str, ...]:
-        """All these jobs."""
-        return (
-            self.sync_job,
-            self.follow_job,
-            self.redrive_job,
-            self.seed_job,
-            self.diff_job,
-            self.redecode_job,
-            self.maintenance_job,
-            self.verify_job,
-            self.report_job,
-        )
+    def jobs(self) -> list[str]:
+        """The names of all jobs."""
+        return [self.job(kind) for kind in get_args(JobKind)]
 
     @property
     def alerts_sensor(self) -> str:

@@ -97,7 +97,7 @@ def report_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
     """Return the job that writes the page; no sync waits for it."""
     names = steps.names
     return dg.define_asset_job(
-        name=names.report_job,
+        name=names.job("report"),
         selection=dg.AssetSelection.assets(names.asset(REPORT)),
         description=(
             f"Writes the status page of {names.changefeed}. It only reads tables, without Spark, "
@@ -115,8 +115,8 @@ def report_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
         return []
     return [
         dg.ScheduleDefinition(
-            name=names.report_schedule,
-            job_name=names.report_job,
+            name=names.schedule("report"),
+            job_name=names.job("report"),
             cron_schedule=cron,
             execution_timezone="UTC",
             default_status=dg.DefaultScheduleStatus.RUNNING,

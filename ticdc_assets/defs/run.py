@@ -131,7 +131,7 @@ def run_sync(
         names.op("raw_messages"): {"max_records": max_records},
         names.op("apply_changes"): {"until": None if until is None else str(until)},
     }
-    run_id, checks = _execute(settings, steps, names.sync_job, config, instance)
+    run_id, checks = _execute(settings, steps, names.job("sync"), config, instance)
     return SyncReport(
         run_id=run_id,
         landing=_result(steps, Landing),
@@ -188,7 +188,7 @@ def run_follow(
     config = {names.op("follow"): {"seconds": seconds, "rest_seconds": rest_seconds}}
     tags = {FOLLOW_TAG: "true"}
     try:
-        run_id, _ = _execute(settings, steps, names.follow_job, config, instance, tags=tags)
+        run_id, _ = _execute(settings, steps, names.job("follow"), config, instance, tags=tags)
     except dg.DagsterExecutionInterruptedError:
         # A second signal, or one before Spark was there: it is recorded as cancelled.
         raise KeyboardInterrupt from None
@@ -232,7 +232,7 @@ def run_seed(
     steps = steps_of(settings, settings.changefeed(changefeed))
     names = steps.names
     config = {names.op("seed_tables"): config}
-    run_id, _ = _execute(settings, steps, names.seed_job, config, instance)
+    run_id, _ = _execute(settings, steps, names.job("seed"), config, instance)
     return SeedReport(
         run_id=run_id, seeding=_result(steps, Seeding), applying=_result(steps, Applying)
     )
@@ -253,7 +253,7 @@ def run_redrive(
         names.op("decode_messages"): {"redrive": True},
         names.op("apply_changes"): {"refold_quarantined": True},
     }
-    run_id, checks = _execute(settings, steps, names.redrive_job, config, instance)
+    run_id, checks = _execute(settings, steps, names.job("redrive"), config, instance)
     return RedriveReport(
         run_id=run_id,
         redriving=_result(steps, Redriving),
@@ -273,7 +273,7 @@ def run_maintenance(
         TicdcError: the step failed; it is its error.
     """
     steps = steps_of(settings, settings.changefeed(changefeed))
-    _execute(settings, steps, steps.names.maintenance_job, {}, instance)
+    _execute(settings, steps, steps.names.job("maintenance"), {}, instance)
     return _result(steps, Maintaining)
 
 

@@ -350,7 +350,7 @@ def sensor_state(
 def asked_job(steps: ChangefeedSteps) -> str:
     """Return the job that the sensor requests: the follow job, or a single sync."""
     follows = steps.changefeed.follow_seconds > 0
-    return steps.names.follow_job if follows else steps.names.sync_job
+    return steps.names.job("follow") if follows else steps.names.job("sync")
 
 
 def ask(
@@ -373,7 +373,7 @@ def ask(
     last = sorted(
         (
             record
-            for job in (names.sync_job, names.follow_job)
+            for job in (names.job("sync"), names.job("follow"))
             for record in instance.get_run_records(
                 filters=RunsFilter(job_name=job), limit=_RUNS_LOOKED_AT
             )

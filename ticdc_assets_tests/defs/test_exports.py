@@ -88,7 +88,7 @@ def evaluations(
     shop: SmallShop, instance: dg.DagsterInstance, folder: Path
 ) -> Iterator[dg.AssetCheckEvaluation]:
     op = shop.names.op("mirrors_mirror_equals_source")
-    result = job(shop, shop.names.diff_job).execute_in_process(
+    result = job(shop, shop.names.job("diff")).execute_in_process(
         run_config={"ops": {op: {"config": {"folder": str(folder)}}}},
         instance=instance,
         raise_on_error=False,
@@ -118,7 +118,7 @@ def test_the_schedule_compares_each_finished_export_once(
     exports = replace(changefeed, exports=str(exported.parent))
     shop.settings = replace(shop.settings, changefeeds=(exports,))
     definitions = all_definitions(shop.settings)
-    schedule = definitions.resolve_schedule_def(shop.names.diff_schedule)
+    schedule = definitions.resolve_schedule_def(shop.names.schedule("diff"))
 
     def looked() -> Any:
         with dg.build_schedule_context(instance=instance) as context:

@@ -177,7 +177,7 @@ def test_others_depend_on_one_table(
         return dg.Definitions.merge(definitions_of([steps]), dg.Definitions(assets=[paid]))
 
     def synced() -> None:
-        job = located().resolve_job_def(shop.names.sync_job)
+        job = located().resolve_job_def(shop.names.job("sync"))
         assert job.execute_in_process(instance=instance).success
 
     def asked(cursor: Any = None) -> Any:
