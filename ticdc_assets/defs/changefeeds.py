@@ -24,7 +24,7 @@ from ticdc_assets.defs.jobs import (
     verify_schedule,
 )
 from ticdc_assets.defs.mirror_assets import MirrorAssets
-from ticdc_assets.defs.report import report_asset, report_job, report_schedules
+from ticdc_assets.defs.report import report_asset, report_schedules
 from ticdc_assets.defs.resources import LakeSpark
 from ticdc_assets.defs.sensors import changefeed_sensor
 from ticdc_assets.defs.steps import ChangefeedSteps, steps_of
@@ -70,7 +70,6 @@ def definitions_of(
         jobs=[
             *(job for steps in changefeeds for job in changefeed_jobs(steps)),
             *(follow_job(steps) for steps in changefeeds),
-            *(report_job(steps) for steps in changefeeds),
         ],
         schedules=[
             *(make(steps) for steps in changefeeds for make in _SCHEDULES),

@@ -11,7 +11,7 @@ diff`. If the configuration names a folder of exports, a schedule compares each 
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 import pyarrow.fs as fs
@@ -31,11 +31,6 @@ from ticdc_assets.pipeline.cuts import newest_cut
 from ticdc_assets.progress import listened
 from ticdc_assets.services.diffing import diff
 from ticdc_assets.services.seeding import seed_balance
-
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import (
-        UnresolvedAssetJobDefinition,
-    )
 
 SNAPSHOT_COMPLETE = "snapshot_complete"
 MIRROR_EQUALS_SOURCE = "mirror_equals_source"
@@ -192,40 +187,7 @@ def export_checks(steps: ChangefeedSteps) -> list[dg.AssetChecksDefinition]:
     return [snapshot_complete, mirror_equals_source]
 
 
-# Jobs -------------------------------------------------------------------------------------------
-
-
-def seed_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
-    """Return the job that seeds tables from an export and applies the changes above it."""
-    names = steps.names
-    return dg.define_asset_job(
-        name=names.job("seed"),
-        selection=dg.AssetSelection.assets(names.asset("seed_tables")),
-        description=(
-            f"Seeds tables of {names.changefeed} from an export by Dumpling: the mirrors get its "
-            "rows at its TSO, and later changes are applied on top of them. Give the export's "
-            "folder and the tables in the run's configuration."
-        ),
-        tags=names.tags,
-        executor_def=dg.in_process_executor,
-    )
-
-
-def diff_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
-    """Return the job that compares the mirrors with an export."""
-    names = steps.names
-    return dg.define_asset_job(
-        name=names.job("diff"),
-        selection=dg.AssetSelection.checks(
-            dg.AssetCheckKey(names.asset("mirrors"), MIRROR_EQUALS_SOURCE)
-        ),
-        description=(
-            f"Compares the mirrors of {names.changefeed} with an export of the upstream, as of its "
-            "TSO. It changes no table, and syncs continue meanwhile."
-        ),
-        tags=names.tags,
-        executor_def=dg.in_process_executor,
-    )
+# Schedule ---------------------------------------------------------------------------------------
 
 
 def export_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:

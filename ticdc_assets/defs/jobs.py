@@ -6,17 +6,19 @@ tables with the rows of an export, `<changefeed>_diff` compares the mirrors with
 `<changefeed>_maintenance` applies retention, compacts and vacuums, once a day.
 `<changefeed>_redecode` decodes landing days again and corrects differences. `<changefeed>_verify`
 runs the checks that no sync runs: it counts keys, rebuilds the mirrors and compares.
+`<changefeed>_report` writes the status page. `follow_job` has the job that follows.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from ticdc_assets.config import OFF
 from ticdc_assets.defs.checks import KEYS_UNIQUE, MIRROR_EQUALS_REBUILD
-from ticdc_assets.defs.exports import diff_job, seed_job
-from ticdc_assets.defs.partitions import DAY_FORMAT
+from ticdc_assets.defs.exports import MIRROR_EQUALS_SOURCE
+from ticdc_assets.defs.partitions import DAY_FORMAT, REPORT, JobKind
 from ticdc_assets.defs.steps import ChangefeedSteps
 from ticdc_assets.pipeline.landing import landed_days
 from ticdc_assets.services.redecoding import first_whole_day
@@ -41,32 +43,111 @@ _SYNCED = ("raw_messages", *_REDRIVEN)
 
 
 def changefeed_jobs(steps: ChangefeedSteps) -> "list[UnresolvedAssetJobDefinition]":
-    """Return the jobs of one changefeed."""
+    """Return the jobs of one changefeed, without the one that follows."""
+    names, feed = steps.names, steps.changefeed.name
+
+    def job(
+        kind: JobKind,
+        selection: dg.AssetSelection,
+        description: str,
+        config: Mapping[str, Any] | None = None,
+    ) -> "UnresolvedAssetJobDefinition":
+        return dg.define_asset_job(
+            name=names.job(kind),
+            selection=selection,
+            description=description,
+            config=config,
+            tags=names.tags,
+        )
+
+    def assets(*wanted: str) -> dg.AssetSelection:
+        return dg.AssetSelection.assets(*map(names.asset, wanted))
+
+    def checks_of_mirrors(*wanted: str) -> dg.AssetSelection:
+        keys = [dg.AssetCheckKey(names.asset("mirrors"), name) for name in wanted]
+        return dg.AssetSelection.checks(*keys)
+
     return [
-        sync_job(steps),
-        redrive_job(steps),
-        seed_job(steps),
-        diff_job(steps),
-        redecode_job(steps),
-        verify_job(steps),
-        maintenance_job(steps),
+        job(
+            "sync",
+            assets(*_SYNCED),
+            f"Lands the records of {feed}'s source, decodes them, and cuts every mirror at the "
+            "global watermark. Running it twice changes nothing.",
+        ),
+        job(
+            "redrive",
+            assets(*_REDRIVEN),
+            "After a fix: tries the records and row changes in quarantine again. Those that fit "
+            "now take their place by commit ts; the others stay in quarantine.",
+            {
+                "ops": {
+                    names.op("decode_messages"): {"config": {"redrive": True}},
+                    names.op("apply_changes"): {"config": {"refold_quarantined": True}},
+                }
+            },
+        ),
+        job(
+            "seed",
+            assets("seed_tables"),
+            f"Seeds tables of {feed} from an export by Dumpling: the mirrors get its rows at its "
+            "TSO, and later changes are applied on top of them. Give the export's folder and the "
+            "tables in the run's configuration.",
+        ),
+        job(
+            "diff",
+            checks_of_mirrors(MIRROR_EQUALS_SOURCE),
+            f"Compares the mirrors of {feed} with an export of the upstream, as of its TSO. It "
+            "changes no table, and syncs continue meanwhile.",
+        ),
+        # Its partitions are the landing days.
+        job(
+            "redecode",
+            assets("change_log"),
+            f"Decodes the records of {feed} that landed on the chosen days again and compares. "
+            "Equal rows are not written; differences are corrected, and the next sync folds the "
+            "affected tables.",
+        ),
+        job(
+            "verify",
+            checks_of_mirrors(KEYS_UNIQUE, MIRROR_EQUALS_REBUILD),
+            f"Rebuilds the mirrors of {feed} from the landed records in a separate folder and "
+            "compares them with the newest cut. It changes no table, and syncs continue meanwhile.",
+        ),
+        job(
+            "maintenance",
+            assets("maintenance"),
+            f"Removes old data of {feed}, and compacts small files. Syncs wait for it; no row of "
+            "a mirror or of a kept cut changes.",
+        ),
+        job(
+            "report",
+            assets(REPORT),
+            f"Writes the status page of {feed}. It only reads tables, without Spark, and runs in "
+            "parallel with syncs.",
+        ),
     ]
 
 
-def redecode_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
-    """Return the job that decodes landing days again; its partitions are the days."""
-    names = steps.names
-    return dg.define_asset_job(
-        name=names.job("redecode"),
-        selection=dg.AssetSelection.assets(names.asset("change_log")),
-        description=(
-            f"Decodes the records of {names.changefeed} that landed on the chosen days again and "
-            "compares. Equal rows are not written; differences are corrected, and the next sync "
-            "folds the affected tables."
-        ),
-        tags=names.tags,
-        executor_def=dg.in_process_executor,
-    )
+# Schedules --------------------------------------------------------------------------------------
+
+
+def _times(said: str | None, default: str, *, runs_by_default: bool = False) -> dict[str, Any]:
+    """Return when a schedule is due, and whether it runs.
+
+    Args:
+        said: the setting: a time, `OFF`, or None.
+        default: the time without one; a schedule that does not run can be started by hand.
+        runs_by_default: whether it runs without a setting.
+    """
+    cron = None if said == OFF else said
+    runs = cron is not None or (said is None and runs_by_default)
+    return {
+        "cron_schedule": cron or default,
+        "execution_timezone": "UTC",
+        "default_status": dg.DefaultScheduleStatus.RUNNING
+        if runs
+        else dg.DefaultScheduleStatus.STOPPED,
+    }
 
 
 def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
@@ -75,17 +156,12 @@ def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
     Without a time in the configuration it is stopped until it is started by hand: it is a proof,
     and costs a day's decoding.
     """
-    names, cron = steps.names, steps.changefeed.schedules.redecode
-    runs = cron is not None and cron != OFF
+    names = steps.names
 
     @dg.schedule(
         name=names.schedule("redecode"),
         job_name=names.job("redecode"),
-        cron_schedule=cron if cron is not None and runs else REDECODE_CRON,
-        execution_timezone="UTC",
-        default_status=dg.DefaultScheduleStatus.RUNNING
-        if runs
-        else dg.DefaultScheduleStatus.STOPPED,
+        **_times(steps.changefeed.schedules.redecode, REDECODE_CRON),
         description=(
             "Decodes the records landed the day before (UTC) again and compares. It skips, with a "
             "reason, if nothing landed or records of that day were removed."
@@ -107,59 +183,19 @@ def redecode_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
     return yesterday_again
 
 
-def maintenance_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
-    """Return the job that applies retention, compacts and vacuums."""
-    names = steps.names
-    return dg.define_asset_job(
-        name=names.job("maintenance"),
-        selection=dg.AssetSelection.assets(names.asset("maintenance")),
-        description=(
-            f"Removes old data of {names.changefeed}, and compacts small files. Syncs wait for "
-            "it; no row of a mirror or of a kept cut changes."
-        ),
-        tags=names.tags,
-        executor_def=dg.in_process_executor,
-    )
-
-
 def maintenance_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
     """Return the daily schedule of the maintenance job.
 
     It runs by default: nothing else removes files, and reading slows down as they pile up.
     """
     said = steps.changefeed.schedules.maintenance
-    runs_daily = said is None or said == OFF
     return dg.ScheduleDefinition(
         name=steps.names.schedule("maintenance"),
         job_name=steps.names.job("maintenance"),
-        cron_schedule=MAINTENANCE_CRON if said is None or said == OFF else said,
-        execution_timezone="UTC",
-        default_status=dg.DefaultScheduleStatus.STOPPED
-        if said == OFF
-        else dg.DefaultScheduleStatus.RUNNING,
+        **_times(said, MAINTENANCE_CRON, runs_by_default=True),
         description="Daily at 1:30 UTC, when the day before is complete."
-        if runs_daily
+        if said in (None, OFF)
         else "When schedules.maintenance of the changefeed says.",
-    )
-
-
-def verify_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
-    """Return the job that compares the mirrors with their rebuild."""
-    names = steps.names
-    checks = [
-        dg.AssetCheckKey(names.asset("mirrors"), name)
-        for name in (KEYS_UNIQUE, MIRROR_EQUALS_REBUILD)
-    ]
-    return dg.define_asset_job(
-        name=names.job("verify"),
-        selection=dg.AssetSelection.checks(*checks),
-        description=(
-            f"Rebuilds the mirrors of {names.changefeed} from the landed records in a separate "
-            "folder and compares them with the newest cut. It changes no table, and syncs continue "
-            "meanwhile."
-        ),
-        tags=names.tags,
-        executor_def=dg.in_process_executor,
     )
 
 
@@ -170,55 +206,14 @@ def verify_schedule(steps: ChangefeedSteps) -> dg.ScheduleDefinition:
     landed record, in parallel with syncs on the same machine, so the operator chooses the time.
     """
     said = steps.changefeed.schedules.verify
-    runs = said is not None and said != OFF
     return dg.ScheduleDefinition(
         name=steps.names.schedule("verify"),
         job_name=steps.names.job("verify"),
-        cron_schedule=said if said is not None and runs else VERIFY_CRON,
-        execution_timezone="UTC",
-        default_status=dg.DefaultScheduleStatus.RUNNING
-        if runs
-        else dg.DefaultScheduleStatus.STOPPED,
+        **_times(said, VERIFY_CRON),
         description=(
-            "At the time of the setting schedules.verify. It decodes every landed record."
-            if runs
-            else "Sundays at 3:00 UTC. It decodes every landed record, so it is stopped by "
-            "default: start it if the machine has the capacity."
+            "Sundays at 3:00 UTC. It decodes every landed record, so it is stopped by default: "
+            "start it if the machine has the capacity."
+            if said in (None, OFF)
+            else "At the time of the setting schedules.verify. It decodes every landed record."
         ),
-    )
-
-
-def sync_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
-    """Return the job that brings the mirrors up to date, with the checks."""
-    names = steps.names
-    return dg.define_asset_job(
-        name=names.job("sync"),
-        selection=dg.AssetSelection.assets(*(names.asset(name) for name in _SYNCED)),
-        description=(
-            f"Lands the records of {names.changefeed}'s source, decodes them, and cuts every "
-            "mirror at the global watermark. Running it twice changes nothing."
-        ),
-        tags=names.tags,
-        executor_def=dg.in_process_executor,
-    )
-
-
-def redrive_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
-    """Return the job that decodes and applies quarantined records again."""
-    names = steps.names
-    return dg.define_asset_job(
-        name=names.job("redrive"),
-        selection=dg.AssetSelection.assets(*(names.asset(name) for name in _REDRIVEN)),
-        description=(
-            "After a fix: tries the records and row changes in quarantine again. Those that fit "
-            "now take their place by commit ts; the others stay in quarantine."
-        ),
-        config={
-            "ops": {
-                names.op("decode_messages"): {"config": {"redrive": True}},
-                names.op("apply_changes"): {"config": {"refold_quarantined": True}},
-            }
-        },
-        tags=names.tags,
-        executor_def=dg.in_process_executor,
     )

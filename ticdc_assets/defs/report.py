@@ -16,11 +16,6 @@ from ticdc_assets.defs.partitions import REPORT
 from ticdc_assets.defs.steps import ChangefeedSteps, reported_failures
 
 if TYPE_CHECKING:
-    # What `define_asset_job` returns; Dagster does not export its name.
-    from dagster._core.definitions.unresolved_asset_job_definition import (
-        UnresolvedAssetJobDefinition,
-    )
-
     from ticdc_assets.observe.overview import FeedOverview
 
 DEFAULT_CRON = "*/15 * * * *"
@@ -93,23 +88,8 @@ def _figures(overview: "FeedOverview") -> Metadata:
     return figures
 
 
-def report_job(steps: ChangefeedSteps) -> "UnresolvedAssetJobDefinition":
-    """Return the job that writes the page; no sync waits for it."""
-    names = steps.names
-    return dg.define_asset_job(
-        name=names.job("report"),
-        selection=dg.AssetSelection.assets(names.asset(REPORT)),
-        description=(
-            f"Writes the status page of {names.changefeed}. It only reads tables, without Spark, "
-            "and runs in parallel with syncs."
-        ),
-        tags=names.tags,
-        executor_def=dg.in_process_executor,
-    )
-
-
 def report_schedules(steps: ChangefeedSteps) -> list[dg.ScheduleDefinition]:
-    """Return the schedule of that job; none if `schedules.report` is off."""
+    """Return the schedule of the job that writes it; none if `schedules.report` is off."""
     names, cron = steps.names, steps.changefeed.schedules.report or DEFAULT_CRON
     if cron == OFF:
         return []
