@@ -183,7 +183,7 @@ def maintain(changefeed: str, *, dry_run: bool) -> None:
     else:
         from ticdc_assets.defs.run import run_maintenance
 
-        done = run_maintenance(settings, changefeed)
+        done = run_maintenance(settings, changefeed).maintaining
     for line in done.lines():
         click.echo(f"{changefeed}: {shown_text(line)}")
 

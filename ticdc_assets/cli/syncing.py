@@ -152,7 +152,7 @@ def sync_lines(name: str, report: Any) -> Iterable[str]:
     yield f"{name}: {applying.outcome}: {applying.reason}"
     for check in report.checks:
         if not check.passed:
-            yield f"{name}: check {check.name}: {check.severity}: {check.description}"
+            yield f"{name}: check {check.check_name}: {check.severity.value}: {check.description}"
     for text in applying.repaired:
         yield f"{name}: made again: {text}"
     if applying.renamed:

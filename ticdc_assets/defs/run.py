@@ -4,8 +4,9 @@ In: settings and the name of a changefeed. Out: the results of the lake's steps.
 in the Dagster instance of DAGSTER_HOME (`<lake>/_dagster` by default), with its events,
 materialisations and checks, as if the UI had started it.
 
-Errors of this package are raised to the caller as in the step; the run records the failed step. Any
-other exception is a bug and is raised unchanged.
+Each function raises `BusyError` if another process writes to the changefeed's tables, and else the
+`TicdcError` of the step that failed; the run records the failed step. Any other exception is a bug
+and is raised unchanged.
 """
 
 import ctypes
@@ -29,11 +30,12 @@ from dagster import DagsterInstance
 
 import ticdc_assets
 from ticdc_assets.config import CHANGEFEEDS_VARIABLE, LAKE_VARIABLE, Settings
-from ticdc_assets.defs.active_runs import FOLLOW_TAG, end_orphans
+from ticdc_assets.defs.active_runs import end_orphans
 from ticdc_assets.defs.changefeeds import definitions_of
 from ticdc_assets.defs.event_log import opened_instance
 from ticdc_assets.defs.following import Followed
 from ticdc_assets.defs.home import HOME_VARIABLE, home_path
+from ticdc_assets.defs.partitions import JobKind
 from ticdc_assets.defs.steps import ChangefeedSteps, patient_lock, steps_of
 from ticdc_assets.errors import PrerequisiteError, TicdcError
 from ticdc_assets.pipeline.decoding import Decoding
@@ -54,54 +56,61 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReport:
-    """One check as a run evaluated it.
-
-    Attributes:
-        asset: name of the asset it is about.
-        name: name of the check.
-        passed: whether all is well.
-        severity: `WARN` or `ERROR`.
-        description: its finding.
-    """
-
-    asset: str
-    name: str
-    passed: bool
-    severity: str
-    description: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncReport:
-    """What one sync did.
+class RunReport:
+    """What one run of a job did. A result is there if the job has its step.
 
     Attributes:
         run_id: id of the Dagster run.
-        landing: the landing.
-        decoding: the decoding.
-        registering: what was registered.
-        applying: what was applied.
         checks: the checks, in the order of their evaluation.
+        results: what the lake's functions returned, in the order of the steps.
     """
 
     run_id: str
-    landing: Landing
-    decoding: Decoding
-    registering: Registering
-    applying: Applying
-    checks: tuple[CheckReport, ...]
+    checks: tuple[dg.AssetCheckEvaluation, ...]
+    results: tuple[object, ...]
 
+    @property
+    def landing(self) -> Landing:
+        """The landing."""
+        return self._last(Landing)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RedriveReport:
-    """What one re-drive did; the attributes are those of `SyncReport`, with `redriving`."""
+    @property
+    def decoding(self) -> Decoding:
+        """The decoding."""
+        return self._last(Decoding)
 
-    run_id: str
-    redriving: Redriving
-    registering: Registering
-    applying: Applying
-    checks: tuple[CheckReport, ...]
+    @property
+    def registering(self) -> Registering:
+        """What was registered."""
+        return self._last(Registering)
+
+    @property
+    def applying(self) -> Applying:
+        """What was applied."""
+        return self._last(Applying)
+
+    @property
+    def redriving(self) -> Redriving:
+        """What was tried again."""
+        return self._last(Redriving)
+
+    @property
+    def seeding(self) -> Seeding:
+        """What was seeded."""
+        return self._last(Seeding)
+
+    @property
+    def followed(self) -> Followed:
+        """The numbers of a run that followed its source, and why it ended."""
+        return self._last(Followed)
+
+    @property
+    def maintaining(self) -> Maintaining:
+        """What was removed and compacted."""
+        return self._last(Maintaining)
+
+    def _last(self, kind: type[_Result]) -> _Result:
+        return next(result for result in reversed(self.results) if isinstance(result, kind))
 
 
 def run_sync(
@@ -111,8 +120,8 @@ def run_sync(
     until: int | str | None = None,
     max_records: int | None = None,
     instance: DagsterInstance | None = None,
-) -> SyncReport:
-    """Run the sync job of a changefeed once, in this process.
+) -> RunReport:
+    """Run the sync job of a changefeed once.
 
     Args:
         settings: the settings.
@@ -120,39 +129,12 @@ def run_sync(
         until: TSO, or time in ISO 8601, not to apply beyond.
         max_records: land at most this many records.
         instance: where the run is recorded; that of `dagster_home(settings)` if None.
-
-    Raises:
-        BusyError: another process writes to the changefeed's tables now.
-        TicdcError: a step failed; it is the error of that step.
     """
-    steps = steps_of(settings, settings.changefeed(changefeed))
-    names = steps.names
     config = {
-        names.op("raw_messages"): {"max_records": max_records},
-        names.op("apply_changes"): {"until": None if until is None else str(until)},
+        "raw_messages": {"max_records": max_records},
+        "apply_changes": {"until": None if until is None else str(until)},
     }
-    run_id, checks = _execute(settings, steps, names.job("sync"), config, instance)
-    return SyncReport(
-        run_id=run_id,
-        landing=_result(steps, Landing),
-        decoding=_result(steps, Decoding),
-        registering=_result(steps, Registering),
-        applying=_result(steps, Applying),
-        checks=checks,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FollowReport:
-    """What a run that followed its source did.
-
-    Attributes:
-        run_id: id of the Dagster run.
-        followed: the numbers, and why it ended.
-    """
-
-    run_id: str
-    followed: Followed
+    return _run("sync", settings, changefeed, config, instance)
 
 
 def run_follow(
@@ -163,10 +145,8 @@ def run_follow(
     rest_seconds: float | None = None,
     say: Callable[[str], None] | None = None,
     instance: DagsterInstance | None = None,
-) -> FollowReport:
-    """Follow the source of a changefeed, in this process.
-
-    A signal ends it after the sync that is under way.
+) -> RunReport:
+    """Follow the source of a changefeed; a signal ends it after the sync that is under way.
 
     Args:
         settings: the settings.
@@ -176,38 +156,13 @@ def run_follow(
             brought watermarks only; as the job does if None.
         say: told what it does, while it does it.
         instance: where the run is recorded; that of `dagster_home(settings)` if None.
-
-    Raises:
-        BusyError: another process writes to the changefeed's tables now.
-        TicdcError: a sync failed; it is its error.
     """
-    steps = steps_of(settings, settings.changefeed(changefeed))
-    if say is not None:
-        steps = replace(steps, say=say)
-    names = steps.names
-    config = {names.op("follow"): {"seconds": seconds, "rest_seconds": rest_seconds}}
-    tags = {FOLLOW_TAG: "true"}
+    config = {"follow": {"seconds": seconds, "rest_seconds": rest_seconds}}
     try:
-        run_id, _ = _execute(settings, steps, names.job("follow"), config, instance, tags=tags)
+        return _run("follow", settings, changefeed, config, instance, say=say)
     except dg.DagsterExecutionInterruptedError:
         # A second signal, or one before Spark was there: it is recorded as cancelled.
         raise KeyboardInterrupt from None
-    return FollowReport(run_id=run_id, followed=_result(steps, Followed))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeedReport:
-    """What one run of the seed job did.
-
-    Attributes:
-        run_id: id of the run in the Dagster instance.
-        seeding: what was seeded.
-        applying: what the apply behind it did.
-    """
-
-    run_id: str
-    seeding: Seeding
-    applying: Applying
 
 
 def run_seed(
@@ -216,90 +171,52 @@ def run_seed(
     config: Mapping[str, Any],
     *,
     instance: DagsterInstance | None = None,
-) -> SeedReport:
-    """Run the seed job of a changefeed once, in this process.
-
-    Args:
-        settings: the settings.
-        changefeed: name of the changefeed.
-        config: the configuration of the asset `seed_tables`.
-        instance: where the run is recorded; that of `dagster_home(settings)` if None.
-
-    Raises:
-        BusyError: another process writes to the changefeed's tables now.
-        TicdcError: a step failed; it is the error of that step.
-    """
-    steps = steps_of(settings, settings.changefeed(changefeed))
-    names = steps.names
-    config = {names.op("seed_tables"): config}
-    run_id, _ = _execute(settings, steps, names.job("seed"), config, instance)
-    return SeedReport(
-        run_id=run_id, seeding=_result(steps, Seeding), applying=_result(steps, Applying)
-    )
+) -> RunReport:
+    """Run the seed job of a changefeed once, with the configuration of `seed_tables`."""
+    return _run("seed", settings, changefeed, {"seed_tables": config}, instance)
 
 
 def run_redrive(
     settings: Settings, changefeed: str, *, instance: DagsterInstance | None = None
-) -> RedriveReport:
-    """Run the re-drive job of a changefeed once, in this process.
-
-    Raises:
-        BusyError: another process writes to the changefeed's tables now.
-        TicdcError: a step failed; it is the error of that step.
-    """
-    steps = steps_of(settings, settings.changefeed(changefeed))
-    names = steps.names
+) -> RunReport:
+    """Run the re-drive job of a changefeed once."""
     config = {
-        names.op("decode_messages"): {"redrive": True},
-        names.op("apply_changes"): {"refold_quarantined": True},
+        "decode_messages": {"redrive": True},
+        "apply_changes": {"refold_quarantined": True},
     }
-    run_id, checks = _execute(settings, steps, names.job("redrive"), config, instance)
-    return RedriveReport(
-        run_id=run_id,
-        redriving=_result(steps, Redriving),
-        registering=_result(steps, Registering),
-        applying=_result(steps, Applying),
-        checks=checks,
-    )
+    return _run("redrive", settings, changefeed, config, instance)
 
 
 def run_maintenance(
     settings: Settings, changefeed: str, *, instance: DagsterInstance | None = None
-) -> Maintaining:
-    """Run the maintenance job of a changefeed once, in this process.
-
-    Raises:
-        BusyError: another process writes to the changefeed's tables now.
-        TicdcError: the step failed; it is its error.
-    """
-    steps = steps_of(settings, settings.changefeed(changefeed))
-    _execute(settings, steps, steps.names.job("maintenance"), {}, instance)
-    return _result(steps, Maintaining)
+) -> RunReport:
+    """Run the maintenance job of a changefeed once."""
+    return _run("maintenance", settings, changefeed, {}, instance)
 
 
-def _execute(
+def _run(
+    kind: JobKind,
     settings: Settings,
-    steps: ChangefeedSteps,
-    job_name: str,
+    changefeed: str,
     config: Mapping[str, Mapping[str, Any]],
     instance: DagsterInstance | None,
     *,
-    tags: Mapping[str, str] | None = None,
-) -> tuple[str, tuple[CheckReport, ...]]:
-    job = definitions_of([steps], has_mirrors=False).resolve_job_def(job_name)
+    say: Callable[[str], None] | None = None,
+) -> RunReport:
+    """Run a job of a changefeed once; `config` is by the names of assets."""
+    steps = steps_of(settings, settings.changefeed(changefeed))
+    if say is not None:
+        steps = replace(steps, say=say)
+    names = steps.names
+    job = definitions_of([steps], has_mirrors=False).resolve_job_def(names.job(kind))
     with nullcontext(instance) if instance else open_instance(settings) as where:
-        result = execute(steps, job, where, config=config, tags=tags)
-    checks = tuple(
-        CheckReport(
-            asset=evaluation.asset_key.path[-1],
-            name=evaluation.check_name,
-            passed=evaluation.passed,
-            severity=evaluation.severity.value,
-            description=evaluation.description or "",
-        )
-        for evaluation in result.get_asset_check_evaluations()
+        ops = {names.op(name): values for name, values in config.items()}
+        result = execute(steps, job, where, config=ops)
+    return RunReport(
+        run_id=result.run_id,
+        checks=tuple(result.get_asset_check_evaluations()),
+        results=tuple(steps.results),
     )
-    return result.run_id, checks
 
 
 def execute(
@@ -347,10 +264,6 @@ def execute(
         if isinstance(failure.__cause__, TicdcError):
             raise failure.__cause__ from None
         raise
-
-
-def _result(steps: ChangefeedSteps, kind: type[_Result]) -> _Result:
-    return next(result for result in reversed(steps.results) if isinstance(result, kind))
 
 
 # The instance -----------------------------------------------------------------------------------

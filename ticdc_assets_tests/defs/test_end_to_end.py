@@ -72,7 +72,7 @@ def test_a_sync_is_a_run_with_everything_in_it(
     assert report.decoding.changes["row"] == 7
     assert report.registering.schema_versions == 2
     assert report.applying.outcome is Outcome.PUBLISHED
-    assert {check.name: check.passed for check in report.checks} == {
+    assert {check.check_name: check.passed for check in report.checks} == {
         "replication_lag": True,
         "watermark_progress": True,
         "held_rows": True,
@@ -163,11 +163,11 @@ def test_quarantine_grows_once_and_a_redrive_says_what_stays(
     shop.send()
 
     grown = run_sync(shop.settings, "shop", instance=instance)
-    checks = {check.name: check for check in grown.checks}
+    checks = {check.check_name: check for check in grown.checks}
     assert grown.decoding.quarantined == 1
     assert not checks["quarantine_growth"].passed
-    assert checks["quarantine_growth"].severity == "WARN"
-    assert "1 new in quarantine" in checks["quarantine_growth"].description
+    assert checks["quarantine_growth"].severity.value == "WARN"
+    assert "1 new in quarantine" in str(checks["quarantine_growth"].description)
     assert not checks["mirrors_complete"].passed
 
     redriven = run_redrive(shop.settings, "shop", instance=instance)
@@ -175,9 +175,9 @@ def test_quarantine_grows_once_and_a_redrive_says_what_stays(
     assert run is not None
     assert run.job_name == "shop_redrive"
     assert (redriven.redriving.records, redriven.redriving.still_quarantined) == (1, 1)
-    checks = {check.name: check for check in redriven.checks}
+    checks = {check.check_name: check for check in redriven.checks}
     assert checks["quarantine_growth"].passed
-    assert "1 older ones are still open" in checks["quarantine_growth"].description
+    assert "1 older ones are still open" in str(checks["quarantine_growth"].description)
     log = metadata(materializations(instance, dg.AssetKey(["shop", "decode_messages"]))[-1])
     assert (log["redriven"], log["redriven_still_quarantined"]) == (1, 1)
 

@@ -15,7 +15,7 @@ from ticdc_assets.config import InDagster, Settings
 from ticdc_assets.defs import checks
 from ticdc_assets.defs.changefeeds import definitions_of
 from ticdc_assets.defs.mirror_assets import MirrorAssets
-from ticdc_assets.defs.run import SyncReport, run_sync
+from ticdc_assets.defs.run import RunReport, run_sync
 from ticdc_assets.defs.steps import steps_of
 from ticdc_assets.defs.tables_sensor import tick
 from ticdc_assets.observe import status_reading
@@ -57,13 +57,13 @@ class Changing:
                 primary_key=("id",),
             )
 
-    def sync(self, *tables: tuple[str, str]) -> SyncReport:
+    def sync(self, *tables: tuple[str, str]) -> RunReport:
         for table in tables:
             self.shop.insert(table, 3)
         self.shop.send()
         return run_sync(self.settings, "shop", instance=self.instance)
 
-    def told(self, report: SyncReport) -> Counter[str]:
+    def told(self, report: RunReport) -> Counter[str]:
         """Return how many events a run has of each asset, but for those of its own steps."""
         kinds = {DagsterEventType.ASSET_MATERIALIZATION, DagsterEventType.ASSET_OBSERVATION}
         events = [
