@@ -12,16 +12,15 @@ Checks of single tables (`table_lag`) are left out: `replication_lag` and `mirro
 all tables in one sentence.
 """
 
-import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Sequence
 
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
 from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
+from ticdc_assets.defs.cursors import cursor_text, read_cursor
 from ticdc_assets.defs.partitions import FeedNames
 from ticdc_assets.defs.steps import ChangefeedSteps
 from ticdc_assets.defs.tables_sensor import WEBSERVER
@@ -59,7 +58,7 @@ def alerts_sensors(
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         found = list(problems(context.instance, names, keys))
-        told = _told(context.cursor)
+        told = read_cursor(context.cursor, dict[str, dict[str, str]])
         counts = f"{len(found)} problems"
         for target in alerts.to:
             least = Level[alerts.level.upper()]
@@ -74,7 +73,7 @@ def alerts_sensors(
                 continue
             told[target.shown] = after
             counts += f"; {target}: {0 if message is None else message.changes} changes told"
-        return dg.SensorResult(skip_reason=counts, cursor=json.dumps(told))
+        return dg.SensorResult(skip_reason=counts, cursor=cursor_text(told))
 
     return [sensor]
 
@@ -167,18 +166,3 @@ def _why(instance: DagsterInstance, run: DagsterRun) -> str:
 
 def _first_line(text: str) -> str:
     return text.strip().partition("\n")[0]
-
-
-def _told(cursor: str | None) -> dict[str, dict[str, str]]:
-    """Return what each target was told, as the cursor has it; nothing of a cursor that is none."""
-    try:
-        values: Any = json.loads(cursor or "{}")
-    except json.JSONDecodeError:
-        return {}
-    if not isinstance(values, Mapping):
-        return {}
-    return {
-        str(target): {str(name): str(mark) for name, mark in cast(dict[Any, Any], marks).items()}
-        for target, marks in cast(dict[Any, Any], values).items()
-        if isinstance(marks, dict)
-    }

@@ -18,7 +18,7 @@ sensor that runs unasked. Every tick asks the source once, hence 20 s.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,11 @@ from ticdc_assets.config import CaptureSource
 from ticdc_assets.defs.active_runs import STATUS_WORDS, active_runs, end_orphans
 from ticdc_assets.defs.checks import readable_key, status_verdicts
 from ticdc_assets.defs.content_verdicts import judge_damage
+from ticdc_assets.defs.cursors import cursor_text, read_cursor
 from ticdc_assets.defs.metadata import LOOKED_AT_BATCH, offsets_metadata, utc_now
 from ticdc_assets.defs.partitions import FeedNames
 from ticdc_assets.defs.steps import ChangefeedSteps
-from ticdc_assets.defs.verdicts import CheckVerdict
+from ticdc_assets.defs.verdicts import CheckVerdict, shown_level
 from ticdc_assets.errors import LakeDamagedError, TicdcError
 from ticdc_assets.kafka.administration import OffsetRange
 from ticdc_assets.observe.status import Status
@@ -73,28 +74,6 @@ class SensorCursor:
     observed: str = ""
     observed_at: int = 0
     levels: dict[str, str] = field(default_factory=dict[str, str])
-
-    @classmethod
-    def from_text(cls, text: str | None) -> "SensorCursor":
-        """Read a cursor; any other text counts as an empty one."""
-        try:
-            values: Any = json.loads(text or "{}")
-        except json.JSONDecodeError:
-            return cls()
-        if not isinstance(values, dict):
-            return cls()
-        defaults = asdict(cls())
-        return cls(
-            **{
-                item.name: values[item.name]
-                for item in fields(cls)
-                if type(values.get(item.name)) is type(defaults[item.name])
-            }
-        )
-
-    def to_text(self) -> str:
-        """Return the cursor as JSON."""
-        return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +194,7 @@ def tick(
 ) -> dg.SensorResult:
     """Evaluate the sensor once."""
     instance, names = context.instance, steps.names
-    cursor = SensorCursor.from_text(context.cursor)
+    cursor = read_cursor(context.cursor, SensorCursor)
     end_orphans(instance, names)
     try:
         with damage_told(steps.paths):
@@ -224,7 +203,9 @@ def tick(
         # Runs would fail too.
         verdicts = {readable_key(names): judge_damage([error])}
         events, cursor = _news(instance, cursor, verdicts, now)
-        return dg.SensorResult(skip_reason=str(error), cursor=cursor.to_text(), asset_events=events)
+        return dg.SensorResult(
+            skip_reason=str(error), cursor=cursor_text(cursor), asset_events=events
+        )
 
 
 def _ticked(
@@ -260,7 +241,7 @@ def _ticked(
                 f"the source is not available (tick {cursor.failures} in a row, since "
                 f"{cursor.failing_since}): {failure}"
             ),
-            cursor=cursor.to_text(),
+            cursor=cursor_text(cursor),
             asset_events=events,
         )
     state = sensor_state(instance, steps, status, damages)
@@ -271,9 +252,9 @@ def _ticked(
         cursor = replace(cursor, observed=observed, observed_at=int(now.timestamp()))
     request = ask(instance, names, state, now)
     if isinstance(request, str):
-        return dg.SensorResult(skip_reason=request, cursor=cursor.to_text(), asset_events=events)
+        return dg.SensorResult(skip_reason=request, cursor=cursor_text(cursor), asset_events=events)
     context.log.info("requesting a run: %s; %s", "; ".join(state.reasons()), state.numbers(now))
-    return dg.SensorResult(run_requests=[request], cursor=cursor.to_text(), asset_events=events)
+    return dg.SensorResult(run_requests=[request], cursor=cursor_text(cursor), asset_events=events)
 
 
 def changed_verdicts(
@@ -309,11 +290,10 @@ def _news(
     levels: dict[str, str] = {}
     for key, verdict in verdicts.items():
         record = shown.get(key)
-        evaluation = None if record is None else record.evaluation
-        known = cursor.levels.get(key.name, "")
-        since = 0.0
-        if isinstance(evaluation, dg.AssetCheckEvaluation) and record is not None:
-            known = "passed" if evaluation.passed else evaluation.severity.value.lower()
+        known, since = shown_level(record), 0.0
+        if record is None or known is None:
+            known = cursor.levels.get(key.name, "")
+        else:
             since = record.create_timestamp
         levels[key.name] = verdict.level
         stale = 0 < since <= now.timestamp() - REPEAT_SECONDS and not verdict.passed

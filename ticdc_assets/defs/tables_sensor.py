@@ -19,18 +19,20 @@ counted. Losing the cursor reports some schemas again and loses nothing.
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
 import dagster as dg
 
+from ticdc_assets.defs.cursors import cursor_text, read_cursor
 from ticdc_assets.defs.metadata import utc_now
 from ticdc_assets.defs.mirror_assets import MirrorAssets, assets_of, lag_verdicts
 from ticdc_assets.defs.partitions import partition_of
 from ticdc_assets.defs.schema_metadata import said_changes
 from ticdc_assets.defs.steps import ChangefeedSteps
+from ticdc_assets.defs.verdicts import shown_level
 from ticdc_assets.errors import LakeDamagedError, TicdcError
 from ticdc_assets.observe.overview import (
     SchemaFigures,
@@ -69,24 +71,6 @@ class TablesCursor:
     versions: int = 0
     asked: str = ""
 
-    @classmethod
-    def from_text(cls, text: str | None) -> "TablesCursor":
-        """Read a cursor; anything that is none counts as an empty one."""
-        try:
-            values: Any = json.loads(text or "{}")
-        except json.JSONDecodeError:
-            return cls()
-        if not isinstance(values, dict):
-            return cls()
-        told, versions, asked = (values.get(name) for name in ("told_ts", "versions", "asked"))
-        if type(told) is not int or type(versions) is not int:
-            return cls()
-        return cls(told_ts=told, versions=versions, asked=asked if type(asked) is str else "")
-
-    def to_text(self) -> str:
-        """Return the cursor as JSON."""
-        return json.dumps(asdict(self))
-
 
 def tables_sensor(shown: MirrorAssets) -> dg.SensorDefinition:
     """Return the sensor of one changefeed that tells of its tables."""
@@ -118,7 +102,7 @@ def tick(
 ) -> dg.SensorResult:
     """Evaluate the sensor once."""
     steps = shown.steps
-    cursor = TablesCursor.from_text(context.cursor)
+    cursor = read_cursor(context.cursor, TablesCursor)
     cut = newest_cut(steps.paths)
     name = steps.names.tables.name
     assert name is not None
@@ -153,7 +137,7 @@ def tick(
     return dg.SensorResult(
         # A result without runs is a skipped tick, whatever else it brings.
         skip_reason=said,
-        cursor=after.to_text(),
+        cursor=cursor_text(after),
         dynamic_partitions_requests=requests,
         asset_events=[
             _observation(steps, table, version)
@@ -177,18 +161,10 @@ def _lag_events(
     status = read_status(steps.paths, steps.changefeed, now)
     verdicts = lag_verdicts(steps.names, steps.changefeed, status, shown.tables)
     known = instance.event_log_storage.get_latest_asset_check_execution_by_key(list(verdicts))
-
-    def level_shown(key: dg.AssetCheckKey) -> str | None:
-        record = known.get(key)
-        evaluation = None if record is None else record.evaluation
-        if not isinstance(evaluation, dg.AssetCheckEvaluation):
-            return None
-        return "passed" if evaluation.passed else evaluation.severity.value.lower()
-
     events = [
         verdict.evaluation(key)
         for key, verdict in verdicts.items()
-        if verdict.level != level_shown(key)
+        if verdict.level != shown_level(known.get(key))
     ]
     late = sum(not verdict.passed for verdict in verdicts.values())
     return events[:_EVALUATIONS], late

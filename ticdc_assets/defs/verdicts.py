@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import dagster as dg
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from ticdc_assets.defs.metadata import Metadata
 from ticdc_assets.observe.verdicts import Level, Verdict
@@ -39,7 +40,7 @@ class CheckVerdict:
     @property
     def level(self) -> str:
         """`passed`, or the severity in lower case."""
-        return "passed" if self.passed else self.severity.value.lower()
+        return _level(self)
 
     def result(self, key: dg.AssetCheckKey | None = None) -> dg.AssetCheckResult:
         """Return the result for Dagster; a function that could be of several checks needs `key`."""
@@ -62,6 +63,16 @@ class CheckVerdict:
             description=self.description,
             metadata=self.metadata,
         )
+
+
+def shown_level(record: AssetCheckExecutionRecord | None) -> str | None:
+    """Return the level that Dagster shows of a check; None before it is evaluated."""
+    evaluation = None if record is None else record.evaluation
+    return _level(evaluation) if isinstance(evaluation, dg.AssetCheckEvaluation) else None
+
+
+def _level(result: CheckVerdict | dg.AssetCheckEvaluation) -> str:
+    return "passed" if result.passed else result.severity.value.lower()
 
 
 def runbook(check: str) -> str:

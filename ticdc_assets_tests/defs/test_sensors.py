@@ -25,6 +25,7 @@ from ticdc_assets.config import KafkaSource
 from ticdc_assets.defs import sensors
 from ticdc_assets.defs.active_runs import end_orphans
 from ticdc_assets.defs.changefeeds import all_definitions
+from ticdc_assets.defs.cursors import cursor_text, read_cursor
 from ticdc_assets.defs.metadata import LOOKED_AT_BATCH
 from ticdc_assets.defs.partitions import FeedNames
 from ticdc_assets.defs.sensors import (
@@ -362,7 +363,7 @@ def test_a_capture_that_is_not_there_is_a_reason_and_is_counted(
     shop.send()
     third = evaluate(instance, steps, second.cursor, NOW + timedelta(seconds=40))
     assert third.run_requests
-    assert SensorCursor.from_text(third.cursor).failures == 0
+    assert read_cursor(third.cursor, SensorCursor).failures == 0
 
 
 def test_a_dead_broker_is_a_reason(
@@ -413,15 +414,15 @@ def test_a_capture_with_a_broken_line_is_a_reason(
 
 @pytest.mark.parametrize("text", ["", "x", "[]", "7", '{"failures": "2", "lag": 5}', "{}"])
 def test_a_cursor_that_somebody_edited_counts_as_empty(text: str) -> None:
-    assert SensorCursor.from_text(text) == SensorCursor()
+    assert read_cursor(text, SensorCursor) == SensorCursor()
 
 
 def test_a_cursor_is_small_json_and_comes_back() -> None:
     cursor = SensorCursor(
         failures=3, failing_since="x", observed="y", observed_at=5, levels={"held_rows": "warn"}
     )
-    assert SensorCursor.from_text(cursor.to_text()) == cursor
-    assert set(json.loads(cursor.to_text())) == {
+    assert read_cursor(cursor_text(cursor), SensorCursor) == cursor
+    assert set(json.loads(cursor_text(cursor))) == {
         "failures",
         "failing_since",
         "observed",
@@ -455,7 +456,7 @@ def test_verdicts_are_told_when_they_change_and_again_after_a_while(
     def after(seconds: float, cursor: SensorCursor) -> tuple[dict[str, str], SensorCursor]:
         status = read_status(steps.paths, steps.changefeed, now + timedelta(seconds=seconds))
         events, cursor = changed_verdicts(instance, steps, cursor, status, {})
-        return store(instance, events), SensorCursor.from_text(cursor.to_text())
+        return store(instance, events), read_cursor(cursor_text(cursor), SensorCursor)
 
     # A table known from held rows only is no news to whoever sees no level yet but a bad one.
     levels, cursor = after(1, SensorCursor())

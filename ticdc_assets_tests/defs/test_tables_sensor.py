@@ -8,6 +8,7 @@ import pytest
 
 from ticdc_assets.config import CaptureSource, Changefeed, Settings
 from ticdc_assets.defs import tables_sensor
+from ticdc_assets.defs.cursors import cursor_text, read_cursor
 from ticdc_assets.defs.lineage import (
     change_log_lineage,
     mirror_lineage,
@@ -94,7 +95,7 @@ def test_a_schema_that_changed_is_told_once(
     first = ticked(steps, instance)
     assert not observations(first), "what is older than the instance is no news"
     before = TablesCursor(told_ts=from_datetime(ago(250)), versions=1)
-    (event,) = observations(ticked(steps, instance, before.to_text()))
+    (event,) = observations(ticked(steps, instance, cursor_text(before)))
     assert event.partition == "shop.orders"
     assert event.description is not None
     assert "a renamed to b" in event.description
@@ -126,13 +127,13 @@ def test_however_many_schemas_changed_each_is_told(
     steps: ChangefeedSteps, instance: dg.DagsterInstance, count: int, versions: int
 ) -> None:
     before = changed_tables(steps, count, versions)
-    result = ticked(steps, instance, before.to_text())
+    result = ticked(steps, instance, cursor_text(before))
     told = [event.metadata["schema_version"].value for event in observations(result)]
     assert len(set(told)) == len(told) == count * versions
     new, total = count * versions, count * (versions + 1)
     words = f"{total} schema versions, {new} new, {new} of them of known tables, 0 late"
     assert words in str(result.skip_reason)
-    late = ticked(steps, instance, replace(before, versions=count - 1).to_text())
+    late = ticked(steps, instance, cursor_text(replace(before, versions=count - 1)))
     assert "1 late" in str(late.skip_reason)
     again = ticked(steps, instance, result.cursor)
     assert not observations(again)
@@ -143,7 +144,7 @@ def test_more_schemas_than_one_tick_tells_are_told_by_the_next_ones(
     steps: ChangefeedSteps, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables_sensor, "_SCHEMAS_TOLD", 3)
-    cursor: str | None = changed_tables(steps, 8).to_text()
+    cursor: str | None = cursor_text(changed_tables(steps, 8))
     told: list[list[str | None]] = []
     for _ in range(4):
         result = ticked(steps, instance, cursor)
@@ -160,7 +161,7 @@ def test_more_schemas_than_one_tick_tells_are_told_by_the_next_ones(
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"told_ts": "1", "versions": 2}', "{}"])
 def test_any_cursor_is_read(text: str | None) -> None:
-    assert TablesCursor.from_text(text) == TablesCursor()
+    assert read_cursor(text, TablesCursor) == TablesCursor()
 
 
 def test_schema_history_and_ddl_are_tables_without_values(steps: ChangefeedSteps) -> None:
