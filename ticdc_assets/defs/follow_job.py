@@ -14,11 +14,9 @@ Ctrl-C) the current sync finishes; a second signal stops it. Killing the run is 
 for a sync: the next sync finishes its work.
 """
 
-import signal
 import threading
 import time
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
 from types import FrameType
 from typing import TypeAlias
 
@@ -32,6 +30,7 @@ from ticdc_assets.defs.checks import judge_cheaply
 from ticdc_assets.defs.following import Ending, Followed, Following, NewData, Pace
 from ticdc_assets.defs.metadata import utc_now
 from ticdc_assets.defs.resources import LakeSpark
+from ticdc_assets.defs.signals import signals_handled
 from ticdc_assets.defs.source_watcher import SourceWatcher
 from ticdc_assets.defs.steps import ChangefeedSteps, reported_failures
 from ticdc_assets.defs.syncing import Event, Report, Step, Syncing
@@ -149,7 +148,7 @@ class Surroundings:
         while True:
             # Dagster and Spark each have a handler of their own, which would interrupt a sync; they
             # are put back whenever this generator hands over.
-            with self._stopping():
+            with signals_handled(self._stop_on_signal):
                 goes_on = next(loop, None)
             yield from self._drained()
             if goes_on is None:
@@ -161,26 +160,11 @@ class Surroundings:
         told, self._told = self._told, []
         return told
 
-    @contextmanager
-    def _stopping(self) -> Iterator[None]:
+    def _stop_on_signal(self, _number: int, _frame: FrameType | None) -> None:
         """Take a signal as the wish to stop; a second one is not waited with."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def stop(_number: int, _frame: FrameType | None) -> None:
-            if self._stop.is_set():
-                raise KeyboardInterrupt
-            self._stop.set()
-
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        for number in before:
-            signal.signal(number, stop)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        if self._stop.is_set():
+            raise KeyboardInterrupt
+        self._stop.set()
 
     # For the loop ---------------------------------------------------------------------------------
 

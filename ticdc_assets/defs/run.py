@@ -15,10 +15,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -36,6 +35,7 @@ from ticdc_assets.defs.event_log import opened_instance
 from ticdc_assets.defs.following import Followed
 from ticdc_assets.defs.home import HOME_VARIABLE, home_path
 from ticdc_assets.defs.partitions import JobKind
+from ticdc_assets.defs.signals import signals_handled
 from ticdc_assets.defs.steps import ChangefeedSteps, patient_lock, steps_of
 from ticdc_assets.errors import PrerequisiteError, TicdcError
 from ticdc_assets.pipeline.decoding import Decoding
@@ -382,24 +382,13 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-@contextmanager
-def signals_interrupt() -> Iterator[None]:
+def signals_interrupt() -> AbstractContextManager[None]:
     """Take SIGTERM like an interrupt from the keyboard, so that nothing outlives this process.
 
     Both must not be ignored when a server is started: it would inherit that (a shell starts
     background programs so) and could not be stopped but by force.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return signals_handled(signal.default_int_handler)
 
 
 def ui_command(settings: Settings, port: int) -> tuple[list[str], dict[str, str]]:
