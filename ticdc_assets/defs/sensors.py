@@ -26,7 +26,6 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
-from ticdc_assets.changelog.progress import GlobalWatermark
 from ticdc_assets.config import CaptureSource
 from ticdc_assets.defs.active_runs import STATUS_WORDS, active_runs, end_orphans
 from ticdc_assets.defs.checks import readable_key, status_verdicts
@@ -44,7 +43,7 @@ from ticdc_assets.observe.verdicts import Check
 from ticdc_assets.pipeline.cuts import Cut
 from ticdc_assets.pipeline.damage import damage_told, damaged_mirrors
 from ticdc_assets.pipeline.positions import PartitionOffsets, known_partitions
-from ticdc_assets.pipeline.sources import Gap, SourceState, capture_ranges, see_source
+from ticdc_assets.pipeline.sources import SourceState, capture_ranges, see_source
 from ticdc_assets.tso import lag_seconds, to_datetime
 
 INTERVAL_SECONDS = 20
@@ -78,53 +77,35 @@ class SensorCursor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SensorState:
-    """The progress of a changefeed.
+    """The progress of a changefeed, and what else is a reason for a sync.
 
     Attributes:
-        partitions: the source's partitions now, with their landed offsets.
-        gaps: where records expired before they were landed.
+        status: the progress, with the source's partitions as they are now.
         known: partitions that a landing has seen.
-        landed_batch: newest landed batch.
-        decoded_batch: newest landed batch up to which all batches are decoded.
-        log_batch: newest batch of the change log.
         applied_batch: batch of the change log that the last apply looked at.
-        watermark: the global watermark.
-        cut_tso: TSO of the newest cut, None before the first.
-        cut_number: its number, 0 before the first.
         damaged: damaged mirrors that no sync has tried to make again.
     """
 
-    partitions: tuple[PartitionOffsets, ...]
+    status: Status
     known: frozenset[tuple[str, int]]
-    landed_batch: int
-    decoded_batch: int
-    log_batch: int
     applied_batch: int
-    watermark: GlobalWatermark
-    cut_tso: int | None
-    cut_number: int
     damaged: int = 0
-    gaps: tuple[Gap, ...] = ()
-
-    @property
-    def backlog(self) -> int:
-        """Records that wait in the source."""
-        return sum(item.backlog for item in self.partitions)
 
     def reasons(self) -> list[str]:
         """Return the reasons for a sync; [] if there is nothing to do."""
+        status = self.status
         reasons: list[str] = []
-        if self.backlog:
-            reasons.append(f"{self.backlog} records wait")
-        new = [item for item in self.partitions if (item.topic, item.partition) not in self.known]
+        if status.backlog:
+            reasons.append(f"{status.backlog} records wait")
+        new = [item for item in status.partitions if (item.topic, item.partition) not in self.known]
         if new:
             reasons.append(f"{len(new)} partitions are new ({', '.join(map(_place, new))})")
-        if self.landed_batch > self.decoded_batch:
-            reasons.append(f"{self.landed_batch - self.decoded_batch} landed batches wait")
-        if self.log_batch > self.applied_batch:
-            reasons.append(f"batch {self.log_batch} of the change log was not applied yet")
-        watermark = self.watermark.watermark_ts
-        if watermark is not None and watermark > (self.cut_tso or 0):
+        if status.landed_batch > status.decoded_batch:
+            reasons.append(f"{status.landed_batch - status.decoded_batch} landed batches wait")
+        if status.log_batch > self.applied_batch:
+            reasons.append(f"batch {status.log_batch} of the change log was not applied yet")
+        watermark = status.watermark.watermark_ts
+        if watermark is not None and watermark > (status.cut.tso if status.cut else 0):
             reasons.append("the watermark is beyond the newest cut")
         if self.damaged:
             reasons.append(f"{self.damaged} mirrors are damaged; a sync makes them again")
@@ -132,37 +113,41 @@ class SensorState:
 
     def numbers(self, now: datetime) -> str:
         """Return the progress in one sentence."""
-        there = sum(item.end - item.earliest for item in self.partitions)
-        landed = there - self.backlog
+        status = self.status
+        there = sum(item.end - item.earliest for item in status.partitions)
+        landed = there - status.backlog
         applied = "nothing is applied yet"
-        if self.cut_tso is not None:
-            applied = f"applied {_moment(self.cut_tso)}, {lag_seconds(self.cut_tso, now):.0f} s ago"
+        if status.cut is not None:
+            ago = lag_seconds(status.cut.tso, now)
+            applied = f"applied {_moment(status.cut.tso)}, {ago:.0f} s ago"
         return (
-            f"landed {landed} of {there} records in {len(self.partitions)} partitions, "
-            f"{self.backlog} wait; {self._watermark_text()}; {applied}"
+            f"landed {landed} of {there} records in {len(status.partitions)} partitions, "
+            f"{status.backlog} wait; {self._watermark_text()}; {applied}"
         )
 
     def digest(self) -> str:
         """Return a short text that changes with the progress."""
+        status = self.status
         return _digest(
             [
-                [[item.topic, item.partition, item.end] for item in self.partitions],
-                [self.landed_batch, self.decoded_batch, self.log_batch, self.applied_batch],
-                [self.watermark.watermark_ts, self.cut_number],
+                [[item.topic, item.partition, item.end] for item in status.partitions],
+                [status.landed_batch, status.decoded_batch, status.log_batch, self.applied_batch],
+                [status.watermark.watermark_ts, status.cut.number if status.cut else 0],
             ]
         )
 
     def offsets_digest(self) -> str:
         """Return a short text that changes with the source's or the landed offsets."""
-        return _digest([list(asdict(item).values()) for item in self.partitions])
+        return _digest([list(asdict(item).values()) for item in self.status.partitions])
 
     def _watermark_text(self) -> str:
-        if self.watermark.watermark_ts is not None:
-            return f"watermark {_moment(self.watermark.watermark_ts)}"
-        if not self.watermark.waiting:
+        watermark = self.status.watermark
+        if watermark.watermark_ts is not None:
+            return f"watermark {_moment(watermark.watermark_ts)}"
+        if not watermark.waiting:
             return "no watermark yet"
         return "no watermark yet from " + ", ".join(
-            f"{topic}/{partition}" for topic, partition in self.watermark.waiting
+            f"{topic}/{partition}" for topic, partition in watermark.waiting
         )
 
 
@@ -248,7 +233,7 @@ def _ticked(
     cursor = replace(cursor, failures=0, failing_since="")
     observed = state.offsets_digest()
     if observed != cursor.observed and now.timestamp() - cursor.observed_at >= OBSERVATION_SECONDS:
-        events.append(_observation(names, state))
+        events.append(_observation(names, status))
         cursor = replace(cursor, observed=observed, observed_at=int(now.timestamp()))
     request = ask(instance, names, state, now)
     if isinstance(request, str):
@@ -309,20 +294,12 @@ def sensor_state(
     damages: Mapping[str, LakeDamagedError],
 ) -> SensorState:
     """Return the progress, from a status that includes the source's offsets."""
-    cut = status.cut
     failed = {item.mirror_id for item in status.failed}
     known = known_partitions(steps.paths)
     return SensorState(
-        partitions=status.partitions,
-        gaps=status.gaps,
+        status=status,
         known=frozenset((item.topic, item.partition) for item in known),
-        landed_batch=status.landed_batch,
-        decoded_batch=status.decoded_batch,
-        log_batch=status.log_batch,
-        applied_batch=applied_batch(instance, steps, cut),
-        watermark=status.watermark,
-        cut_tso=cut.tso if cut else None,
-        cut_number=cut.number if cut else 0,
+        applied_batch=applied_batch(instance, steps, status.cut),
         damaged=len(damages.keys() - failed),
     )
 
@@ -338,9 +315,9 @@ def ask(
 ) -> dg.RunRequest | str:
     """Return the run to request, or why there is none."""
     reasons = state.reasons()
-    if state.gaps:
+    if state.status.gaps:
         # A run would fail with the same words; a person must decide.
-        first, *others = state.gaps
+        first, *others = state.status.gaps
         more = f" ({len(others)} more)" if others else ""
         return f"landing is stopped by a {first.error}{more}"
     active = active_runs(instance, names)
@@ -415,17 +392,17 @@ def _see(steps: ChangefeedSteps) -> SourceState:
     return see_source(paths, changefeed, captured=kept[1])
 
 
-def _observation(names: FeedNames, state: SensorState) -> dg.AssetObservation:
+def _observation(names: FeedNames, status: Status) -> dg.AssetObservation:
     return dg.AssetObservation(
         asset_key=names.asset("kafka_topic"),
-        description=f"{state.backlog} records wait to be landed",
+        description=f"{status.backlog} records wait to be landed",
         metadata={
-            "backlog": dg.MetadataValue.int(state.backlog),
+            "backlog": dg.MetadataValue.int(status.backlog),
             "records": dg.MetadataValue.int(
-                sum(item.end - item.earliest for item in state.partitions)
+                sum(item.end - item.earliest for item in status.partitions)
             ),
-            "partitions": dg.MetadataValue.int(len(state.partitions)),
-            "offsets": offsets_metadata(state.partitions),
+            "partitions": dg.MetadataValue.int(len(status.partitions)),
+            "offsets": offsets_metadata(status.partitions),
         },
     )
 

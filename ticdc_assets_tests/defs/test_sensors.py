@@ -47,7 +47,7 @@ from ticdc_assets.pipeline.publishing import publish
 from ticdc_assets.pipeline.sources import accept, see_source
 from ticdc_assets.ports import free_port
 from ticdc_assets_tests.defs.small_shop import ORDERS, SmallShop
-from ticdc_assets_tests.statuses import cut, held, mirror, publish_with_tables
+from ticdc_assets_tests.statuses import cut, held, mirror, publish_with_tables, status
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 NAMES = FeedNames(changefeed="shop")
@@ -66,28 +66,32 @@ def watermark(ts: int | None, *waiting: int) -> GlobalWatermark:
     return GlobalWatermark(watermark_ts=ts, waiting=places, slowest=None)
 
 
+def changed(state: SensorState, **changes: Any) -> SensorState:
+    """Return a state with another status."""
+    return replace(state, status=replace(state.status, **changes))
+
+
 IDLE = SensorState(
-    partitions=(offsets(0, 10, 10), offsets(1, 7, 7)),
+    status=status(
+        30,
+        cut_changes={"number": 2},
+        partitions=(offsets(0, 10, 10), offsets(1, 7, 7)),
+        watermark=watermark(APPLIED),
+    ),
     known=frozenset({("shop", 0), ("shop", 1)}),
-    landed_batch=3,
-    decoded_batch=3,
-    log_batch=3,
     applied_batch=3,
-    watermark=watermark(APPLIED),
-    cut_tso=APPLIED,
-    cut_number=2,
 )
-EMPTY = replace(
-    IDLE,
-    partitions=(),
+EMPTY = SensorState(
+    status=status(
+        None,
+        partitions=(),
+        landed_batch=0,
+        decoded_batch=0,
+        log_batch=0,
+        watermark=watermark(None),
+    ),
     known=frozenset(),
-    landed_batch=0,
-    decoded_batch=0,
-    log_batch=0,
     applied_batch=0,
-    watermark=watermark(None),
-    cut_tso=None,
-    cut_number=0,
 )
 
 
@@ -99,7 +103,7 @@ EMPTY = replace(
         # Records that expired do not wait; that some are missing is a gap.
         ({"partitions": (offsets(0, 20, 10, 15), offsets(1, 7, 7))}, ["5 records wait"]),
         (
-            {"partitions": (*IDLE.partitions, offsets(2, 0, 0))},
+            {"partitions": (*IDLE.status.partitions, offsets(2, 0, 0))},
             ["1 partitions are new (shop/2)"],
         ),
         ({"landed_batch": 5}, ["2 landed batches wait"]),
@@ -109,11 +113,11 @@ EMPTY = replace(
         ({"watermark": watermark(APPLIED - 1)}, []),
         ({"watermark": watermark(None, 1)}, []),
         # Before the first cut any watermark is news.
-        ({"cut_tso": None, "cut_number": 0}, ["the watermark is beyond the newest cut"]),
+        ({"cut": None}, ["the watermark is beyond the newest cut"]),
     ],
 )
 def test_what_a_sync_would_do(changes: dict[str, Any], reasons: list[str]) -> None:
-    assert replace(IDLE, **changes).reasons() == reasons
+    assert changed(IDLE, **changes).reasons() == reasons
 
 
 @pytest.mark.parametrize(
@@ -130,7 +134,7 @@ def test_what_a_sync_would_do(changes: dict[str, Any], reasons: list[str]) -> No
             "yet",
         ),
         (
-            replace(
+            changed(
                 EMPTY,
                 partitions=(offsets(0, 110, 105, 100), offsets(1, 3, 3)),
                 watermark=watermark(None, 0, 1),
@@ -148,7 +152,7 @@ def test_numbers_are_in_every_answer(
         assert ask(instance, NAMES, state, NOW) == f"nothing to do: {numbers}"
 
 
-BUSY = replace(IDLE, partitions=(offsets(0, 12, 10), offsets(1, 7, 7)))
+BUSY = changed(IDLE, partitions=(offsets(0, 12, 10), offsets(1, 7, 7)))
 
 
 def run_of(
@@ -180,7 +184,7 @@ def test_one_state_of_things_asks_once(instance: dg.DagsterInstance, shop: Small
     again = ask(instance, NAMES, BUSY, NOW + timedelta(minutes=1))
     assert isinstance(again, dg.RunRequest)
     assert first.run_key == again.run_key
-    more = ask(instance, NAMES, replace(BUSY, landed_batch=4, decoded_batch=4), NOW)
+    more = ask(instance, NAMES, changed(BUSY, landed_batch=4, decoded_batch=4), NOW)
     assert isinstance(more, dg.RunRequest)
     assert more.run_key != first.run_key
     # A run came and went and the records still wait: that may be asked for again.
@@ -326,7 +330,7 @@ def test_a_tick_sees_new_records_and_starts_no_spark(
     source = see_source(steps.paths, steps.changefeed)
     status = read_status(steps.paths, steps.changefeed, NOW, source=source.present)
     state = sensor_state(instance, steps, status, {})
-    assert state.backlog == count
+    assert state.status.backlog == count
     assert "2 partitions are new (shop/0, shop/1)" in state.reasons()
 
 
