@@ -128,9 +128,9 @@ def backfill(
     if first is not None and last is not None:
         wanted.update(days_between(first.date(), last.date()))
     done = backfill_days(settings, changefeed, wanted)
-    for day in done.days:
+    for day in done:
         click.echo(f"{changefeed}: {day.sentence()}")
-    if any(day.batch is not None for day in done.days):
+    if any(day.batch is not None for day in done):
         click.echo(f"{changefeed}: run `ticdc-assets sync {changefeed}` if no sensor does")
 
 

@@ -22,6 +22,7 @@ from ticdc_assets.defs.partitions import DAY_FORMAT, partition_of, ranges_of
 from ticdc_assets.defs.run import execute, open_instance
 from ticdc_assets.defs.steps import LOCK_PATIENCE_SECONDS, steps_of
 from ticdc_assets.errors import ConfigError, NotFoundError
+from ticdc_assets.observe.wording import listed
 from ticdc_assets.pipeline.cuts import Cut, MirrorCut, require_cut
 from ticdc_assets.pipeline.landing import landed_days
 from ticdc_assets.pipeline.standing import Applying
@@ -33,29 +34,14 @@ _RANGE_END = "dagster/asset_partition_range_end"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DaysReport:
-    """What a backfill of days did.
-
-    Attributes:
-        run_ids: the runs, one for each range of days.
-        days: each day, in order.
-    """
-
-    run_ids: tuple[str, ...]
-    days: tuple[RedecodedDay, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TablesReport:
     """What a backfill of tables did.
 
     Attributes:
-        run_ids: the runs, one for each range of tables.
         mirrors: each table as its run left it.
         cut: the newest cut afterwards.
     """
 
-    run_ids: tuple[str, ...]
     mirrors: tuple[MirrorCut, ...]
     cut: Cut
 
@@ -77,8 +63,8 @@ def backfill_days(
     days: Collection[date],
     *,
     instance: DagsterInstance | None = None,
-) -> DaysReport:
-    """Decode landing days again, as runs of the changefeed's job.
+) -> tuple[RedecodedDay, ...]:
+    """Decode landing days again, as runs of the changefeed's job; return each day, in order.
 
     Args:
         settings: the settings.
@@ -95,24 +81,17 @@ def backfill_days(
     landed = landed_days(steps.paths)
     if not landed or not set(landed) & set(days):
         known = f"records landed from {landed[0]} to {landed[-1]}" if landed else "nothing landed"
-        raise NotFoundError(f"nothing landed on {_listed(map(str, sorted(days)))}: {known}")
+        raise NotFoundError(f"nothing landed on {listed(map(str, sorted(days)))}: {known}")
     wanted = sorted(day for day in set(days) if landed[0] <= day <= utc_now().date())
     keys = [f"{day:{DAY_FORMAT}}" for day in days_between(wanted[0], wanted[-1])]
-    runs: list[str] = []
+    job = definitions_of([steps], has_mirrors=False).resolve_job_def(steps.names.job("redecode"))
     done: list[RedecodedDay] = []
     with nullcontext(instance) if instance else open_instance(settings) as where:
         for tags in _range_tags([f"{day:{DAY_FORMAT}}" for day in wanted], keys):
             steps.results.clear()
-            result = execute(
-                steps,
-                definitions_of([steps]).resolve_job_def(steps.names.job("redecode")),
-                where,
-                tags=tags,
-                patience=LOCK_PATIENCE_SECONDS,
-            )
-            runs.append(result.run_id)
+            execute(steps, job, where, tags=tags, patience=LOCK_PATIENCE_SECONDS)
             done += next(item for item in steps.results if isinstance(item, Redecoding)).days
-    return DaysReport(run_ids=tuple(runs), days=tuple(done))
+    return tuple(done)
 
 
 def backfill_tables(
@@ -142,8 +121,7 @@ def backfill_tables(
     wanted = [partition_of(*name) for name in names]
     definition = steps.names.tables
     assert definition.name is not None
-    job = definitions_of([steps]).resolve_implicit_global_asset_job_def()
-    runs: list[str] = []
+    job = definitions_of([steps], has_mirrors=False).resolve_implicit_global_asset_job_def()
     made: list[MirrorCut] = []
     with nullcontext(instance) if instance else open_instance(settings) as where:
         # An instance that never saw a sync does not know the tables yet.
@@ -158,7 +136,6 @@ def backfill_tables(
                 patience=LOCK_PATIENCE_SECONDS,
                 selection=[steps.names.asset("mirrors")],
             )
-            runs.append(result.run_id)
             applying = next(item for item in steps.results if isinstance(item, Applying))
             cut = applying.cut or cut
             of_run = {event.partition for event in result.get_asset_materialization_events()} & set(
@@ -167,7 +144,7 @@ def backfill_tables(
             made += (
                 item for item in cut.mirrors if partition_of(item.database, item.table) in of_run
             )
-    return TablesReport(run_ids=tuple(runs), mirrors=tuple(made), cut=cut)
+    return TablesReport(mirrors=tuple(made), cut=cut)
 
 
 def named_mirror(cut: Cut, text: str) -> MirrorCut:
@@ -184,9 +161,9 @@ def named_mirror(cut: Cut, text: str) -> MirrorCut:
         (mirror,) = found.values()
         return mirror
     if found:
-        keys = _listed(sorted(partition_of(*name) for name in found))
+        keys = listed(sorted(partition_of(*name) for name in found))
         raise ConfigError(f"{text!r} may mean several tables; name one of the partitions {keys}")
-    known = _listed(sorted(partition_of(item.database, item.table) for item in cut.mirrors))
+    known = listed(sorted(partition_of(item.database, item.table) for item in cut.mirrors))
     raise NotFoundError(
         f"no mirror {text!r} in the newest cut ({cut.moment}); there are: {known or 'none'}"
     )
@@ -195,9 +172,3 @@ def named_mirror(cut: Cut, text: str) -> MirrorCut:
 def _range_tags(wanted: Collection[str], keys: Sequence[str]) -> Iterable[dict[str, str]]:
     for first, last in ranges_of(wanted, keys):
         yield {_RANGE_START: first, _RANGE_END: last}
-
-
-def _listed(names: Iterable[str], limit: int = 20) -> str:
-    items = list(names)
-    more = f" and {len(items) - limit} more" if len(items) > limit else ""
-    return ", ".join(items[:limit]) + more

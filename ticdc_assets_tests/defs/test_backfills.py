@@ -223,9 +223,8 @@ def test_backfills_are_runs_of_the_same_assets(
         assert reported.metadata["appended"].value > 7
 
         done = backfill_days(shop.settings, "shop", [today], instance=instance)
-        assert [item.equal for item in done.days] == [True]
-        run = instance.get_run_by_id(done.run_ids[0])
-        assert run is not None
+        assert [item.equal for item in done] == [True]
+        (run,) = instance.get_runs(limit=1)
         assert run.job_name == "shop_redecode"
         again = materializations(instance, log)[-1]
         assert "nothing differs" in again.metadata["result"].value
@@ -234,7 +233,7 @@ def test_backfills_are_runs_of_the_same_assets(
         from delta.tables import DeltaTable
 
         DeltaTable.forPath(spark, str(shop.paths.change_log)).delete("kind = 'row'")
-        (day,) = backfill_days(shop.settings, "shop", [today], instance=instance).days
+        (day,) = backfill_days(shop.settings, "shop", [today], instance=instance)
         assert (day.restored, day.replaced, day.removed) == (7, 0, 0)
         assert asked(shop, instance).run_requests, "what was put right asks for a sync by itself"
         applying = run_sync(shop.settings, "shop", instance=instance).applying
