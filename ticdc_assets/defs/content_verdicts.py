@@ -221,7 +221,7 @@ def judge_source(found: SourceDifference) -> CheckVerdict:
                     item.database,
                     item.table,
                     str(row.finding),
-                    ", ".join(f"{name}={value}" for name, value in row.key.items()),
+                    _key_of(row.key),
                     ", ".join(column.name for column in row.columns),
                 )
                 for item in differing[:LISTED]

@@ -11,7 +11,7 @@ import pytest
 
 from ticdc_assets.config import CaptureSource, Changefeed, CheckLimits
 from ticdc_assets.defs.changefeeds import all_definitions
-from ticdc_assets.defs.content_verdicts import judge_keys
+from ticdc_assets.defs.content_verdicts import judge_keys, judge_source
 from ticdc_assets.defs.status_metadata import check_verdict, quarantine_verdict
 from ticdc_assets.defs.verdicts import CheckVerdict
 from ticdc_assets.observe.judging import judge
@@ -21,6 +21,8 @@ from ticdc_assets.observe.verdicts import Check
 from ticdc_assets.pipeline.cuts import Cut
 from ticdc_assets.pipeline.faults import Faults
 from ticdc_assets.schemas import ColumnSchema, IndexSchema, TableSchema, schema_to_json
+from ticdc_assets.services.comparing import RowCounts, RowDifference, RowFinding
+from ticdc_assets.services.diffing import DiffedTable, SourceDifference
 from ticdc_assets.services.uniqueness import KeyCounts, RepeatedKey, RepeatedKeys
 from ticdc_assets_tests.defs.small_shop import SmallShop
 from ticdc_assets_tests.statuses import NOW, NOW_MS, at, cut, held, mirror, status
@@ -426,3 +428,18 @@ def test_checks_run_alone_on_an_empty_lake_and_start_no_spark(
         "mirror_equals_rebuild": True,
         "snapshot_complete": True,
     }
+
+
+def test_a_row_without_a_value_in_its_key_is_told_with_null() -> None:
+    found = RowDifference(finding=RowFinding.MISSING, key={"id": None, "name": "None"})
+    table = DiffedTable(
+        database="shop",
+        table="t",
+        rows=0,
+        exported=1,
+        counts=RowCounts(missing=1),
+        examples=(found,),
+    )
+    verdict = judge_source(SourceDifference(changefeed="shop", tso=1, tables=(table,), excluded=0))
+    rows: Any = verdict.metadata["rows"]
+    assert [row.data["key"] for row in rows.records] == ["id=NULL, name=None"]
