@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -275,10 +275,11 @@ def dagster_home(settings: Settings) -> Path:
     try:
         home.mkdir(parents=True, exist_ok=True)
         # Exclusive: settings that are there are somebody's, even if they are empty.
-        with (home / INSTANCE_FILE).open("x", encoding="utf-8") as file:
+        with (
+            suppress(FileExistsError),
+            (home / INSTANCE_FILE).open("x", encoding="utf-8") as file,
+        ):
             file.write(instance_settings())
-    except FileExistsError:
-        pass
     except OSError as error:
         raise PrerequisiteError(
             f"the folder of the Dagster instance, {home}, cannot be written to "

@@ -50,11 +50,12 @@ def test_settings_that_are_there_stay(shop: SmallShop) -> None:
     assert file.read_text() == "telemetry: {enabled: false}\n"
 
 
+@pytest.mark.parametrize("home", ["file", "file/home"])
 def test_a_home_that_cannot_be_made_is_one_sentence(
-    shop: SmallShop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shop: SmallShop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
 ) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "file" / "home"))
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / home))
     with pytest.raises(PrerequisiteError, match="cannot be written to"):
         dagster_home(shop.settings)
 
